@@ -1,0 +1,112 @@
+"""The nouns that cross between packages: frozen dataclasses, no behaviour beyond themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+
+class Tier(str, Enum):
+    """How far an edit can be trusted: applied by default, applied on request, only reported."""
+
+    SAFE = "safe"
+    UNSAFE = "unsafe"
+    REPORT = "report"
+
+
+class Style(str, Enum):
+    """What rewritten code looks like: one chip, any chip, or the vendor's runtime shim."""
+
+    DIRECT = "direct"
+    AGNOSTIC = "agnostic"
+    SHIM = "shim"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the bytes `start:end` of a file by `text`. An insertion has `start == end`."""
+
+    start: int
+    end: int
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One site: where it is, which rule it belongs to, and what would be written there.
+
+    Lines and columns count from 1; columns count code points. `path` is POSIX and relative to the
+    scan's root. `after` is None when nothing would be written, and then `reason` says why.
+    In a notebook `cell` is the cell's index from 0 and `line` the line inside the cell.
+    `edits` are byte spans of the file itself (of the cell's source for a notebook).
+    """
+
+    rule: str
+    name: str
+    tier: Tier
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    message: str
+    before: str
+    after: str | None = None
+    reason: str | None = None
+    edits: tuple[Edit, ...] = ()
+    cell: int | None = None
+    file_line: int | None = None  # the line in the file, where `line` counts inside a cell
+    area: str = "device"
+    weight: float = 1.0  # effort by hand, in minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file that was not read, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A mention of the source platform that is not a site: a comment, a docstring, a name."""
+
+    path: str
+    line: int
+    column: int
+    text: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What one scan found. `sources` maps a path to the file's text for excerpts."""
+
+    root: Path
+    to: str
+    origin: str
+    style: Style
+    findings: tuple[Finding, ...]
+    scanned: int
+    skipped: tuple[Skipped, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    unused_ignores: tuple[tuple[str, int, str], ...] = ()
+    suppressed: int = 0
+    lines: int = 0
+    seconds: float = 0.0
+
+    def count(self, tier: Tier) -> int:
+        """Number of findings of one tier."""
+        return sum(1 for finding in self.findings if finding.tier is tier)
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """New content of one file: `before` is None for a created file, `after` None for a removed one."""
+
+    path: Path
+    before: bytes | None
+    after: bytes | None
+    findings: tuple[Finding, ...] = field(default=())
