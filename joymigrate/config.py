@@ -88,7 +88,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def load(start: Path, overrides: Mapping[str, Any] | None = None) -> Config:
-    """The configuration that holds for `start`. `overrides` are command line values (None: unset)."""
+    """The configuration that holds for `start`; `overrides` come from the command line."""
     values = {key: option.default for key, option in OPTIONS.items()}
     sources = dict.fromkeys(values, "default")
 

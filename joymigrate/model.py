@@ -24,6 +24,46 @@ class Style(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Case:
+    """One example that a rule carries: what it turns `before` into, or leaves alone.
+
+    `file` names the kind of file. `after` is the text under `style` for `chip`; None with `keep`
+    False means: reported, not rewritten. With `keep` the rule must stay silent.
+    """
+
+    before: str
+    after: str | None = None
+    keep: bool = False
+    file: str = "sample.py"
+    style: Style = Style.DIRECT
+    chip: str | None = None
+    unsafe: bool = False
+    files: tuple[tuple[str, str], ...] = ()  # other files of the same project: (path, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: what it looks for, what it writes, and why.
+
+    Templates in `title` and `message` know `{origin}`, `{device}`, `{backend}`, `{chip}` and
+    `{before}`. `match` and `write` are read by the matcher that the rule belongs to.
+    """
+
+    id: str
+    name: str
+    title: str
+    tier: Tier
+    area: str
+    message: str
+    why: str = ""
+    reference: str = ""
+    weight: float = 1.0
+    match: tuple[dict[str, object], ...] = ()
+    cases: tuple[Case, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Edit:
     """Replace the bytes `start:end` of a file by `text`. An insertion has `start == end`."""
 
@@ -104,7 +144,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """New content of one file: `before` is None for a created file, `after` None for a removed one."""
+    """New content of one file; `before` is None for a new file, `after` for a removed one."""
 
     path: Path
     before: bytes | None

@@ -29,10 +29,12 @@ def group(help: str, *, default: bool = False) -> typer.Typer:
     With `default`, a hidden sub-command called `default` takes every command line whose first
     argument does not name a sub-command.
     """
-    return typer.Typer(
+    app = typer.Typer(
         cls=DefaultGroup if default else TyperGroup,
         help=help,
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
     )
+    app.callback()(lambda: None)  # keeps a group of one sub-command a group
+    return app
