@@ -1,0 +1,182 @@
+"""One file as bytes and as text, with positions that lead from one to the other and back."""
+
+from __future__ import annotations
+
+import bisect
+import codecs
+import io
+import re
+import tokenize
+from dataclasses import dataclass, field
+
+from joymigrate.model import Edit, Finding, Rule, Tier
+
+NEWLINE = re.compile(r"\r\n|\n|\r")
+
+
+class Unreadable(Exception):
+    """The file can't be used as text. `line` and `column` count from 1."""
+
+    def __init__(self, reason: str, line: int = 1, column: int = 1) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+        self.column = column
+
+
+@dataclass(slots=True)
+class Source:
+    """Text of one file. Offsets into `text` are code points; edits leave as bytes of the file.
+
+    `path` is POSIX and relative to the scan's root. `text` has no byte order mark; `encoding` is
+    what the file says (UTF-8 unless a Python coding cookie says otherwise).
+    """
+
+    path: str
+    data: bytes
+    text: str
+    encoding: str = "utf-8"
+    mark: bytes = b""
+    _starts: list[int] = field(default_factory=list)
+
+    @property
+    def starts(self) -> list[int]:
+        """Offset in `text` of the first character of every line."""
+        if not self._starts:
+            self._starts = [0, *(match.end() for match in NEWLINE.finditer(self.text))]
+        return self._starts
+
+    @property
+    def newline(self) -> str:
+        """The line ending that the file uses first, `\\n` where it has none."""
+        match = NEWLINE.search(self.text)
+        return match.group() if match else "\n"
+
+    def line_text(self, line: int) -> str:
+        """Line `line` (from 1) without its ending."""
+        start = self.starts[line - 1]
+        end = self.starts[line] if line < len(self.starts) else len(self.text)
+        return self.text[start:end].rstrip("\r\n")
+
+    def offset(self, line: int, utf8_column: int) -> int:
+        """Offset in `text` of an `ast` position: line from 1, column in UTF-8 bytes from 0."""
+        start = self.starts[line - 1]
+        if self.text.isascii():
+            return start + utf8_column
+        end = self.starts[line] if line < len(self.starts) else len(self.text)
+        head = self.text[start:end].encode("utf-8")[:utf8_column]
+        return start + len(head.decode("utf-8", errors="ignore"))
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column, both from 1, of an offset in `text`."""
+        line = bisect.bisect_right(self.starts, offset)
+        return line, offset - self.starts[line - 1] + 1
+
+    def to_bytes(self, offset: int) -> int:
+        """Offset in `data` of an offset in `text`."""
+        if self.text.isascii():
+            return len(self.mark) + offset
+        return len(self.mark) + len(self.text[:offset].encode(self.encoding))
+
+    def edit(self, start: int, end: int, text: str) -> Edit:
+        """An edit of the file's bytes from offsets in `text`.
+
+        Raises `UnicodeEncodeError` when `text` can't be written in the file's encoding.
+        """
+        return Edit(self.to_bytes(start), self.to_bytes(end), text.encode(self.encoding))
+
+    def finding(
+        self,
+        rule: Rule,
+        start: int,
+        end: int,
+        *,
+        after: str | None = None,
+        reason: str | None = None,
+        tier: Tier | None = None,
+        message: str | None = None,
+        edits: tuple[Edit, ...] | None = None,
+    ) -> Finding:
+        """A finding over `text[start:end]`; with `after`, that span is replaced by it.
+
+        A report never carries edits. `edits` overrides the single replacement, for sites that
+        change in several places at once.
+        """
+        tier = tier or rule.tier
+        line, column = self.position(start)
+        end_line, end_column = self.position(end)
+        before = self.text[start:end]
+        if tier is Tier.REPORT:
+            after, edits = None, ()
+        elif edits is None:
+            edits = (self.edit(start, end, after),) if after is not None else ()
+        return Finding(
+            rule=rule.id,
+            name=rule.name,
+            tier=tier,
+            path=self.path,
+            line=line,
+            column=column,
+            end_line=end_line,
+            end_column=end_column,
+            message=message or rule.message,
+            before=before,
+            after=after,
+            reason=reason,
+            edits=edits,
+            area=rule.area,
+            weight=rule.weight,
+        )
+
+
+def decode(path: str, data: bytes, *, python: bool) -> Source:
+    """Read bytes as text without losing one: decoding and encoding again gives the same bytes.
+
+    Raises `Unreadable` for binary content, a wrong or unknown encoding, and text that would not
+    survive the round trip.
+    """
+    if b"\0" in data[:8192]:
+        raise Unreadable("binary content (a null byte)")
+    mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    body = data[len(mark) :]
+    encoding = "utf-8"
+    if python:
+        encoding = cookie(data)
+    try:
+        text = body.decode(encoding)
+        survives = encoding == "utf-8" or text.encode(encoding) == body
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
+        bad = body[error.start : error.start + 1].hex()
+        raise Unreadable(f"not valid {encoding}: byte 0x{bad}", line, column) from None
+    except (LookupError, UnicodeEncodeError):
+        raise Unreadable(f"unknown or one-way encoding '{encoding}'") from None
+    if not survives:
+        raise Unreadable(f"text in '{encoding}' does not survive decoding and encoding")
+    return Source(path, data, text, encoding, mark)
+
+
+def cookie(data: bytes) -> str:
+    """The encoding that a Python file's first two lines declare, in Python's spelling."""
+    try:
+        found, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    except SyntaxError as error:
+        raise Unreadable(str(error)) from None
+    return "utf-8" if found in ("utf-8-sig", "utf-8") else found
+
+
+def apply_edits(data: bytes, edits: list[Edit]) -> bytes:
+    """`data` with all edits made; everything outside their spans stays as it is.
+
+    Insertions at one place keep their order. Overlapping spans are a bug and raise `ValueError`.
+    """
+    pieces: list[bytes] = []
+    at = 0
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        if edit.start < at:
+            raise ValueError(f"edits overlap at byte {edit.start}")
+        pieces += (data[at : edit.start], edit.text)
+        at = edit.end
+    pieces.append(data[at:])
+    return b"".join(pieces)
