@@ -79,7 +79,7 @@ class Finding:
     Lines and columns count from 1; columns count code points. `path` is POSIX and relative to the
     scan's root. `after` is None when nothing would be written, and then `reason` says why.
     In a notebook `cell` is the cell's index from 0 and `line` the line inside the cell.
-    `edits` are byte spans of the file itself (of the cell's source for a notebook).
+    `edits` are byte spans of the file itself, also in a notebook.
     """
 
     rule: str
