@@ -1,0 +1,126 @@
+"""Minutes of work per site, by a stated model whose every figure can be changed.
+
+The defaults are estimates, not measurements: set your own in `[tool.joymigrate.effort]`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.model import Finding, Tier
+
+MINUTES_PER_DAY = 8 * 60
+FIGURES = ("safe", "unsafe", "report", "repeat", "learned")
+
+
+@dataclass(frozen=True, slots=True)
+class EffortModel:
+    """What one site costs, in minutes; the most specific figure wins: rule, then area, then tier.
+
+    safe: reading one automatic edit in the diff. unsafe: reviewing and testing one `--unsafe`
+    edit. report: one site by hand; None takes the weight that its rule carries. repeat: the share
+    of that price for every further site of the same rule in the same file. learned: the share for
+    a rule that an earlier repository of a portfolio already solved.
+    """
+
+    safe: float = 0.2
+    unsafe: float = 3.0
+    report: float | None = None
+    repeat: float = 0.25
+    learned: float = 0.5
+    areas: Mapping[str, float] = field(default_factory=dict)
+    rules: Mapping[str, float] = field(default_factory=dict)
+
+    def price(self, finding: Finding) -> float:
+        """Minutes for the first such site in a file."""
+        if finding.rule in self.rules:
+            return self.rules[finding.rule]
+        if finding.tier is Tier.SAFE:
+            return self.safe
+        if finding.area in self.areas:
+            return self.areas[finding.area]
+        if finding.tier is Tier.UNSAFE:
+            return self.unsafe
+        return finding.weight if self.report is None else self.report
+
+    def minutes(self, findings: Iterable[Finding]) -> list[float]:
+        """Minutes of every finding, in their order. Safe edits are read one by one: no discount."""
+        seen: Counter[tuple[str, str]] = Counter()
+        costs = []
+        for finding in findings:
+            key = (finding.path, finding.rule)
+            again = seen[key] and finding.tier is not Tier.SAFE
+            costs.append(self.price(finding) * (self.repeat if again else 1.0))
+            seen[key] += 1
+        return costs
+
+    def lines(self) -> list[str]:
+        """The model in words, one fact per line."""
+        by_hand = "the weight of its rule" if self.report is None else minutes_text(self.report)
+        special = [f"{key}: {minutes_text(value)}" for key, value in self.areas.items()]
+        special += [f"{key}: {minutes_text(value)}" for key, value in self.rules.items()]
+        return [
+            f"a safe edit: {minutes_text(self.safe)} to read in the diff",
+            f"an --unsafe edit: {minutes_text(self.unsafe)} to review and test",
+            f"a site by hand: {by_hand}; further sites of the rule in the file: {self.repeat:.0%}",
+            *special,
+            "estimates, to be set in [tool.joymigrate.effort]",
+        ]
+
+    def document(self) -> dict[str, Any]:
+        """The model as plain data, for JSON."""
+        figures = {name: getattr(self, name) for name in FIGURES}
+        return {**figures, "areas": dict(self.areas), "rules": dict(self.rules)}
+
+
+def from_settings(
+    table: Mapping[str, Any], rules: Iterable[str], areas: Iterable[str]
+) -> EffortModel:
+    """The model of `[tool.joymigrate.effort]`: keys are the figures, areas and rule ids.
+
+    An unknown key, or a value that is no number from 0, raises `JoyError`.
+    """
+    known_rules, known_areas = set(rules), set(areas)
+    figures: dict[str, float] = {}
+    by_area: dict[str, float] = {}
+    by_rule: dict[str, float] = {}
+    for key, value in table.items():
+        where = f"[tool.joymigrate.effort] {key}"
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+            raise JoyError(
+                f"'{key}' must be minutes or a share from 0, got {value!r}",
+                where=where,
+                help="for example: JM200 = 45",
+            )
+        if key in FIGURES:
+            figures[key] = float(value)
+        elif key in known_areas:
+            by_area[key] = float(value)
+        elif key in known_rules:
+            by_rule[key] = float(value)
+        else:
+            known = [*FIGURES, *sorted(known_areas), *sorted(known_rules)]
+            raise JoyError(
+                f"unknown key '{key}'.{did_you_mean(key, known)}",
+                where=where,
+                help=f"keys: {', '.join(FIGURES)}, an area ({', '.join(sorted(known_areas))}) "
+                "or a rule id",
+            )
+    return EffortModel(**figures, areas=by_area, rules=by_rule)
+
+
+def minutes_text(minutes: float) -> str:
+    """A duration as people say it: `12 s`, `5 min`, `3.5 h`, `4.2 days` (of eight hours)."""
+    if minutes == 0:
+        return "0 min"
+    if minutes < 1:
+        return f"{minutes * 60:.0f} s"
+    if minutes < 90:
+        return f"{minutes:.0f} min"
+    if minutes < MINUTES_PER_DAY * 1.5:
+        return f"{minutes / 60:.1f} h"
+    return f"{minutes / MINUTES_PER_DAY:.1f} days"

@@ -1,0 +1,187 @@
+"""Many repositories on one page: which first, which blockers they share, how much work in all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.model import Tier
+from joymigrate.rewrite.effort import EffortModel
+from joymigrate.rewrite.readiness import Item, Readiness
+
+KEYS = ("path", "name", "to")
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """One line of repos.yaml; `to` is None where the command line decides the chip."""
+
+    name: str
+    path: Path
+    to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One repository in the suggested order.
+
+    `minutes` is the effort when its turn comes: rules that an earlier repository solved by hand
+    cost only the model's `learned` share. `alone` is the effort if it were the only one.
+    """
+
+    repository: Repository
+    to: str
+    readiness: Readiness
+    minutes: float
+    alone: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Work by hand of one rule that two or more repositories have."""
+
+    rule: str
+    name: str
+    message: str
+    repositories: tuple[str, ...]
+    sites: int
+    minutes: float
+    blocker: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Portfolio:
+    """All repositories, in the order in which to take them."""
+
+    rows: tuple[Row, ...]
+    shared: tuple[Shared, ...]
+    model: EffortModel
+
+    @property
+    def minutes(self) -> float:
+        """Effort for all of them in this order."""
+        return sum(row.minutes for row in self.rows)
+
+    @property
+    def automatic(self) -> float | None:
+        """Share of all sites of all repositories that is done by itself."""
+        sites = sum(row.readiness.sites for row in self.rows)
+        safe = sum(row.readiness.tiers[Tier.SAFE] for row in self.rows)
+        return safe / sites if sites else None
+
+
+def read(path: Path) -> tuple[Repository, ...]:
+    """The repositories of a repos.yaml; relative paths count from the file's folder."""
+    remedy = "a list of `- {path: ../repo, name: repo}`, each with an optional `to: CHIP`"
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise JoyError(
+            f"cannot read the portfolio: {error.strerror}", where=str(path), help=remedy
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        problem = getattr(error, "problem", None) or error
+        raise JoyError(f"not valid YAML: {problem}", where=str(path), help=remedy) from None
+    items = raw.get("repos") if isinstance(raw, dict) else raw
+    if not isinstance(items, list) or not items:
+        raise JoyError("a portfolio is a list of repositories", where=str(path), help=remedy)
+    found = tuple(
+        repository(item, f"{path} item {number}", path.parent)
+        for number, item in enumerate(items, 1)
+    )
+    names = [entry.name for entry in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise JoyError(
+                f"two repositories are called '{name}'", where=str(path), help="name them apart"
+            )
+    return found
+
+
+def repository(item: Any, where: str, folder: Path) -> Repository:
+    """One item of repos.yaml; a bare string is a path."""
+    if isinstance(item, str):
+        item = {"path": item}
+    if not isinstance(item, dict) or not isinstance(item.get("path"), str):
+        raise JoyError(f"a repository needs a path, got {item!r}", where=where)
+    for key in item:
+        if key not in KEYS:
+            raise JoyError(f"unknown key '{key}'.{did_you_mean(str(key), KEYS)}", where=where)
+    path = (folder / Path(item["path"]).expanduser()).resolve()
+    if not path.exists():
+        raise JoyError(f"no such path: {item['path']}", where=where, help=f"looked at {path}")
+    to = item.get("to")
+    return Repository(str(item.get("name") or path.name), path, None if to is None else str(to))
+
+
+def rank(
+    assessed: Iterable[tuple[Repository, str, Readiness]], model: EffortModel | None = None
+) -> Portfolio:
+    """Put repositories in order: always the one that is cheapest next, knowing those before it.
+
+    What the earlier ones taught makes later ones cheaper, so the order is found step by step.
+    """
+    model = model or EffortModel()
+    left = list(assessed)
+    solved: set[tuple[str, str]] = set()  # (chip, rule): knowledge of one chip helps only there
+    rows = []
+    while left:
+        best = min(left, key=lambda one: order_key(one, solved, model))
+        left.remove(best)
+        entry, to, readiness = best
+        cost = next_cost(to, readiness, solved, model)
+        rows.append(Row(entry, to, readiness, cost, readiness.minutes))
+        solved |= {(to, item.rule) for item in readiness.manual}
+    return Portfolio(tuple(rows), shared_work(rows), model)
+
+
+def order_key(
+    one: tuple[Repository, str, Readiness], solved: set[tuple[str, str]], model: EffortModel
+) -> tuple[float, float, str]:
+    """Cheapest first; then the larger automatic share; then the name."""
+    entry, to, readiness = one
+    return (
+        round(next_cost(to, readiness, solved, model), 6),
+        -(1.0 if readiness.automatic is None else readiness.automatic),
+        entry.name,
+    )
+
+
+def next_cost(
+    to: str, readiness: Readiness, solved: set[tuple[str, str]], model: EffortModel
+) -> float:
+    """Minutes for a repository when the rules in `solved` were solved before."""
+    saved = sum(
+        item.minutes * (1.0 - model.learned)
+        for item in readiness.manual
+        if (to, item.rule) in solved
+    )
+    return readiness.minutes - saved
+
+
+def shared_work(rows: Sequence[Row]) -> tuple[Shared, ...]:
+    """Manual work that several repositories have, the widest spread first."""
+    by_rule: dict[str, list[tuple[str, Item]]] = defaultdict(list)
+    for row in rows:
+        for item in row.readiness.manual:
+            by_rule[item.rule].append((row.repository.name, item))
+    shared = [
+        Shared(
+            rule,
+            hits[0][1].name,
+            hits[0][1].message,
+            tuple(name for name, _ in hits),
+            sum(item.sites for _, item in hits),
+            sum(item.minutes for _, item in hits),
+            any(item.blocker for _, item in hits),
+        )
+        for rule, hits in by_rule.items()
+        if len(hits) > 1
+    ]
+    return tuple(sorted(shared, key=lambda one: (-len(one.repositories), -one.minutes, one.rule)))

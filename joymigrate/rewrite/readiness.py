@@ -1,0 +1,174 @@
+"""How ready a project is: sites by tier and area, the automatic share, the work by hand."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from joymigrate.model import Finding, Scan, Tier
+from joymigrate.rewrite.effort import EffortModel
+
+BLOCKER_MINUTES = 60.0  # a site by hand from this price on is called a blocker
+UNREADABLE = "JM000"
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Sites of one area by tier, and the minutes they take together."""
+
+    name: str
+    tiers: Mapping[Tier, int]
+    minutes: float
+
+    @property
+    def sites(self) -> int:
+        """All sites of the area."""
+        return sum(self.tiers.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The sites of one rule in one tier. `price` is the cost of a first site, in minutes."""
+
+    rule: str
+    name: str
+    tier: Tier
+    area: str
+    message: str  # the commonest one
+    sites: int
+    files: int
+    price: float
+    minutes: float
+
+    @property
+    def blocker(self) -> bool:
+        """Whether one such site by hand takes an hour or more."""
+        return self.tier is Tier.REPORT and self.price >= BLOCKER_MINUTES
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The summary of one scan. Shares are of all sites, None where there is none."""
+
+    sites: int
+    files: int
+    tiers: Mapping[Tier, int]
+    tier_minutes: Mapping[Tier, float]
+    areas: tuple[Area, ...]
+    items: tuple[Item, ...]  # by rule id
+    model: EffortModel = field(default_factory=EffortModel)
+
+    @property
+    def automatic(self) -> float | None:
+        """Share of sites that `joymigrate rewrite` does by itself."""
+        return self.tiers[Tier.SAFE] / self.sites if self.sites else None
+
+    @property
+    def automatic_unsafe(self) -> float | None:
+        """The same share with `--unsafe`."""
+        automatic = self.tiers[Tier.SAFE] + self.tiers[Tier.UNSAFE]
+        return automatic / self.sites if self.sites else None
+
+    @property
+    def minutes(self) -> float:
+        """The whole effort."""
+        return sum(self.tier_minutes.values())
+
+    @property
+    def manual(self) -> tuple[Item, ...]:
+        """What is left to do by hand, the heaviest first."""
+        by_hand = [item for item in self.items if item.tier is Tier.REPORT]
+        return tuple(sorted(by_hand, key=lambda item: (-item.minutes, -item.price, item.rule)))
+
+    @property
+    def blockers(self) -> tuple[Item, ...]:
+        """The part of the manual list whose single sites take an hour or more."""
+        return tuple(item for item in self.manual if item.blocker)
+
+
+def assess(scan: Scan, model: EffortModel | None = None) -> Readiness:
+    """The summary of a scan under an effort model."""
+    model = model or EffortModel()
+    costs = model.minutes(scan.findings)
+    groups: dict[tuple[str, Tier], list[tuple[Finding, float]]] = defaultdict(list)
+    area_tiers: dict[str, Counter[Tier]] = defaultdict(Counter)
+    area_minutes: dict[str, float] = defaultdict(float)
+    tier_minutes = dict.fromkeys(Tier, 0.0)
+    for finding, cost in zip(scan.findings, costs, strict=True):
+        groups[finding.rule, finding.tier].append((finding, cost))
+        area_tiers[finding.area][finding.tier] += 1
+        area_minutes[finding.area] += cost
+        tier_minutes[finding.tier] += cost
+    areas = [
+        Area(name, {tier: counts[tier] for tier in Tier}, area_minutes[name])
+        for name, counts in area_tiers.items()
+    ]
+    return Readiness(
+        sites=len(scan.findings),
+        files=len({finding.path for finding in scan.findings}),
+        tiers={tier: scan.count(tier) for tier in Tier},
+        tier_minutes=tier_minutes,
+        areas=tuple(sorted(areas, key=lambda area: (-area.sites, area.name))),
+        items=tuple(item_of(groups[key], model) for key in sorted(groups)),
+        model=model,
+    )
+
+
+def item_of(group: list[tuple[Finding, float]], model: EffortModel) -> Item:
+    """The sites of one rule and tier as one line of work."""
+    first = group[0][0]
+    messages = Counter(finding.message for finding, _ in group)
+    return Item(
+        rule=first.rule,
+        name=first.name,
+        tier=first.tier,
+        area=first.area,
+        message=messages.most_common(1)[0][0],
+        sites=len(group),
+        files=len({finding.path for finding, _ in group}),
+        price=max(model.price(finding) for finding, _ in group),
+        minutes=sum(cost for _, cost in group),
+    )
+
+
+def document(readiness: Readiness) -> dict[str, Any]:
+    """The summary as plain data, for JSON. Minutes are rounded to a tenth."""
+    return {
+        "sites": readiness.sites,
+        "files": readiness.files,
+        "automatic": rounded_share(readiness.automatic),
+        "automatic_with_unsafe": rounded_share(readiness.automatic_unsafe),
+        "minutes": round(readiness.minutes, 1),
+        "minutes_by_tier": {t.value: round(m, 1) for t, m in readiness.tier_minutes.items()},
+        "areas": [
+            {
+                "area": area.name,
+                **{tier.value: area.tiers[tier] for tier in Tier},
+                "minutes": round(area.minutes, 1),
+            }
+            for area in readiness.areas
+        ],
+        "manual": [item_document(item) for item in readiness.manual],
+        "model": readiness.model.document(),
+    }
+
+
+def item_document(item: Item) -> dict[str, Any]:
+    """One line of work as plain data."""
+    return {
+        "rule": item.rule,
+        "name": item.name,
+        "area": item.area,
+        "message": item.message,
+        "sites": item.sites,
+        "files": item.files,
+        "minutes": round(item.minutes, 1),
+        "blocker": item.blocker,
+    }
+
+
+def rounded_share(share: float | None) -> float | None:
+    """A share with four digits, for JSON."""
+    return None if share is None else round(share, 4)
