@@ -1,0 +1,1 @@
+"""What executes workloads: the rehearsal device, kernels, training, serving, clusters."""

@@ -1,0 +1,1 @@
+"""Two backends behind one address: ramp, evidence, rollback, failover and token-exact resume."""

@@ -1,0 +1,102 @@
+"""What a rollout is made of: its plan, the events that it takes, the changes that it makes.
+
+Times are seconds on the caller's clock, rates are shares, weights percent of the requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STANDBY, RAMPING, PROMOTED = "standby", "ramping", "promoted"
+ROLLED_BACK, PAUSED = "rolled_back", "paused"
+PRIMARY, SECOND = "primary", "standby"  # the roles of the two backends
+ORDERS = ("resume", "pause", "rollback", "promote")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a rollout goes. Times in seconds, `limit` a share, `steps` percent of the traffic."""
+
+    steps: tuple[float, ...] = (1, 5, 20, 50, 100)
+    start: str = "auto"  # or "manual"
+    min_step_seconds: float = 600.0
+    min_step_requests: int = 10
+    max_step_seconds: float = 604_800.0  # a week without enough evidence is inconclusive
+    limit: float = 0.001
+    confidence: float = 0.95
+    proof_from: float = 100.0  # the first weight that needs the bound at or below the limit
+    burst_cap: bool = False
+    down_seconds: float = 30.0  # a standby that fails its health checks for so long is out
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """`count` equal outcomes of one backend. `failure` names what went wrong, None for success."""
+
+    time: float
+    role: str
+    failure: str | None = None
+    count: int = 1
+    instance: str = ""
+    shadow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A backend's health checks changed their mind."""
+
+    time: float
+    role: str
+    up: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Whether the ledger lets the standby be ramped, and why."""
+
+    time: float
+    open: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What an operator asked for: one of `ORDERS`."""
+
+    time: float
+    what: str
+    by: str = "operator"
+
+
+Event = Served | Health | Tick | Gate | Order
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line of the rollout's history. `weight` is the standby's percentage afterwards."""
+
+    time: float
+    kind: str  # the new state, "step", "health", "gate" or "refused"
+    text: str
+    state: str
+    weight: float
+
+
+@dataclass(slots=True)
+class Tally:
+    """Requests and failures of one backend."""
+
+    requests: int = 0
+    failures: int = 0
+
+    def add(self, event: Served) -> None:
+        self.requests += event.count
+        self.failures += event.count if event.failure else 0
