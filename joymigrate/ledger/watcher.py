@@ -1,0 +1,59 @@
+"""The process that ends an interrupted change when the one that began it is killed.
+
+It reads a pipe whose other end only the writing process holds. A word says that all went well;
+the end of the pipe without one says that the writer is dead, and the watcher recovers the tree.
+It has a session of its own, so that what kills the writer's process group leaves it alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+DONE = b"done"
+# Isolated (-I) and without site (-S): the user's folder and environment must not reach it.
+PROGRAM = "import sys; sys.path[:] = {path!r}; from joymigrate.ledger.watcher import watch; watch()"
+PACKAGES = str(Path(__file__).parents[2])  # an editable install may not be on sys.path
+
+
+@contextmanager
+def watched(root: Path) -> Iterator[None]:
+    """Hold a watcher over the body. Without one (no process left) the body runs all the same."""
+    program = PROGRAM.format(path=[*filter(None, sys.path), PACKAGES])
+    try:
+        watcher = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", program, str(root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/" if sys.platform != "win32" else None,
+            start_new_session=True,
+        )
+    except OSError:
+        yield
+        return
+    assert watcher.stdin is not None
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            watcher.stdin.write(DONE)
+            watcher.stdin.close()
+        watcher.wait()
+
+
+def watch() -> None:
+    """The watcher's own program: wait for the word, or recover."""
+    from joymigrate.ledger.lock import locked
+    from joymigrate.ledger.place import home_of
+    from joymigrate.ledger.recovery import recover
+
+    root = Path(sys.argv[1])
+    if sys.stdin.buffer.read() == DONE:
+        return
+    with locked(home_of(root)):
+        recover(root)
