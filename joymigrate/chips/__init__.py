@@ -1,0 +1,44 @@
+"""Chips as data: what joymigrate knows about each family of accelerators, and where it comes from.
+
+A chip is a vocabulary: how programs, shells and manifests name things on it. Two vocabularies make
+a relation (`relate`), and rules are written against that relation, so the same rules run forwards
+and backwards and no chip's name occurs in code.
+"""
+
+from joymigrate.chips.chip import Advice, Chip, PackageAdvice, Sku
+from joymigrate.chips.load import (
+    ENTRY_POINT_GROUP,
+    SCHEMA,
+    all_chips,
+    first_marked,
+    folders,
+    get,
+    load_folder,
+    origin,
+    read_yaml,
+    rules_root,
+    target,
+)
+from joymigrate.chips.names import NameList
+from joymigrate.chips.relation import Relation, relate
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "SCHEMA",
+    "Advice",
+    "Chip",
+    "NameList",
+    "PackageAdvice",
+    "Relation",
+    "Sku",
+    "all_chips",
+    "first_marked",
+    "folders",
+    "get",
+    "load_folder",
+    "origin",
+    "read_yaml",
+    "relate",
+    "rules_root",
+    "target",
+]

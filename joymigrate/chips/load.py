@@ -1,0 +1,196 @@
+"""Finds chip folders and turns `chip.yaml` into `Chip`.
+
+A chip is a folder with a `chip.yaml`. Folders come from joymigrate's own `rules/` and from
+packages that register one under the entry point group `joymigrate.chips` (the entry point loads
+to a path, or to a function that returns one). No chip's name occurs in this file.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from joymigrate.chips.chip import Chip, Sku, checked_fields
+from joymigrate.chips.yaml_file import read_yaml
+from joymigrate.errors import JoyError, did_you_mean
+
+__all__ = ["all_chips", "first_marked", "folders", "get", "load_folder", "origin", "read_yaml"]
+
+ENTRY_POINT_GROUP = "joymigrate.chips"
+SCHEMA = "joymigrate.chip/1"
+HELP = "see docs/chips.md"
+
+
+def rules_root() -> Path:
+    """The `rules` folder: inside the installed package, else beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    packaged = package / "_rules"
+    if packaged.is_dir():
+        return packaged
+    beside = package.parent / "rules"
+    if beside.is_dir():
+        return beside
+    raise JoyError(
+        "the rules of this joymigrate are missing",
+        where=str(packaged),
+        help="reinstall it: pip install --force-reinstall joymigrate",
+    )
+
+
+def folders() -> Iterator[tuple[Path, str]]:
+    """Every chip folder with where it came from: built in ones first, then outside packages."""
+    for path in sorted(rules_root().iterdir()):
+        if (path / "chip.yaml").is_file():
+            yield path, "built in"
+    for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
+        yield outside(entry)
+
+
+def outside(entry: metadata.EntryPoint) -> tuple[Path, str]:
+    """The folder that an outside package registers. What goes wrong there names the package."""
+    package = entry.dist.name if entry.dist else entry.value
+    help = f"correct the entry point '{ENTRY_POINT_GROUP}' of {package}, or uninstall it"
+    try:
+        found = entry.load()
+        path = Path(os.fspath(found() if callable(found) else found))
+    except Exception as error:
+        raise JoyError(
+            f"the chip '{entry.name}' of package {package} can't be loaded: "
+            f"{type(error).__name__}: {error}",
+            where=entry.value,
+            help=help,
+        ) from error
+    if not (path / "chip.yaml").is_file():
+        raise JoyError(
+            f"the chip '{entry.name}' of package {package} has no chip.yaml",
+            where=str(path),
+            help=help,
+        )
+    return path, f"package {package}"
+
+
+REQUIRED = ("name", "title", "device", "backend")
+TEXTS = (*REQUIRED, "schema", "module", "package", "distribution")
+FLAGS = ("origin", "default", "cpu_fallback")
+MAPPINGS = ("environment", "tools", "api", "launch", "shim", "kernels")
+LISTS = ("aliases", "skus", "versions", "notes")
+KNOWN_KEYS = (*TEXTS, *FLAGS, *MAPPINGS, *LISTS)
+
+
+def load_folder(folder: Path, source: str = "built in") -> Chip:
+    """Read one chip folder. Unknown or missing keys raise `JoyError` with file and key."""
+    path = folder / "chip.yaml"
+    raw = read_yaml(path)
+    check_keys(raw, path)
+    device = str(raw["device"])
+    flags: dict[str, Any] = {key: raw.get(key) or False for key in FLAGS}
+    mappings: dict[str, Any] = {key: raw.get(key) or {} for key in MAPPINGS}
+    return Chip(
+        name=str(raw["name"]),
+        title=str(raw["title"]),
+        device=device,
+        module=str(raw.get("module") or f"torch.{device}"),
+        backend=str(raw["backend"]),
+        package=raw.get("package"),
+        distribution=raw.get("distribution"),
+        folder=folder,
+        aliases=tuple(raw.get("aliases") or ()),
+        skus=tuple(load_sku(item, path) for item in raw.get("skus") or ()),
+        versions=tuple(raw.get("versions") or ()),
+        notes=tuple(raw.get("notes") or ()),
+        source=source,
+        **flags,
+        **mappings,
+    )
+
+
+def check_keys(raw: Any, path: Path) -> None:
+    """Raise `JoyError` unless `raw` has the required keys, only known ones, and their types."""
+    where = str(path)
+    if not isinstance(raw, dict):
+        raise JoyError("a chip file is a mapping of keys", where=where, help=HELP)
+    if raw.get("schema", SCHEMA) != SCHEMA:
+        raise JoyError(
+            f"schema {raw['schema']!r} is not one this joymigrate reads",
+            where=where,
+            help=f"schema: {SCHEMA}",
+        )
+    for key in raw:
+        if key not in KNOWN_KEYS:
+            raise JoyError(
+                f"unknown key '{key}'.{did_you_mean(str(key), KNOWN_KEYS)}", where=where, help=HELP
+            )
+    missing = [key for key in REQUIRED if not raw.get(key)]
+    if missing:
+        raise JoyError(f"missing {', '.join(missing)}", where=where, help=HELP)
+    kinds = ((TEXTS, str, "text"), (FLAGS, bool, "true or false"), (MAPPINGS, dict, "a mapping"))
+    for keys, kind, wanted in (*kinds, (LISTS, list, "a list")):
+        for key in keys:
+            if raw.get(key) is not None and not isinstance(raw[key], kind):
+                raise JoyError(f"'{key}' must be {wanted}, got {raw[key]!r}", where=where)
+
+
+def load_sku(raw: Any, path: Path) -> Sku:
+    """Read one item of `skus`."""
+    if not isinstance(raw, dict) or "name" not in raw:
+        raise JoyError(f"a SKU needs a name, got {raw!r}", where=str(path), help=HELP)
+    values = checked_fields(Sku, raw, f"{path} skus.{raw['name']}")
+    for key in ("dtypes", "match"):
+        values[key] = tuple(values.get(key) or ())
+    return Sku(**values)
+
+
+@functools.cache
+def all_chips() -> dict[str, Chip]:
+    """Every known chip by name. A name or alias that two chips claim is an error."""
+    found: dict[str, Chip] = {}
+    claimed: dict[str, Chip] = {}
+    for folder, source in folders():
+        chip = load_folder(folder, source)
+        for name in (chip.name, *chip.aliases):
+            if name in claimed:
+                raise JoyError(
+                    f"two chips are called '{name}'",
+                    where=f"{claimed[name].folder} and {folder}",
+                    help="rename one of them",
+                )
+            claimed[name] = chip
+        found[chip.name] = chip
+    return found
+
+
+def get(name: str) -> Chip:
+    """The chip of this name or alias; an unknown one raises `JoyError` with the nearest name."""
+    chips = all_chips()
+    if name in chips:
+        return chips[name]
+    by_alias = {alias: chip for chip in chips.values() for alias in chip.aliases}
+    if name in by_alias:
+        return by_alias[name]
+    known = [*chips, *by_alias]
+    raise JoyError(
+        f"unknown chip '{name}'.{did_you_mean(name, known)}",
+        help="joymigrate chips list",
+    )
+
+
+def origin() -> Chip:
+    """The platform that code is migrated from unless the user says otherwise."""
+    return first_marked("origin")
+
+
+def target(name: str | None) -> Chip:
+    """The chip called `name`, or the default target when `name` is None."""
+    return get(name) if name else first_marked("default")
+
+
+def first_marked(flag: str) -> Chip:
+    """The first chip whose boolean key `flag` is true."""
+    for chip in all_chips().values():
+        if getattr(chip, flag):
+            return chip
+    raise JoyError(f"no chip is marked `{flag}: true`", where=str(rules_root()))

@@ -1,0 +1,158 @@
+"""`names.txt` of a chip: which dotted names exist in which version of its torch package.
+
+    # Made by: python -m scripts.build_names …
+    version 2.12 torch-npu 2.12.0 (wheel) read 2026-11-20
+    version 2.13 …
+    [torch.npu]
+    Stream                     exists in every version listed above
+    MemPool 2.6-               since 2.6
+    old_name 2.1-2.3,2.5       in these versions
+
+A section header names the module; `[module] 2.13-` says that the module's names are known for
+these versions only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from joymigrate.errors import JoyError
+
+SECTION = re.compile(r"\[(?P<module>[\w.]+)\](?:\s+(?P<span>[\d.,-]+))?$")
+NAME = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:\s+(?P<span>[\d.,-]+))?$")
+VERSION = re.compile(r"version\s+(?P<version>\d+\.\d+)\s+(?P<source>.+)$")
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Sort key of `major.minor…`: 2.9 before 2.13."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+@dataclass(frozen=True, slots=True)
+class NameList:
+    """Names by module and version. `versions` maps a version to where its names were read."""
+
+    versions: Mapping[str, str]
+    sections: Mapping[str, Mapping[str, frozenset[str]]]  # module -> version -> names
+    path: Path
+
+    def newest(self) -> str:
+        """The highest version listed."""
+        return max(self.versions, key=version_key)
+
+    def pick(self, version: str | None, default: str | None = None) -> str:
+        """The listed version that `version` belongs to (`2.7.1.post2` → `2.7`)."""
+        if version is None:
+            return default or self.newest()
+        wanted = version_key(version)
+        for known in self.versions:
+            if version_key(known) == wanted:
+                return known
+        raise JoyError(
+            f"no names are known for version {version}",
+            where=str(self.path),
+            help=f"known versions: {', '.join(sorted(self.versions, key=version_key))}",
+        )
+
+    def names(self, module: str, version: str) -> frozenset[str]:
+        """Names below `module` in a listed version; empty where the module is not listed."""
+        return self.sections.get(module, {}).get(version, frozenset())
+
+    def knows(self, module: str, version: str) -> bool:
+        """Whether the names of `module` were read for this version."""
+        return version in self.sections.get(module, {})
+
+    def section_of(self, dotted: str) -> tuple[str, str] | None:
+        """The longest listed module that `dotted` lies below, and the rest of the name."""
+        parts = dotted.split(".")
+        for length in range(len(parts) - 1, 0, -1):
+            module = ".".join(parts[:length])
+            if module in self.sections:
+                return module, ".".join(parts[length:])
+        return None
+
+
+def parse(path: Path) -> NameList:
+    """Read a name list. A line of another form raises `JoyError` with file and line."""
+    versions: dict[str, str] = {}
+    spans: dict[str, frozenset[str]] = {}
+    sections: dict[str, dict[str, set[str]]] = {}
+    current: dict[str, set[str]] | None = None
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        where = f"{path}:{number}"
+        if found := VERSION.match(line):
+            if current is not None:
+                raise JoyError("`version` lines come before the first section", where=where)
+            versions[found["version"]] = found["source"]
+        elif found := SECTION.match(line):
+            known = expand(found["span"], versions, spans, where)
+            current = sections.setdefault(found["module"], {v: set() for v in known})
+        elif (found := NAME.match(line)) and current is not None:
+            for version in expand(found["span"], versions, spans, where):
+                if version in current:
+                    current[version].add(found["name"])
+        else:
+            raise JoyError(
+                f"not a line of a name list: {line!r}",
+                where=where,
+                help="expected `version X.Y source`, `[module]`, or `name [versions]`",
+            )
+    if not versions:
+        raise JoyError("a name list needs a `version` line", where=str(path))
+    frozen = {m: {v: frozenset(n) for v, n in by.items()} for m, by in sections.items()}
+    return NameList(versions, frozen, path)
+
+
+def expand(
+    span: str | None, versions: Iterable[str], cache: dict[str, frozenset[str]], where: str
+) -> frozenset[str]:
+    """The listed versions inside `2.1-2.3,2.6-`; all of them for None."""
+    key = span or ""
+    if key in cache:
+        return cache[key]
+    if not key:
+        found = frozenset(versions)
+    else:
+        found = frozenset(v for part in key.split(",") for v in inside(part, versions, where))
+    cache[key] = found
+    return found
+
+
+def inside(part: str, versions: Iterable[str], where: str) -> list[str]:
+    """Versions inside one range: `2.6-`, `-2.4`, `2.1-2.3` or `2.5`."""
+    low, dash, high = part.partition("-")
+    if not re.fullmatch(r"(\d+\.\d+)?(-(\d+\.\d+)?)?", part) or not (low or high):
+        raise JoyError(f"not a range of versions: {part!r}", where=where, help="such as 2.1-2.3")
+    first = version_key(low) if low else (0,)
+    last = (version_key(high) if high else (9999,)) if dash else first
+    return [v for v in versions if first <= version_key(v) <= last]
+
+
+def span_of(present: Iterable[str], versions: Iterable[str]) -> str:
+    """The shortest span text for `present` among the sorted `versions`; empty for all."""
+    ordered = sorted(versions, key=version_key)
+    inside_it = set(present)
+    runs: list[list[int]] = []
+    for index, version in enumerate(ordered):
+        if version not in inside_it:
+            continue
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    if runs == [[0, len(ordered) - 1]]:
+        return ""
+    return ",".join(run_text(first, last, ordered) for first, last in runs)
+
+
+def run_text(first: int, last: int, ordered: list[str]) -> str:
+    """Text of one run of consecutive versions."""
+    if last == len(ordered) - 1:
+        return f"{ordered[first]}-"
+    return ordered[first] if first == last else f"{ordered[first]}-{ordered[last]}"
