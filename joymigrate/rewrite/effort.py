@@ -58,19 +58,6 @@ class EffortModel:
             seen[key] += 1
         return costs
 
-    def lines(self) -> list[str]:
-        """The model in words, one fact per line."""
-        by_hand = "the weight of its rule" if self.report is None else minutes_text(self.report)
-        special = [f"{key}: {minutes_text(value)}" for key, value in self.areas.items()]
-        special += [f"{key}: {minutes_text(value)}" for key, value in self.rules.items()]
-        return [
-            f"a safe edit: {minutes_text(self.safe)} to read in the diff",
-            f"an --unsafe edit: {minutes_text(self.unsafe)} to review and test",
-            f"a site by hand: {by_hand}; further sites of the rule in the file: {self.repeat:.0%}",
-            *special,
-            "estimates, to be set in [tool.joymigrate.effort]",
-        ]
-
     def document(self) -> dict[str, Any]:
         """The model as plain data, for JSON."""
         figures = {name: getattr(self, name) for name in FIGURES}

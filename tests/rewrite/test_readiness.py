@@ -135,10 +135,3 @@ def test_an_unknown_figure_names_the_nearest() -> None:
 )
 def test_durations_read_as_people_say_them(minutes: float, text: str) -> None:
     assert effort.minutes_text(minutes) == text
-
-
-def test_the_model_states_its_figures() -> None:
-    words = "\n".join(EffortModel(rules={"JM200": 30}).lines())
-    assert "12 s to read" in words
-    assert "JM200: 30 min" in words
-    assert "estimates" in words

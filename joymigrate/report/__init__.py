@@ -1,0 +1,1 @@
+"""Results as text, JSON, SARIF, GitHub annotations, Markdown and HTML: one file per format."""

@@ -1,0 +1,62 @@
+"""Findings as GitHub workflow commands: annotations on the lines of a pull request.
+
+GitHub shows ten annotations of each kind per step; the log has all of them.
+"""
+
+from __future__ import annotations
+
+from joymigrate.model import Finding, Tier
+from joymigrate.report.result import Result
+from joymigrate.rewrite.readiness import UNREADABLE
+
+KINDS = {Tier.SAFE: "notice", Tier.UNSAFE: "warning", Tier.REPORT: "warning"}
+
+
+def render(result: Result) -> str:
+    """One command per finding, then the closing line."""
+    lines = [command(result, finding) for finding in result.scan.findings]
+    lines += [
+        f"::warning file={value(place(result, path))},line={line},title=unused ignore::{data(text)}"
+        for path, line, text in result.scan.unused_ignores
+    ]
+    return "\n".join([*lines, result.last_line()]) + "\n"
+
+
+def command(result: Result, finding: Finding) -> str:
+    """`::warning file=…,line=…::message` for one finding. Columns only within one line."""
+    kind = "error" if finding.rule == UNREADABLE else KINDS[finding.tier]
+    first = finding.file_line or finding.line
+    last = first + finding.end_line - finding.line
+    fields = {
+        "file": place(result, finding.path),
+        "line": str(first),
+        "endLine": str(last),
+        "title": f"{finding.rule} {finding.name}",
+    }
+    if first == last and finding.cell is None:
+        fields |= {"col": str(finding.column), "endColumn": str(finding.end_column)}
+    properties = ",".join(f"{key}={value(text)}" for key, text in fields.items())
+    return f"::{kind} {properties}::{data(words(finding))}"
+
+
+def words(finding: Finding) -> str:
+    """The message, with what would be written or why nothing is."""
+    if finding.tier is Tier.REPORT or finding.after is None:
+        return finding.message + (f" ({finding.reason})" if finding.reason else "")
+    note = "" if finding.tier is Tier.SAFE else " --unsafe"
+    return f"{finding.message}\njoymigrate rewrite{note}: {finding.before} → {finding.after}"
+
+
+def place(result: Result, path: str) -> str:
+    """The path from the folder in which the tool runs, as GitHub wants it."""
+    return f"{result.prefix() or ''}{path}"
+
+
+def data(text: str) -> str:
+    """Text of a command, escaped so that it can't start another one."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def value(text: str) -> str:
+    """Text of a property, which `,` and `:` would end."""
+    return data(text).replace(":", "%3A").replace(",", "%2C")

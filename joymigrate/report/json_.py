@@ -1,0 +1,160 @@
+"""The contract `joymigrate.scan/1`: a scan as JSON, and back again for `joymigrate report`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from joymigrate import __version__
+from joymigrate.errors import JoyError
+from joymigrate.model import Edit, Finding, Kept, Scan, Skipped, Style, Tier
+from joymigrate.report.result import Result
+from joymigrate.rewrite import readiness
+
+SCHEMA = "joymigrate.scan/1"
+
+
+def render(result: Result) -> str:
+    """The scan as JSON text."""
+    return dumps(document(result))
+
+
+def dumps(document: Mapping[str, Any]) -> str:
+    """Plain data as JSON text, with Chinese and other text left readable."""
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def document(result: Result) -> dict[str, Any]:
+    """The scan as plain data. Paths are POSIX and relative to `root`."""
+    scan = result.scan
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "to": scan.to,
+        "origin": scan.origin,
+        "style": scan.style.value,
+        "root": scan.root.as_posix(),
+        "files": {
+            "scanned": scan.scanned,
+            "lines": scan.lines,
+            "skipped": [{"path": one.path, "reason": one.reason} for one in scan.skipped],
+        },
+        "findings": [finding_document(finding) for finding in scan.findings],
+        "summary": {
+            **{tier.value: scan.count(tier) for tier in Tier},
+            "by_rule": result.by_rule(),
+            "by_area": {area.name: area.sites for area in result.readiness.areas},
+            "suppressed": scan.suppressed,
+        },
+        "readiness": readiness.document(result.readiness),
+        "unused_ignores": [
+            {"path": path, "line": line, "text": text} for path, line, text in scan.unused_ignores
+        ],
+        **baseline_part(result),
+        **({"since": result.base} if result.base is not None else {}),
+        **({"kept": [kept_document(one) for one in scan.kept]} if result.show_kept else {}),
+    }
+
+
+def finding_document(finding: Finding) -> dict[str, Any]:
+    """One finding. `edits` are byte spans of the file (of the cell's source in a notebook)."""
+    where = {} if finding.cell is None else {"cell": finding.cell, "file_line": finding.file_line}
+    return {
+        "rule": finding.rule,
+        "name": finding.name,
+        "tier": finding.tier.value,
+        "path": finding.path,
+        **where,
+        "line": finding.line,
+        "column": finding.column,
+        "end_line": finding.end_line,
+        "end_column": finding.end_column,
+        "message": finding.message,
+        "before": finding.before,
+        "after": finding.after,
+        "reason": finding.reason,
+        "area": finding.area,
+        "weight": finding.weight,
+        "edits": [
+            {"start": one.start, "end": one.end, "text": one.text.decode("utf-8", "replace")}
+            for one in finding.edits
+        ],
+    }
+
+
+def kept_document(kept: Kept) -> dict[str, Any]:
+    """One mention that is not a site."""
+    return {
+        "path": kept.path,
+        "line": kept.line,
+        "column": kept.column,
+        "text": kept.text,
+        "kind": kept.kind,
+    }
+
+
+def baseline_part(result: Result) -> dict[str, Any]:
+    """What a baseline took out; nothing without one."""
+    if result.known is None:
+        return {}
+    stale = [
+        {"fingerprint": one.fingerprint, "rule": one.rule, "path": one.path, "before": one.before}
+        for one in result.stale
+    ]
+    return {"baseline": {"known": result.known, "stale": stale}}
+
+
+def read(document: Mapping[str, Any], where: str) -> Scan:
+    """The scan that a JSON document holds; anything else raises `JoyError`."""
+    try:
+        files = document["files"]
+        return Scan(
+            root=Path(document["root"]),
+            to=document["to"],
+            origin=document.get("origin", "cuda"),
+            style=Style(document.get("style", "direct")),
+            findings=tuple(read_finding(raw) for raw in document["findings"]),
+            scanned=int(files["scanned"]),
+            skipped=tuple(Skipped(one["path"], one["reason"]) for one in files["skipped"]),
+            kept=tuple(Kept(**one) for one in document.get("kept", ())),
+            unused_ignores=tuple(
+                (one["path"], int(one["line"]), one["text"])
+                for one in document.get("unused_ignores", ())
+            ),
+            suppressed=int(document["summary"].get("suppressed", 0)),
+            lines=int(files.get("lines", 0)),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise JoyError(
+            f"not a {SCHEMA} document: {type(error).__name__} {error}",
+            where=where,
+            help="write it with: joymigrate scan PATH --format json -o FILE",
+        ) from None
+
+
+def read_finding(raw: Mapping[str, Any]) -> Finding:
+    """One finding of a JSON document."""
+    return Finding(
+        rule=raw["rule"],
+        name=raw["name"],
+        tier=Tier(raw["tier"]),
+        path=raw["path"],
+        line=int(raw["line"]),
+        column=int(raw["column"]),
+        end_line=int(raw["end_line"]),
+        end_column=int(raw["end_column"]),
+        message=raw["message"],
+        before=raw["before"],
+        after=raw["after"],
+        reason=raw["reason"],
+        edits=tuple(
+            Edit(int(one["start"]), int(one["end"]), one["text"].encode("utf-8"))
+            for one in raw.get("edits", ())
+        ),
+        cell=raw.get("cell"),
+        file_line=raw.get("file_line"),
+        area=raw.get("area", "device"),
+        weight=float(raw.get("weight", 1.0)),
+    )

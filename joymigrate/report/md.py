@@ -1,0 +1,151 @@
+"""A scan as a pull-request comment in Markdown: summary, work by hand, details folded away."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from joymigrate.model import Finding, Tier
+from joymigrate.report.changes import hunks
+from joymigrate.report.labels import Labels
+from joymigrate.report.result import Result, counted
+
+LIMIT = 60_000  # characters; GitHub refuses a comment of more than 65,536
+MANUAL_SHOWN = 10
+MARKUP = re.compile(r"[\\*_\[\]#~]")
+
+
+def render(result: Result, lang: str = "en") -> str:
+    """The comment. Details that would make it too long for GitHub are left out, with a note."""
+    say = Labels(lang)
+    head = [*summary(result, say), *manual(result, say)]
+    text = "\n".join(head)
+    for index, block in enumerate(details(result, say)):
+        if len(text) + len(block) > LIMIT:
+            files = len({finding.path for finding in result.scan.findings})
+            text += f"\n{say('left_out', number=files - index)}\n"
+            break
+        text += f"\n{block}"
+    return text.rstrip("\n") + "\n\n" + result.last_line() + "\n"
+
+
+def summary(result: Result, say: Labels) -> Iterator[str]:
+    """Title, the automatic share in one sentence, the table by area."""
+    scan, found = result.scan, result.readiness
+    yield f"## {say('title')}: {scan.origin} → {scan.to}"
+    yield ""
+    if not found.sites:
+        return
+    yield (
+        f"**{found.automatic or 0:.0%}** {say('automatic')}, "
+        f"**{found.automatic_unsafe or 0:.0%}** {say('automatic_unsafe')}; "
+        f"{say('effort')}: {say.duration(found.minutes)}"
+    )
+    yield ""
+    yield from table(
+        [say("area"), say("sites"), say("safe"), say("unsafe"), say("by_hand"), say("effort")],
+        [
+            [
+                say.area(area.name),
+                area.sites,
+                *(area.tiers[tier] for tier in Tier),
+                say.duration(area.minutes),
+            ]
+            for area in found.areas
+        ],
+    )
+    yield ""
+
+
+def manual(result: Result, say: Labels) -> Iterator[str]:
+    """The heaviest work by hand."""
+    items = result.readiness.manual
+    if not items:
+        return
+    yield f"### {say('manual')}"
+    yield ""
+    rows = [
+        [item.rule, item.message, item.sites, item.files, say.duration(item.minutes)]
+        for item in items[:MANUAL_SHOWN]
+    ]
+    yield from table([say("rule"), say("what"), say("sites"), say("files"), say("effort")], rows)
+    if len(items) > MANUAL_SHOWN:
+        yield f"\n{say('more_rules', number=len(items) - MANUAL_SHOWN)}"
+    yield ""
+
+
+def details(result: Result, say: Labels) -> Iterator[str]:
+    """One folded block per file."""
+    for path, group in groupby(result.scan.findings, key=lambda finding: finding.path):
+        findings = list(group)
+        lines = [
+            f"<details><summary><code>{html.escape(path)}</code>: "
+            f"{counted(len(findings), 'site') if say.lang == 'en' else len(findings)}</summary>",
+            "",
+        ]
+        for finding in findings:
+            lines += finding_lines(result, finding, say)
+        yield "\n".join([*lines, "", "</details>", ""])
+
+
+def finding_lines(result: Result, finding: Finding, say: Labels) -> Iterator[str]:
+    """One finding as a list item, with its difference below it."""
+    cell = "" if finding.cell is None else f"{say('cell')} {finding.cell + 1}, "
+    reason = f" ({escaped(finding.reason)})" if finding.reason else ""
+    tier = say(finding.tier.value) if finding.tier is not Tier.REPORT else say("by_hand")
+    yield (
+        f"- {cell}{say('line')} {finding.line}: **{finding.rule}** ({tier}) "
+        f"{escaped(finding.message)}{reason}"
+    )
+    if finding.tier is Tier.REPORT:
+        return
+    changes = hunks(finding, result.excerpts)
+    if not changes:
+        return
+    lines = [
+        f"{sign}{line}"
+        for hunk in changes
+        for sign, part in (("-", hunk.before), ("+", hunk.after))
+        for line in part
+    ]
+    fence = "`" * max(3, 1 + longest_run("\n".join(lines), "`"))
+    yield f"  {fence}diff"
+    yield from (f"  {line}" for line in lines)
+    yield f"  {fence}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """A Markdown table; numbers are set right."""
+    numbers = [bool(rows) and isinstance(cell, int) for cell in rows[0]] if rows else []
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "|".join(" ---: " if right else " --- " for right in numbers) + "|"
+    for row in rows:
+        yield "| " + " | ".join(cell_text(cell) for cell in row) + " |"
+
+
+def cell_text(cell: object) -> str:
+    """One cell: thousands set off, text escaped."""
+    return f"{cell:,}" if isinstance(cell, int) else escaped(str(cell)).replace("|", "\\|")
+
+
+def escaped(text: str) -> str:
+    """Text in which nothing is markup, except `code` in pairs of backticks."""
+    text = " ".join(text.split())
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # an odd backtick would swallow what follows
+        parts = [text.replace("`", "'")]
+    for index in range(0, len(parts), 2):
+        part = parts[index].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        parts[index] = MARKUP.sub(r"\\\g<0>", part)
+    return "`".join(parts)
+
+
+def longest_run(text: str, sign: str) -> int:
+    """Length of the longest run of one character."""
+    longest = run = 0
+    for char in text:
+        run = run + 1 if char == sign else 0
+        longest = max(longest, run)
+    return longest

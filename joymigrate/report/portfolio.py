@@ -1,0 +1,163 @@
+"""A portfolio of repositories as text, JSON and Markdown (HTML: html/portfolio.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from joymigrate import __version__
+from joymigrate.model import Tier
+from joymigrate.report import json_, md
+from joymigrate.report.labels import Labels
+from joymigrate.rewrite import readiness
+from joymigrate.rewrite.portfolio import Portfolio, Row, Shared
+
+SCHEMA = "joymigrate.portfolio/1"
+
+
+def text(portfolio: Portfolio) -> str:
+    """One line per repository in the suggested order, then the work they share."""
+    say = Labels("en")
+    width = max(len(row.repository.name) for row in portfolio.rows)
+    lines = [f"{'':>3} {'repository':<{width}}  {'auto':>5} {'sites':>7} {'by hand':>8}  effort"]
+    for number, row in enumerate(portfolio.rows, 1):
+        found = row.readiness
+        lines.append(
+            f"{number:>3} {row.repository.name:<{width}}  {share(found.automatic):>5} "
+            f"{found.sites:>7} {found.tiers[Tier.REPORT]:>8}  {effort(row, say)}"
+        )
+    if portfolio.shared:
+        lines += ["", "Shared work by hand:"]
+    lines += [
+        f"  {one.rule} {one.message} ({', '.join(one.repositories)}; {one.sites} sites, "
+        f"{say.duration(one.minutes)}{'; blocker' if one.blocker else ''})"
+        for one in portfolio.shared
+    ]
+    lines += ["", f"{say('model')}:"]
+    lines += [f"  {line}" for line in say.model(portfolio.model, portfolio=True)]
+    return "\n".join([*lines, "", last_line(portfolio, say)]) + "\n"
+
+
+def effort(row: Row, say: Labels) -> str:
+    """Effort at its turn, and alone where that differs."""
+    now = say.duration(row.minutes)
+    alone = say.duration(row.alone)
+    return now if now == alone else f"{now} (alone {alone})"
+
+
+def share(value: float | None) -> str:
+    """A share in percent; a dash where there is nothing to share."""
+    return "-" if value is None else f"{value:.0%}"
+
+
+def last_line(portfolio: Portfolio, say: Labels) -> str:
+    """The closing line."""
+    sites = sum(row.readiness.sites for row in portfolio.rows)
+    number = len(portfolio.rows)
+    return (
+        f"Found {sites} {'site' if sites == 1 else 'sites'} in {number} "
+        f"{'repository' if number == 1 else 'repositories'} "
+        f"({share(portfolio.automatic)} automatic, {say.duration(portfolio.minutes)} of work)."
+    )
+
+
+def json(portfolio: Portfolio) -> str:
+    """The contract `joymigrate.portfolio/1`."""
+    return json_.dumps(document(portfolio))
+
+
+def document(portfolio: Portfolio) -> dict[str, Any]:
+    """The portfolio as plain data; `repositories` are in the suggested order."""
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "repositories": [row_document(number, row) for number, row in enumerate(portfolio.rows, 1)],
+        "shared": [shared_document(one) for one in portfolio.shared],
+        "summary": {
+            "sites": sum(row.readiness.sites for row in portfolio.rows),
+            "automatic": readiness.rounded_share(portfolio.automatic),
+            "minutes": round(portfolio.minutes, 1),
+        },
+        "model": portfolio.model.document(),
+    }
+
+
+def row_document(number: int, row: Row) -> dict[str, Any]:
+    """One repository with its summary."""
+    return {
+        "order": number,
+        "name": row.repository.name,
+        "path": row.repository.path.as_posix(),
+        "to": row.to,
+        "minutes": round(row.minutes, 1),
+        "minutes_alone": round(row.alone, 1),
+        "readiness": readiness.document(row.readiness),
+    }
+
+
+def shared_document(one: Shared) -> dict[str, Any]:
+    """Work of one rule that several repositories have."""
+    return {
+        "rule": one.rule,
+        "name": one.name,
+        "message": one.message,
+        "repositories": list(one.repositories),
+        "sites": one.sites,
+        "minutes": round(one.minutes, 1),
+        "blocker": one.blocker,
+    }
+
+
+def markdown(portfolio: Portfolio, lang: str = "en") -> str:
+    """The portfolio as a Markdown page."""
+    return "\n".join(markdown_lines(portfolio, Labels(lang))) + "\n"
+
+
+def markdown_lines(portfolio: Portfolio, say: Labels) -> Iterator[str]:
+    """Title, ranking, shared work, each repository's manual list, the model."""
+    yield f"## {say('portfolio_title')}"
+    yield ""
+    head = ["", say("repository"), say("chip"), say("automatic"), say("sites"), say("by_hand")]
+    rows = [
+        [
+            number,
+            row.repository.name,
+            row.to,
+            share(row.readiness.automatic),
+            row.readiness.sites,
+            row.readiness.tiers[Tier.REPORT],
+            effort(row, say),
+        ]
+        for number, row in enumerate(portfolio.rows, 1)
+    ]
+    yield from md.table([*head, say("effort")], rows)
+    yield ""
+    if portfolio.shared:
+        yield f"### {say('shared')}"
+        yield ""
+        head = [say("rule"), say("what"), say("in_repositories"), say("sites"), say("effort")]
+        rows = [
+            [one.rule, one.message, ", ".join(one.repositories), one.sites,
+             say.duration(one.minutes)]
+            for one in portfolio.shared
+        ]  # fmt: skip
+        yield from md.table(head, rows)
+        yield ""
+    for row in portfolio.rows:
+        if row.readiness.manual:
+            yield f"<details><summary>{md.escaped(row.repository.name)}: {say('manual')}</summary>"
+            yield ""
+            head = [say("rule"), say("what"), say("sites"), say("files"), say("effort")]
+            items = [
+                [one.rule, one.message, one.sites, one.files, say.duration(one.minutes)]
+                for one in row.readiness.manual
+            ]
+            yield from md.table(head, items)
+            yield ""
+            yield "</details>"
+            yield ""
+    yield f"{say('model')}:"
+    yield ""
+    yield from (f"- {line}" for line in say.model(portfolio.model, portfolio=True))
+    yield ""
+    yield last_line(portfolio, say)

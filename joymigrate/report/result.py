@@ -1,0 +1,84 @@
+"""A scan with everything that a report says about it; what every format is rendered from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from joymigrate.model import Rule, Scan, Tier
+from joymigrate.rewrite.baseline import Known
+from joymigrate.rewrite.excerpts import Excerpts
+from joymigrate.rewrite.readiness import Readiness
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One scan, its summary, the rules behind it and the sources below it.
+
+    `known` counts findings that a baseline took out (None without one), `stale` are the
+    baseline's entries that no longer occur, `base` is the revision of `--diff`. Shown paths are
+    relative to `folder`, the caller's working directory.
+    """
+
+    scan: Scan
+    readiness: Readiness
+    rules: Mapping[str, Rule]
+    excerpts: Excerpts
+    folder: Path
+    known: int | None = None
+    stale: tuple[Known, ...] = ()
+    base: str | None = None
+    show_kept: bool = False
+    statistics: bool = False
+
+    def prefix(self) -> str | None:
+        """What leads from `folder` to the scan's root: `""`, `"src/"`; None when it lies outside.
+
+        GitHub and SARIF viewers look files up from the folder in which the tool ran.
+        """
+        root, folder = self.scan.root.resolve(), self.folder.resolve()
+        if not root.is_relative_to(folder):
+            return None
+        inner = root.relative_to(folder).as_posix()
+        return "" if inner == "." else f"{inner}/"
+
+    def shown(self, path: str) -> str:
+        """A finding's path as the user can open it from `folder`."""
+        prefix = self.prefix()
+        return f"{prefix}{path}" if prefix is not None else (self.scan.root / path).as_posix()
+
+    def by_rule(self) -> dict[str, int]:
+        """Number of findings per rule id, in order of id."""
+        return dict(sorted(Counter(finding.rule for finding in self.scan.findings).items()))
+
+    def last_line(self) -> str:
+        """The closing line of every text report."""
+        scan = self.scan
+        if not scan.findings:
+            return nothing_to_do(self)
+        sites = counted(len(scan.findings), "site")
+        files = counted(len({finding.path for finding in scan.findings}), "file")
+        fixable = f"{scan.count(Tier.SAFE)} fixable with joymigrate rewrite"
+        unsafe = scan.count(Tier.UNSAFE)
+        more = f", {unsafe} more with --unsafe" if unsafe else ""
+        return f"Found {sites} in {files} ({fixable}{more})."
+
+
+def nothing_to_do(result: Result) -> str:
+    """The closing line where there is no finding; says so, and what it is based on."""
+    scan = result.scan
+    read = f"{counted(scan.scanned, 'file')} read"
+    if result.base is not None:
+        return f"Nothing to do: no site on lines new since {result.base} ({read})."
+    if result.known:
+        return f"Nothing new: {counted(result.known, 'site')} of the baseline remain ({read})."
+    if scan.scanned == 0:
+        return "Nothing to do: no file that joymigrate reads."
+    return f"Nothing to do: no {scan.origin} site ({read})."
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 site`, `2 sites`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

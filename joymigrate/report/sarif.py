@@ -1,0 +1,185 @@
+"""SARIF 2.1.0: rules with help, results with fixes and fingerprints that survive line shifts.
+
+Fixes are written for files; a notebook's edits are offsets of a cell, not of the JSON around it,
+so its results carry none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from joymigrate import __version__
+from joymigrate.model import Finding, Rule, Tier
+from joymigrate.report.changes import Region, regions
+from joymigrate.report.json_ import dumps
+from joymigrate.report.result import Result
+from joymigrate.rewrite import readiness
+from joymigrate.rewrite.baseline import fingerprints
+from joymigrate.rewrite.readiness import UNREADABLE
+
+SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
+FINGERPRINT = "joymigrate/v1"
+ROOT = "SRCROOT"
+LEVELS = {Tier.SAFE: "note", Tier.UNSAFE: "warning", Tier.REPORT: "warning"}
+
+
+def render(result: Result) -> str:
+    """The scan as a SARIF log with one run."""
+    return dumps(document(result))
+
+
+def document(result: Result) -> dict[str, Any]:
+    """The SARIF log as plain data."""
+    scan = result.scan
+    ids = [*result.rules, *(r for r in result.by_rule() if r not in result.rules)]
+    number = {rule: index for index, rule in enumerate(ids)}
+    names = {finding.rule: finding for finding in scan.findings}
+    marks = fingerprints(scan.findings, result.excerpts.line)
+    driver = {
+        "name": "joymigrate",
+        "version": __version__,
+        "rules": [descriptor(rule, result.rules.get(rule), names.get(rule)) for rule in ids],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "originalUriBaseIds": {ROOT: {"uri": base_uri(result)}},
+        "invocations": [{"executionSuccessful": True, **notifications(result)}],
+        "results": [
+            result_of(result, finding, number[finding.rule], mark)
+            for finding, mark in zip(scan.findings, marks, strict=True)
+        ],
+        "properties": {"readiness": readiness.document(result.readiness), "to": scan.to},
+    }
+    return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
+
+
+def base_uri(result: Result) -> str:
+    """The folder that all locations are relative to."""
+    root = result.folder if result.prefix() is not None else result.scan.root
+    return root.resolve().as_uri() + "/"
+
+
+def uri(result: Result, path: str) -> str:
+    """A file's location below the base, percent-encoded."""
+    return quote(f"{result.prefix() or ''}{path}".encode("utf-8", "surrogateescape"))
+
+
+def location(result: Result, path: str) -> dict[str, Any]:
+    """A file's artifactLocation."""
+    return {"uri": uri(result, path), "uriBaseId": ROOT}
+
+
+def descriptor(rule_id: str, rule: Rule | None, finding: Finding | None) -> dict[str, Any]:
+    """One rule as SARIF metadata; one that only a finding knows carries what that says."""
+    if rule is None:
+        name = finding.name if finding else rule_id
+        return {"id": rule_id, "name": name, "shortDescription": {"text": name}}
+    help_text = "\n\n".join(part for part in (rule.why, rule.reference) if part) or rule.message
+    markdown = f"**{rule.title}**\n\n{rule.why or rule.message}"
+    if rule.reference:
+        markdown += f"\n\nReference: {rule.reference}"
+    found: dict[str, Any] = {
+        "id": rule_id,
+        "name": rule.name,
+        "shortDescription": {"text": rule.title},
+        "fullDescription": {"text": rule.message},
+        "help": {"text": help_text, "markdown": markdown},
+        "defaultConfiguration": {"level": level(rule_id, rule.tier)},
+        "properties": {"tier": rule.tier.value, "tags": ["migration", rule.area]},
+    }
+    return found
+
+
+def level(rule_id: str, tier: Tier) -> str:
+    """How loud a viewer shows it: what a tool does by itself is a note."""
+    return "error" if rule_id == UNREADABLE else LEVELS[tier]
+
+
+def result_of(result: Result, finding: Finding, number: int, mark: str) -> dict[str, Any]:
+    """One finding as a SARIF result."""
+    text = finding.message if not finding.reason else f"{finding.message} ({finding.reason})"
+    found: dict[str, Any] = {
+        "ruleId": finding.rule,
+        "ruleIndex": number,
+        "level": level(finding.rule, finding.tier),
+        "message": {"text": text},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": location(result, finding.path),
+                    "region": region_of(finding),
+                }
+            }
+        ],
+        "partialFingerprints": {FINGERPRINT: mark},
+        "properties": {"tier": finding.tier.value, "area": finding.area},
+    }
+    if finding.cell is not None:
+        found["properties"] |= {"cell": finding.cell, "line": finding.line}
+    fix = fix_of(result, finding)
+    return found | ({"fixes": [fix]} if fix else {})
+
+
+def region_of(finding: Finding) -> dict[str, Any]:
+    """Where a finding is in its file. In a notebook's JSON only the line is known."""
+    if finding.cell is not None:
+        first = finding.file_line or 1
+        return {"startLine": first, "endLine": first + finding.end_line - finding.line}
+    region = {
+        "startLine": finding.line,
+        "startColumn": finding.column,
+        "endLine": finding.end_line,
+        "endColumn": finding.end_column,
+    }
+    snippet = {"snippet": {"text": finding.before}} if finding.before else {}
+    return {**region, **snippet}
+
+
+def fix_of(result: Result, finding: Finding) -> dict[str, Any] | None:
+    """The finding's edits as one fix of its file."""
+    if finding.cell is not None:
+        return None
+    replacements = [replacement(region) for region in regions(finding, result.excerpts)]
+    if not replacements:
+        return None
+    verb = "Rewrite" if finding.tier is Tier.SAFE else "Rewrite, after review,"
+    return {
+        "description": {"text": f"{verb} for {result.scan.to}"},
+        "artifactChanges": [
+            {
+                "artifactLocation": location(result, finding.path),
+                "replacements": replacements,
+            }
+        ],
+    }
+
+
+def replacement(region: Region) -> dict[str, Any]:
+    """One edit: what goes, and what comes in its place."""
+    deleted = {
+        "startLine": region.line,
+        "startColumn": region.column,
+        "endLine": region.end_line,
+        "endColumn": region.end_column,
+    }
+    return {"deletedRegion": deleted, "insertedContent": {"text": region.text}}
+
+
+def notifications(result: Result) -> dict[str, Any]:
+    """Files that were not read, as notes of the run."""
+    if not result.scan.skipped:
+        return {}
+    return {
+        "toolExecutionNotifications": [
+            {
+                "level": "note",
+                "message": {"text": f"not read: {one.reason}"},
+                "locations": [
+                    {"physicalLocation": {"artifactLocation": location(result, one.path)}}
+                ],
+            }
+            for one in result.scan.skipped
+        ]
+    }

@@ -1,0 +1,194 @@
+"""Findings as text: one line each in a pipe, with excerpt, caret and suggestion on a terminal.
+
+Nothing is wrapped. Colour is written only when the caller asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.cells import cell_len
+
+from joymigrate.model import Finding, Tier
+from joymigrate.report.changes import hunks
+from joymigrate.report.labels import Labels
+from joymigrate.report.result import Result, counted
+from joymigrate.rewrite.effort import minutes_text
+
+MARKS = {Tier.SAFE: "[*] ", Tier.UNSAFE: "[~] ", Tier.REPORT: ""}
+STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+MANUAL_SHOWN = 8
+TAB = 4
+
+
+class Paint:
+    """Wraps text in terminal colours, or leaves it alone."""
+
+    def __init__(self, on: bool) -> None:
+        self.on = on
+
+    def __call__(self, text: str, *styles: str) -> str:
+        """`text` in the named styles."""
+        if not self.on or not text:
+            return text
+        return f"\033[{';'.join(STYLES[style] for style in styles)}m{text}\033[0m"
+
+
+def render(result: Result, *, terminal: bool = False, color: bool = False) -> str:
+    """The whole report, ending with the closing line."""
+    paint = Paint(color)
+    blocks: list[str] = []
+    if result.statistics:
+        blocks += statistics(result, paint)
+    else:
+        for finding in result.scan.findings:
+            blocks.append(finding_line(result, finding, paint))
+            if terminal:
+                blocks += [*excerpt(result, finding, paint), ""]
+    if result.show_kept:
+        blocks += [kept_line(result, index) for index in range(len(result.scan.kept))]
+    blocks.append(paint(result.last_line(), "bold"))
+    return "\n".join(blocks) + "\n"
+
+
+def finding_line(result: Result, finding: Finding, paint: Paint) -> str:
+    """`path:line:col: JM101 [*] message (reason)`."""
+    cell = "" if finding.cell is None else f"cell {finding.cell + 1}:"
+    path = paint(result.shown(finding.path), "bold")
+    colon = paint(":", "cyan")
+    where = f"{path}{colon}{cell}{finding.line}{colon}{finding.column}{colon}"
+    rule = paint(finding.rule, "bold", "red")
+    mark = paint(MARKS[finding.tier], "green" if finding.tier is Tier.SAFE else "yellow")
+    return f"{where} {rule} {mark}{one_line(finding.message)}{reason(finding)}"
+
+
+def reason(finding: Finding) -> str:
+    """Why nothing is written, unless the message says it already."""
+    if not finding.reason or finding.reason in finding.message:
+        return ""
+    return f" ({one_line(finding.reason)})"
+
+
+def one_line(text: str) -> str:
+    """Text with its line ends and control characters as blanks."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+
+
+def excerpt(result: Result, finding: Finding, paint: Paint) -> Iterator[str]:
+    """The source with a caret underline, and what would be written there."""
+    lines = result.excerpts.around(finding)
+    changes = () if finding.tier is Tier.REPORT else hunks(finding, result.excerpts)
+    numbers = [number for number, _ in lines] + [hunk.line for hunk in changes]
+    margin = len(str(max(numbers, default=1)))
+    bar = paint("|", "cyan")
+    if lines:
+        yield f"{' ' * margin} {bar}"
+    for number, line in lines:
+        yield f"{paint(f'{number:>{margin}}', 'cyan')} {bar} {expanded(line)}".rstrip()
+        yield f"{' ' * margin} {bar} {paint(carets(finding, number, line), 'red')}".rstrip()
+    yield from suggestion(result, finding, margin, paint)
+
+
+def carets(finding: Finding, number: int, line: str) -> str:
+    """`^^^` below the finding's part of one line, by the width that a terminal gives it."""
+    first = finding.column - 1 if number == finding.line else len(line) - len(line.lstrip())
+    last = finding.end_column - 1 if number == finding.end_line else len(line)
+    lead = cell_len(expanded(line[:first]))
+    return " " * lead + "^" * max(1, cell_len(expanded(line[:last])) - lead)
+
+
+def expanded(line: str) -> str:
+    """The line with tabs as blanks and control characters as `?`."""
+    return "".join(c if c.isprintable() else "?" for c in line.expandtabs(TAB))
+
+
+def suggestion(result: Result, finding: Finding, margin: int, paint: Paint) -> Iterator[str]:
+    """What would be written: in one line where the site itself changes, else as a difference."""
+    pad, help = " " * margin, paint("help:", "bold", "cyan")
+    note = " (with --unsafe)" if finding.tier is Tier.UNSAFE else ""
+    changes = () if finding.tier is Tier.REPORT else hunks(finding, result.excerpts)
+    if finding.tier is Tier.REPORT or finding.after is None:
+        rule = result.rules.get(finding.rule)
+        if rule is not None and rule.why:
+            yield f"{pad} {help} {one_line(rule.why)}"
+        yield f"{pad} {help} joymigrate explain {finding.rule}"
+        return
+    if len(changes) == 1 and changes[0].line == finding.line and len(changes[0].after) == 1:
+        yield f"{pad} {help} write `{one_line(finding.after)}`{note}"
+        return
+    yield f"{pad} {help} joymigrate rewrite changes{note}"
+    for hunk in changes:
+        for sign, lines, colour in (("-", hunk.before, "red"), ("+", hunk.after, "green")):
+            for offset, line in enumerate(lines):
+                number = f"{hunk.line + offset:>{margin}}"
+                yield f"{paint(number, 'cyan')} {paint(f'{sign} {expanded(line)}', colour)}"
+
+
+def statistics(result: Result, paint: Paint) -> list[str]:
+    """One line per rule and tier: how many sites, what happens to them."""
+    items = sorted(result.readiness.items, key=lambda item: (-item.sites, item.rule))
+    width = len(f"{items[0].sites:,}") if items else 1
+    names = max((len(item.name) for item in items), default=0)
+    return [
+        f"{item.sites:>{width},} {paint(item.rule, 'bold', 'red')} "
+        f"{paint(MARKS[item.tier].strip() or '[ ]', 'green')} {item.name:<{names}} "
+        f"{counted(item.files, 'file')}, {minutes_text(item.minutes)}"
+        for item in items
+    ]
+
+
+def kept_line(result: Result, index: int) -> str:
+    """One mention that stays as it is."""
+    kept = result.scan.kept[index]
+    where = f"{result.shown(kept.path)}:{kept.line}:{kept.column}"
+    return f"{where}: kept ({kept.kind}) {one_line(kept.text)}"
+
+
+def warnings(result: Result, *, color: bool = False) -> list[str]:
+    """What the user should know beside the findings: dead ignores, dead entries, unread files."""
+    note = Paint(color)("warning:", "yellow")
+    unused = [
+        f"{result.shown(path)}:{line}:1: {note} unused ignore: {one_line(text)}"
+        for path, line, text in result.scan.unused_ignores
+    ]
+    stale = [
+        f"{entry.path}: {note} stale baseline entry: {entry.rule} {one_line(entry.before)}"
+        for entry in result.stale
+    ]
+    return [*unused, *stale]
+
+
+def skipped(result: Result) -> list[str]:
+    """Files that were not read, one line each."""
+    return [f"{result.shown(one.path)}: not read: {one.reason}" for one in result.scan.skipped]
+
+
+def readiness(result: Result, *, color: bool = False) -> str:
+    """The summary block: shares, areas, the heaviest work by hand, the effort model."""
+    paint = Paint(color)
+    summary, say = result.readiness, Labels("en")
+    if not summary.sites:
+        return ""
+    lines = [
+        paint("Readiness", "bold") + f" for {result.scan.to} ({result.scan.style.value} style): "
+        f"{summary.automatic or 0:.0%} automatic, {summary.automatic_unsafe or 0:.0%} with "
+        f"--unsafe, about {minutes_text(summary.minutes)} of work",
+        "",
+        f"  {'area':<14}{'sites':>7}{'safe':>7}{'unsafe':>8}{'by hand':>9}   effort",
+    ]
+    for area in summary.areas:
+        safe, unsafe, by_hand = (area.tiers[tier] for tier in Tier)
+        lines.append(
+            f"  {area.name:<14}{area.sites:>7,}{safe:>7,}{unsafe:>8,}{by_hand:>9,}   "
+            f"{minutes_text(area.minutes)}"
+        )
+    if summary.manual:
+        lines += ["", "  by hand, the heaviest first:"]
+    for item in summary.manual[:MANUAL_SHOWN]:
+        sites = f"{counted(item.sites, 'site')}, {minutes_text(item.minutes)}"
+        lines.append(f"  {item.rule} {one_line(item.message)} ({sites})")
+    if len(summary.manual) > MANUAL_SHOWN:
+        lines.append(f"  … and {len(summary.manual) - MANUAL_SHOWN} more rules")
+    model = [*say.model(summary.model), say("model_note")]
+    lines += ["", f"  {say('model')}:", *(f"    {one}" for one in model)]
+    return "\n".join(lines) + "\n"
