@@ -48,10 +48,12 @@ def find(steps: Sequence[Step], name: str) -> Step:
     for step in reversed(steps):
         if name in (step.id, step.stage):
             return step
-    known = [*(step.id for step in steps), *(step.stage for step in steps if step.stage)]
+    stages = sorted({step.stage for step in steps if step.stage})
+    known = [*(step.id for step in steps), *stages]
+    listed = f"stages here: {', '.join(stages)}; " if stages else ""
     raise JoyError(
         f"no step '{name}'.{did_you_mean(name, known)}",
-        help="joymigrate status lists the steps",
+        help=f"{listed}joymigrate status lists the steps",
     )
 
 

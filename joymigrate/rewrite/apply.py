@@ -47,6 +47,7 @@ def apply(
     command: str = "",
     chip: str | None = None,
     details: dict[str, object] | None = None,
+    artefacts: dict[str, bytes] | None = None,
     allow_dirty: bool = False,
 ) -> Applied:
     """Write all `patches` as one step of `ledger`, or none of them.
@@ -63,7 +64,7 @@ def apply(
     step = Step(kind="rewrite", command=command, chip=chip, details=details or {})
     changes = [Change(t.name, t.patch.before, t.patch.after) for t in targets]
     notes = tuple(link_notes(targets))
-    done = ledger.apply(changes, step, artefacts=diffs(targets))
+    done = ledger.apply(changes, step, {**diffs(targets), **(artefacts or {})})
     return Applied(done, tuple(targets), tuple(left), notes)
 
 
@@ -140,6 +141,7 @@ def diffs(targets: Sequence[Target]) -> dict[str, bytes]:
     forward, back = [], []
     for target in targets:
         before, after = target.patch.before, target.patch.after
-        forward.append(unified(target.name, before, after))
-        back.append(unified(target.name, after, before))
+        mode = target.path.stat().st_mode if target.path.exists() else 0o644
+        forward.append(unified(target.name, before, after, mode))
+        back.append(unified(target.name, after, before, mode))
     return {"change.patch": b"".join(forward), "reverse.patch": b"".join(back)}

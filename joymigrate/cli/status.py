@@ -1,0 +1,106 @@
+"""The steps that joymigrate took in a project, and what can be rolled back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from joymigrate.errors import Exit, JoyError, did_you_mean
+
+if TYPE_CHECKING:
+    from joymigrate.ledger import Ledger, Recovered, State
+
+SCHEMA = "joymigrate.status/1"
+FORMATS = ("text", "json")
+
+
+def command(
+    path: Path = typer.Argument(Path(), metavar="[PATH]", help="A folder of the project."),
+    format: str = typer.Option("text", "--format", help="text or json."),
+) -> int:
+    """Show the steps of a project: what was done, whether the tree still has it, the way back."""
+    from joymigrate.ledger import Ledger
+
+    if format not in FORMATS:
+        raise JoyError(
+            f"unknown format '{format}'.{did_you_mean(format, FORMATS)}", help="text or json"
+        )
+    if not path.exists():
+        raise JoyError("no such folder", where=str(path), help="name a folder of the project")
+    ledger = Ledger.of(path)
+    recovered = ledger.recover()
+    states, latest = ledger.states(), ledger.latest()
+    if format == "json":
+        document = {
+            "schema": SCHEMA,
+            "root": str(ledger.root),
+            "steps": [as_json(state) for state in states],
+            "latest": latest.id if latest else None,
+            "recovered": recovered_json(recovered),
+        }
+        print(json.dumps(document, ensure_ascii=False, indent=1))
+        return Exit.OK
+    if recovered is not None:
+        state = "completed" if recovered.completed else "taken back"
+        print(f"note: the interrupted step {recovered.step.id} was {state}", file=sys.stderr)
+    for line in text(ledger, states):
+        print(line)
+    return Exit.OK
+
+
+def text(ledger: Ledger, states: list[State]) -> list[str]:
+    """One line per step, the edited files below it, and how to go back."""
+    if not states:
+        return [f"No steps yet in {ledger.root}."]
+    rows = [row(state) for state in states]
+    widths = [max(len(line[column]) for line in rows) for column in range(len(rows[0]))]
+    lines = []
+    for state, cells in zip(states, rows, strict=True):
+        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        lines.append("  ".join(padded).rstrip())
+        lines += [f"      {path} was edited since" for path in state.edited]
+    latest = ledger.latest()
+    if latest is None:
+        return [*lines, "Nothing to roll back."]
+    return [*lines, f"joymigrate rollback takes back step {latest.id} ({latest.kind})."]
+
+
+def row(state: State) -> list[str]:
+    """The columns: id, time, kind, what it was about, verdict, the tree."""
+    step = state.step
+    files = f"{len(step.outputs)} file{'' if len(step.outputs) == 1 else 's'}"
+    about = step.subject.name if step.subject else files
+    verdict = " ".join(filter(None, (step.stage, step.verdict, step.grade)))
+    undoes = f"rollback of {step.undoes}" if step.undoes else step.kind
+    fate = state.tree
+    if state.rolled_back_by:
+        fate = f"rolled back by {state.rolled_back_by}"
+    elif state.superseded_by:
+        fate = f"rewritten again by {state.superseded_by}"
+    return [step.id, step.time, undoes, step.chip or "", about, verdict, fate]
+
+
+def as_json(state: State) -> dict[str, Any]:
+    """One step with how the tree stands to it."""
+    from joymigrate.ledger import to_json
+
+    return {
+        **to_json(state.step),
+        "writes": state.writes,
+        "tree": state.tree,
+        "edited": list(state.edited),
+        "superseded_by": state.superseded_by,
+        "rolled_back_by": state.rolled_back_by,
+        "can_roll_back": state.writes and not state.rolled_back_by and not state.edited,
+    }
+
+
+def recovered_json(recovered: Recovered | None) -> dict[str, Any] | None:
+    """An interrupted command that was ended on the way."""
+    if recovered is None:
+        return None
+    return {"step": recovered.step.id, "completed": recovered.completed}
