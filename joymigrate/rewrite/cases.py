@@ -1,0 +1,35 @@
+"""The cases of rules with the names of one move filled in, for tests and explanations.
+
+Besides the names that rules know (`{device}`, `{backend}` …) a case may use the canonical name of
+an environment variable or tool (`{CUDA_VISIBLE_DEVICES}`, `{nvidia-smi}`) for what it becomes,
+and `{resource}`, `{gres}` for the target's cards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from joymigrate.chips import relate
+from joymigrate.model import Case
+from joymigrate.rewrite import rules
+from joymigrate.rewrite.context import Context
+
+
+def names(context: Context) -> dict[str, str]:
+    """What cases may put into braces."""
+    relation = relate(context.origin, context.chip)
+    found = {
+        name: advice.to or name
+        for table in (relation.variables, relation.tools)
+        for name, advice in table.items()
+    }
+    launch = context.chip.launch
+    found |= {key: str(launch[key]) for key in ("resource", "gres") if launch.get(key)}
+    return found | rules.vocabulary(context.chip, context.origin)
+
+
+def filled(case: Case, context: Context) -> Case:
+    """`case` with its texts as they read for this move. What the rule finds (`before`, `keep`)
+    is written out in the origin's words and stays."""
+    known = names(context)
+    return replace(case, after=None if case.after is None else rules.fill(case.after, known))

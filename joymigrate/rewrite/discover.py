@@ -1,0 +1,301 @@
+"""Which files of a project are read, and which are not and why.
+
+Folders are walked in the order of names. Left out: what `.gitignore` files say (nested ones and
+negations too, with or without git), version control, environments, caches and build folders.
+Symbolic links met on the way are not followed, so there are no loops and nothing outside the
+project is touched. A PATH that the user names is always entered, whatever is ignored.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pathspec
+
+from joymigrate.errors import JoyError
+from joymigrate.model import Skipped
+from joymigrate.rewrite import readers
+
+PYTHON = (".py", ".pyi", ".pyw")
+NOT_SOURCE = (
+    *(".git", ".hg", ".svn", ".jj", ".bzr", "CVS"),
+    *(".venv", "venv", "node_modules", "site-packages", "__pypackages__", ".direnv"),
+    *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox"),
+    *("build", "_build", "dist", ".eggs", "*.egg-info", "cmake-build-*", ".ipynb_checkpoints"),
+    *(".joymigrate", ".idea", ".vscode", ".terraform"),
+)
+MB = 1024 * 1024
+LIMIT = 50 * MB
+PYTHON_LIMIT = 5 * MB
+DATA_LIMIT = 1 * MB
+# Written by programs, for programs; a device never stands in them.
+DATA_FILES = (
+    *(
+        "package-lock.json",
+        "npm-shrinkwrap.json",
+        "pipfile.lock",
+        "composer.lock",
+        "pnpm-lock.yaml",
+    ),
+    *("tokenizer.json", "vocab.json", "added_tokens.json", "special_tokens_map.json"),
+    *("*.index.json", "*.min.json", "*.geojson", "*.lock.json", "conda-lock.yml"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file to read. `kind` is `python` or the name of a reader; `relative` is POSIX."""
+
+    path: Path
+    relative: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """The patterns of one `.gitignore`: they hold below `folder` (absolute, ends in a slash)."""
+
+    folder: str
+    spec: pathspec.GitIgnoreSpec
+
+    def verdict(self, path: str) -> bool | None:
+        """True: ignored; False: taken back in by a negation; None: not mentioned."""
+        return self.spec.check_file(path[len(self.folder) :]).include
+
+
+def files(
+    paths: Iterable[Path], root: Path, exclude: Iterable[str] = ()
+) -> tuple[list[File], list[Skipped]]:
+    """The files below `paths` in stable order, each once, and what was left out with a reason.
+
+    `exclude` are patterns as in `.gitignore`, relative to `root`. A PATH that does not exist
+    raises `JoyError`.
+    """
+    walk = Walk(root.resolve(), exclude)
+    for path in paths:
+        walk.enter(path)
+    return walk.found, walk.skipped
+
+
+class Walk:
+    """One walk over the PATHs of a command."""
+
+    def __init__(self, root: Path, exclude: Iterable[str]) -> None:
+        self.root = root
+        self.found: list[File] = []
+        self.skipped: list[Skipped] = []
+        self._seen: set[str] = set()
+        lines = list(exclude)
+        self._exclude = (
+            [Ignored(f"{root}/".replace("//", "/"), pathspec.GitIgnoreSpec.from_lines(lines))]
+            if lines
+            else []
+        )
+
+    def enter(self, path: Path) -> None:
+        """Take one PATH: a file as it is, a folder with everything below it."""
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise JoyError(
+                f"cannot read {path}: {error.strerror}", help="name a file or a folder that exists"
+            ) from None
+        real = os.path.realpath(path)
+        if stat.S_ISDIR(mode):
+            self._folder(real, [*self._exclude, *ignores_above(real)])
+            return
+        if not stat.S_ISREG(mode):
+            self._skip(real, "not a regular file")
+            return
+        kind = kind_of(real)
+        if kind is None:
+            self._skip(real, "no reader for this kind of file")
+            return
+        self._take(real, kind)
+
+    def _folder(self, folder: str, ignored: list[Ignored]) -> None:
+        """Everything below `folder`, without recursion so that depth is no limit."""
+        stack = [(folder, ignored)]
+        while stack:
+            folder, ignored = stack.pop()
+            if folder in self._seen:
+                continue
+            self._seen.add(folder)
+            try:
+                with os.scandir(folder) as found:
+                    entries = sorted(found, key=lambda entry: entry.name)
+            except OSError as error:
+                reason = f"cannot list this folder: {error.strerror}"
+                self.skipped.append(Skipped(self._relative(folder), reason))
+                continue
+            if any(entry.name == ".gitignore" for entry in entries):
+                ignored = [*ignored, *read_ignore(f"{folder}/.gitignore", folder)]
+            below: list[tuple[str, list[Ignored]]] = []
+            for entry in entries:
+                if self._entry(entry, ignored):
+                    below.append((entry.path, ignored))
+            stack.extend(reversed(below))
+
+    def _entry(self, entry: os.DirEntry[str], ignored: list[Ignored]) -> bool:
+        """Take or skip one entry of a folder; True for a folder to walk into."""
+        if entry.is_dir(follow_symlinks=False):
+            return not (not_source(entry.name) or is_ignored(f"{entry.path}/", ignored))
+        if entry.is_symlink():
+            if kind_of_link(entry) and not is_ignored(entry.path, ignored):
+                target = os.path.relpath(os.path.realpath(entry.path), self.root)
+                self._skip(entry.path, f"a symbolic link (to {target})")
+            return False
+        regular = entry.is_file(follow_symlinks=False)
+        kind = kind_of(entry.path, look_inside=regular)
+        if kind is None or is_ignored(entry.path, ignored):
+            return False
+        if regular:
+            self._take(entry.path, kind)
+        else:
+            self._skip(entry.path, "not a regular file")
+        return False
+
+    def _take(self, path: str, kind: str) -> None:
+        """Add one file unless it is too large, unreadable, or there already."""
+        if path in self._seen:
+            return
+        self._seen.add(path)
+        reason = unfit(path, kind)
+        if reason:
+            self.skipped.append(Skipped(self._relative(path), reason))
+            return
+        self.found.append(File(Path(path), self._relative(path), kind))
+
+    def _skip(self, path: str, reason: str) -> None:
+        if path not in self._seen:
+            self._seen.add(path)
+            self.skipped.append(Skipped(self._relative(path), reason))
+
+    def _relative(self, path: str) -> str:
+        """POSIX path from the root; with `..` for a PATH outside of it."""
+        return relative(path, self.root)
+
+
+def relative(path: str | Path, root: Path) -> str:
+    """POSIX path of `path` from `root`."""
+    text, base = str(path), str(root)
+    if text.startswith(base + os.sep):
+        return text[len(base) + 1 :].replace(os.sep, "/")
+    return os.path.relpath(text, base).replace(os.sep, "/")
+
+
+def kind_of(path: str, *, look_inside: bool = True) -> str | None:
+    """`python`, the name of a reader, or None for a file that is none of our business."""
+    folder, _, name = path.replace(os.sep, "/").rpartition("/")
+    if name.endswith(PYTHON):
+        return "python"
+    kind = readers.kind_of_name(name, folder)
+    if kind is None and look_inside and "." not in name.lstrip("."):
+        try:
+            with open(path, "rb") as file:
+                return readers.kind_of_head(file.read(80))
+        except OSError:
+            return None
+    return kind
+
+
+def kind_of_link(entry: os.DirEntry[str]) -> bool:
+    """Whether a symbolic link leads to something that would be read: a folder or a known kind."""
+    try:
+        return entry.is_dir() or kind_of(entry.path, look_inside=False) is not None
+    except OSError:
+        return True  # a loop
+
+
+def unfit(path: str, kind: str) -> str | None:
+    """Why a file is not read, from its size, rights and name alone."""
+    try:
+        size = os.stat(path).st_size
+    except OSError as error:
+        return f"cannot read: {error.strerror}"
+    if size > LIMIT:
+        return f"{size / MB:.0f} MB, over the limit of {LIMIT // MB} MB"
+    if kind == "python" and size > PYTHON_LIMIT:
+        limit = PYTHON_LIMIT // MB
+        return f"{size / MB:.0f} MB of Python, taken for generated code (limit {limit} MB)"
+    name = os.path.basename(path).lower()
+    if kind in ("json", "yaml", "toml", "ini"):
+        if data_file(name):
+            return "data written by a program, not configuration"
+        if size > DATA_LIMIT:
+            return f"{size / MB:.1f} MB, taken for data (limit {DATA_LIMIT // MB} MB)"
+    if not os.access(path, os.R_OK):
+        return "cannot read: Permission denied"
+    return None
+
+
+@functools.cache
+def one_of(globs: tuple[str, ...]) -> re.Pattern[str]:
+    """One expression for several globs."""
+    return re.compile("|".join(fnmatch.translate(glob) for glob in globs))
+
+
+def not_source(name: str) -> bool:
+    """Whether a folder of this name never holds the project's own sources."""
+    return bool(one_of(NOT_SOURCE).match(name))
+
+
+def data_file(name: str) -> bool:
+    """Whether a file of this name is written by a program."""
+    return bool(one_of(DATA_FILES).match(name))
+
+
+def is_ignored(path: str, ignored: list[Ignored]) -> bool:
+    """What the patterns say together: the one nearest to the file that mentions it decides."""
+    for each in reversed(ignored):
+        verdict = each.verdict(path)
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def read_ignore(file: str, folder: str) -> Iterator[Ignored]:
+    """The patterns of one ignore file, none if it can't be read."""
+    try:
+        with open(file, encoding="utf-8", errors="replace") as handle:
+            spec = pathspec.GitIgnoreSpec.from_lines(handle)
+    except (OSError, ValueError):
+        return
+    yield Ignored(folder.rstrip("/") + "/", spec)
+
+
+def ignores_above(folder: str) -> list[Ignored]:
+    """Ignore files above `folder`, up to the top of its git repository.
+
+    None when they ignore `folder` itself: the user named it.
+    """
+    top = next(
+        (up for up in (folder, *map(str, Path(folder).parents)) if os.path.exists(f"{up}/.git")),
+        None,
+    )
+    if top is None:
+        return []
+    found = list(read_ignore(f"{top}/.git/info/exclude", top))
+    at = top
+    if folder != top:
+        for part in ["", *folder[len(top) :].strip("/").split("/")[:-1]]:
+            at = f"{at}/{part}" if part else at
+            found += read_ignore(f"{at}/.gitignore", at)
+    ups = [folder, *(str(up) for up in Path(folder).parents if len(str(up)) > len(top))]
+    if folder != top and any(is_ignored(f"{up}/", found_above(found, up)) for up in ups):
+        return []
+    return found
+
+
+def found_above(found: list[Ignored], path: str) -> list[Ignored]:
+    """Those patterns that lie above `path`."""
+    return [
+        each for each in found if f"{path}/".startswith(each.folder) and each.folder != f"{path}/"
+    ]

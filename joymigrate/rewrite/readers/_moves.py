@@ -1,0 +1,227 @@
+"""The vocabulary of one move as readers ask for it, and the findings that they make from it."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from joymigrate.chips import Advice, relate
+from joymigrate.model import Edit, Finding, Style, Tier
+from joymigrate.rewrite import sinks
+from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.readers._words import EXPANDED
+from joymigrate.rewrite.source import Source
+
+INDEX = rf"(?P<index>:(?:\d+|{EXPANDED}))?"
+WORST = (Tier.SAFE, Tier.UNSAFE, Tier.REPORT)
+
+
+def worse(*tiers: Tier) -> Tier:
+    """The least trusted of some tiers."""
+    return max(tiers, key=WORST.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Names of the origin and what becomes of them, for one context.
+
+    `variables` maps a rule to patterns of canonical variable names, `canonical` an own name of
+    the origin to its canonical one.
+    """
+
+    context: Context
+    renames: Mapping[str, Advice]  # environment variables by the origin's own names
+    tools: Mapping[str, Advice]
+    canonical: Mapping[str, str]
+    patterns: tuple[tuple[str, re.Pattern[str]], ...]
+    ours: re.Pattern[str]  # a variable outside `renames` that a rule may still know
+
+    @property
+    def agnostic(self) -> bool:
+        """Whether the result must work on both platforms."""
+        return self.context.style is Style.AGNOSTIC
+
+    @property
+    def moves_device(self) -> bool:
+        """Whether the two platforms call their device differently."""
+        return self.context.origin.device != self.context.chip.device
+
+    def variable(self, name: str) -> tuple[str, Advice] | None:
+        """Rule and advice for an environment variable of the origin; None for any other name."""
+        advice = self.renames.get(name) or self._by_pattern(name)
+        if advice is None and not self.ours.fullmatch(name):
+            return None
+        canonical = self.canonical.get(name, name)
+        for rule, pattern in self.patterns:
+            if pattern.fullmatch(canonical):
+                return rule, advice or Advice(name=name)
+        return None
+
+    def _by_pattern(self, name: str) -> Advice | None:
+        """The advice of a wildcard entry (`NVTE_*`)."""
+        for pattern, advice in self.renames.items():
+            if "*" in pattern and fnmatch.fnmatchcase(name, pattern):
+                kept = name if advice.to == advice.name else None
+                return Advice(name, kept, Tier.REPORT, advice.note, advice.source, advice.date)
+        return None
+
+    def device(self, text: str) -> re.Match[str] | None:
+        """The device string that `text` is: `cuda`, `cuda:0`, `cuda:` and something unknown."""
+        return re.fullmatch(re.escape(self.context.origin.device) + INDEX, text)
+
+    def sink(self, name: str) -> str | None:
+        """`device` or `backend` for an option, key or variable that is known to hold one."""
+        plain = name.strip("-+").rpartition(".")[2].replace("-", "_").lower()
+        found = sinks.load(self.context.origin.device).keyword(plain)
+        if found:
+            return found
+        if plain.endswith(("_backend", "comm_backend_name")):
+            return sinks.BACKEND
+        return None
+
+
+@functools.lru_cache(maxsize=32)
+def moves_of(context_key: tuple[Path, Path, Style]) -> dict[str, Any]:
+    """Parts of `Moves` that are costly to make; filled by `moves`."""
+    return {}
+
+
+def moves(context: Context) -> Moves:
+    """The vocabulary of a context, made once."""
+    slot = moves_of((context.origin.folder, context.chip.folder, context.style))
+    known = slot.get("moves")
+    if known is None or known.context.rules is not context.rules:
+        slot["moves"] = known = make(context)
+    found: Moves = known
+    return found
+
+
+def make(context: Context) -> Moves:
+    """Read the vocabulary out of chips and rules."""
+    relation = relate(context.origin, context.chip)
+    own = {each.to or name: name for name, each in context.origin.variables().items()}
+    patterns = tuple(
+        (rule.id, variables_pattern(item))
+        for rule in context.rules.values()
+        for item in rule.match
+        if "variables" in item
+    )
+    is_canonical = context.origin.origin
+    ours = "|".join(pattern.pattern for _, pattern in patterns) if is_canonical else r"(?!)"
+    return Moves(
+        context, relation.variables, relation.tools, own, patterns, re.compile(ours or r"(?!)")
+    )
+
+
+def variables_pattern(item: Mapping[str, Any]) -> re.Pattern[str]:
+    """One expression for the names and wildcards of a rule's `variables`, less its `except`."""
+    names = "|".join(fnmatch.translate(name) for name in item["variables"])
+    other = "|".join(fnmatch.translate(name) for name in item.get("except", ()))
+    return re.compile(f"(?:(?!{other})(?:{names}))" if other else f"(?:{names})")
+
+
+@dataclass(slots=True)
+class Sites:
+    """The findings of one file as they are made. Two edits never overlap: the first one stays."""
+
+    source: Source
+    context: Context
+    moves: Moves
+    found: list[Finding] = field(default_factory=list)
+    floor: Tier = Tier.SAFE  # nothing below this tier; set where the text itself is unsure
+    doubt: str = ""  # why
+    handled: dict[str, str] = field(default_factory=dict)  # subject → why its sites are reported
+    weak: set[str] = field(default_factory=set)  # subjects of which one site is not safe
+    _subjects: list[str] = field(default_factory=list)
+    _taken: list[tuple[int, int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, source: Source, context: Context) -> Sites:
+        """No findings yet."""
+        return cls(source, context, moves(context))
+
+    def add(
+        self,
+        rule: str,
+        start: int,
+        end: int,
+        after: str | None = None,
+        *,
+        tier: Tier | None = None,
+        reason: str | None = None,
+        edits: Iterable[tuple[int, int, str]] | None = None,
+        subject: str = "",
+    ) -> None:
+        """Note a site over `text[start:end]`; without `after` it is reported.
+
+        `edits` are (start, end, text) where several places change, `after` is then what is shown.
+        Sites of one `subject` (a variable, the device) are moved together or not at all.
+        """
+        text = self.source.text
+        if after == text[start:end] and edits is None:
+            return
+        known = self.context.rules.get(rule)
+        if known is None:
+            return
+        spans = list(edits) if edits is not None else [(start, end, after or "")]
+        tier = worse(tier or known.tier, self.floor) if after is not None else Tier.REPORT
+        reason = reason or (self.doubt if self.floor is not Tier.SAFE else None)
+        if tier is not Tier.REPORT and not self._free(spans):
+            tier, reason = Tier.REPORT, "another change of the same place comes first"
+        made: tuple[Edit, ...] | None = None
+        if tier is not Tier.REPORT:
+            try:
+                made = tuple(self.source.edit(*span) for span in spans)
+            except UnicodeEncodeError:
+                tier, reason = Tier.REPORT, f"can't be written in {self.source.encoding}"
+            else:
+                self._taken += [(first, last) for first, last, _ in spans]
+        if tier is Tier.REPORT:
+            after, made = None, ()
+            reason = reason or known.why or known.message
+        self._subjects.append(subject)
+        self.found.append(
+            self.source.finding(
+                known,
+                start,
+                end,
+                after=after,
+                reason=reason or None,
+                tier=tier,
+                message=known.message.replace("{before}", text[start:end]),
+                edits=made,
+            )
+        )
+
+    def _free(self, spans: Iterable[tuple[int, int, str]]) -> bool:
+        """Whether no earlier edit touches these spans."""
+        return not any(
+            first < taken_end and taken_start < max(last, first + 1)
+            for first, last, _ in spans
+            for taken_start, taken_end in self._taken
+        )
+
+    def ordered(self) -> Iterator[Finding]:
+        """The findings by position, those of one subject with one tier."""
+        settled = (
+            self._settled(finding, subject)
+            for finding, subject in zip(self.found, self._subjects, strict=True)
+        )
+        yield from sorted(settled, key=lambda f: (f.line, f.column, f.rule))
+
+    def _settled(self, finding: Finding, subject: str) -> Finding:
+        """A finding after what was learnt about its subject elsewhere in the file."""
+        if finding.tier is Tier.REPORT or not subject:
+            return finding
+        if subject in self.handled:
+            reason = self.handled[subject]
+            return replace(finding, tier=Tier.REPORT, after=None, edits=(), reason=reason)
+        if subject in self.weak and finding.tier is Tier.SAFE:
+            reason = "moves together with another place of this file that needs a look"
+            return replace(finding, tier=Tier.UNSAFE, reason=finding.reason or reason)
+        return finding

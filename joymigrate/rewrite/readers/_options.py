@@ -1,0 +1,229 @@
+"""Device and backend values in shell text and argument lists: options, variables, comparisons.
+
+An option or variable counts as a device when its name says so (`--device`, `DEVICE`), a variable
+also when it is handed to such an option. Everything else that looks like a device is reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from joymigrate.model import Tier
+from joymigrate.rewrite import sinks
+from joymigrate.rewrite.readers._environment import DECLARE, SPEAKS, command_name
+from joymigrate.rewrite.readers._moves import Sites
+from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Expansion, Script, Word
+
+PAIR = re.compile(r"(?P<key>-{1,2}[A-Za-z][\w.-]*|[+~]{0,2}[A-Za-z_][\w./@-]*)=(?P<value>.*)", re.S)
+OPTION = re.compile(r"-{1,2}[A-Za-z][\w.-]*")
+COMPARE = frozenset(("=", "==", "!=", "=~"))
+TESTS = frozenset(("[", "[[", "test"))
+RULES = {sinks.DEVICE: "JM120", sinks.BACKEND: "JM130"}
+# Programs whose options never are torch devices.
+OTHERS = frozenset(
+    (
+        *("nsys", "ncu", "apt", "apt-get", "yum", "dnf", "cmake", "make", "module", "conda"),
+        *("mamba", "pip", "pip3", "git", "wget", "curl", "ln", "cp", "rm", "mv", "tar", "ls"),
+        *("update-alternatives", "spack", "brew", "cd", "mkdir", "source", "."),
+    )
+)
+
+
+@dataclass(slots=True)
+class Flow:
+    """Which shell variables hold a device or a backend, and through what that was seen."""
+
+    sites: Sites
+    handed: dict[str, str] = field(default_factory=dict)  # variable → kind
+
+    def kind(self, variable: str) -> str | None:
+        """`device`, `backend` or None."""
+        return self.handed.get(variable) or self.sites.moves.sink(variable)
+
+
+def values(sites: Sites, script: Script) -> None:
+    """Every device and backend value of a script."""
+    flow = Flow(sites)
+    for command in script.commands:
+        for key, word, at in pairs(command):
+            kind = sites.moves.sink(key)
+            only = only_expansion(word, at)
+            if kind and only:
+                flow.handed.setdefault(only.name, kind)
+    for command in script.commands:
+        if command.kind == "pattern":
+            arms(flow, command)
+            continue
+        options(sites, command)
+        set_variables(flow, command)
+        comparisons(flow, command)
+    for expansion in script.expansions:
+        fallback(flow, expansion)
+
+
+def pairs(command: Command) -> Iterator[tuple[str, Word, int]]:
+    """Every option of a command as (name, word that holds the value, where the value begins)."""
+    if command.kind == "pattern":
+        return
+    name = command_name(command.words)
+    leading = command.kind == "command"
+    for index, word in enumerate(command.words):
+        if leading and ASSIGNMENT.match(word.value):
+            continue
+        if leading and name in DECLARE:
+            return
+        leading = False
+        if match := PAIR.fullmatch(word.value):
+            yield match["key"], word, match.start("value")
+        elif OPTION.fullmatch(word.value) and index + 1 < len(command.words):
+            yield word.value, command.words[index + 1], 0
+
+
+def only_expansion(word: Word, at: int = 0) -> Expansion | None:
+    """The expansion that `word.value[at:]` is, when it is nothing else."""
+    if word.value[at:] != EXPANDED:
+        return None
+    place = word.at[at]
+    return next((each for each in word.expansions if each.whole_start == place), None)
+
+
+def options(sites: Sites, command: Command) -> None:
+    """`--device cuda:0`, `--dist-backend=nccl`, `trainer.device=cuda`."""
+    name = command_name(command.words)
+    if name in SPEAKS or name in OTHERS:
+        return
+    for key, word, at in pairs(command):
+        value(sites, word, at, sites.moves.sink(key), key=key)
+
+
+def value(sites: Sites, word: Word, at: int, kind: str | None, *, key: str, rule: str = "") -> None:
+    """One value: moved when its kind is known, reported when it only looks like a device."""
+    text = word.value[at:]
+    quotes = len(text) - len(text.lstrip("'\""))
+    at, text = at + quotes, text.strip("'\"")
+    if kind == sinks.DEVICE:
+        device(sites, word, at, text, rule or RULES[kind])
+    elif kind == sinks.BACKEND:
+        backend(sites, word, at, text, rule or RULES[kind])
+    elif sites.moves.moves_device and sites.moves.device(text):
+        sure_name = re.search(r"(device|devices|accelerator)$", key.lower().replace("-", "_"))
+        where = "its name says so" if sure_name else "nothing says that it is a device"
+        if not sure_name and ":" not in text:
+            return
+        span = word.span(at, at + len(text))
+        if span:
+            reason = f"the value of {key.strip()}: {where}, but no rule knows the option"
+            sites.add("JM121", *span, reason=reason)
+
+
+def device(sites: Sites, word: Word, at: int, text: str, rule: str) -> None:
+    """A device string that is known to be one."""
+    moves = sites.moves
+    target = moves.context.chip.device
+    if not moves.moves_device:
+        return
+    if text == target or text.startswith(f"{target}:"):
+        sites.handled["device"] = f"this file already deals with {target}"
+    match = moves.device(text.rstrip("*") if text.endswith("*") else text)
+    if match is None:
+        return
+    span = word.span(at, at + len(moves.context.origin.device))
+    if span is None:
+        return
+    if moves.agnostic:
+        sites.add(rule, *span, reason=f"one platform's device: pass {target} on the other one")
+        return
+    sites.add(rule, *span, target, tier=Tier.SAFE, subject="device")
+
+
+def backend(sites: Sites, word: Word, at: int, text: str, rule: str) -> None:
+    """A collective backend, alone or per device (`cpu:gloo,cuda:nccl`)."""
+    moves = sites.moves
+    old, new = moves.context.origin.backend, moves.context.chip.backend
+    if new in text.split(","):
+        sites.handled["backend"] = f"this file already deals with {new}"
+    if old == new or old not in re.split(r"[,:]", text):
+        return
+    span = word.span(at, at + len(text))
+    if span is None:
+        return
+    if moves.agnostic:
+        sites.add(rule, *span, reason=f"one platform's backend: pass {new} on the other one")
+        return
+    parts = [move_part(part, sites) for part in text.split(",")]
+    sites.add(rule, *span, ",".join(parts), tier=Tier.SAFE, subject="backend")
+
+
+def move_part(part: str, sites: Sites) -> str:
+    """`nccl` or `cuda:nccl` in the target's words."""
+    origin, chip = sites.context.origin, sites.context.chip
+    names = {origin.device: chip.device, origin.backend: chip.backend}
+    return ":".join(names.get(piece, piece) for piece in part.split(":"))
+
+
+def set_variables(flow: Flow, command: Command) -> None:
+    """`DEVICE=cuda`, `export BACKEND=nccl`, `DEV=${1:-cuda}`, `for d in cuda cpu`."""
+    words = command.words
+    if command.kind != "command" or not words:
+        return
+    if words[0].value == "for" and len(words) > 3 and words[2].value == "in":
+        kind = flow.kind(words[1].value)
+        for word in words[3:] if kind else ():
+            value(flow.sites, word, 0, kind, key=words[1].value, rule=flow_rule(kind))
+        return
+    declares = command_name(words) in DECLARE
+    for word in words:
+        match = ASSIGNMENT.match(word.value)
+        if match is None:
+            if not declares:
+                return
+            continue
+        kind = flow.kind(match[1])
+        if kind is None or word.array:
+            continue
+        value(flow.sites, word, match.end(), kind, key=match[1], rule=flow_rule(kind))
+        only = only_expansion(word, match.end())
+        if only and only.default and not flow.kind(only.name):
+            value(flow.sites, only.default, 0, kind, key=match[1], rule=flow_rule(kind))
+
+
+def flow_rule(kind: str | None) -> str:
+    """The rule for a value that reaches its sink through a variable."""
+    return "JM121" if kind == sinks.DEVICE else RULES[sinks.BACKEND]
+
+
+def fallback(flow: Flow, expansion: Expansion) -> None:
+    """The default in `${DEVICE:-cuda}`."""
+    kind = flow.kind(expansion.name)
+    if kind and expansion.default is not None:
+        value(flow.sites, expansion.default, 0, kind, key=expansion.name, rule=flow_rule(kind))
+
+
+def comparisons(flow: Flow, command: Command) -> None:
+    """`[ "$DEVICE" = cuda ]`, `[[ $DEVICE == cuda* ]]`."""
+    words = command.words
+    if not words or words[0].value not in TESTS:
+        return
+    for left, middle, right in zip(words, words[1:], words[2:], strict=False):
+        if middle.value in COMPARE:
+            compared(flow, left, (right,))
+            compared(flow, right, (left,))
+
+
+def arms(flow: Flow, command: Command) -> None:
+    """The patterns of `case $DEVICE in cuda*) …`."""
+    if command.words:
+        compared(flow, command.words[0], command.words[1:])
+
+
+def compared(flow: Flow, subject: Word, others: Iterable[Word]) -> None:
+    """Values that a device or backend variable is compared with."""
+    only = only_expansion(subject)
+    kind = flow.kind(only.name) if only else None
+    if only is None or kind is None:
+        return
+    rule = "JM111" if kind == sinks.DEVICE else RULES[sinks.BACKEND]
+    for word in others:
+        value(flow.sites, word, 0, kind, key=only.name, rule=rule)

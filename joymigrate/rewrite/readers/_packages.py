@@ -1,0 +1,186 @@
+"""Third-party distributions: which requirements tie a project to one vendor, and what to do.
+
+One requirement string goes in, one `Change` comes out; files, commands and lists of strings are
+the callers' business. Nothing is looked up in an index: what is known stands in the chip's
+`packages.yaml`, with date and source.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from joymigrate.chips import PackageAdvice
+from joymigrate.model import Style, Tier
+from joymigrate.rewrite.context import Context
+
+RULE = "JM191"
+FRAMEWORK = "torch"
+REQUIREMENT = re.compile(
+    r"(?P<name>[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)\s*(?P<extras>\[[^\]]*\])?\s*"
+    r"(?P<versions>(?:\(?\s*(?:===?|[<>!~]=|[<>=])\s*[^\s;,#)]+\s*,?\s*)*\)?)"
+    r"(?P<rest>\s*(?:@\s*\S+)?\s*(?:;.*)?)",
+    re.DOTALL,
+)
+# `+cu121` of a version: a build against one version of the vendor's toolkit.
+LOCAL = re.compile(r"\+(?:cu\d+|cuda[\d.]*)(?:\.?with\w+)?")
+INDEX = re.compile(r"(?<=/whl/)cu\d+(?=[/\s\"']|$)|(?<=/whl/nightly/)cu\d+(?=[/\s\"']|$)")
+WHEEL = re.compile(r"(?:%2B|\+)cu\d+[\w.]*-", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one requirement.
+
+    `after` replaces the requirement's text (None: it is reported); `also` are requirements to put
+    behind it. The caller decides how a further requirement is written.
+    """
+
+    name: str
+    tier: Tier
+    reason: str
+    after: str | None = None
+    also: tuple[str, ...] = ()
+
+
+def package_advice(requirement: str, context: Context) -> Change | None:
+    """What to do about one requirement such as `flash-attn>=2.3`; None for one that may stay."""
+    text = requirement.strip()
+    match = REQUIREMENT.fullmatch(text)
+    if match is None:
+        return url_advice(text)
+    name = normalised(match["name"])
+    if name == FRAMEWORK and context.origin.distribution == FRAMEWORK:
+        return framework(text, match, context)
+    if name == normalised(context.origin.distribution or "") and not context.origin.origin:
+        to = context.chip.title
+        return Change(name, Tier.REPORT, f"brings the device of the other platform; not for {to}")
+    return (
+        known(name, context, match)
+        or local_version(text, name, context)
+        or url_advice(match["rest"])
+    )
+
+
+def normalised(name: str) -> str:
+    """A distribution's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def url_advice(text: str) -> Change | None:
+    """A wheel named by its address that is built for the origin."""
+    if WHEEL.search(text) or INDEX.search(text):
+        return Change(text, Tier.REPORT, "a wheel built for the origin's toolkit")
+    return None
+
+
+def known(name: str, context: Context, match: re.Match[str]) -> Change | None:
+    """A distribution that the chip's data, or the common list, knows to be tied to the origin."""
+    advice = context.chip.package_advice(name)
+    if advice is not None:
+        return change_of(name, advice, context, match)
+    if context.origin.origin and tied(context).fullmatch(name):
+        reason = f"needs {context.origin.title}; nothing is known about it on {context.chip.title}"
+        return Change(name, Tier.REPORT, reason)
+    return None
+
+
+def change_of(
+    name: str, advice: PackageAdvice, context: Context, match: re.Match[str]
+) -> Change | None:
+    """The chip's own statement about a distribution."""
+    if advice.to and normalised(advice.to) == name and advice.tier is Tier.REPORT:
+        return Change(name, Tier.REPORT, told(advice))
+    simple = advice.to and re.fullmatch(r"[A-Za-z0-9][\w.-]*", advice.to)
+    writes = simple and advice.tier is not Tier.REPORT and context.style is not Style.AGNOSTIC
+    if not writes or advice.to is None:
+        return Change(name, Tier.REPORT, told(advice))
+    after = advice.to + (match["extras"] or "") + advice.versions + match["rest"]
+    return Change(name, Tier.UNSAFE, told(advice), after)
+
+
+def told(advice: PackageAdvice) -> str:
+    """One line out of the parts of an advice, with its date."""
+    parts = []
+    if advice.to:
+        parts.append(f"use {advice.to}{f' {advice.versions}' if advice.versions else ''}")
+    if advice.covers:
+        parts.append(f"covers {advice.covers}")
+    if advice.note:
+        parts.append(advice.note)
+    if advice.aarch64 is not None:
+        parts.append(f"{'a' if advice.aarch64 else 'no'} wheel for aarch64")
+    if advice.date:
+        parts.append(f"as of {advice.date}")
+    return "; ".join(parts) or "tied to the origin"
+
+
+@functools.lru_cache(maxsize=8)
+def tied_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
+    """One expression for names and wildcards."""
+    return re.compile("|".join(map(fnmatch.translate, names)) or r"(?!)")
+
+
+def tied(context: Context) -> re.Pattern[str]:
+    """Distributions that need the origin's hardware, from the rule's data."""
+    rule = context.rules.get(RULE)
+    items: list[Mapping[str, Any]] = list(rule.match) if rule else []
+    return tied_pattern(tuple(name for item in items for name in item.get("packages", ())))
+
+
+def local_version(text: str, name: str, context: Context) -> Change | None:
+    """`torchvision==0.16.0+cu121`: the same version without the origin's build."""
+    after = LOCAL.sub("", text)
+    if after == text:
+        return None
+    reason = "a build for the origin's toolkit; the plain version has the same interface"
+    if context.style is Style.AGNOSTIC:
+        return Change(name, Tier.REPORT, "a build for the origin's toolkit")
+    return Change(name, Tier.UNSAFE, reason, after)
+
+
+def framework(text: str, match: re.Match[str], context: Context) -> Change | None:
+    """torch itself: the plain build, and beside it the distribution that brings the device."""
+    chip = context.chip
+    other = chip.distribution
+    if other is None or other == FRAMEWORK:
+        return local_version(text, FRAMEWORK, context)
+    if "@" in match["rest"].partition(";")[0]:
+        return Change(FRAMEWORK, Tier.REPORT, f"named by its address; add {other} of that version")
+    if context.style is Style.AGNOSTIC:
+        return Change(FRAMEWORK, Tier.REPORT, f"on {chip.title} {other} of this version joins it")
+    marker = match["rest"]
+    versions = LOCAL.sub("", match["versions"]).strip()
+    pinned = re.fullmatch(r"={2,3}\s*([\d.]+)", versions)
+    beside = f"=={pinned[1].rstrip('.')}.*" if pinned and not versions.endswith("*") else versions
+    note = unlisted(pinned[1], context) if pinned else ""
+    reason = f"{other} of the same version brings the device" + (f"; {note}" if note else "")
+    return Change(
+        FRAMEWORK,
+        Tier.UNSAFE,
+        reason,
+        LOCAL.sub("", text),
+        (f"{other}{beside}{marker}",),
+    )
+
+
+def unlisted(version: str, context: Context) -> str:
+    """A warning where the chip's list of versions lacks this one; empty otherwise."""
+    given = (str(each["torch"]) for each in context.chip.versions if each.get("torch"))
+    listed = list(dict.fromkeys(given))
+    wanted = version.rstrip(".")
+    if not listed or any(f"{each}.".startswith(f"{wanted}.") for each in listed):
+        return ""
+    return f"no build for torch {wanted} is known (known: {', '.join(listed)})"
+
+
+def index_change(url: str, context: Context) -> tuple[int, int, str] | None:
+    """`…/whl/cu121` → `…/whl/cpu`, as a span of `url`: the device comes with another package."""
+    match = INDEX.search(url)
+    if match is None or not context.origin.origin:
+        return None
+    return (*match.span(), "cpu")
