@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -99,6 +100,7 @@ class Finding:
     file_line: int | None = None  # the line in the file, where `line` counts inside a cell
     area: str = "device"
     weight: float = 1.0  # effort by hand, in minutes
+    needs: str | None = None  # what the edited file must import: "package" or "helper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ class Scan:
     suppressed: int = 0
     lines: int = 0
     seconds: float = 0.0
+    digests: Mapping[str, str] = field(default_factory=dict)  # path → sha256 of what was read
 
     def count(self, tier: Tier) -> int:
         """Number of findings of one tier."""

@@ -96,6 +96,7 @@ class Source:
         tier: Tier | None = None,
         message: str | None = None,
         edits: tuple[Edit, ...] | None = None,
+        needs: str | None = None,
     ) -> Finding:
         """A finding over `text[start:end]`; with `after`, that span is replaced by it.
 
@@ -107,7 +108,7 @@ class Source:
         end_line, end_column = self.position(end)
         before = self.text[start:end]
         if tier is Tier.REPORT:
-            after, edits = None, ()
+            after, edits, needs = None, (), None
         elif edits is None:
             edits = (self.edit(start, end, after),) if after is not None else ()
         return Finding(
@@ -126,6 +127,7 @@ class Source:
             edits=edits,
             area=rule.area,
             weight=rule.weight,
+            needs=needs,
         )
 
 

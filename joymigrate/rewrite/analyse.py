@@ -1,0 +1,246 @@
+"""One file of a project under a scan: read it, find its sites, answer for other files.
+
+Runs in worker processes: everything in and out is small and picklable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from joymigrate.model import Finding, Kept, Tier
+from joymigrate.rewrite import homes, ignores, mentions, python, readers
+from joymigrate.rewrite.codemods.patterns import patterns
+from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.discover import File
+from joymigrate.rewrite.helper import MARK
+from joymigrate.rewrite.module import Module, Pending, Project
+from joymigrate.rewrite.source import Source, Unreadable, decode
+from joymigrate.rewrite.vocabulary import Vocabulary
+
+
+@dataclass(slots=True)
+class Job:
+    """What all files of one scan share."""
+
+    context: Context
+    tree: homes.Tree
+    own_methods: frozenset[str] = frozenset()
+    active: Callable[[str], bool] = lambda rule: True
+    want_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one file gave. `open` are sites that other files decide."""
+
+    path: str
+    digest: str
+    lines: int
+    findings: tuple[Finding, ...]
+    open: tuple[Pending, ...] = ()
+    suppressed: int = 0
+    unused: tuple[tuple[str, int, str], ...] = ()
+    kept: tuple[Kept, ...] = ()
+
+
+def project_of(job: Job, path: str) -> Project:
+    """What one module knows about its project."""
+    return Project(
+        locate=lambda dotted: job.tree.locate(path, dotted),
+        own_methods=job.own_methods,
+        package=job.tree.package(path),
+    )
+
+
+def analyse(file: File, job: Job) -> Result:
+    """Read and scan one file. A file that can't be used becomes a JM000 finding."""
+    try:
+        data = file.path.read_bytes()
+    except OSError as error:
+        return unreadable(job, file, b"", Unreadable(f"cannot be read: {error.strerror}"))
+    try:
+        source = decode(file.relative, data, python=file.kind == "python")
+        found, pending = look(source, file, job)
+    except Unreadable as error:
+        return unreadable(job, file, data, error)
+    return result(source, job, found, pending)
+
+
+def look(source: Source, file: File, job: Job) -> tuple[list[Finding], list[Pending]]:
+    """Findings of one file, and those that wait for other files."""
+    if file.kind != "python":
+        return list(readers.readers()[file.kind].read(source, job.context)), []
+    if source.text.startswith(MARK):
+        return [], []
+    project = project_of(job, file.relative)
+    if not of_interest(source.text, job.context):
+        python.check(source)
+        return [], []
+    module = Module.parse(source, job.context, project)
+    raw = python.raw(module)
+    pending = [item for item in raw if isinstance(item, Pending)]
+    found = [item for item in raw if isinstance(item, Finding)]
+    if pending:
+        # The import is added after the last word on the open sites.
+        return python.settle(found), pending
+    _, statement = job.tree.helper_home(file.relative)
+    return python.finish(module, found, statement), []
+
+
+def of_interest(text: str, context: Context) -> bool:
+    """Whether any rule could match: a cheap test that spares most files the analysis."""
+    words = Vocabulary.of(context)
+    return words.words.search(text) is not None or interest(context).search(text) is not None
+
+
+_INTEREST: dict[int, re.Pattern[str]] = {}
+
+
+def interest(context: Context) -> re.Pattern[str]:
+    """Words that the data-driven rules look for, beyond the platform's own."""
+    key = id(context.rules)
+    if key not in _INTEREST:
+        table = patterns(context)
+        words = {name.rpartition(".")[2] for name in (*table.names, *table.prefixes)}
+        words |= {name.split(".")[0] for name in (*table.imports, *context.chip.imports())}
+        words |= {*table.methods, *table.commands, *(name for name, _ in table.keywords)}
+        words |= {"torch.load", "mask", "NVTE_", "getattr(torch"}
+        _INTEREST[key] = re.compile("|".join(rf"\b{re.escape(w)}" for w in sorted(words)))
+    return _INTEREST[key]
+
+
+def unreadable(job: Job, file: File, data: bytes, error: Unreadable) -> Result:
+    """The JM000 finding of a file."""
+    rule = job.context.rules["JM000"]
+    finding = Finding(
+        rule=rule.id,
+        name=rule.name,
+        tier=Tier.REPORT,
+        path=file.relative,
+        line=error.line,
+        column=error.column,
+        end_line=error.line,
+        end_column=error.column,
+        message=rule.message,
+        before="",
+        reason=error.reason,
+        area=rule.area,
+        weight=rule.weight,
+    )
+    found = (finding,) if job.active(rule.id) else ()
+    return Result(file.relative, digest(data), data.count(b"\n"), found)
+
+
+def digest(data: bytes) -> str:
+    """sha256 of a file's content."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def result(source: Source, job: Job, found: list[Finding], pending: list[Pending]) -> Result:
+    """Apply the selection and the inline ignores to what was found."""
+    marks = ignores.parse(source.text, source.path)
+    chosen = [f for f in found if job.active(f.rule) or f.rule == "JM001"]
+    applied = ignores.apply(chosen, marks, job.active)
+    still_open = tuple(
+        item
+        for item in pending
+        if not any(mark.covers(item.yes) or mark.covers(item.no) for mark in marks)
+    )
+    silenced = {mark for mark in marks for item in pending if mark.covers(item.no)}
+    stay = applied.findings
+    kept: tuple[Kept, ...] = ()
+    if job.want_kept:
+        kept = tuple(mentions.kept(source, job.context, [*stay, *(p.no for p in pending)]))
+    return Result(
+        path=source.path,
+        digest=digest(source.data),
+        lines=source.text.count("\n"),
+        findings=needed_imports(stay, job),
+        open=still_open,
+        suppressed=len(applied.suppressed) + len(pending) - len(still_open),
+        unused=tuple(
+            (source.path, mark.line, mark.text) for mark in applied.unused if mark not in silenced
+        ),
+        kept=kept,
+    )
+
+
+def needed_imports(findings: Iterable[Finding], job: Job) -> tuple[Finding, ...]:
+    """Leave out the added import when no edit that needs it stays, and give it the best tier."""
+    found = tuple(findings)
+    needing = [f for f in found if f.needs and f.edits]
+    if not needing:
+        return tuple(f for f in found if f.rule != "JM001" or (not f.needs and f.after == ""))
+    best = Tier.SAFE if any(f.tier is Tier.SAFE for f in needing) else Tier.UNSAFE
+    return tuple(replace(f, tier=best) if f.rule == "JM001" and f.after else f for f in found)
+
+
+def settled(file: File, job: Job, answers: Mapping[str, bool]) -> Result:
+    """Scan a file again when its open sites are decided; `answers` tells by place."""
+    data = file.path.read_bytes()
+    source = decode(file.relative, data, python=True)
+    module = Module.parse(source, job.context, project_of(job, file.relative))
+    found = []
+    for item in python.raw(module):
+        if isinstance(item, Pending):
+            found.append(item.yes if answers.get(place(item)) else item.no)
+        else:
+            found.append(item)
+    _, statement = job.tree.helper_home(file.relative)
+    return result(source, job, python.finish(module, found, statement), [])
+
+
+def place(item: Pending) -> str:
+    """The name of an open site inside its file."""
+    return f"{item.yes.line}:{item.yes.column}"
+
+
+def answer(file: File, job: Job, keys: frozenset[str]) -> dict[str, tuple[set[str], set[str]]]:
+    """For each key (`path::key` or `.attr`): sinks it reaches here, and keys it goes on to.
+
+    Keys of this file are asked for by their local name; `function@2` is the third parameter.
+    """
+    try:
+        source = decode(file.relative, file.path.read_bytes(), python=True)
+        module = Module.parse(source, job.context, project_of(job, file.relative))
+    except (Unreadable, OSError):
+        return {}
+    flow = module.flow
+    found: dict[str, tuple[set[str], set[str]]] = {}
+    for key in keys:
+        owner, _, local = key.partition("::")
+        start = [key]
+        if local and owner == file.relative:
+            start = [key, *entries(module, local)]
+        kinds, outside = flow.reach(start)
+        own = {f"{file.relative}::{k}" for k in start if "::" not in k and not k.startswith(".")}
+        if kinds or outside - {key}:
+            found[key] = (kinds, (outside | own) - {key})
+    return found
+
+
+def entries(module: Module, local: str) -> list[str]:
+    """Local keys of a name that another file uses: `f@1` by position, re-exports by import."""
+    flow = module.flow
+    name, separator, rest = local.partition("@")
+    if separator and rest.isdigit():
+        return [flow.parameter(name, int(rest))]
+    if local.startswith("#"):
+        binding = module.names.root.names.get(local[1:], [])
+        if binding and binding[0].kind == "import" and binding[0].dotted:
+            foreign = module.project.locate(binding[0].dotted)
+            return [f"{foreign[0]}::#{foreign[1]}"] if foreign and foreign[1] else [local]
+        return [local]
+    head = re.split(r"[#(@]", local)[0]
+    binding = module.names.root.names.get(head.split(".")[0], [])
+    if binding and binding[0].kind == "import" and binding[0].dotted:
+        foreign = module.project.locate(binding[0].dotted)
+        if foreign and foreign[1]:
+            return [f"{foreign[0]}::{foreign[1]}{local[len(head.split('.')[0]) :]}"]
+    function, hash_, parameter = local.partition("#")
+    if hash_ and function:
+        return [flow.parameter(function, parameter)]
+    return [local]

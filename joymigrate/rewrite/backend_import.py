@@ -1,0 +1,122 @@
+"""JM001: the import that edited code needs, added once per file, where it works."""
+
+from __future__ import annotations
+
+import ast
+
+from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite.module import HELPER, Module
+
+
+def find(module: Module, findings: list[Finding], helper_import: str) -> Finding | None:
+    """The finding that adds the import, or None when nothing needs it or it is there.
+
+    `helper_import` is the statement that imports the generated helper into this file.
+    """
+    needs = {finding.needs for finding in findings if finding.needs and finding.edits}
+    if not needs:
+        return None
+    if module.context.style is Style.AGNOSTIC:
+        statement = helper_import
+        if module.helper != "jm" and statement.endswith(" as jm"):
+            statement = statement[: -len(" as jm")]
+        if any(name == HELPER for name in imported(module)):
+            return None
+    else:
+        package = module.context.chip.package
+        if not package or package in imported(module):
+            return None
+        statement = f"import {package}"
+    place = slot(module, findings)
+    if place is None:
+        return None
+    at, before = place
+    line, _ = module.source.position(at)
+    indent = module.source.line_text(line)
+    indent = indent[: len(indent) - len(indent.lstrip())]
+    newline = module.source.newline
+    start = module.source.starts[line - 1]
+    text = f"{indent}{statement}{newline}" if before else f"{newline}{indent}{statement}"
+    where = start if before else at
+    tier = Tier.SAFE if any(f.tier is Tier.SAFE and f.needs for f in findings) else Tier.UNSAFE
+    return module.find(
+        "JM001", (where, where), after=text.strip(), edits=[(where, where, text)], tier=tier
+    )
+
+
+def imported(module: Module) -> set[str]:
+    """Last names of modules that the file imports at its top level."""
+    found = set()
+    for node in (*module.names.nodes[ast.Import], *module.names.nodes[ast.ImportFrom]):
+        for alias in node.names:
+            found.add(alias.name)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def slot(module: Module, findings: list[Finding]) -> tuple[int, bool] | None:
+    """Offset for the new line, and whether it goes before (True) or after that place's statement.
+
+    After the first import of torch; before it when that very statement is rewritten to need the
+    new import; for a helper in a file without torch, after the last import.
+    """
+    statements = [
+        node for node in ast.walk(module.tree) if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
+    statements.sort(key=lambda node: node.lineno)
+    torch = [node for node in statements if names_torch(node)]
+    if module.context.style is Style.AGNOSTIC:
+        top = [n for n in statements if getattr(n, "parent", None) is module.tree]
+        edited_first = next((n for n in top if edited(module, n, findings)), None)
+        if edited_first is not None:
+            return module.span(edited_first)[0], True
+        plain = [n for n in torch if n in top] or [n for n in top if not future(n)]
+        if plain:
+            return after(module, plain[0])
+        return first_statement(module)
+    if not torch:
+        return None
+    return (
+        (module.span(torch[0])[0], True)
+        if edited(module, torch[0], findings)
+        else after(module, torch[0])
+    )
+
+
+def first_statement(module: Module) -> tuple[int, bool] | None:
+    """The place before the first statement that is neither a docstring nor a future import."""
+    for node in module.tree.body:
+        documentation = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not documentation and not (isinstance(node, ast.ImportFrom) and future(node)):
+            return module.span(node)[0], True
+    return None
+
+
+def names_torch(node: ast.Import | ast.ImportFrom) -> bool:
+    """Whether a statement imports torch or something below it."""
+    if isinstance(node, ast.ImportFrom):
+        return node.level == 0 and (node.module or "").split(".")[0] == "torch"
+    return any(alias.name.split(".")[0] == "torch" for alias in node.names)
+
+
+def future(node: ast.Import | ast.ImportFrom) -> bool:
+    """Whether a statement is `from __future__ import …`."""
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def edited(module: Module, node: ast.AST, findings: list[Finding]) -> bool:
+    """Whether an edit touches a statement."""
+    start, end = (module.source.to_bytes(offset) for offset in module.span(node))
+    return any(e.start < end and e.end > start for f in findings for e in f.edits)
+
+
+def after(module: Module, node: ast.AST) -> tuple[int, bool]:
+    """The end of a statement's line; the place before it when the line holds more."""
+    _, end = module.span(node)
+    line, _ = module.source.position(end)
+    start = module.source.starts[line - 1]
+    rest = module.source.line_text(line)[end - start :]
+    if rest.strip() and not rest.strip().startswith("#"):
+        return module.span(node)[0], True
+    return start + len(module.source.line_text(line)), False

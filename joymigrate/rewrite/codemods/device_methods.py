@@ -1,0 +1,174 @@
+"""`x.cuda()`, `x.is_cuda` and classes that define such a method themselves."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite.codemods.device_names import need
+from joymigrate.rewrite.module import Module
+
+OWN = "a class of this project defines its own {method}(); the receiver may be one of them"
+
+
+def find(module: Module) -> Iterator[Finding]:
+    """Findings for the origin's tensor methods and attributes."""
+    if module.vocabulary.same_device:
+        return
+    tensor = module.vocabulary.relation.tensor
+    origin = module.context.origin.tensor
+    method, flag = origin["cuda"], origin["is_cuda"]
+    for node in module.names.nodes[ast.Attribute]:
+        if node.attr == method:
+            yield from device_method(module, node, tensor[method])
+        elif node.attr == flag and isinstance(node.ctx, ast.Load):
+            yield from device_flag(module, node, tensor[flag])
+    for node in module.names.nodes[ast.FunctionDef]:
+        owner = getattr(node, "parent", None)
+        if node.name == method and isinstance(owner, ast.ClassDef):
+            yield module.find(
+                "JM110",
+                name_span(module, node),
+                tier=Tier.REPORT,
+                reason=f"{owner.name} defines {method}() itself: rename it with its callers",
+            )
+
+
+def name_span(module: Module, node: ast.FunctionDef) -> tuple[int, int]:
+    """Span of a function's name."""
+    start, _ = module.span(node)
+    at = module.source.text.index(node.name, start + len("def "))
+    return at, at + len(node.name)
+
+
+def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Finding]:
+    """`x.cuda(…)`; a bare `x.cuda` that is no name of a module is only reported."""
+    dotted = module.names.dotted(node)
+    if dotted is not None and not project_value(module, dotted):
+        return  # `torch.cuda`, `numba.cuda`: a name, not a method
+    call = getattr(node, "parent", None)
+    token = module.token(node)
+    if token is None:
+        yield module.find("JM110", node, tier=Tier.REPORT, reason="inside a multi-line f-string")
+        return
+    if not isinstance(call, ast.Call) or call.func is not node:
+        if plain_value(module, node):
+            yield module.find("JM110", node, tier=Tier.REPORT, reason="not called here")
+        return
+    whole = module.span(call)
+    span = (token[0] - 1, whole[1])
+    reason = module.guarded(node)
+    if reason is not None:
+        yield module.find("JM110", span, tier=Tier.REPORT, reason=reason)
+        return
+    tier = Tier.SAFE
+    if doubtful(module, node):
+        tier, reason = Tier.UNSAFE, OWN.format(method=node.attr)
+    edits = [(*token, to)]
+    if module.context.style is Style.AGNOSTIC:
+        placed = placement(module, call, token)
+        if placed is None:
+            yield module.find("JM110", span, tier=Tier.REPORT, reason="arguments are unpacked")
+            return
+        edits = placed
+    yield module.find("JM110", span, edits=edits, tier=tier, reason=reason, needs=need(module))
+
+
+def project_value(module: Module, dotted: str) -> bool:
+    """Whether a chain that starts at an import ends in a value of this project's modules."""
+    return module.project.locate(dotted.rpartition(".")[0]) is not None
+
+
+def plain_value(module: Module, node: ast.Attribute) -> bool:
+    """Whether an uncalled `x.cuda` is likely the method and not a module or a flag of options."""
+    parent = getattr(node, "parent", None)
+    return (
+        isinstance(parent, ast.Call)
+        and node in parent.args
+        and not isinstance(node.value, ast.Name)
+    )
+
+
+def doubtful(module: Module, node: ast.Attribute) -> bool:
+    """Whether the receiver may be an instance of a project class with its own method."""
+    own = module.project.own_methods | classes_here(module, node.attr)
+    if not own:
+        return False
+    value = node.value
+    if isinstance(value, ast.Name):
+        found = module.names.lookup(value.id, value)
+        values = [b.value for b in found[1] if b.kind == "assign"] if found else []
+        if found and values and len(values) == len(found[1]):
+            return any(not from_torch(module, v) for v in values)
+    return not from_torch(module, value)
+
+
+def classes_here(module: Module, method: str) -> frozenset[str]:
+    """Classes of this module that define `method`."""
+    owners = (
+        getattr(node, "parent", None)
+        for node in module.names.nodes[ast.FunctionDef]
+        if node.name == method
+    )
+    return frozenset(owner.name for owner in owners if isinstance(owner, ast.ClassDef))
+
+
+def from_torch(module: Module, value: ast.expr | None) -> bool:
+    """Whether an expression is a call of torch itself, whose results have torch's methods."""
+    while isinstance(value, (ast.Call, ast.Attribute)):
+        dotted = module.names.dotted(value.func if isinstance(value, ast.Call) else value)
+        if dotted and dotted.split(".")[0] == "torch":
+            return True
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return False
+
+
+def placement(
+    module: Module, call: ast.Call, token: tuple[int, int]
+) -> list[tuple[int, int, str]] | None:
+    """Edits from `.cuda(…)` to `.to(…)` with the helper's device; None for unpacked arguments."""
+    helper = module.helper
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(
+        k.arg is None for k in call.keywords
+    ):
+        return None
+    edits = [(*token, "to")]
+    given = call.args[0] if call.args else None
+    for keyword in call.keywords:
+        if keyword.arg == "device":
+            given = keyword.value
+    if given is not None:
+        start, end = module.span(given)
+        text = module.source.text[start:end]
+        if isinstance(given, ast.Constant) and given.value is None:
+            return [*edits, (start, end, f"{helper}.device()")]
+        # The argument may hold sites of its own, so it is wrapped, not replaced.
+        if text.startswith("(") and not text.endswith(")"):
+            return None
+        return [*edits, (start, start, f"{helper}.device("), (end, end, ")")]
+    _, func_end = module.span(call.func)
+    opening = module.source.text.index("(", func_end) + 1
+    comma = ", " if call.keywords else ""
+    return [*edits, (opening, opening, f"{helper}.device(){comma}")]
+
+
+def device_flag(module: Module, node: ast.Attribute, to: str) -> Iterator[Finding]:
+    """`x.is_cuda` of a tensor, storage or module."""
+    dotted = module.names.dotted(node)
+    token = module.token(node)
+    if dotted is not None and not project_value(module, dotted):
+        return
+    if token is None:
+        yield module.find("JM111", node, tier=Tier.REPORT, reason="inside a multi-line f-string")
+        return
+    guard = module.guarded(node)
+    if guard is not None:
+        yield module.find("JM111", node, tier=Tier.REPORT, reason=guard)
+        return
+    edits = [(*token, to)]
+    if module.context.style is Style.AGNOSTIC:
+        start, _ = module.span(node)
+        _, value_end = module.span(node.value)
+        edits = [(start, start, f"{module.helper}.is_accel("), (value_end, token[1], ")")]
+    yield module.find("JM111", node, edits=edits, needs=need(module))

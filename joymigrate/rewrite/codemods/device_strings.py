@@ -1,0 +1,408 @@
+"""Device and backend strings: `"cuda:0"`, `f"cuda:{i}"`, `"nccl"`, `"cpu:gloo,cuda:nccl"`, ….
+
+A string is rewritten when it is seen to reach a device (see `flow`), in the file or, through
+another file of the project, after the question was answered there. Otherwise it is reported with
+the reason, and where it plainly is something else it is left alone in silence.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite.codemods.device_names import need
+from joymigrate.rewrite.flow import SINK
+from joymigrate.rewrite.module import Module, Pending
+from joymigrate.rewrite.sinks import BACKEND, DEVICE
+
+LITERAL = re.compile(
+    r"(?P<prefix>[rRuUfF]{0,2})(?P<quote>'''|\"\"\"|'|\")(?P<body>.*)(?P=quote)$", re.S
+)
+STRING_METHODS = {
+    "startswith", "endswith", "replace", "split", "rsplit", "partition", "rpartition", "find",
+    "index", "count", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix",
+}  # fmt: skip
+ATTRIBUTE_FUNCTIONS = ("getattr", "hasattr", "setattr", "delattr")
+TALK = {
+    "print", "warn", "warning", "info", "debug", "error", "critical", "exception", "log", "skip",
+    "skipif", "fail", "write", "add_argument_group", "ValueError", "RuntimeError", "TypeError",
+    "Exception", "AssertionError", "NotImplementedError", "KeyError", "ImportError", "echo",
+}  # fmt: skip
+UNPROVEN = "not seen to reach a device: {why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string literal that names the origin. `whole` is the expression that a value flows as."""
+
+    node: ast.expr
+    whole: ast.expr
+    value: str
+    kind: str  # DEVICE or BACKEND
+    rule: str
+    body: tuple[int, int]  # span of the literal's content
+    span: tuple[int, int]  # span of the literal with its quotes
+    shape: str  # exact, index, prefix, template, fstring, composite, tensor, backend
+
+
+def find(module: Module) -> Iterator[Finding | Pending]:
+    """Findings for every string literal that may name the origin's device or backend."""
+    if module.vocabulary.same_device:
+        return
+    for text in literals(module):
+        yield from judge(module, text)
+
+
+# -- what a literal is -------------------------------------------------------------------------
+
+
+def literals(module: Module) -> Iterator[Text]:
+    """String literals that look like a device, a backend or a typed tensor of the origin."""
+    for node in module.names.nodes[ast.Constant]:
+        if not isinstance(node.value, str) or node in module.names.docstrings:
+            continue
+        parent = getattr(node, "parent", None)
+        if isinstance(parent, (ast.JoinedStr, ast.FormattedValue)):
+            continue
+        shape = shape_of(module, node.value)
+        if shape is not None:
+            yield from described(module, node, node.value, shape)
+    for node in module.names.nodes[ast.JoinedStr]:
+        first = node.values[0] if node.values else None
+        value = first.value if isinstance(first, ast.Constant) else None
+        if isinstance(value, str) and module.vocabulary.device_prefix.match(value):
+            yield from described(module, node, value, "fstring")
+
+
+def shape_of(module: Module, value: str) -> str | None:
+    """What form of device or backend string a value has, None for any other string."""
+    words = module.vocabulary
+    exact = words.exact_device.match(value)
+    if exact:
+        return "index" if exact.group(1) else "exact"
+    if value == words.backend:
+        return "backend"
+    if words.composite.match(value):
+        return "composite"
+    if words.typed_tensor.match(value):
+        return "tensor"
+    if words.device_prefix.match(value):
+        return "prefix" if value == f"{words.device}:" else template_shape(value, words.device)
+    return None
+
+
+def template_shape(value: str, device: str) -> str | None:
+    """`cuda:%d` and `cuda:{}` are templates; other text after the colon is no device."""
+    rest = value[len(device) + 1 :]
+    return "template" if re.fullmatch(r"%[ds]|\{\w*\}|%\(\w+\)[ds]", rest) else None
+
+
+def described(module: Module, node: ast.expr, value: str, shape: str) -> Iterator[Text]:
+    """The literal with the spans of its content; reported when it is written in pieces."""
+    start, end = module.span(node)
+    match = LITERAL.match(module.source.text[start:end])
+    kind = BACKEND if shape in ("backend", "composite") else DEVICE
+    rule = rule_of(node, shape)
+    plain = match is not None and (
+        match["body"].startswith(value) if shape == "fstring" else match["body"] == value
+    )
+    if match is None or not plain:
+        return
+    body = (start + match.start("body"), start + match.start("body") + len(value))
+    yield Text(node, whole_of(node, shape), value, kind, rule, body, (start, end), shape)
+
+
+def rule_of(node: ast.expr, shape: str) -> str:
+    """The rule of a literal by its form."""
+    if shape in ("backend", "composite"):
+        return "JM130"
+    if shape == "tensor":
+        return "JM106"
+    return "JM122" if shape in ("prefix", "template", "fstring") else "JM120"
+
+
+def whole_of(node: ast.expr, shape: str) -> ast.expr:
+    """The expression whose value flows on: `"cuda:" + x`, `"cuda:%d" % x`, `"…".format(x)`."""
+    parent = getattr(node, "parent", None)
+    if isinstance(parent, ast.BinOp) and parent.left is node:
+        return parent
+    if isinstance(parent, ast.Attribute) and parent.attr == "format":
+        call = getattr(parent, "parent", None)
+        if isinstance(call, ast.Call):
+            return call
+    return node
+
+
+# -- where it goes -----------------------------------------------------------------------------
+
+
+def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
+    """Rewrite, report, leave to another file, or pass over one literal."""
+    node, parent = text.node, getattr(text.whole, "parent", None)
+    guard = module.guarded(node)
+    if guard is not None:
+        yield report(module, text, guard)
+        return
+    if text.shape == "tensor":
+        yield from typed_tensor(module, text)
+        return
+    compared = compared_with(text.whole)
+    if compared is not None:
+        yield from comparison(module, text, compared)
+        return
+    special = special_place(module, text, parent)
+    if special == "silent":
+        return
+    if special is not None:
+        yield report(module, text, special, "JM900" if "attribute" in special else "JM123")
+        return
+    targets = module.flow.literals.get(node, set())
+    kinds, outside = module.flow.reach(targets)
+    if text.kind in kinds:
+        direct = any(target == SINK + text.kind for target in targets)
+        yield fix(module, text, "JM121" if text.rule == "JM120" and not direct else text.rule)
+        return
+    doubt = report(module, text, UNPROVEN.format(why=why(module, text, targets)), "JM121")
+    open_keys = exported(targets, outside)
+    if open_keys:
+        yield Pending(fix(module, text, "JM121"), doubt, frozenset(open_keys), text.kind)
+        return
+    yield doubt
+
+
+def exported(targets: set[str], outside: set[str]) -> set[str]:
+    """Keys by which other files may carry the value on."""
+    own = {key for key in targets if not key.startswith(SINK)}
+    return outside | {key for key in own if "<" not in key}
+
+
+def why(module: Module, text: Text, targets: set[str]) -> str:
+    """One phrase on where an unproven literal goes."""
+    if targets:
+        names = sorted(re.split(r"[#.:]", key)[-1].rstrip("()") for key in targets)
+        return f"it is kept in {', '.join(dict.fromkeys(names))}"
+    parent = getattr(text.whole, "parent", None)
+    if isinstance(parent, ast.Call):
+        return f"it is passed to {short(module, parent.func)}()"
+    if isinstance(parent, ast.keyword):
+        return f"it is passed as {parent.arg}="
+    return f"it stands in a {type(parent).__name__.lower()}"
+
+
+def short(module: Module, node: ast.expr) -> str:
+    """A callee's text, shortened."""
+    found = " ".join(module.text(node).split())
+    return found if len(found) <= 40 else "…" + found[-39:]
+
+
+def special_place(module: Module, text: Text, parent: ast.AST | None) -> str | None:
+    """`silent` for text and the like, a reason for places never rewritten, None for the rest."""
+    node = text.whole
+    if isinstance(parent, ast.Dict) and node in parent.keys:
+        return None if map_location(module, parent) else "a dictionary key, perhaps of saved files"
+    if isinstance(parent, ast.Subscript) and parent.slice is node:
+        if module.names.enclosing(node, (ast.AnnAssign, ast.arg)) and annotation(node):
+            return "a type annotation"
+        return "a dictionary key, perhaps of saved files"
+    if isinstance(parent, (ast.Expr, ast.FormattedValue)):
+        return "silent"
+    if isinstance(parent, ast.Call):
+        name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
+        if name in TALK:
+            return "silent"
+        if name in ATTRIBUTE_FUNCTIONS:
+            return attribute_place(module, parent)
+    if isinstance(parent, ast.Tuple) and annotation(node):
+        return "a type annotation"
+    return None
+
+
+def attribute_place(module: Module, call: ast.Call) -> str:
+    """`getattr(torch, "cuda")` is a site; the same of another object is not."""
+    dotted = module.names.dotted(call.args[0]) if call.args else None
+    if dotted is not None and dotted.split(".")[0] == "torch":
+        return "an attribute looked up by name"
+    return "silent"
+
+
+def annotation(node: ast.AST) -> bool:
+    """Whether a literal stands in a type annotation (`Literal["cuda", "cpu"]`)."""
+    child, parent = node, getattr(node, "parent", None)
+    while isinstance(parent, (ast.Subscript, ast.Tuple, ast.BinOp)):
+        child, parent = parent, getattr(parent, "parent", None)
+    if isinstance(parent, (ast.arg, ast.AnnAssign)):
+        return child is parent.annotation
+    return isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) and child is parent.returns
+
+
+def map_location(module: Module, node: ast.Dict) -> bool:
+    """Whether a dictionary goes straight to a device sink (`map_location={"cuda:0": …}`)."""
+    parent = getattr(node, "parent", None)
+    if isinstance(parent, ast.keyword):
+        return parent.arg == "map_location"
+    targets = set()
+    for value in node.values:
+        for leaf in module.flow.leaves(value):
+            if not isinstance(leaf, str):
+                targets |= module.flow.literals.get(leaf, set())
+    if isinstance(parent, (ast.Assign, ast.AnnAssign)):
+        kinds, _ = module.flow.reach(targets)
+        return DEVICE in kinds and "map_location" in module.text(parent).split("=")[0]
+    return False
+
+
+# -- comparisons -------------------------------------------------------------------------------
+
+
+def compared_with(node: ast.expr) -> ast.expr | None:
+    """The other operand when a literal is compared, searched for, or matched; else None."""
+    parent = getattr(node, "parent", None)
+    if isinstance(parent, (ast.Tuple, ast.List, ast.Set)):
+        outer = getattr(parent, "parent", None)
+        if isinstance(outer, ast.Compare) and parent in outer.comparators:
+            return outer.left
+        return None
+    if isinstance(parent, ast.Compare):
+        operands = [parent.left, *parent.comparators]
+        others = [operand for operand in operands if operand is not node]
+        return others[0] if others else None
+    if (
+        isinstance(parent, ast.Call)
+        and isinstance(parent.func, ast.Attribute)
+        and parent.func.attr in STRING_METHODS
+        and node in parent.args[:1]
+    ):
+        return parent.func.value
+    if isinstance(parent, ast.MatchValue):
+        case: ast.AST | None = parent
+        while case is not None and not isinstance(case, ast.Match):
+            case = getattr(case, "parent", None)
+        return case.subject if case is not None else None
+    return None
+
+
+def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding | Pending]:
+    """A literal that a value is compared with: rewritten when that value is a device."""
+    flow = module.flow
+    if evident(module, other, text.kind):
+        yield fix(module, text, "JM111" if text.kind == DEVICE else text.rule, compare=True)
+        return
+    keys = {leaf for leaf in flow.leaves(other) if isinstance(leaf, str)}
+    kinds, outside = flow.reach(keys)
+    if text.kind in kinds:
+        yield fix(module, text, "JM111" if text.kind == DEVICE else text.rule, compare=True)
+        return
+    rule = "JM111" if text.kind == DEVICE else text.rule
+    doubt = report(
+        module, text, f"compared with {short(module, other)}, not seen to be a {text.kind}", rule
+    )
+    open_keys = exported(keys, outside)
+    if open_keys:
+        yes = fix(module, text, rule, compare=True)
+        yield Pending(yes, doubt, frozenset(open_keys), text.kind)
+        return
+    yield doubt
+
+
+def evident(module: Module, other: ast.expr, kind: str) -> bool:
+    """Whether an expression is a device (or a backend) by its own form or name."""
+    flow = module.flow
+    if kind == BACKEND:
+        if isinstance(other, ast.Call):
+            callee = module.names.dotted(other.func)
+            if callee in flow.sinks.backend_calls:
+                return True
+            if isinstance(other.func, ast.Attribute) and other.func.attr == "lower":
+                return evident(module, other.func.value, kind)
+        return flow.sinks.names.get(last_name(other)) == BACKEND
+    if flow.is_device(other):
+        return True
+    if isinstance(other, ast.Call) and isinstance(other.func, ast.Attribute):
+        return evident(module, other.func.value, kind)
+    if isinstance(other, ast.Attribute) and other.attr == "type":
+        return "dev" in last_name(other.value).lower()
+    return flow.sinks.names.get(last_name(other)) == DEVICE
+
+
+def last_name(node: ast.expr) -> str:
+    """The last name of a chain."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return str(node.slice.value)
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+# -- what is written ---------------------------------------------------------------------------
+
+
+def report(module: Module, text: Text, reason: str, rule: str | None = None) -> Finding:
+    """A literal that stays, with the reason."""
+    return module.find(rule or text.rule, text.span, tier=Tier.REPORT, reason=reason)
+
+
+def fix(module: Module, text: Text, rule: str, *, compare: bool = False) -> Finding:
+    """The literal in the target's words, in the style of the scan."""
+    if module.context.style is Style.AGNOSTIC:
+        return agnostic(module, text, rule, compare)
+    words = module.vocabulary
+    start, _ = text.body
+    edits = [
+        (start + m.start(), start + m.end(), words.string(m.group()))
+        for m in re.finditer(rf"\b({words.device}|{words.backend})\b", text.value)
+    ]
+    return module.find(rule, text.span, edits=edits, needs=need(module))
+
+
+def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
+    """The helper's expression for a literal."""
+    words, jm = module.vocabulary, module.helper
+    device = f"{jm}.accelerator()" if compare else f"{jm}.device_type()"
+    if inside_fstring(module, text.node) or annotation(text.node):
+        return report(module, text, "a call can't stand here", rule)
+    start, end = text.span
+    if text.shape == "exact":
+        written = device
+    elif text.shape == "index":
+        index = text.value[len(words.device) + 1 :]
+        written = f'f"{{{device}}}:{index}"' if compare else f"{jm}.device({index})"
+    elif text.shape == "backend":
+        written = f"{jm}.accelerator_backend()" if compare else f"{jm}.dist_backend()"
+    elif text.shape == "composite":
+        if compare or text.value != f"cpu:gloo,{words.device}:{words.backend}":
+            return report(module, text, "no helper form of this combination", rule)
+        written = f"{jm}.dist_backend(with_cpu=True)"
+    elif text.shape == "fstring":
+        at = text.body[0]
+        edits = [(at, at + len(words.device), f"{{{device}}}")]
+        return module.find(rule, text.span, edits=edits, needs="helper")
+    elif text.shape == "template" and "{" in text.value:
+        written = f'({device} + "{text.value[len(words.device) :]}")'
+    else:
+        written = f'f"{{{device}}}{text.value[len(words.device) :]}"'
+    return module.find(rule, text.span, edits=[(start, end, written)], needs="helper")
+
+
+def inside_fstring(module: Module, node: ast.AST) -> bool:
+    """Whether a literal stands in an f-string's braces, where quotes would clash."""
+    return module.names.enclosing(node, (ast.JoinedStr,)) is not None
+
+
+def typed_tensor(module: Module, text: Text) -> Iterator[Finding]:
+    """`"torch.cuda.FloatTensor"` as a string."""
+    kind = text.value.rpartition(".")[2]
+    advice = module.vocabulary.name(kind)
+    if advice.to != kind:
+        yield report(module, text, advice.note or f"{module.context.chip.name} has no {kind}")
+        return
+    if module.context.style is Style.AGNOSTIC:
+        if inside_fstring(module, text.node):
+            yield report(module, text, "a call can't stand here")
+            return
+        written = f'f"torch.{{{module.helper}.accelerator()}}.{kind}"'
+        yield module.find("JM106", text.span, edits=[(*text.span, written)], needs="helper")
+        return
+    yield fix(module, text, "JM106")

@@ -1,0 +1,113 @@
+"""Environment variables in Python: `os.environ["CUDA_VISIBLE_DEVICES"]`, `getenv`, `env={…}`.
+
+The string is the whole name of a variable that belongs to the origin, so what it means is not in
+doubt wherever it stands; talk about it (messages, help texts) is longer than the name alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from joymigrate.chips import Advice
+from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.readers._moves import moves
+
+
+def find(module: Module) -> Iterator[Finding]:
+    """Findings for names of the origin's environment variables."""
+    table = moves(module.context)
+    for node in module.names.nodes[ast.Constant]:
+        value = node.value
+        if not isinstance(value, str) or not value.isupper() or node in module.names.docstrings:
+            continue
+        known = table.variable(value) if value.replace("_", "").isalnum() else None
+        if known is None or spoken(node):
+            continue
+        yield from variable(module, node, value, *known)
+    for node in module.names.nodes[ast.keyword]:
+        if node.arg and node.arg.isupper():
+            known = table.variable(node.arg)
+            if known is not None:
+                yield from keyword(module, node, *known)
+
+
+def spoken(node: ast.AST) -> bool:
+    """Whether a string is a statement of its own or part of an f-string: text, not a name."""
+    return isinstance(getattr(node, "parent", None), (ast.Expr, ast.JoinedStr))
+
+
+def variable(
+    module: Module, node: ast.Constant, name: str, rule: str, advice: Advice
+) -> Iterator[Finding]:
+    """A variable's name as a string."""
+    reason = advice.note or None
+    if advice.to is None or advice.to == name or advice.tier is Tier.REPORT:
+        yield module.find(rule, node, tier=Tier.REPORT, reason=reason or "the name stays as it is")
+        return
+    guard = module.guarded(node) or set_beside(module, advice.to)
+    if guard is not None:
+        yield module.find(rule, node, tier=Tier.REPORT, reason=guard)
+        return
+    start, end = module.span(node)
+    text = module.source.text[start:end]
+    if text[1:-1] != name:
+        yield module.find(rule, node, tier=Tier.REPORT, reason="written in pieces")
+        return
+    if module.context.style is Style.AGNOSTIC:
+        yield agnostic(module, node, name, rule, advice)
+        return
+    edits = [(start + 1, end - 1, advice.to)]
+    yield module.find(rule, node, edits=edits, tier=advice.tier, reason=reason)
+
+
+def set_beside(module: Module, to: str) -> str | None:
+    """A reason when the module already deals with the target's variable."""
+    if to in module.source.text:
+        return f"this file already deals with {to}"
+    return None
+
+
+def agnostic(module: Module, node: ast.Constant, name: str, rule: str, advice: Advice) -> Finding:
+    """Both platforms' variables get the value; a read asks for the one that holds here."""
+    subscript = getattr(node, "parent", None)
+    assign = getattr(subscript, "parent", None)
+    if (
+        isinstance(subscript, ast.Subscript)
+        and isinstance(assign, ast.Assign)
+        and assign.targets == [subscript]
+    ):
+        start, end = module.span(subscript)
+        node_start, node_end = module.span(node)
+        quote = module.source.text[node_start]
+        text = module.source.text
+        twin = f"{text[start:node_start]}{quote}{advice.to}{quote}{text[node_end:end]}"
+        edits = [(end, end, f" = {twin}")]
+        return module.find(
+            rule, subscript, after=f"{text[start:end]} = {twin}", edits=edits, tier=advice.tier
+        )
+    if rule == "JM170" and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+        written = f"{module.helper}.visible_devices_variable()"
+        return module.find(
+            rule, node, edits=[(*module.span(node), written)], tier=Tier.UNSAFE, needs="helper"
+        )
+    return module.find(
+        rule, node, tier=Tier.REPORT, reason=f"{module.context.chip.name} reads {advice.to}"
+    )
+
+
+def keyword(module: Module, node: ast.keyword, rule: str, advice: Advice) -> Iterator[Finding]:
+    """`dict(os.environ, CUDA_VISIBLE_DEVICES="0")`."""
+    assert node.arg is not None
+    start, _ = module.span(node)
+    span = (start, start + len(node.arg))
+    if advice.to is None or advice.to == node.arg or advice.tier is Tier.REPORT:
+        yield module.find(rule, span, tier=Tier.REPORT, reason=advice.note or None)
+        return
+    if module.context.style is Style.AGNOSTIC:
+        yield module.find(
+            rule, span, tier=Tier.REPORT, reason=f"add {advice.to} with the same value"
+        )
+        return
+    yield module.find(rule, span, edits=[(*span, advice.to)], tier=advice.tier)

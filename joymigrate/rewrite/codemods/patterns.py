@@ -1,0 +1,192 @@
+"""Rules that only report, as data: names, imports, methods, keywords, commands in strings.
+
+A rule's `match` items may have:
+  names: dotted names, exact or ending in `.*`
+  decorators: dotted names used as decorators
+  imports: modules, with everything below them
+  methods: method names called on some value (`x.double()`), optionally `unless_args: true`
+  keywords: {name: [values]} of any call
+  commands: programs named in strings that are run
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from joymigrate.model import Finding, Rule, Tier
+from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.module import Module
+
+RUNNERS = re.compile(
+    r"(subprocess\.\w+|os\.(system|popen|exec\w+|spawn\w+)|sh\.\w+|shutil\.which)$"
+)
+
+
+@dataclass(slots=True)
+class Patterns:
+    """The match items of all rules, by what they look at. Values are rule ids."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    prefixes: dict[str, str] = field(default_factory=dict)
+    imports: dict[str, str] = field(default_factory=dict)
+    methods: dict[str, str] = field(default_factory=dict)
+    keywords: dict[tuple[str, str], str] = field(default_factory=dict)
+    commands: dict[str, str] = field(default_factory=dict)
+
+
+_MADE: dict[int, Patterns] = {}
+
+
+def patterns(context: Context) -> Patterns:
+    """The patterns of a context's rules, made once."""
+    found = _MADE.get(id(context.rules))
+    if found is None:
+        found = Patterns()
+        for rule in context.rules.values():
+            for item in rule.match:
+                add(found, rule, item)
+        _MADE[id(context.rules)] = found
+    return found
+
+
+def add(found: Patterns, rule: Rule, item: dict[str, Any]) -> None:
+    """Sort one match item into the tables."""
+    if item.get("by") == "codemod":
+        return
+    for name in item.get("names", ()):
+        if name.endswith(".*"):
+            found.prefixes[name[:-2]] = rule.id
+        else:
+            found.names[name] = rule.id
+    found.imports.update(dict.fromkeys(item.get("imports", ()), rule.id))
+    found.methods.update(dict.fromkeys(item.get("methods", ()), rule.id))
+    for keyword, values in (item.get("keywords") or {}).items():
+        found.keywords.update({(keyword, str(value)): rule.id for value in values})
+    found.commands.update(dict.fromkeys(item.get("commands", ()), rule.id))
+
+
+def find(module: Module) -> Iterator[Finding]:
+    """Findings of every rule that data describes."""
+    table = patterns(module.context)
+    yield from imports(module, table)
+    for top, dotted in module.names.imported_chains():
+        yield from names(module, table, top, dotted)
+    for call in module.names.nodes[ast.Call]:
+        yield from called(module, table, call)
+
+
+def lookup(dotted: str, exact: dict[str, str], prefixes: dict[str, str]) -> str | None:
+    """The rule of a dotted name: exact, or by its longest listed prefix."""
+    if dotted in exact:
+        return exact[dotted]
+    head = dotted
+    while head:
+        if head in prefixes:
+            return prefixes[head]
+        head = head.rpartition(".")[0]
+    return None
+
+
+def names(module: Module, table: Patterns, top: ast.expr, dotted: str) -> Iterator[Finding]:
+    """A dotted name that a rule lists; the longest listed part of the chain counts."""
+    node, name = top, dotted
+    while True:
+        rule = table.names.get(name)
+        if rule is not None:
+            yield module.find(rule, node, tier=Tier.REPORT)
+            return
+        if not isinstance(node, ast.Attribute):
+            break
+        node, name = node.value, name.rpartition(".")[0]
+    rule = lookup(dotted, {}, table.prefixes)
+    if rule is not None:
+        yield module.find(rule, top, tier=Tier.REPORT)
+
+
+def imports(module: Module, table: Patterns) -> Iterator[Finding]:
+    """Imports of third-party modules that are bound to the origin, with the chip's advice."""
+    for node in (*module.names.nodes[ast.Import], *module.names.nodes[ast.ImportFrom]):
+        if isinstance(node, ast.Import):
+            dotted = [(alias.name, alias) for alias in node.names]
+        else:
+            base = module.names.absolute(node)
+            dotted = [(base, node)]
+            if lookup(base, table.imports, table.imports) is None:
+                dotted = [(f"{base}.{alias.name}", alias) for alias in node.names]
+        for name, where in dotted:
+            if module.project.locate(name) is not None:
+                continue
+            rule = lookup(name, {}, table.imports)
+            advice = module.context.chip.import_advice(name)
+            if rule is None and advice is None:
+                continue
+            reason = None
+            if advice is not None:
+                reason = "; ".join(filter(None, (advice.to and f"use {advice.to}", advice.note)))
+            yield module.find(rule or "JM204", where, tier=Tier.REPORT, reason=reason or None)
+
+
+def called(module: Module, table: Patterns, call: ast.Call) -> Iterator[Finding]:
+    """Methods, keyword values and commands of one call."""
+    if isinstance(call.func, ast.Attribute):
+        rule = table.methods.get(call.func.attr)
+        if rule is not None and not is_module(module, call.func.value):
+            _, end = module.span(call)
+            _, start = module.span(call.func.value)
+            if "\n" not in module.source.text[start:end]:
+                yield module.find(rule, (start, end), tier=Tier.REPORT)
+    for keyword in call.keywords:
+        if keyword.arg is None or not table.keywords:
+            continue
+        value = constant_or_name(module, keyword.value)
+        rule = table.keywords.get((keyword.arg, value or "")) or table.keywords.get(
+            (keyword.arg, "*")
+        )
+        if rule is not None:
+            yield module.find(
+                rule, keyword, tier=Tier.REPORT, reason=attribute_advice(module, keyword.arg, value)
+            )
+    yield from commands(module, table, call)
+
+
+def is_module(module: Module, node: ast.expr) -> bool:
+    """Whether an expression is an imported name, and so no tensor."""
+    return isinstance(node, (ast.Name, ast.Attribute)) and module.names.dotted(node) is not None
+
+
+def constant_or_name(module: Module, node: ast.expr) -> str | None:
+    """A literal's text, or the dotted name of an expression."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    return module.names.dotted(node)
+
+
+def attribute_advice(module: Module, name: str, value: str | None) -> str | None:
+    """The chip's advice on a keyword value."""
+    advice = module.context.chip.attributes().get(f"{name}={value}")
+    return (
+        "; ".join(filter(None, (advice.to and f"use {advice.to}", advice.note))) if advice else None
+    )
+
+
+def commands(module: Module, table: Patterns, call: ast.Call) -> Iterator[Finding]:
+    """A program of the origin run from Python: `os.system("nvidia-smi")`."""
+    dotted = module.names.dotted(call.func) or ""
+    if not table.commands or not RUNNERS.match(dotted):
+        return
+    for argument in call.args[:1]:
+        for node in ast.walk(argument):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            for word in re.findall(r"[\w./-]+", node.value):
+                rule = table.commands.get(word.rpartition("/")[2])
+                if rule is not None:
+                    advice = module.vocabulary.relation.tools.get(word)
+                    yield module.find(
+                        rule, argument, tier=Tier.REPORT, reason=advice.note if advice else None
+                    )
+                    return

@@ -1,0 +1,424 @@
+"""Where values go: from a string literal through names, parameters and attributes to a sink.
+
+A graph of strings. A key names one variable: `function#name` (`#name` at module level),
+`Class.attr` for `self.attr`, `.attr` for an attribute or option of any other object,
+`function()` for what a function returns, `path::key` for a key of another file of the project.
+The graph over-approximates (it ignores order and branches), which is right for the question
+asked: may this literal be a device? What it can't follow, it does not claim.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from joymigrate.rewrite.scopes import COMPREHENSIONS, FUNCTIONS, Names, Scope
+from joymigrate.rewrite.sinks import DEVICE, Sinks
+
+SINK = "sink:"  # SINK + kind is the end of a flow
+Locate = Callable[[str], tuple[str, str] | None]
+
+
+class Flow:
+    """The value flow of one module.
+
+    `locate(dotted)` says which file of the project a dotted name lives in, and the rest of the
+    name there: `("config.py", "DEVICE")`; None for names outside the project.
+    """
+
+    def __init__(self, names: Names, sinks: Sinks, locate: Locate) -> None:
+        self.names = names
+        self.sinks = sinks
+        self.locate = locate
+        self.edges: dict[str, set[str]] = defaultdict(set)
+        self.literals: dict[ast.expr, set[str]] = defaultdict(set)
+        self.device_like: set[str] = set()  # variables assigned from a device expression
+        self.functions: dict[str, ast.AST] = {}
+        for scope in list(names.scopes.values()):
+            self._scope(scope)
+        for call in names.nodes[ast.Call]:
+            self._call(call)
+        for node in (*names.nodes[ast.Assign], *names.nodes[ast.AnnAssign]):
+            self._assign(node)
+        for node in names.nodes[ast.NamedExpr]:
+            self._into_target(node.value, node.target)
+        for node in names.nodes[ast.Return]:
+            self._return(node)
+        for node in (*names.nodes[ast.For], *names.nodes[ast.AsyncFor]):
+            self._into_target(node.iter, node.target)
+        for node in names.nodes[ast.comprehension]:
+            self._into_target(node.iter, node.target)
+        for node in names.nodes[ast.Dict]:
+            self._dict(node)
+        self._spread_device_like()
+
+    # -- building ----------------------------------------------------------------------------
+
+    def qualified(self, scope: Scope) -> str:
+        """Dotted path of a scope inside its module, empty for the module itself."""
+        parts: list[str] = []
+        at: Scope | None = scope
+        while at is not None and at.parent is not None:
+            node = at.node
+            name = getattr(node, "name", None)
+            parts.append(name or f"<{type(node).__name__}:{getattr(node, 'lineno', 0)}>")
+            at = at.parent
+        return ".".join(reversed(parts))
+
+    def _scope(self, scope: Scope) -> None:
+        node = scope.node
+        if not isinstance(node, (*FUNCTIONS, ast.Lambda)):
+            return
+        qualified = self.qualified(scope)
+        self.functions[qualified] = node
+        for name, bindings in scope.names.items():
+            for binding in bindings:
+                if binding.kind != "parameter":
+                    continue
+                key = f"{qualified}#{name}"
+                kind = self.sinks.names.get(name)
+                if kind:
+                    self.edges[key].add(SINK + kind)
+                    if kind == DEVICE:
+                        self.device_like.add(key)
+                if binding.value is not None:
+                    self._into(binding.value, key)
+
+    def _assign(self, node: ast.Assign | ast.AnnAssign) -> None:
+        if node.value is None:
+            return
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            self._into_target(node.value, target)
+
+    def _into_target(self, value: ast.expr, target: ast.expr) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            parts: list[ast.expr]
+            if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+                parts = value.elts
+            else:
+                parts = [value] * len(target.elts)
+            for part, item in zip(parts, target.elts, strict=True):
+                self._into_target(part, item)
+            return
+        for key in self.target_keys(target):
+            self._into(value, key)
+
+    def target_keys(self, target: ast.expr) -> list[str]:
+        """Keys that an assignment to `target` writes."""
+        if isinstance(target, ast.Name):
+            key = self.key(target)
+            keys = [key] if key else []
+            scope = self.names.scope_of(target)
+            if isinstance(scope.node, ast.ClassDef):
+                # A class attribute is also an attribute of whatever object holds an instance.
+                keys.append(f".{target.id}")
+                kind = self.sinks.names.get(target.id)
+                keys += [SINK + kind] if kind else []
+            return keys
+        if isinstance(target, ast.Attribute):
+            kind = self.sinks.names.get(target.attr)
+            key = self.key(target)
+            return [*([SINK + kind] if kind else []), *([key] if key else [])]
+        if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+            name = target.slice.value
+            if isinstance(name, str) and name.isidentifier():
+                kind = self.sinks.names.get(name)
+                return [f".{name}", *([SINK + kind] if kind else [])]
+        return []
+
+    def _return(self, node: ast.Return) -> None:
+        function = self.names.enclosing(node, (*FUNCTIONS, ast.Lambda))
+        if node.value is not None and function is not None:
+            self._into(node.value, self.qualified(self.names.scopes[function]) + "()")
+
+    def _dict(self, node: ast.Dict) -> None:
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                kind = self.sinks.keyword(key.value)
+                if kind:
+                    self._into(value, SINK + kind)
+
+    def _call(self, call: ast.Call) -> None:
+        callee = self.names.dotted(call.func)
+        self._argparse(call)
+        for keyword in call.keywords:
+            if keyword.arg is None:
+                continue
+            kind = self.sinks.keyword(keyword.arg)
+            if kind:
+                self._into(keyword.value, SINK + kind)
+            for key in self._parameter_keys(call, callee, keyword.arg):
+                self._into(keyword.value, key)
+        positions = dict(self.sinks.calls.get(callee or "", {}))
+        if isinstance(call.func, ast.Attribute):
+            positions = {**self.sinks.methods.get(call.func.attr, {}), **positions}
+        for index, argument in enumerate(call.args):
+            if isinstance(argument, ast.Starred):
+                break
+            if index in positions:
+                self._into(argument, SINK + positions[index])
+            for key in self._parameter_keys(call, callee, index):
+                self._into(argument, key)
+
+    def _argparse(self, call: ast.Call) -> None:
+        """`add_argument("--device", default=…, choices=[…])`, and click's options alike."""
+        function = call.func.attr if isinstance(call.func, ast.Attribute) else None
+        name = getattr(call.func, "id", function)
+        if name not in ("add_argument", "option", "add_option", "DEFINE_string", "DEFINE_enum"):
+            return
+        values = [a.value for a in call.args if isinstance(a, ast.Constant)]
+        flags = [value for value in values if isinstance(value, str)]
+        keywords = {k.arg: k.value for k in call.keywords}
+        given = keywords.get("dest")
+        if isinstance(given, ast.Constant):
+            dest = str(given.value)
+        else:
+            long = [flag for flag in flags if flag.startswith("--")] or flags[:1]
+            if not long:
+                return
+            dest = long[0].lstrip("-").replace("-", "_")
+        kind = self.sinks.names.get(dest)
+        targets = [f".{dest}", *([SINK + kind] if kind else [])]
+        decorated = getattr(call, "parent", None)
+        if isinstance(decorated, FUNCTIONS):
+            targets.append(f"{self.qualified(self.names.scopes[decorated])}#{dest}")
+        given_values = [keywords[k] for k in ("default", "choices", "const") if k in keywords]
+        given_values += call.args[1:2] if str(name).startswith("DEFINE") else []
+        for value in given_values:
+            for target in targets:
+                self._into(value, target)
+
+    def _parameter_keys(self, call: ast.Call, callee: str | None, which: int | str) -> list[str]:
+        """Keys of the parameter that an argument goes to, for functions of this project."""
+        suffix = f"#{which}" if isinstance(which, str) else f"@{which}"
+        if isinstance(call.func, ast.Name):
+            local = self._local_function(call.func)
+            if local is not None:
+                return [self.parameter(local, which)]
+        if (
+            isinstance(call.func, ast.Attribute)
+            and isinstance(call.func.value, ast.Name)
+            and call.func.value.id in ("self", "cls")
+        ):
+            owner = self.names.enclosing(call, (ast.ClassDef,))
+            if owner is not None:
+                method = f"{self.qualified(self.names.scopes[owner])}.{call.func.attr}"
+                shift = which + 1 if isinstance(which, int) else which
+                return [self.parameter(method, shift)]
+        if callee is not None:
+            found = self.locate(callee)
+            if found is not None and found[1]:
+                return [f"{found[0]}::{found[1]}{suffix}"]
+        return []
+
+    def _local_function(self, name: ast.Name) -> str | None:
+        """Qualified name of the function or class of this module that `name` means."""
+        found = self.names.lookup(name.id, name)
+        if found is None or len(found[1]) != 1:
+            return None
+        binding = found[1][0]
+        if binding.kind not in ("function", "class"):
+            return None
+        prefix = self.qualified(found[0])
+        return f"{prefix}.{name.id}" if prefix else name.id
+
+    def parameter(self, function: str, which: int | str) -> str:
+        """`function#name` for a parameter given by name or position (of a class: its __init__)."""
+        node = self.functions.get(function)
+        if node is None and f"{function}.__init__" in self.functions:
+            function += ".__init__"
+            node = self.functions[function]
+            which = which + 1 if isinstance(which, int) else which
+        if isinstance(which, str):
+            return f"{function}#{which}"
+        arguments = getattr(node, "args", None)
+        if arguments is None:
+            # A class without __init__: a dataclass takes its fields in order.
+            return f"{function}@{which}"
+        positional = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+        return (
+            f"{function}#{positional[which]}" if which < len(positional) else f"{function}@{which}"
+        )
+
+    def _into(self, value: ast.expr, target: str) -> None:
+        """`value` may become the value of `target`."""
+        for leaf in self.leaves(value):
+            if isinstance(leaf, str):
+                if leaf != target:
+                    self.edges[leaf].add(target)
+            else:
+                self.literals[leaf].add(target)
+        if not target.startswith(SINK) and self.is_device(value):
+            self.device_like.add(target)
+
+    def leaves(self, value: ast.expr, depth: int = 0) -> Iterable[str | ast.expr]:
+        """Keys and string literals that an expression's value may be."""
+        if depth > 20:
+            return
+        if isinstance(value, (ast.Constant, ast.JoinedStr)):
+            yield value
+        elif isinstance(value, (ast.Name, ast.Attribute)):
+            key = self.key(value)
+            if key:
+                yield key
+        elif isinstance(value, ast.IfExp):
+            yield from self.leaves(value.body, depth + 1)
+            yield from self.leaves(value.orelse, depth + 1)
+        elif isinstance(value, ast.BoolOp):
+            for part in value.values:
+                yield from self.leaves(part, depth + 1)
+        elif isinstance(value, (ast.List, ast.Tuple, ast.Set)):
+            for part in value.elts:
+                yield from self.leaves(part, depth + 1)
+        elif isinstance(value, ast.Dict):
+            for part in value.values:
+                yield from self.leaves(part, depth + 1)
+        elif isinstance(value, COMPREHENSIONS) and not isinstance(value, ast.DictComp):
+            yield from self.leaves(value.elt, depth + 1)
+        elif isinstance(value, (ast.NamedExpr, ast.Starred, ast.Await, ast.FormattedValue)):
+            yield from self.leaves(value.value, depth + 1)
+        elif isinstance(value, ast.BinOp):
+            yield from self.leaves(value.left, depth + 1)
+        elif isinstance(value, ast.Subscript):
+            yield from self._subscript(value, depth)
+        elif isinstance(value, ast.Call):
+            yield from self._called(value, depth)
+
+    def _subscript(self, value: ast.Subscript, depth: int) -> Iterable[str | ast.expr]:
+        if isinstance(value.slice, ast.Constant) and isinstance(value.slice.value, str):
+            if value.slice.value.isidentifier():
+                yield f".{value.slice.value}"
+            return
+        yield from self.leaves(value.value, depth + 1)
+
+    def _called(self, call: ast.Call, depth: int) -> Iterable[str | ast.expr]:
+        callee = self.names.dotted(call.func) or getattr(call.func, "id", None)
+        position = self.sinks.through_calls.get(callee or "")
+        if position is not None and position < len(call.args):
+            yield from self.leaves(call.args[position], depth + 1)
+            return
+        default = self.sinks.default_calls.get(callee or "")
+        if default is None and isinstance(call.func, ast.Attribute) and call.args:
+            default = self.sinks.default_methods.get(call.func.attr)
+        if default is not None:
+            yield from self._defaults(call, default, depth)
+            return
+        if isinstance(call.func, ast.Attribute):
+            if call.func.attr in self.sinks.through_methods or (
+                call.func.attr == "format" and isinstance(call.func.value, ast.Constant)
+            ):
+                yield from self.leaves(call.func.value, depth + 1)
+                return
+            if isinstance(call.func.value, ast.Name) and call.func.value.id in ("self", "cls"):
+                owner = self.names.enclosing(call, (ast.ClassDef,))
+                if owner is not None:
+                    yield f"{self.qualified(self.names.scopes[owner])}.{call.func.attr}()"
+                return
+        if isinstance(call.func, ast.Name):
+            local = self._local_function(call.func)
+            if local is not None:
+                yield f"{local}()"
+                return
+        if callee is not None:
+            found = self.locate(callee)
+            if found is not None and found[1]:
+                yield f"{found[0]}::{found[1]}()"
+
+    def _defaults(self, call: ast.Call, position: int, depth: int) -> Iterable[str | ast.expr]:
+        """The value of `get(key, default)`: the option `key`, or the default."""
+        for keyword in call.keywords:
+            if keyword.arg in ("default", "default_value"):
+                yield from self.leaves(keyword.value, depth + 1)
+        if 0 <= position < len(call.args):
+            yield from self.leaves(call.args[position], depth + 1)
+        for argument in call.args[:2]:
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                if argument.value.isidentifier() and not argument.value.isupper():
+                    yield f".{argument.value}"
+                break
+
+    def key(self, node: ast.expr) -> str | None:
+        """The key of a variable or attribute, None for what can't be named."""
+        if isinstance(node, ast.Name):
+            found = self.names.lookup(node.id, node)
+            if found is None:
+                return None
+            imports = [b.dotted for b in found[1] if b.kind == "import"]
+            if imports and imports[0]:
+                return self._foreign(imports[0])
+            return f"{self.qualified(found[0])}#{node.id}"
+        if not isinstance(node, ast.Attribute):
+            return None
+        if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+            owner = self.names.enclosing(node, (ast.ClassDef,))
+            if owner is not None:
+                return f"{self.qualified(self.names.scopes[owner])}.{node.attr}"
+        dotted = self.names.dotted(node)
+        if dotted is not None:
+            return self._foreign(dotted)
+        return f".{node.attr}"
+
+    def _foreign(self, dotted: str) -> str | None:
+        found = self.locate(dotted)
+        return f"{found[0]}::#{found[1]}" if found is not None and found[1] else None
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def is_device(self, value: ast.expr, depth: int = 0) -> bool:
+        """Whether an expression is a device, a device type or the name of one, by its form."""
+        if depth > 10:
+            return False
+        if isinstance(value, ast.Attribute):
+            if value.attr in self.sinks.device_attributes:
+                return True
+            if value.attr in ("type", "index"):
+                return self.is_device(value.value, depth + 1)
+        if isinstance(value, ast.IfExp):
+            return self.is_device(value.body, depth + 1) or self.is_device(value.orelse, depth + 1)
+        if isinstance(value, ast.Call):
+            callee = self.names.dotted(value.func) or getattr(value.func, "id", None)
+            if callee == "torch.device":
+                return True
+            if callee == "str" and value.args:
+                return self.is_device(value.args[0], depth + 1)
+            unchanged = (*self.sinks.through_methods, "split", "replace")
+            if isinstance(value.func, ast.Attribute) and value.func.attr in unchanged:
+                return self.is_device(value.func.value, depth + 1)
+            return False
+        if isinstance(value, ast.Subscript):
+            return self.is_device(value.value, depth + 1)
+        key = self.key(value) if isinstance(value, (ast.Name, ast.Attribute)) else None
+        return key is not None and key in self.device_like
+
+    def _spread_device_like(self) -> None:
+        """Follow device expressions forward through assignments."""
+        todo = list(self.device_like)
+        while todo:
+            for target in self.edges.get(todo.pop(), ()):
+                if target not in self.device_like and not target.startswith(SINK):
+                    self.device_like.add(target)
+                    todo.append(target)
+
+    def reach(self, keys: Iterable[str]) -> tuple[set[str], set[str]]:
+        """Kinds of sink that `keys` flow to, and the keys of other files that they flow to.
+
+        Keys of other files contain `::`; `.name` keys are shared by all files.
+        """
+        kinds: set[str] = set()
+        outside: set[str] = set()
+        seen = set(keys)
+        todo = list(seen)
+        while todo:
+            key = todo.pop()
+            if key.startswith(SINK):
+                kinds.add(key[len(SINK) :])
+                continue
+            if "::" in key or key.startswith("."):
+                outside.add(key)
+            for target in self.edges.get(key, ()):
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        return kinds, outside

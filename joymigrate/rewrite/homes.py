@@ -1,0 +1,85 @@
+"""Where modules of a project live: dotted names to files, and the place of the helper module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from joymigrate.rewrite.module import HELPER
+
+
+@dataclass(slots=True)
+class Tree:
+    """The Python files of a project, by path relative to its root (POSIX)."""
+
+    paths: frozenset[str]
+    folders: frozenset[str] = frozenset()
+    imported_roots: Mapping[str, str] = field(default_factory=dict)
+    _found: dict[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, paths: list[str]) -> Tree:
+        """The tree of these files."""
+        folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
+        return cls(frozenset(paths), frozenset(folders))
+
+    def package(self, path: str) -> tuple[str, ...]:
+        """Dotted path of the package that a file belongs to; empty for a loose script."""
+        parts = PurePosixPath(path).parts[:-1]
+        keep = len(parts)
+        while keep and "/".join([*parts[:keep], "__init__.py"]) in self.paths:
+            keep -= 1
+        return parts[keep:]
+
+    def locate(self, importer: str, dotted: str) -> tuple[str, str] | None:
+        """File of a dotted name as seen from `importer`, and what is left of the name there.
+
+        Looks beside the importing file first, then upwards to the root, then below `src`. Names
+        that start with a dot (unresolved relative imports) and standard names give None.
+        """
+        if not dotted or dotted.startswith("."):
+            return None
+        folder = str(PurePosixPath(importer).parent)
+        key = (folder, dotted)
+        if key not in self._found:
+            self._found[key] = self._search(folder, dotted.split("."))
+        return self._found[key]
+
+    def _search(self, folder: str, parts: list[str]) -> tuple[str, str] | None:
+        at = PurePosixPath(folder)
+        bases = [at, *at.parents, PurePosixPath("src")]
+        for base in bases:
+            for length in range(len(parts), 0, -1):
+                stem = str(base.joinpath(*parts[:length]))
+                for candidate in (f"{stem}.py", f"{stem}/__init__.py"):
+                    if candidate in self.paths:
+                        return candidate, ".".join(parts[length:])
+            if str(base / parts[0]) in self.folders and len(parts) > 1 and base != at:
+                break
+        return None
+
+    def helper_home(self, path: str) -> tuple[str, str]:
+        """Path of the helper for a file, and the statement that imports it there.
+
+        Inside the top package where the file belongs to one; beside it for a loose script, which
+        Python starts with its own folder on the path.
+        """
+        package = self.package(path)
+        parts = PurePosixPath(path).parts[:-1]
+        if package:
+            top = parts[: len(parts) - len(package) + 1]
+            return "/".join([*top, f"{HELPER}.py"]), f"from {package[0]} import {HELPER} as jm"
+        root = self.namespace_root(path)
+        if root is not None:
+            return f"{root}/{HELPER}.py", f"from {root.rpartition('/')[2]} import {HELPER} as jm"
+        return "/".join([*parts, f"{HELPER}.py"]), f"import {HELPER} as jm"
+
+    def namespace_root(self, path: str) -> str | None:
+        """The top folder of a namespace package: one without __init__.py that others import."""
+        parts = PurePosixPath(path).parts[:-1]
+        for length in range(len(parts), 0, -1):
+            folder = "/".join(parts[:length])
+            if folder in self.imported_roots:
+                return self.imported_roots[folder]
+        return None

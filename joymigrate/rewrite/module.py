@@ -1,0 +1,211 @@
+"""One Python module under a scan: its text, names, value flow, and what may be written in it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from joymigrate.model import Edit, Finding, Rule, Tier
+from joymigrate.rewrite import sinks
+from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.flow import Flow, Locate
+from joymigrate.rewrite.scopes import Names
+from joymigrate.rewrite.source import Source, Unreadable
+from joymigrate.rewrite.vocabulary import Vocabulary
+
+HELPER = "joymigrate_device"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What a module needs to know about its project.
+
+    `locate` finds the file of a dotted name (see `flow`). `own_methods` are names of classes of
+    the project that define the origin's device method themselves (`def cuda`). `package` is the
+    dotted path of the module's package.
+    """
+
+    locate: Locate = lambda dotted: None
+    own_methods: frozenset[str] = frozenset()
+    package: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A site whose proof lies in another file: `yes` when a key flows to a `kind` sink."""
+
+    yes: Finding
+    no: Finding
+    keys: frozenset[str]
+    kind: str
+
+
+@dataclass(slots=True)
+class Module:
+    """A parsed Python file. Spans are offsets into `source.text`."""
+
+    source: Source
+    tree: ast.Module
+    names: Names
+    context: Context
+    vocabulary: Vocabulary
+    project: Project
+    _flow: Flow | None = None
+    _alias: str | None = None
+    handled: set[ast.AST] = field(default_factory=set)  # nodes that a codemod has dealt with
+
+    @classmethod
+    def parse(cls, source: Source, context: Context, project: Project | None = None) -> Module:
+        """Parse one file. Raises `Unreadable` with the position of a syntax error."""
+        project = project or Project()
+        tree = parse(source)
+        try:
+            names = Names(tree, project.package)
+        except RecursionError:
+            raise Unreadable("nested too deeply to analyse") from None
+        return cls(source, tree, names, context, Vocabulary.of(context), project)
+
+    @property
+    def flow(self) -> Flow:
+        """The value flow, built when first asked for."""
+        if self._flow is None:
+            table = sinks.load(self.context.origin.device)
+            self._flow = Flow(self.names, table, self.project.locate)
+        return self._flow
+
+    def rule(self, rule_id: str) -> Rule:
+        """The rule of this id."""
+        return self.context.rules[rule_id]
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Start and end of a node in the text."""
+        at = node
+        start = self.source.offset(at.lineno, at.col_offset)  # type: ignore[attr-defined]
+        end = self.source.offset(at.end_lineno, at.end_col_offset)  # type: ignore[attr-defined]
+        return start, end
+
+    def text(self, node: ast.AST) -> str:
+        """Source text of a node."""
+        start, end = self.span(node)
+        return self.source.text[start:end]
+
+    def token(self, node: ast.Attribute) -> tuple[int, int] | None:
+        """Span of the attribute's own name; None where the position can't be trusted.
+
+        Before Python 3.12 nodes inside a multi-line f-string may carry wrong positions.
+        """
+        _, end = self.span(node)
+        start = end - len(node.attr)
+        return (start, end) if self.source.text[start:end] == node.attr else None
+
+    @property
+    def helper(self) -> str:
+        """How this module calls the generated helper: `jm`, or in full where `jm` is taken."""
+        if self._alias is None:
+            bound = set().union(*(scope.names for scope in self.names.scopes.values()))
+            found = self._imported_helper()
+            self._alias = found or ("jm" if "jm" not in bound else HELPER)
+        return self._alias
+
+    def _imported_helper(self) -> str | None:
+        for name, bindings in self.names.root.names.items():
+            if any(b.dotted and b.dotted.split(".")[-1] == HELPER for b in bindings):
+                return name
+        return None
+
+    def find(
+        self,
+        rule_id: str,
+        node: ast.AST | tuple[int, int],
+        *,
+        after: str | None = None,
+        edits: list[tuple[int, int, str]] | None = None,
+        reason: str | None = None,
+        tier: Tier | None = None,
+        message: str | None = None,
+        needs: str | None = None,
+    ) -> Finding:
+        """A finding at a node or span; `edits` are (start, end, text) in text offsets.
+
+        A span that text outside the file's encoding would enter turns into a report.
+        """
+        start, end = node if isinstance(node, tuple) else self.span(node)
+        made: tuple[Edit, ...] | None = None
+        if edits is not None:
+            made = tuple(self.source.edit(*edit) for edit in edits)
+            if after is None:
+                after = self.preview(start, end, edits)
+        return self.source.finding(
+            self.rule(rule_id),
+            start,
+            end,
+            after=after,
+            reason=reason,
+            tier=tier,
+            message=message,
+            edits=made,
+            needs=needs,
+        )
+
+    def preview(self, start: int, end: int, edits: list[tuple[int, int, str]]) -> str:
+        """The text of a span with the edits inside it made."""
+        pieces: list[str] = []
+        at = start
+        for left, right, text in sorted(edits):
+            if left < start or right > end:
+                continue
+            pieces += (self.source.text[at:left], text)
+            at = right
+        return "".join([*pieces, self.source.text[at:end]])
+
+    def guarded(self, node: ast.AST) -> str | None:
+        """Why a site is left alone when its surroundings already know the target; else None.
+
+        `if is_npu: … else: torch.cuda.…` and the like: one branch names the target, so the other
+        one is meant for the origin.
+        """
+        words = self.vocabulary.target_words
+        if words is None or not words.search(self.source.text):
+            return None
+        parent = getattr(node, "parent", None)
+        child: ast.AST = node
+        while parent is not None:
+            if isinstance(parent, (ast.If, ast.IfExp, ast.Try)):
+                same = self._same_branch(parent, child)
+                others = [p for p in ast.iter_child_nodes(parent) if p is not child]
+                if any(self._mentions(part, words) for part in others if part not in same):
+                    kind = type(parent).__name__.lower()
+                    return f"another branch of this {kind} already serves {self.context.chip.name}"
+            child, parent = parent, getattr(parent, "parent", None)
+        return None
+
+    def _mentions(self, node: ast.AST, words: re.Pattern[str]) -> bool:
+        return hasattr(node, "lineno") and words.search(self.text(node)) is not None
+
+    def _same_branch(self, parent: ast.AST, child: ast.AST) -> list[ast.AST]:
+        for name in ("body", "orelse", "handlers", "finalbody"):
+            branch = getattr(parent, name, None)
+            if isinstance(branch, list) and child in branch:
+                return branch
+        return []
+
+
+def parse(source: Source) -> ast.Module:
+    """`ast.parse` with every way it fails turned into `Unreadable`."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source.text)
+    except SyntaxError as error:
+        reason = f"not valid Python: {error.msg}"
+        if re.search(r"^\s*print\s+[\"'\w]", source.text, re.M):
+            reason += " (Python 2?)"
+        raise Unreadable(reason, error.lineno or 1, error.offset or 1) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise Unreadable(f"cannot be parsed: {error or type(error).__name__}") from None
+
+
+Codemod = Callable[[Module], "object"]

@@ -1,0 +1,84 @@
+"""Findings → patches: the new content of every file that changes, and the generated helper."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import PurePosixPath
+
+from joymigrate import __version__, chips
+from joymigrate.errors import JoyError
+from joymigrate.model import Finding, Patch, Scan, Style, Tier
+from joymigrate.rewrite import helper
+from joymigrate.rewrite.analyse import digest
+from joymigrate.rewrite.discover import File
+from joymigrate.rewrite.project import tree_of
+from joymigrate.rewrite.source import apply_edits
+
+
+def patches(scan: Scan, *, unsafe: bool = False) -> list[Patch]:
+    """Patches that apply a scan's safe findings, and its unsafe ones on request.
+
+    A file that changed since it was scanned raises `JoyError`.
+    """
+    wanted = {Tier.SAFE, Tier.UNSAFE} if unsafe else {Tier.SAFE}
+    by_path: dict[str, list[Finding]] = defaultdict(list)
+    for finding in scan.findings:
+        if finding.tier in wanted and finding.edits:
+            by_path[finding.path].append(finding)
+    made = []
+    helped = []
+    for path, findings in sorted(by_path.items()):
+        if all(finding.rule == "JM001" and finding.after for finding in findings):
+            continue  # an import that nothing here needs
+        before = content(scan, path)
+        edits = sorted({edit for f in findings for edit in f.edits}, key=lambda e: (e.start, e.end))
+        after = apply_edits(before, edits)
+        if after == before:
+            continue
+        made.append(Patch(scan.root / path, before, after, tuple(findings)))
+        if any(finding.needs == "helper" for finding in findings):
+            helped.append(path)
+    if scan.style is Style.AGNOSTIC and helped:
+        made += helpers(scan, helped)
+    return made
+
+
+def content(scan: Scan, path: str) -> bytes:
+    """Bytes of a scanned file, which must be those that were scanned."""
+    try:
+        data = (scan.root / path).read_bytes()
+    except OSError as error:
+        raise JoyError(f"cannot be read: {error.strerror}", where=str(scan.root / path)) from None
+    if digest(data) != scan.digests.get(path):
+        raise JoyError(
+            "the file changed while it was being rewritten",
+            where=str(scan.root / path),
+            help="run the command again",
+        )
+    return data
+
+
+def helpers(scan: Scan, paths: list[str]) -> list[Patch]:
+    """The generated helper, wherever the changed files import it from."""
+    text = helper.source(chips.get(scan.origin), chips.get(scan.to), __version__).encode()
+    tree = tree_of(File(scan.root / p, p, "python") for p in scan.digests if is_python(p))
+    homes_of = {tree.helper_home(path)[0] for path in paths}
+    made = []
+    for home in sorted(homes_of):
+        place = scan.root / home
+        before = place.read_bytes() if place.is_file() else None
+        if before is not None:
+            if before.startswith(helper.MARK.encode()):
+                continue  # there from an earlier run, perhaps edited: it stays
+            raise JoyError(
+                "a file of this name is there, and is not the generated one",
+                where=str(place),
+                help="rename it, or use --style direct",
+            )
+        made.append(Patch(place, None, text))
+    return made
+
+
+def is_python(path: str) -> bool:
+    """Whether a path is Python by its name."""
+    return PurePosixPath(path).suffix in (".py", ".pyi", ".pyw")

@@ -1,0 +1,317 @@
+"""The scan of a whole project: files side by side, then the questions between them."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from joymigrate.chips import Chip
+from joymigrate.errors import JoyError
+from joymigrate.model import Finding, Scan, Style, Tier
+from joymigrate.rewrite import analyse, discover, homes
+from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.discover import File
+
+Progress = Callable[[int, int], None]
+# Below this many bytes a second process costs more than it saves.
+PARALLEL_BYTES = 1_500_000
+
+
+def scan(
+    paths: Sequence[Path],
+    *,
+    chip: Chip,
+    origin: Chip,
+    style: Style = Style.DIRECT,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    follow_imports: Sequence[str] = (),
+    jobs: int = 0,
+    chip_version: str | None = None,
+    want_kept: bool = False,
+    on_progress: Progress | None = None,
+) -> Scan:
+    """Find every site of the projects at `paths` for a move from `origin` to `chip`.
+
+    `select` and `ignore` are rule ids, beginnings of ids, or rule names. `jobs` is the number of
+    processes, 0 for one per core. Paths of findings are relative to the common root of `paths`.
+    """
+    began = time.perf_counter()
+    context = Context.between(chip, origin, style, chip_version)
+    root = common_root(paths)
+    files, skipped = discover.files(paths, root, exclude)
+    dependencies = [f for name in follow_imports for f in installed(name, root)]
+    job = analyse.Job(
+        context=context,
+        tree=tree_of([*files, *dependencies]),
+        own_methods=own_methods(files, origin.tensor["cuda"]),
+        active=selection(context, select, ignore),
+        want_kept=want_kept,
+    )
+    global _JOB  # handed to forked workers without pickling
+    _JOB = job
+    results = list(run([*files, *dependencies], jobs, on_progress))
+    results = settle(results, {f.relative: f for f in [*files, *dependencies]}, job)
+    outside = {f.relative for f in dependencies}
+    findings = [
+        dependency(finding) if result.path in outside else finding
+        for result in results
+        for finding in (*result.findings, *(item.no for item in result.open))
+        if job.active(finding.rule) or finding.rule == "JM001"
+    ]
+    findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
+    return Scan(
+        root=root,
+        to=chip.name,
+        origin=origin.name,
+        style=style,
+        findings=tuple(findings),
+        scanned=len(results),
+        skipped=tuple(skipped),
+        kept=tuple(k for r in results for k in r.kept),
+        unused_ignores=tuple(u for r in results for u in r.unused),
+        suppressed=sum(r.suppressed for r in results),
+        lines=sum(r.lines for r in results),
+        seconds=time.perf_counter() - began,
+        digests={r.path: r.digest for r in results},
+    )
+
+
+_JOB: analyse.Job | None = None
+
+
+def common_root(paths: Sequence[Path]) -> Path:
+    """The folder that findings are relative to: the nearest one above all PATHs."""
+    if not paths:
+        raise JoyError("no PATH was given", help="joymigrate scan .")
+    folders = []
+    for path in paths:
+        if not path.exists():
+            raise JoyError(f"no such file or folder: {path}", help="name an existing PATH")
+        folders.append(path.resolve() if path.is_dir() else path.resolve().parent)
+    return Path(os.path.commonpath(folders))
+
+
+def tree_of(files: Iterable[File]) -> homes.Tree:
+    """The project's Python files, with the namespace packages that absolute imports show."""
+    paths = [file.relative for file in files if file.kind == "python"]
+    tree = homes.Tree.of(paths)
+    loose = {path.split("/")[0] for path in paths if "/" in path}
+    packaged = {p.split("/")[0] for p in paths if p.count("/") == 1 and p.endswith("/__init__.py")}
+    candidates = loose - packaged
+    if not candidates:
+        return tree
+    pattern = re.compile(
+        rf"^\s*(?:from|import)\s+({'|'.join(map(re.escape, sorted(candidates)))})\.", re.M
+    )
+    roots: dict[str, str] = {}
+    for file in files:
+        if file.kind != "python":
+            continue
+        for name in pattern.findall(read_text(file.path)):
+            roots[name] = name
+    return replace_roots(tree, roots)
+
+
+def replace_roots(tree: homes.Tree, roots: dict[str, str]) -> homes.Tree:
+    """The tree with its namespace packages."""
+    return homes.Tree(tree.paths, tree.folders, roots)
+
+
+def read_text(path: Path) -> str:
+    """Text of a file for word searches; undecodable bytes don't matter here."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def own_methods(files: Iterable[File], method: str) -> frozenset[str]:
+    """Names of files' classes that define the origin's device method themselves."""
+    wanted = re.compile(rf"^[ \t]+(?:async )?def {re.escape(method)}\b", re.M)
+    found = set()
+    for file in files:
+        if file.kind == "python" and wanted.search(read_text(file.path)):
+            found.add(file.relative)
+    return frozenset(found)
+
+
+def installed(package: str, root: Path) -> Iterator[File]:
+    """Python files of an installed package, with paths that start with `site-packages/`."""
+    try:
+        spec = importlib.util.find_spec(package.partition(".")[0])
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        raise JoyError(
+            f"package '{package}' is not installed here",
+            help="install it in this environment, or leave it out of --follow-imports",
+        )
+    places = [Path(p) for p in spec.submodule_search_locations or ()]
+    if not places and spec.origin:
+        yield File(Path(spec.origin), f"site-packages/{Path(spec.origin).name}", "python")
+    for place in places:
+        for path in sorted(place.rglob("*.py")):
+            relative = path.relative_to(place.parent).as_posix()
+            yield File(path, f"site-packages/{relative}", "python")
+
+
+def dependency(finding: Finding) -> Finding:
+    """A finding of an installed package: never rewritten in place."""
+    return replace(
+        finding,
+        tier=Tier.REPORT,
+        after=None,
+        edits=(),
+        needs=None,
+        reason="in an installed package; `joymigrate run --follow-imports` rewrites it as it loads",
+    )
+
+
+def selection(
+    context: Context, select: Sequence[str], ignore: Sequence[str]
+) -> Callable[[str], bool]:
+    """Whether a rule is wanted. An id that fits no rule raises `JoyError`."""
+    chosen = expand(context, select) if select else set(context.rules)
+    chosen -= expand(context, ignore)
+    return chosen.__contains__
+
+
+def expand(context: Context, words: Sequence[str]) -> set[str]:
+    """Rule ids for ids, beginnings of ids (`JM1`) and names (`device-string`)."""
+    from joymigrate.errors import did_you_mean
+
+    found: set[str] = set()
+    for word in (part for item in words for part in item.split(",") if part):
+        fits = {r.id for r in context.rules.values() if r.id.startswith(word) or r.name == word}
+        if not fits:
+            known = [*context.rules, *(r.name for r in context.rules.values())]
+            raise JoyError(
+                f"unknown rule '{word}'.{did_you_mean(word, known)}",
+                help="joymigrate explain --list",
+            )
+        found |= fits
+    return found
+
+
+def run(files: list[File], jobs: int, on_progress: Progress | None) -> Iterator[analyse.Result]:
+    """Analyse every file, in several processes when there is enough to do."""
+    workers = jobs or os.cpu_count() or 1
+    size = sum(size_of(file.path) for file in files)
+    if (
+        workers == 1
+        or size < PARALLEL_BYTES
+        or "fork" not in multiprocessing.get_all_start_methods()
+    ):
+        for number, file in enumerate(files, 1):
+            yield _work(file)
+            if on_progress is not None:
+                on_progress(number, len(files))
+        return
+    # Big files first, so that no worker is left with one at the end.
+    order = sorted(files, key=lambda file: -size_of(file.path))
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        for number, result in enumerate(pool.imap_unordered(_work, order, chunksize=4), 1):
+            yield result
+            if on_progress is not None:
+                on_progress(number, len(files))
+
+
+def size_of(path: Path) -> int:
+    """Size in bytes, 0 for what can't be asked."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _work(file: File) -> analyse.Result:
+    assert _JOB is not None
+    try:
+        return analyse.analyse(file, _JOB)
+    except Exception as error:
+        error.add_note(f"while scanning {file.path}") if hasattr(error, "add_note") else None
+        raise
+
+
+def settle(
+    results: list[analyse.Result], files: dict[str, File], job: analyse.Job
+) -> list[analyse.Result]:
+    """Decide the open sites by following their keys through the other files."""
+    waiting = [result for result in results if result.open]
+    if not waiting:
+        return results
+    asked = Questions(files, job)
+    decided: dict[str, analyse.Result] = {}
+    for result in waiting:
+        answers = {
+            analyse.place(item): asked.reaches(owned(item.keys, result.path), item.kind)
+            for item in result.open
+        }
+        decided[result.path] = analyse.settled(files[result.path], job, answers)
+    return [decided.get(result.path, result) for result in results]
+
+
+def owned(keys: Iterable[str], path: str) -> set[str]:
+    """Keys with the file they belong to."""
+    return {key if "::" in key or key.startswith(".") else f"{path}::{key}" for key in keys}
+
+
+class Questions:
+    """Follows keys from file to file; every file is asked about a key at most once."""
+
+    def __init__(self, files: dict[str, File], job: analyse.Job) -> None:
+        self.files = {path: file for path, file in files.items() if file.kind == "python"}
+        self.job = job
+        self.texts: dict[str, str] = {}
+        self.known: dict[str, tuple[set[str], set[str]]] = {}
+
+    def reaches(self, keys: set[str], kind: str) -> bool:
+        """Whether a value under any of `keys` arrives at a sink of this kind."""
+        seen, todo = set(keys), sorted(keys)
+        while todo:
+            kinds, further = self.ask(todo.pop())
+            if kind in kinds:
+                return True
+            fresh = further - seen
+            seen |= fresh
+            todo += sorted(fresh)
+        return False
+
+    def ask(self, key: str) -> tuple[set[str], set[str]]:
+        """Sinks and further keys of one key, over all files that could know it."""
+        if key not in self.known:
+            kinds: set[str] = set()
+            further: set[str] = set()
+            for path in self.candidates(key):
+                found = analyse.answer(self.files[path], self.job, frozenset([key]))
+                for some_kinds, some_keys in found.values():
+                    kinds |= some_kinds
+                    further |= some_keys
+            self.known[key] = (kinds, further)
+        return self.known[key]
+
+    def candidates(self, key: str) -> list[str]:
+        """The key's own file, and every file that mentions its name."""
+        owner, _, local = key.rpartition("::")
+        names = [part for part in re.split(r"[#.@()]", local) if part and not part.isdigit()]
+        if not names:
+            return [owner] if owner in self.files else []
+        # A parameter is known by its function, anything else by its last name.
+        name = names[0] if "#" in local and not local.startswith("#") else names[-1]
+        word = re.compile(rf"\b{re.escape(name)}\b")
+        found = [path for path in self.files if path == owner or word.search(self.text(path))]
+        return sorted(found)
+
+    def text(self, path: str) -> str:
+        """Text of a file, kept while questions are asked."""
+        if path not in self.texts:
+            self.texts[path] = read_text(self.files[path].path)
+        return self.texts[path]

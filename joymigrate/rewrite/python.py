@@ -1,0 +1,86 @@
+"""All findings of one Python file: parse, run every codemod, settle overlaps, add the import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from joymigrate.model import Finding, Tier
+from joymigrate.rewrite import backend_import
+from joymigrate.rewrite.codemods import all_codemods
+from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.module import HELPER, Module, Pending, Project, parse
+from joymigrate.rewrite.source import Source
+
+DEFAULT_HELPER_IMPORT = f"import {HELPER} as jm"
+
+
+def findings(source: Source, context: Context, project: Project | None = None) -> list[Finding]:
+    """Findings of one file by itself: what only another file could prove is reported.
+
+    Raises `Unreadable` when the text is not Python.
+    """
+    module = Module.parse(source, context, project)
+    found = [item.no if isinstance(item, Pending) else item for item in raw(module)]
+    return finish(module, found)
+
+
+def raw(module: Module) -> list[Finding | Pending]:
+    """What the codemods find, before overlaps are settled."""
+    return [item for find in all_codemods() for item in find(module)]
+
+
+def finish(
+    module: Module, found: Iterable[Finding], helper_import: str = DEFAULT_HELPER_IMPORT
+) -> list[Finding]:
+    """Sorted findings without duplicates or overlapping edits, with the import they need."""
+    settled = settle(found)
+    added = backend_import.find(module, settled, helper_import)
+    return [added, *settled] if added is not None else settled
+
+
+def settle(found: Iterable[Finding]) -> list[Finding]:
+    """Drop repeated findings of a rule at one place; of two overlapping edits keep the first."""
+    kept: list[Finding] = []
+    seen: set[tuple[object, ...]] = set()
+    taken: list[tuple[int, int]] = []
+    for finding in sorted(found, key=order):
+        place = (finding.rule, finding.line, finding.column, finding.cell)
+        if place in seen:
+            continue
+        seen.add(place)
+        spans = [(edit.start, edit.end) for edit in finding.edits]
+        if any(clash(span, other) for span in spans for other in taken):
+            finding = replace(
+                finding,
+                tier=Tier.REPORT,
+                after=None,
+                edits=(),
+                needs=None,
+                reason="another edit changes the same place",
+            )
+        else:
+            taken += spans
+        kept.append(finding)
+    return kept
+
+
+def order(finding: Finding) -> tuple[object, ...]:
+    """Position first; at one place the finding that can be fixed before the one that can't."""
+    return (
+        finding.cell or 0,
+        finding.line,
+        finding.column,
+        finding.tier is Tier.REPORT,
+        finding.rule,
+    )
+
+
+def clash(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether two spans overlap; insertions at one place do not."""
+    return max(one[0], other[0]) < min(one[1], other[1]) or (one == other and one[0] < one[1])
+
+
+def check(source: Source) -> None:
+    """Raise `Unreadable` when a file without any site is not valid Python."""
+    parse(source)

@@ -1,0 +1,418 @@
+"""Names of one module: who binds them, in which scope, and what dotted name they stand for.
+
+Python's own scope rules on the standard `ast`, in one walk. It does not follow star imports, and
+a name that is bound to several different things stands for none of them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+ScopeNode = (
+    ast.Module
+    | ast.FunctionDef
+    | ast.AsyncFunctionDef
+    | ast.Lambda
+    | ast.ClassDef
+    | ast.ListComp
+    | ast.SetComp
+    | ast.DictComp
+    | ast.GeneratorExp
+)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+SCOPES = (ast.Module, *FUNCTIONS, ast.Lambda, ast.ClassDef, *COMPREHENSIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One place that gives a name its meaning.
+
+    `kind`: import, assign, parameter, function, class, loop, other. `dotted` is what an import
+    stands for. `value` is the expression of an assignment, or a parameter's default.
+    """
+
+    kind: str
+    node: ast.AST
+    dotted: str | None = None
+    value: ast.expr | None = None
+
+
+@dataclass(slots=True)
+class Scope:
+    """The names bound in one scope."""
+
+    node: ast.AST
+    parent: Scope | None
+    names: dict[str, list[Binding]] = field(default_factory=dict)
+    outer: dict[str, str] = field(default_factory=dict)  # name → "global" or "nonlocal"
+
+    def bind(self, name: str, binding: Binding) -> None:
+        """Add a binding, in the scope that a global or nonlocal statement points at."""
+        home = self
+        where = self.outer.get(name)
+        if where == "global":
+            while home.parent is not None:
+                home = home.parent
+        elif where == "nonlocal" and self.parent is not None:
+            home = self.parent
+        home.names.setdefault(name, []).append(binding)
+
+
+class Names:
+    """Scopes and bindings of a module, and the nodes that rules look at, by type."""
+
+    def __init__(self, tree: ast.Module, package: tuple[str, ...] = ()) -> None:
+        """Walk `tree` once. `package` is the dotted path of the module's package."""
+        self.tree = tree
+        self.package = package
+        self.nodes: dict[type, list[Any]] = defaultdict(list)
+        self.scopes: dict[ast.AST, Scope] = {}
+        self.star_imports: list[ast.ImportFrom] = []
+        self.imported: set[str] = set()  # names bound by an import anywhere
+        self.docstrings: set[ast.AST] = set()
+        self.root = self._enter(tree, None)
+        for statement in tree.body:
+            self._visit(statement, tree, self.root)
+        self._docstring(tree)
+
+    # -- walking -----------------------------------------------------------------------------
+
+    def _enter(self, node: ast.AST, parent: Scope | None) -> Scope:
+        scope = Scope(node, parent)
+        self.scopes[node] = scope
+        return scope
+
+    def _docstring(self, node: Any) -> None:
+        body = node.body
+        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            self.docstrings.add(body[0].value)
+
+    def _visit(self, node: ast.AST, parent: ast.AST, scope: Scope) -> None:
+        node.parent = parent  # type: ignore[attr-defined]
+        kind = type(node)
+        self.nodes[kind].append(node)
+        special = SPECIAL.get(kind)
+        if special is not None:
+            special(self, node, scope)
+            return
+        for name in kind._fields:
+            child = getattr(node, name, None)
+            if isinstance(child, list):
+                for item in child:
+                    if isinstance(item, ast.AST):
+                        self._visit(item, node, scope)
+            elif isinstance(child, ast.AST):
+                self._visit(child, node, scope)
+
+    def _children(self, items: list[Any], parent: ast.AST, scope: Scope) -> None:
+        for item in items:
+            if item is not None:
+                self._visit(item, parent, scope)
+
+    def _function(self, node: Any, scope: Scope) -> None:
+        if not isinstance(node, ast.Lambda):
+            scope.bind(node.name, Binding("function", node))
+            self._children(node.decorator_list, node, scope)
+            if node.returns is not None:
+                self._visit(node.returns, node, scope)
+        inner = self._enter(node, scope)
+        node.args.parent = node
+        self._parameters(node.args, scope, inner)
+        if isinstance(node, ast.Lambda):
+            self._visit(node.body, node, inner)
+            return
+        for statement in node.body:
+            if isinstance(statement, (ast.Global, ast.Nonlocal)):
+                self._outer(statement, inner)
+        self._children(node.body, node, inner)
+        self._docstring(node)
+
+    def _parameters(self, args: ast.arguments, scope: Scope, inner: Scope) -> None:
+        positional = [*args.posonlyargs, *args.args]
+        defaults: list[ast.expr | None] = [None] * (len(positional) - len(args.defaults))
+        for arg, default in zip(positional, [*defaults, *args.defaults], strict=True):
+            self._parameter(arg, default, args, scope, inner)
+        for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+            self._parameter(arg, default, args, scope, inner)
+        for arg_or_none in (args.vararg, args.kwarg):
+            if arg_or_none is not None:
+                self._parameter(arg_or_none, None, args, scope, inner)
+
+    def _parameter(
+        self, arg: ast.arg, default: ast.expr | None, args: ast.AST, scope: Scope, inner: Scope
+    ) -> None:
+        arg.parent = args  # type: ignore[attr-defined]
+        inner.bind(arg.arg, Binding("parameter", arg, value=default))
+        if arg.annotation is not None:
+            self._visit(arg.annotation, arg, scope)
+        if default is not None:
+            self._visit(default, args, scope)
+
+    def _class(self, node: ast.ClassDef, scope: Scope) -> None:
+        scope.bind(node.name, Binding("class", node))
+        self._children([*node.decorator_list, *node.bases, *node.keywords], node, scope)
+        inner = self._enter(node, scope)
+        self._children(node.body, node, inner)
+        self._docstring(node)
+
+    def _comprehension(self, node: Any, scope: Scope) -> None:
+        inner = self._enter(node, scope)
+        for index, generator in enumerate(node.generators):
+            generator.parent = node
+            self._visit(generator.iter, generator, scope if index == 0 else inner)
+            self._target(generator.target, generator, inner, "loop", generator.iter)
+            self._children(generator.ifs, generator, inner)
+        if isinstance(node, ast.DictComp):
+            self._children([node.key, node.value], node, inner)
+        else:
+            self._visit(node.elt, node, inner)
+
+    def _import(self, node: ast.Import, scope: Scope) -> None:
+        for alias in node.names:
+            alias.parent = node  # type: ignore[attr-defined]
+            name = alias.asname or alias.name.split(".")[0]
+            self.imported.add(name)
+            dotted = alias.name if alias.asname else name
+            scope.bind(name, Binding("import", node, dotted))
+
+    def _import_from(self, node: ast.ImportFrom, scope: Scope) -> None:
+        base = self.absolute(node)
+        for alias in node.names:
+            alias.parent = node  # type: ignore[attr-defined]
+            if alias.name == "*":
+                self.star_imports.append(node)
+                continue
+            name = alias.asname or alias.name
+            self.imported.add(name)
+            scope.bind(name, Binding("import", node, f"{base}.{alias.name}" if base else None))
+
+    def absolute(self, node: ast.ImportFrom) -> str:
+        """The module that a `from` import names, with leading dots resolved.
+
+        A relative import that leaves the known package starts with a dot, so that it never looks
+        like an installed module.
+        """
+        if not node.level:
+            return node.module or ""
+        keep = len(self.package) - (node.level - 1)
+        if keep < 0 or not self.package:
+            return "." * node.level + (node.module or "")
+        return ".".join([*self.package[:keep], *([node.module] if node.module else [])])
+
+    def _assign(self, node: ast.Assign, scope: Scope) -> None:
+        self._visit(node.value, node, scope)
+        for target in node.targets:
+            self._target(target, node, scope, "assign", node.value)
+
+    def _annotated(self, node: ast.AnnAssign, scope: Scope) -> None:
+        self._visit(node.annotation, node, scope)
+        if node.value is not None:
+            self._visit(node.value, node, scope)
+        self._target(node.target, node, scope, "assign", node.value)
+
+    def _augmented(self, node: ast.AugAssign, scope: Scope) -> None:
+        self._visit(node.value, node, scope)
+        self._target(node.target, node, scope, "other", None)
+
+    def _walrus(self, node: ast.NamedExpr, scope: Scope) -> None:
+        self._visit(node.value, node, scope)
+        home = scope
+        while isinstance(home.node, COMPREHENSIONS) and home.parent is not None:
+            home = home.parent
+        self._target(node.target, node, home, "assign", node.value)
+
+    def _for(self, node: Any, scope: Scope) -> None:
+        self._visit(node.iter, node, scope)
+        self._target(node.target, node, scope, "loop", node.iter)
+        self._children([*node.body, *node.orelse], node, scope)
+
+    def _with_item(self, node: ast.withitem, scope: Scope) -> None:
+        self._visit(node.context_expr, node, scope)
+        if node.optional_vars is not None:
+            self._target(node.optional_vars, node, scope, "other", None)
+
+    def _handler(self, node: ast.ExceptHandler, scope: Scope) -> None:
+        if node.type is not None:
+            self._visit(node.type, node, scope)
+        if node.name:
+            scope.bind(node.name, Binding("other", node))
+        self._children(node.body, node, scope)
+
+    def _outer(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
+        for name in node.names:
+            scope.outer[name] = "global" if isinstance(node, ast.Global) else "nonlocal"
+
+    def _capture(self, node: Any, scope: Scope) -> None:
+        name = getattr(node, "name", None) or getattr(node, "rest", None)
+        if name:
+            scope.bind(name, Binding("other", node))
+        for child in ast.iter_child_nodes(node):
+            self._visit(child, node, scope)
+
+    def _target(
+        self, target: ast.expr, parent: ast.AST, scope: Scope, kind: str, value: ast.expr | None
+    ) -> None:
+        target.parent = parent  # type: ignore[attr-defined]
+        if isinstance(target, ast.Name):
+            self.nodes[ast.Name].append(target)
+            scope.bind(target.id, Binding(kind, target, value=value))
+            return
+        if isinstance(target, (ast.Tuple, ast.List)):
+            for index, item in enumerate(target.elts):
+                same_shape = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(
+                    target.elts
+                )
+                part = value.elts[index] if same_shape and kind == "assign" else None  # type: ignore[union-attr]
+                self._target(item, target, scope, kind if part is not None else "other", part)
+            return
+        if isinstance(target, ast.Starred):
+            self._target(target.value, target, scope, "other", None)
+            return
+        self._visit(target, parent, scope)
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def scope_of(self, node: ast.AST) -> Scope:
+        """The scope in which an expression is evaluated."""
+        before: ast.AST = node
+        child: ast.AST = node
+        parent = getattr(node, "parent", None)
+        while parent is not None:
+            if isinstance(parent, SCOPES) and evaluated_inside(child, parent, before):
+                return self.scopes[parent]
+            before, child, parent = child, parent, getattr(parent, "parent", None)
+        return self.root
+
+    def lookup(self, name: str, node: ast.AST) -> tuple[Scope, list[Binding]] | None:
+        """The scope that `name` means at `node`, and its bindings there; None when unbound."""
+        scope: Scope | None = self.scope_of(node)
+        first = True
+        while scope is not None:
+            # A class body's names are not seen from its functions.
+            visible = first or not isinstance(scope.node, ast.ClassDef)
+            if visible and name in scope.names and name not in scope.outer:
+                return scope, scope.names[name]
+            first = False
+            scope = scope.parent
+        return None
+
+    def dotted(self, node: ast.AST, _depth: int = 0) -> str | None:
+        """The dotted name that a Name or an attribute chain stands for, through imports.
+
+        `cuda = torch.cuda` counts as an alias when it is the only binding of `cuda`. None for
+        anything that a local name shadows, and for names bound more than one way.
+        """
+        attributes: list[str] = []
+        while isinstance(node, ast.Attribute):
+            attributes.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        root = self._root_name(node, _depth)
+        return ".".join([root, *reversed(attributes)]) if root else None
+
+    def _root_name(self, node: ast.Name, depth: int) -> str | None:
+        found = self.lookup(node.id, node)
+        if found is None or depth > 8:
+            return None
+        targets = set()
+        for binding in found[1]:
+            if binding.kind == "import":
+                targets.add(binding.dotted)
+            elif isinstance(binding.value, ast.Constant) and binding.value.value is None:
+                continue  # `torch = None` after a failed import
+            elif (
+                binding.kind == "assign"
+                and isinstance(binding.value, (ast.Attribute, ast.Name))
+                and isinstance(binding.node, ast.Name)
+            ):
+                targets.add(self.dotted(binding.value, depth + 1))
+            else:
+                return None
+        return targets.pop() if len(targets) == 1 else None
+
+    def imported_chains(self) -> Iterator[tuple[ast.expr, str]]:
+        """Every maximal attribute chain (or bare name) that starts at an import, with its name."""
+        aliases = self._alias_names()
+        for name in self.nodes[ast.Name]:
+            if name.id not in aliases or not isinstance(name.ctx, ast.Load):
+                continue
+            top: ast.expr = name
+            parent = getattr(top, "parent", None)
+            while isinstance(parent, ast.Attribute):
+                top, parent = parent, getattr(parent, "parent", None)
+            dotted = self.dotted(top)
+            if dotted is not None:
+                yield top, dotted
+
+    def _alias_names(self) -> set[str]:
+        """Names that may stand for something imported."""
+        names = set(self.imported)
+        for scope in self.scopes.values():
+            for name, bindings in scope.names.items():
+                if any(isinstance(b.value, (ast.Attribute, ast.Name)) for b in bindings):
+                    names.add(name)
+        return names
+
+    def enclosing(self, node: ast.AST, kinds: tuple[type, ...]) -> Any:
+        """The nearest ancestor of one of `kinds`, or None."""
+        parent = getattr(node, "parent", None)
+        while parent is not None and not isinstance(parent, kinds):
+            parent = getattr(parent, "parent", None)
+        return parent
+
+
+def evaluated_inside(child: ast.AST, scope: ast.AST, before: ast.AST) -> bool:
+    """Whether `child`, a direct child of a scope's node, is evaluated in that scope.
+
+    `before` is the child of `child` that the question came from.
+    """
+    if isinstance(scope, ast.Module):
+        return True
+    if isinstance(scope, FUNCTIONS):
+        return (
+            child is not scope.args
+            and child is not scope.returns
+            and (child not in scope.decorator_list)
+        )
+    if isinstance(scope, ast.Lambda):
+        return child is scope.body
+    if isinstance(scope, ast.ClassDef):
+        return (
+            child not in scope.decorator_list
+            and child not in scope.bases
+            and (child not in scope.keywords)
+        )
+    if isinstance(child, ast.comprehension) and isinstance(scope, COMPREHENSIONS):
+        # Only the first generator's iterable is evaluated outside.
+        return child is not scope.generators[0] or before is not child.iter
+    return True
+
+
+SPECIAL: dict[type, Any] = {
+    ast.FunctionDef: Names._function,
+    ast.AsyncFunctionDef: Names._function,
+    ast.Lambda: Names._function,
+    ast.ClassDef: Names._class,
+    ast.Import: Names._import,
+    ast.ImportFrom: Names._import_from,
+    ast.Assign: Names._assign,
+    ast.AnnAssign: Names._annotated,
+    ast.AugAssign: Names._augmented,
+    ast.NamedExpr: Names._walrus,
+    ast.For: Names._for,
+    ast.AsyncFor: Names._for,
+    ast.withitem: Names._with_item,
+    ast.ExceptHandler: Names._handler,
+    ast.Global: Names._outer,
+    ast.Nonlocal: Names._outer,
+    ast.MatchAs: Names._capture,
+    ast.MatchStar: Names._capture,
+    ast.MatchMapping: Names._capture,
+    **dict.fromkeys(COMPREHENSIONS, Names._comprehension),
+}

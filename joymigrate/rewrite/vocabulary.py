@@ -1,0 +1,104 @@
+"""The words of a move inside Python code: what a name, a device string or a variable becomes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from joymigrate.chips import Advice, Relation, relate
+from joymigrate.model import Style, Tier
+from joymigrate.rewrite.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Names of the origin and the target, and patterns of the origin's strings."""
+
+    relation: Relation
+    style: Style
+    version: str | None
+    device: str  # the origin's: "cuda"
+    backend: str  # the origin's: "nccl"
+    module: str  # the origin's: "torch.cuda"
+    to_device: str
+    to_backend: str
+    to_module: str
+    words: re.Pattern[str]  # a file without any of these has no site of the device rules
+    target_words: re.Pattern[str] | None  # code that already serves the target
+    exact_device: re.Pattern[str]
+    device_prefix: re.Pattern[str]
+    composite: re.Pattern[str]
+    typed_tensor: re.Pattern[str]
+
+    @classmethod
+    def of(cls, context: Context) -> Vocabulary:
+        """The vocabulary of one move; made once per pair of chips, style and version."""
+        key = (context.chip.folder, context.origin.folder, context.style, context.version)
+        if key not in _MADE:
+            _MADE[key] = cls._make(context)
+        return _MADE[key]
+
+    @classmethod
+    def _make(cls, context: Context) -> Vocabulary:
+        origin, chip = context.origin, context.chip
+        device, backend = re.escape(origin.device), re.escape(origin.backend)
+        target = None
+        if chip.device != origin.device:
+            names = [rf"\btorch\.{re.escape(chip.device)}\b", rf"\b{chip.tensor['is_cuda']}\b"]
+            names += (
+                [rf"[\"']{re.escape(chip.device)}[\"':]", rf"\b{re.escape(chip.package)}\b"]
+                if chip.package
+                else []
+            )
+            target = re.compile("|".join(names))
+        own = [device, backend, *(re.escape(part) for part in origin.tensor.values())]
+        own += [re.escape(origin.package)] if origin.package else []
+        return cls(
+            relation=relate(origin, chip),
+            style=context.style,
+            version=context.version,
+            device=origin.device,
+            backend=origin.backend,
+            module=origin.module,
+            to_device=chip.device,
+            to_backend=chip.backend,
+            to_module=chip.module,
+            words=re.compile("|".join(own), re.I),
+            target_words=target,
+            exact_device=re.compile(rf"{device}(?::(\d+))?$"),
+            device_prefix=re.compile(rf"{device}:"),
+            composite=re.compile(rf"(?:\w+:\w+,)*{device}:{backend}(?:,\w+:\w+)*$"),
+            typed_tensor=re.compile(rf"torch\.{device}\.(\w+Tensor)$"),
+        )
+
+    @property
+    def same_device(self) -> bool:
+        """Whether the target keeps the origin's device name, so that Python code stays."""
+        return self.device == self.to_device
+
+    def name(self, rest: str) -> Advice:
+        """What becomes of a dotted name below the origin's module."""
+        return self.relation.name(rest, self.version)
+
+    def moved(self, dotted: str) -> Advice | None:
+        """What becomes of a full dotted name outside the module; None when nothing is known."""
+        return self.relation.moved.get(dotted)
+
+    def known_prefix(self, rest: str) -> str:
+        """The part of a dotted name that is a public name, without attributes of its value."""
+        known = self.relation.origin.names(None)
+        parts = rest.split(".")
+        for length in range(len(parts), 0, -1):
+            if ".".join(parts[:length]) in known:
+                return ".".join(parts[:length])
+        return parts[0]
+
+    def string(self, text: str) -> str:
+        """A device or backend string of the origin as the target writes it."""
+        text = re.sub(rf"\b{re.escape(self.device)}\b", self.to_device, text)
+        return re.sub(rf"\b{re.escape(self.backend)}\b", self.to_backend, text)
+
+
+_MADE: dict[tuple[object, ...], Vocabulary] = {}
+
+TIERS = {Tier.SAFE: 0, Tier.UNSAFE: 1, Tier.REPORT: 2}
