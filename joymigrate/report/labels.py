@@ -117,6 +117,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "reported": ("Reported, not rewritten", "仅报告，不改写"),
     "weight": ("by hand, a site takes about", "人工处理每处约需"),
     "writing": ("What is written", "写入内容"),
+    "silence": ("Silence one site with", "忽略单处"),
     "path": ("Path", "路径"),
     "text": ("Text", "文本"),
     "kind": ("Kind", "类型"),

@@ -6,11 +6,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from joymigrate import chips
 from joymigrate.model import Rule, Scan, Tier
+from joymigrate.rewrite import rules
 from joymigrate.rewrite.baseline import Known
+from joymigrate.rewrite.effort import from_settings
 from joymigrate.rewrite.excerpts import Excerpts
-from joymigrate.rewrite.readiness import Readiness
+from joymigrate.rewrite.readiness import Readiness, assess
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,26 @@ class Result:
         unsafe = scan.count(Tier.UNSAFE)
         more = f", {unsafe} more with --unsafe" if unsafe else ""
         return f"Found {sites} in {files} ({fixable}{more})."
+
+
+def build(
+    scan: Scan, effort: Mapping[str, Any] | None = None, folder: Path | None = None
+) -> Result:
+    """A scan with its summary under `[tool.joymigrate.effort]` and the rules it was made with."""
+    known = rules.load(chips.get(scan.to), origin_of(scan))
+    model = from_settings(effort or {}, known, rules.AREAS)
+    return Result(scan, assess(scan, model), known, Excerpts(scan.root), folder or Path.cwd())
+
+
+def origin_of(scan: Scan) -> chips.Chip:
+    """The chip that a scan migrates from, which it knows by name or by device."""
+    known = chips.all_chips()
+    if scan.origin in known:
+        return known[scan.origin]
+    default = chips.origin()
+    if default.device == scan.origin:
+        return default
+    return next((chip for chip in known.values() if chip.device == scan.origin), default)
 
 
 def nothing_to_do(result: Result) -> str:

@@ -34,8 +34,10 @@ class Paint:
         return f"\033[{';'.join(STYLES[style] for style in styles)}m{text}\033[0m"
 
 
-def render(result: Result, *, terminal: bool = False, color: bool = False) -> str:
-    """The whole report, ending with the closing line."""
+def render(
+    result: Result, *, terminal: bool = False, color: bool = False, summary: bool = False
+) -> str:
+    """The whole report, ending with the closing line; `summary` puts the readiness before it."""
     paint = Paint(color)
     blocks: list[str] = []
     if result.statistics:
@@ -47,6 +49,8 @@ def render(result: Result, *, terminal: bool = False, color: bool = False) -> st
                 blocks += [*excerpt(result, finding, paint), ""]
     if result.show_kept:
         blocks += [kept_line(result, index) for index in range(len(result.scan.kept))]
+    if summary and result.readiness.sites:
+        blocks.append(readiness(result, color=color))
     blocks.append(paint(result.last_line(), "bold"))
     return "\n".join(blocks) + "\n"
 

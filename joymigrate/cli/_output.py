@@ -1,0 +1,120 @@
+"""Where a command's output goes: stdout or `-o FILE`, with colour only where it is wanted."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TextIO
+
+from joymigrate.errors import JoyError, did_you_mean
+
+COLORS = ("auto", "always", "never")
+
+
+def one_of(value: str, names: tuple[str, ...], option: str) -> str:
+    """`value` when it is one of `names`; `JoyError` with the nearest name otherwise."""
+    if value not in names:
+        raise JoyError(
+            f"{option} does not know '{value}'.{did_you_mean(value, names)}",
+            help=f"one of {', '.join(names)}",
+        )
+    return value
+
+
+def split(values: list[str]) -> list[str]:
+    """`--select JM101,JM110 --select JM2` as one list."""
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+
+
+def use_color(wish: str, stream: TextIO) -> bool:
+    """Whether to write colour to `stream`: on a terminal unless NO_COLOR or `--color` say else."""
+    if one_of(wish, COLORS, "--color") != "auto":
+        return wish == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def emit(text: str, output: Path | None = None) -> None:
+    """Write a result to stdout, or to a file in one step. Always UTF-8.
+
+    Names that are not valid UTF-8 leave as `\\udcXX`, which JSON reads back.
+    """
+    data = text.encode("utf-8", "backslashreplace")
+    if output is not None and str(output) != "-":
+        replace_file(output, data)
+        return
+    sys.stdout.flush()
+    buffer = getattr(sys.stdout, "buffer", None)
+    if buffer is None:
+        sys.stdout.write(data.decode("utf-8"))
+    else:
+        buffer.write(data)
+    sys.stdout.flush()
+
+
+def talk(lines: list[str]) -> None:
+    """Lines for the user beside the data, on stderr."""
+    for line in lines:
+        print(line.encode("utf-8", "backslashreplace").decode("utf-8"), file=sys.stderr)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Give `path` new content: a reader sees the old file or the whole new one."""
+    if path.is_dir():
+        raise JoyError("the output is a folder", where=str(path), help="name a file with -o")
+    try:
+        if path.exists() and not path.is_file():  # /dev/stdout, a pipe
+            path.write_bytes(data)
+            return
+        target = Path(os.path.realpath(path))  # a link keeps being one
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.chmod(name, target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask())
+            os.replace(name, target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise JoyError(
+            f"cannot write: {error.strerror}", where=str(path), help="name another file with -o"
+        ) from None
+
+
+def umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+class Progress:
+    """One line on a terminal's stderr that says how far a command is; silent elsewhere."""
+
+    def __init__(self, what: str, *, on: bool = True) -> None:
+        self.what = what
+        self.on = on and sys.stderr.isatty()
+        self.next = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show `done` of `total`, ten times a second at most."""
+        now = time.monotonic()
+        if self.on and now >= self.next:
+            self.next = now + 0.1
+            sys.stderr.write(f"\r\033[K{self.what} {done}/{total}")
+            sys.stderr.flush()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.on and self.next:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()

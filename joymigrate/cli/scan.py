@@ -1,0 +1,186 @@
+"""Find what keeps a project on its current accelerators; never writes source."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from joymigrate.cli._output import emit, one_of, split, talk, use_color
+from joymigrate.cli._portfolio import rank
+from joymigrate.cli._scanning import View, configured, must_exist, now, run
+from joymigrate.errors import Exit, JoyError
+
+if TYPE_CHECKING:
+    from joymigrate.config import Config
+    from joymigrate.model import Scan
+    from joymigrate.report.result import Result
+
+FORMATS = ("text", "json", "sarif", "github", "md", "html")
+PORTFOLIO_FORMATS = ("text", "json", "md", "html")
+LANGUAGES = ("en", "zh")
+
+
+def command(
+    paths: list[Path] | None = typer.Argument(None, metavar="PATH...", help="Files and folders."),
+    to: str | None = typer.Option(
+        None, "--to", help="The chip to migrate to; `joymigrate chips list`."
+    ),
+    origin: str | None = typer.Option(None, "--from", help="The platform to migrate from."),
+    style: str | None = typer.Option(
+        None, "--style", help="What rewritten code would look like: direct, agnostic or shim."
+    ),
+    format: str = typer.Option("text", "--format", help="text, json, sarif, github, md or html."),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="FILE", help="Write to FILE."
+    ),
+    select: list[str] = typer.Option([], "--select", help="Only these rules (ids or prefixes)."),
+    ignore: list[str] = typer.Option([], "--ignore", help="Not these rules (ids or prefixes)."),
+    exclude: list[str] = typer.Option([], "--exclude", help="Paths to leave out (gitignore form)."),
+    follow_imports: list[str] = typer.Option(
+        [], "--follow-imports", metavar="PACKAGE", help="Scan this installed package as well."
+    ),
+    statistics: bool = typer.Option(False, "--statistics", help="Counts by rule, no findings."),
+    baseline: Path | None = typer.Option(
+        None, "--baseline", metavar="FILE", help="Leave out the findings that FILE knows."
+    ),
+    write_baseline: Path | None = typer.Option(
+        None, "--write-baseline", metavar="FILE", help="Write all findings to FILE as known ones."
+    ),
+    diff: str | None = typer.Option(
+        None, "--diff", metavar="BASE", help="Only sites on lines new since this git revision."
+    ),
+    portfolio: Path | None = typer.Option(
+        None, "--portfolio", metavar="FILE", help="Rank the repositories that this YAML names."
+    ),
+    exit_zero: bool = typer.Option(False, "--exit-zero", help="Exit 0 also with findings."),
+    show_kept: bool = typer.Option(False, "--show-kept", help="Also mentions that stay, and why."),
+    lang: str = typer.Option("en", "--lang", help="Language of md and html: en or zh."),
+    chip_version: str | None = typer.Option(
+        None, "--chip-version", help="Version of the chip's torch package."
+    ),
+    jobs: int | None = typer.Option(
+        None, "-j", "--jobs", min=0, help="Processes; 0: one per core."
+    ),
+    quiet: bool = typer.Option(False, "-q", "--quiet", help="No summary, no warnings."),
+    verbose: bool = typer.Option(False, "-v", "--verbose", help="Also files that were not read."),
+    color: str = typer.Option("auto", "--color", help="auto, always or never."),
+) -> int:
+    """Find what keeps a project on its current accelerators; never writes source.
+
+    Exit code 1 with findings, 0 without.
+    """
+    one_of(format, FORMATS if portfolio is None else PORTFOLIO_FORMATS, "--format")
+    one_of(lang, LANGUAGES, "--lang")
+    view = View(format, output, lang, color, statistics, show_kept, verbose, quiet)
+    overrides = {
+        "to": to,
+        "style": style,
+        "select": split(select),
+        "ignore": split(ignore),
+        "exclude": list(exclude),
+        "follow_imports": split(follow_imports),
+        "chip_version": chip_version,
+        "jobs": jobs,
+        "baseline": None if baseline is None else str(baseline),
+    }
+    if portfolio is not None:
+        others = {"PATH": paths, "--diff": diff, "--baseline": baseline,
+                  "--write-baseline": write_baseline}  # fmt: skip
+        for option in (name for name, given in others.items() if given):
+            raise JoyError(f"--portfolio and {option} don't go together", help="leave one out")
+        sites = rank(portfolio, origin, overrides, view)
+        return Exit.FOUND if sites and not exit_zero else Exit.OK
+    if not paths:
+        raise JoyError("no PATH to scan", help="joymigrate scan PATH, or --portfolio repos.yaml")
+    must_exist(paths)
+    settings = configured(paths[0], overrides)
+    scan = run(paths, origin, settings, quiet)
+    if write_baseline is not None:
+        return save_baseline(scan, write_baseline)
+    result = result_of(scan, settings, paths, diff, view)
+    show(result, view)
+    return Exit.FOUND if result.scan.findings and not exit_zero else Exit.OK
+
+
+def result_of(
+    scan: Scan, settings: Config, paths: list[Path], diff: str | None, view: View
+) -> Result:
+    """The scan after the baseline and `--diff`, with its summary and its rules."""
+    from joymigrate.report import result
+    from joymigrate.rewrite import baseline, since
+
+    compared = None
+    if settings["baseline"] is not None:
+        file = baseline_file(settings)
+        compared = baseline.compare(scan, baseline.read(file), file.resolve().parent, paths)
+        scan = compared.scan
+    if diff is not None:
+        folders = {path if path.is_dir() else path.parent for path in paths}
+        changed = [since.new_lines(diff, folder) for folder in sorted(folders)]
+        scan = since.only_new(scan, {file: spans for one in changed for file, spans in one.items()})
+    return replace(
+        result.build(scan, settings["effort"]),
+        known=compared.known if compared else None,
+        stale=compared.stale if compared else (),
+        base=diff,
+        show_kept=view.show_kept,
+        statistics=view.statistics,
+    )
+
+
+def baseline_file(settings: Config) -> Path:
+    """The baseline; one named in a configuration file counts from that file's folder."""
+    source = Path(settings.sources["baseline"])
+    path = Path(settings["baseline"])
+    return source.parent / path if source.suffix == ".toml" else path
+
+
+def save_baseline(scan: Scan, path: Path) -> int:
+    """Write all findings as known ones."""
+    from joymigrate.report.result import counted
+    from joymigrate.rewrite import baseline
+
+    emit(baseline.render(scan, path.resolve().parent), path)
+    talk([f"wrote {counted(len(scan.findings), 'site')} to {path}"])
+    return Exit.OK
+
+
+def show(result: Result, view: View) -> None:
+    """Render the result where it belongs, and say on stderr what it leaves out."""
+    from joymigrate.report import text
+
+    terminal = view.output is None and view.format == "text" and sys.stdout.isatty()
+    emit(render(result, view, terminal), view.output)
+    if view.quiet:
+        return
+    color = use_color(view.color, sys.stderr)
+    lines = text.warnings(result, color=color)
+    if view.verbose:
+        lines += text.skipped(result)
+    if view.format == "text" and not terminal:
+        lines += text.readiness(result, color=color).splitlines()
+    elif view.output is not None:
+        lines.append(f"wrote {view.output}: {result.last_line()}")
+    talk(lines)
+
+
+def render(result: Result, view: View, terminal: bool) -> str:
+    """The result in its format."""
+    from joymigrate.report import github, json_, md, sarif, text
+    from joymigrate.report.html import scan as page
+
+    if view.format == "text":
+        color = view.output is None and use_color(view.color, sys.stdout)
+        summary = terminal and not view.quiet
+        return text.render(result, terminal=terminal, color=color, summary=summary)
+    if view.format == "md":
+        return md.render(result, view.lang)
+    if view.format == "html":
+        return page.render(result, view.lang, now())
+    if view.format == "github":
+        return github.render(result)
+    return sarif.render(result) if view.format == "sarif" else json_.render(result)

@@ -1,0 +1,328 @@
+"""Rules explained: what one looks for, what it writes on which chip, with its examples.
+
+`python -m joymigrate.report.rules` prints the reference of all rules, docs/rules.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import Any
+
+from joymigrate import chips
+from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.model import Case, Rule, Style, Tier
+from joymigrate.report import md
+from joymigrate.report.labels import Labels
+from joymigrate.rewrite import cases, rules
+from joymigrate.rewrite.context import Context
+
+SCHEMA = "joymigrate.rule/1"
+LIST_SCHEMA = "joymigrate.rules/1"
+TIER_NOTES = {
+    Tier.SAFE: "joymigrate rewrite does it",
+    Tier.UNSAFE: "joymigrate rewrite --unsafe does it; review the result",
+    Tier.REPORT: "reported, not rewritten",
+}
+LANGUAGES = {"py": "python", "sh": "bash", "yml": "yaml", "cu": "cpp", "ipynb": "python"}
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What a rule writes on one chip: its tier there and the first line that changes."""
+
+    chip: str
+    tier: Tier
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One rule for one chip, with its examples filled in, and what it writes on all chips."""
+
+    rule: Rule
+    chip: chips.Chip
+    examples: tuple[Case, ...]
+    writings: tuple[Writing, ...]
+
+
+def explain(rule_id: str, chip: chips.Chip, origin: chips.Chip) -> Explanation:
+    """The rule of this id (any case) or name; an unknown one raises `JoyError`."""
+    known = rules.load(chip, origin)
+    by_name = {rule.name: rule.id for rule in known.values()}
+    key = by_name.get(rule_id.lower(), rule_id.upper())
+    if key not in known:
+        raise JoyError(
+            f"unknown rule '{rule_id}'.{did_you_mean(key, known) or nearest(rule_id, by_name)}",
+            help="joymigrate explain --list",
+        )
+    targets = [one for one in chips.all_chips().values() if not one.origin]
+    writings = tuple(writing(key, one, origin) for one in targets)
+    return Explanation(known[key], chip, examples(known[key], chip, origin), writings)
+
+
+def nearest(word: str, by_name: Mapping[str, str]) -> str:
+    """The nearest rule by its name."""
+    return did_you_mean(word.lower(), by_name)
+
+
+def examples(rule: Rule, chip: chips.Chip, origin: chips.Chip) -> tuple[Case, ...]:
+    """The rule's cases as they read for one chip; those about another chip are left out."""
+    found = []
+    for case in rule.cases:
+        if case.chip is None or case.chip in (chip.name, *chip.aliases):
+            case = cases.filled(case, Context.between(chip, origin, case.style))
+            # A name without a counterpart on this chip stays what it is: the site is reported.
+            found.append(replace(case, after=None) if case.after == case.before else case)
+    return tuple(found)
+
+
+def writing(rule_id: str, chip: chips.Chip, origin: chips.Chip) -> Writing:
+    """What a rule writes on one chip, by its first example that changes a line."""
+    rule = rules.load(chip, origin)[rule_id]
+    for case in examples(rule, chip, origin):
+        changed = changed_line(case)
+        if case.style is Style.DIRECT and changed is not None:
+            return Writing(chip.name, rule.tier, *changed)
+    return Writing(chip.name, rule.tier, None, None)
+
+
+def changed_line(case: Case) -> tuple[str, str] | None:
+    """The first line that a case replaces, before and after."""
+    if case.keep or case.after is None:
+        return None
+    before, after = case.before.splitlines(), case.after.splitlines()
+    for kind, i1, _, j1, j2 in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind == "replace":
+            alike = SequenceMatcher(None, b=before[i1])
+            nearest = max(after[j1:j2], key=lambda line: similarity(alike, line))
+            return before[i1].strip(), nearest.strip()
+    return None
+
+
+def similarity(matcher: SequenceMatcher[str], line: str) -> float:
+    """How alike `line` is to the line that the matcher holds, from 0 to 1."""
+    matcher.set_seq1(line)
+    return matcher.ratio()
+
+
+def text(found: Explanation, lang: str = "en") -> str:
+    """The explanation for a terminal or a pipe."""
+    return "\n".join(text_lines(found, Labels(lang))) + "\n"
+
+
+def text_lines(found: Explanation, say: Labels) -> Iterator[str]:
+    """Title, tier, message, why, what is written where, examples, reference, how to silence."""
+    rule = found.rule
+    yield f"{rule.id} {rule.name}: {rule.title}"
+    yield f"{say('tier')}: {rule.tier.value} ({TIER_NOTES[rule.tier]})"
+    yield f"{say('area')}: {say.area(rule.area)}; {say('weight')} {say.duration(rule.weight)}"
+    yield ""
+    yield sentence(rule.message)
+    if rule.why:
+        yield ""
+        yield f"{say('why')}: {sentence(rule.why)}"
+    if any(one.after for one in found.writings):
+        yield ""
+        yield f"{say('writing')}:"
+        width = max(len(one.chip) for one in found.writings)
+        for one in found.writings:
+            yield f"  {one.chip:<{width}}  {change(one)}"
+    if found.examples:
+        yield ""
+        yield f"{say('examples')} ({found.chip.name}):"
+    for case in found.examples:
+        yield ""
+        for title, part in parts(case, say):
+            yield f"  {title}"
+            yield from (f"    {line}".rstrip() for line in part.rstrip("\n").splitlines())
+    yield ""
+    if rule.reference:
+        yield f"{say('reference')}: {rule.reference}"
+    yield f"{say('silence')}: # joymigrate: ignore[{rule.id}] {say('reason').lower()}"
+
+
+def change(one: Writing) -> str:
+    """One chip's line of the table."""
+    if one.after is None:
+        return "-"
+    return f"{one.before}  →  {one.after}"
+
+
+def parts(case: Case, say: Labels) -> list[tuple[str, str]]:
+    """A case as titled pieces of text: before and after, reported, or left alone."""
+    if case.keep:
+        return [(f"{say('left_alone')} ({case.file})", case.before)]
+    if case.after is None:
+        return [(f"{say('reported')} ({case.file})", case.before)]
+    flags = case.style.value + (", --unsafe" if case.unsafe else "")
+    return [
+        (f"{say('before')} ({case.file})", case.before),
+        (f"{say('after')} ({flags})", case.after),
+    ]
+
+
+def sentence(words: str) -> str:
+    """Text of a rule as one paragraph; `{before}` stands for what is found."""
+    return " ".join(words.split()).replace("{before}", "…")
+
+
+def document(found: Explanation) -> dict[str, Any]:
+    """The explanation as plain data, the contract `joymigrate.rule/1`."""
+    rule = found.rule
+    return {
+        "schema": SCHEMA,
+        "to": found.chip.name,
+        **row(rule),
+        "message": rule.message,
+        "why": rule.why,
+        "reference": rule.reference,
+        "weight": rule.weight,
+        "examples": [
+            {
+                "file": case.file,
+                "style": case.style.value,
+                "before": case.before,
+                "after": case.after,
+                "keep": case.keep,
+                "unsafe": case.unsafe,
+            }
+            for case in found.examples
+        ],
+        "writes": [
+            {"chip": one.chip, "tier": one.tier.value, "before": one.before, "after": one.after}
+            for one in found.writings
+        ],
+    }
+
+
+def list_of(found: Sequence[Explanation]) -> dict[str, Any]:
+    """Several explanations as plain data, under the contract of the list."""
+    to = found[0].chip.name
+    return {"schema": LIST_SCHEMA, "to": to, "rules": [document(one) for one in found]}
+
+
+def row(rule: Rule) -> dict[str, Any]:
+    """A rule in a list."""
+    return {
+        "rule": rule.id,
+        "name": rule.name,
+        "title": rule.title,
+        "tier": rule.tier.value,
+        "area": rule.area,
+    }
+
+
+def list_text(known: Mapping[str, Rule]) -> str:
+    """All rules, one line each."""
+    width = max(len(rule.name) for rule in known.values())
+    lines = [
+        f"{rule.id}  {rule.tier.value:<6}  {rule.name:<{width}}  {rule.title}"
+        for rule in known.values()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def list_document(known: Mapping[str, Rule], chip: chips.Chip) -> dict[str, Any]:
+    """All rules as plain data, the contract `joymigrate.rules/1`."""
+    return {"schema": LIST_SCHEMA, "to": chip.name, "rules": [row(r) for r in known.values()]}
+
+
+def list_markdown(known: Mapping[str, Rule], say: Labels, *, anchors: bool = False) -> str:
+    """All rules as a Markdown table."""
+    rows = [
+        [f"[{r.id}](#{r.id.lower()})" if anchors else r.id, r.name, r.title, r.tier.value, r.area]
+        for r in known.values()
+    ]
+    head = [say("rule"), "", say("what"), say("tier"), say("area")]
+    lines = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
+    lines += [f"| {line[0]} | {' | '.join(map(md.cell_text, line[1:]))} |" for line in rows]
+    return "\n".join(lines) + "\n"
+
+
+def markdown(found: Explanation, lang: str = "en", *, level: int = 2) -> str:
+    """The explanation as Markdown, under a heading of `level`."""
+    return "\n".join(markdown_lines(found, Labels(lang), level)) + "\n"
+
+
+def markdown_lines(found: Explanation, say: Labels, level: int) -> Iterator[str]:
+    """One rule's part of the reference."""
+    rule = found.rule
+    yield f"{'#' * level} {rule.id}"
+    yield ""
+    yield f"**{md.escaped(rule.title)}** (`{rule.name}`)"
+    yield ""
+    yield (
+        f"{say('tier')}: **{rule.tier.value}**, {TIER_NOTES[rule.tier]}. "
+        f"{say('area')}: {say.area(rule.area)}; {say('weight')} {say.duration(rule.weight)}."
+    )
+    yield ""
+    yield capital(md.escaped(sentence(rule.message)))
+    yield ""
+    if rule.why:
+        yield capital(md.escaped(sentence(rule.why)))
+        yield ""
+    if any(one.after for one in found.writings):
+        rows = [(one.chip, one.tier.value, change(one)) for one in found.writings]
+        yield from writing_table(rows, say)
+        yield ""
+    for case in found.examples:
+        for title, part in parts(case, say):
+            yield f"{title}:"
+            yield ""
+            yield from fenced(part, language(case.file))
+            yield ""
+    if rule.reference:
+        yield f"{say('reference')}: {rule.reference}"
+        yield ""
+
+
+def capital(words: str) -> str:
+    """A sentence with a capital and a full stop."""
+    return words[:1].upper() + words[1:] + ("" if words.endswith((".", "!", "?", ":")) else ".")
+
+
+def writing_table(rows: Sequence[tuple[str, str, str]], say: Labels) -> Iterator[str]:
+    """What is written on which chip."""
+    yield f"| {say('chip')} | {say('tier')} | {say('writing')} |"
+    yield "| --- | --- | --- |"
+    for chip, tier, words in rows:
+        shown = "`" + words.replace("`", "'").replace("|", "\\|") + "`" if "→" in words else words
+        yield f"| {chip} | {tier} | {shown} |"
+
+
+def fenced(code: str, name: str) -> Iterator[str]:
+    """A block of code whose fence is longer than any run of backticks inside."""
+    fence = "`" * max(3, 1 + md.longest_run(code, "`"))
+    yield f"{fence}{name}"
+    yield code.rstrip("\n")
+    yield fence
+
+
+def language(file: str) -> str:
+    """The name that Markdown gives to a kind of file."""
+    suffix = file.rpartition(".")[2] if "." in file else file.lower()
+    return LANGUAGES.get(suffix, suffix)
+
+
+def reference() -> str:
+    """docs/rules.md: every rule for the default chip."""
+    chip, origin = chips.target(None), chips.origin()
+    known = rules.load(chip, origin)
+    say = Labels("en")
+    head = (
+        "# Rules\n\n"
+        f"What `joymigrate scan` looks for, as it reads for a move from {origin.title} to "
+        f"{chip.title}; `joymigrate explain RULE --to CHIP` shows another chip. "
+        f"{len(known)} rules.\n\n"
+        "Written by `python -m joymigrate.report.rules > docs/rules.md`.\n"
+    )
+    blocks = [markdown(explain(key, chip, origin)) for key in known]
+    return "\n".join([head, list_markdown(known, say, anchors=True), *blocks]).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(reference().encode("utf-8"))
