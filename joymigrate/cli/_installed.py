@@ -1,0 +1,253 @@
+"""What is installed on this machine, and what a command would need besides.
+
+A command says what it needs in a literal `NEEDS` of its file: `"extra:serve"`, `"program:cc"`,
+`"chip"`. It is read without importing the file. An extra of the command's own name counts as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+if TYPE_CHECKING:
+    from joymigrate.chips import Chip
+
+COMMANDS = Path(__file__).parent
+PROBE_S = 120  # loading a vendor's package on a cold disk takes a while
+
+# Programs that are not Python packages: names to look for, what for, how to get one.
+PROGRAMS = {
+    "cc": (
+        ("cc", "gcc", "clang"),
+        "builds the simulated chip",
+        "apt-get install gcc libc6-dev",
+    ),
+    "git": (("git",), "finds uncommitted changes and new lines", "apt-get install git"),
+    "chromium": (
+        ("chromium", "chromium-browser", "google-chrome"),
+        "tests HTML reports in a browser",
+        "apt-get install chromium",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked for. `status`: ok, missing, broken (there, but does not work)."""
+
+    kind: str  # core, chip, program, extra
+    name: str
+    status: str
+    version: str | None = None
+    detail: str = ""
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether a command can run here, and what is missing."""
+
+    command: str
+    ready: bool
+    missing: tuple[str, ...] = ()
+
+
+def checks(chip: Chip) -> list[Check]:
+    """Everything that doctor looks for."""
+    return [*core(), *chip_checks(chip), *programs(), *extras()]
+
+
+def requirements(extra: str | None) -> list[Requirement]:
+    """What joymigrate's own metadata asks for: the core, or one extra."""
+    found = []
+    for line in metadata.requires("joymigrate") or []:
+        requirement = Requirement(line)
+        marker = requirement.marker
+        in_core = marker is None or marker.evaluate({"extra": ""})
+        wanted = in_core
+        if extra is not None:
+            wanted = not in_core and marker is not None and marker.evaluate({"extra": extra})
+        if wanted:
+            found.append(requirement)
+    return found
+
+
+def missing(extra: str | None) -> list[str]:
+    """Requirements that are absent or of another version."""
+    return [str(r).split(";")[0].strip() for r in requirements(extra) if not satisfied(r)]
+
+
+def satisfied(requirement: Requirement) -> bool:
+    """Whether a distribution is installed in the right version."""
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return False
+    return requirement.specifier.contains(version, prereleases=True)
+
+
+def core() -> list[Check]:
+    """The packages that joymigrate always needs."""
+    found = []
+    for requirement in requirements(None):
+        name = requirement.name
+        if satisfied(requirement):
+            found.append(Check("core", name, "ok", metadata.version(name)))
+            continue
+        remedy = f"pip install '{str(requirement).split(';')[0].strip()}'"
+        found.append(Check("core", name, "missing", help=remedy))
+    return found
+
+
+def chip_checks(chip: Chip) -> list[Check]:
+    """The chip's package, whether it loads, its cards, and its management tool."""
+    name = chip.distribution or chip.name
+    found = []
+    try:
+        version: str | None = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        version = None
+    if version is None:
+        found.append(Check("chip", name, "missing", help=f"pip install {name}"))
+    else:
+        reason, cards, names = probe(chip)
+        sdk = sdk_for(chip, version)
+        if reason:
+            help = f"needs the chip's driver{' and ' + sdk if sdk else ''}; "
+            help += "without a chip: joymigrate rehearse"
+            found.append(Check("chip", name, "broken", version, reason, help))
+        else:
+            found.append(Check("chip", name, "ok", version, f"{cards} x {names}"))
+    tool = smi(chip)
+    if tool:
+        path = shutil.which(tool)
+        status = "ok" if path else "missing"
+        help = "" if path else f"comes with the driver of the {chip.title}"
+        found.append(Check("chip", tool, status, detail=path or "", help=help))
+    return found
+
+
+def sdk_for(chip: Chip, version: str) -> str | None:
+    """The vendor's toolkit that goes with this version of the chip's package."""
+    for item in chip.versions:
+        if str(item.get("package")) == version.split("+")[0]:
+            return str(item["sdk"]) if item.get("sdk") else None
+    return None
+
+
+def smi(chip: Chip) -> str | None:
+    """The program that lists the chip's cards: what takes the place of the origin's."""
+    from joymigrate.chips import origin
+
+    for name in origin().tools:
+        entry = chip.tools.get(name)
+        if isinstance(entry, dict) and entry.get("to"):
+            return str(entry["to"]).split()[0]
+        return None
+    return None
+
+
+def probe(chip: Chip) -> tuple[str | None, int, str]:
+    """Open the chip's device in a process of its own: reason why not, cards, name of the first.
+
+    A vendor's package may end the process that imports it.
+    """
+    program = (
+        "import json, sys\n"
+        "from joymigrate import chips, device\n"
+        f"chip = chips.get({chip.name!r})\n"
+        "reason = device.why_not(chip)\n"
+        "opened = None if reason else device.open_device(chip, required=True)\n"
+        "found = [reason, opened.count() if opened else 0, opened.name(0) if opened else '']\n"
+        "print('\\n' + json.dumps(found))\n"
+    )
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=PROBE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"loading it took longer than {PROBE_S} s", 0, ""
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        error = done.stderr.strip().splitlines()
+        return (error[-1] if error else f"the process ended with {done.returncode}"), 0, ""
+    reason, cards, name = json.loads(lines[-1])
+    return reason, int(cards), str(name)
+
+
+def programs() -> list[Check]:
+    """The programs that are not Python packages."""
+    found = []
+    for name, (names, purpose, remedy) in PROGRAMS.items():
+        path = next(filter(None, map(shutil.which, names)), None)
+        status = "ok" if path else "missing"
+        help = "" if path else remedy
+        found.append(Check("program", name, status, detail=path or purpose, help=help))
+    return found
+
+
+def extras() -> list[Check]:
+    """Every extra that joymigrate declares."""
+    found = []
+    for extra in metadata.metadata("joymigrate").get_all("Provides-Extra") or []:
+        absent = missing(extra)
+        status = "missing" if absent else "ok"
+        detail = "missing: " + ", ".join(absent) if absent else "complete"
+        help = f"pip install 'joymigrate[{extra}]'" if absent else ""
+        found.append(Check("extra", extra, status, detail=detail, help=help))
+    return found
+
+
+def needs(command: str) -> list[str]:
+    """What a command's file says it needs, and the extra of its name."""
+    found = []
+    path = COMMANDS / f"{command.replace('-', '_')}.py"
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "NEEDS" for target in node.targets
+        ):
+            found = list(ast.literal_eval(node.value))
+    known = metadata.metadata("joymigrate").get_all("Provides-Extra") or []
+    if command in known and f"extra:{command}" not in found:
+        found.append(f"extra:{command}")
+    return found
+
+
+def readiness(commands: list[str], found: list[Check], chip: Chip) -> list[Readiness]:
+    """What each command lacks, judged by the checks."""
+    bad = {(check.kind, check.name): check for check in found if check.status != "ok"}
+    core_missing = [check.name for (kind, _), check in bad.items() if kind == "core"]
+    answers = []
+    for command in commands:
+        lacks = list(core_missing)
+        for need in needs(command):
+            kind, _, name = need.partition(":")
+            key = (kind, name or (chip.distribution or chip.name))
+            if key in bad:
+                lacks.append(f"{bad[key].name}: {bad[key].help}")
+        answers.append(Readiness(command, not lacks, tuple(lacks)))
+    return answers
+
+
+def as_json(found: list[Check], commands: list[Readiness]) -> dict[str, object]:
+    """Checks and commands as the mapping that doctor prints."""
+    return {
+        "checks": [asdict(check) for check in found],
+        "commands": [asdict(command) for command in commands],
+    }
