@@ -1,0 +1,103 @@
+"""Runs the user's program: finds it, starts it with an environment, passes signals and exit code.
+
+Used by every command that takes `-- COMMAND`. The program keeps our stdin, stdout and stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from joymigrate.errors import JoyError
+
+# `python`, `python3`, `python3.11`: the interpreter that joymigrate runs in, which has its torch.
+PYTHON = re.compile(r"python(\d(\.\d+)?)?$")
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+CALLER_AUTOLOAD = "JOYMIGRATE_CALLER_AUTOLOAD"
+PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def resolve(command: Sequence[str]) -> list[str]:
+    """The command with its program found.
+
+    `python` means this interpreter; `-m module` and `script.py` are run by it; `torchrun`,
+    `pytest` and other installed scripts come from its environment before PATH is asked.
+    """
+    if not command:
+        raise JoyError(
+            "no program to run", help="put it after two dashes: joymigrate … -- python train.py"
+        )
+    first, *rest = command
+    if first == "-m":
+        return [sys.executable, *command]
+    if PYTHON.match(first):
+        return [sys.executable, *rest]
+    if first.endswith(".py") and Path(first).is_file() and not os.access(first, os.X_OK):
+        return [sys.executable, *command]
+    if os.sep in first:
+        if Path(first).is_file():
+            return [str(first), *rest]
+        raise JoyError(f"there is no program '{first}'", help="check the path after --")
+    beside = Path(sys.executable).parent / first
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which(first)
+    if found is None:
+        raise JoyError(
+            f"there is no program '{first}' in this environment or on PATH",
+            help="name it with its path, or install it",
+        )
+    return [found, *rest]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """The caller's own environment, with `changes`.
+
+    The command line switched torch's backend loading off for itself; the program gets back what
+    the caller had. Scripts that ask PATH for python find this interpreter first.
+    """
+    made = dict(os.environ)
+    callers = made.pop(CALLER_AUTOLOAD, "")
+    made.pop(AUTOLOAD, None)
+    if callers:
+        made[AUTOLOAD] = callers
+    beside = str(Path(sys.executable).parent)
+    path = made.get("PATH", os.defpath)
+    if path.split(os.pathsep)[0] != beside:
+        made["PATH"] = os.pathsep.join([beside, path])
+    made.update(changes)
+    return made
+
+
+def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a resolved command to its end. A program killed by signal n gives 128 + n."""
+    try:
+        child = subprocess.Popen(list(command), env=dict(environment))
+    except OSError as error:
+        raise JoyError(
+            f"cannot start '{command[0]}': {error.strerror}",
+            help="a script needs `#!` in its first line and `chmod +x`, or run it with python",
+        ) from None
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if child.poll() is None:
+            child.send_signal(number)
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        # Ctrl-C on a terminal reaches the program by itself; twice would cut its clean-up short.
+        if not sys.stdin.isatty():
+            pass_on(number, frame)
+
+    before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupted)
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,64 @@
+"""Run a program on a simulated chip: what breaks, falls back, how much memory, which kernels."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import typer
+
+CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def command(
+    program: list[str] | None = typer.Argument(None, metavar="-- COMMAND"),
+    to: str | None = typer.Option(None, "--to", help="The chip (default: from the settings)."),
+    soc: str | None = typer.Option(None, "--soc", help="The chip's model, such as 910B3."),
+    devices: int = typer.Option(8, "--devices", min=1, max=64, help="Devices of the machine."),
+    memory: str | None = typer.Option(None, "--memory", help="Memory of a device: 64GiB."),
+    mode: str = typer.Option(
+        "run", "--mode", help="run: numbers; dry: kernels and memory only; shadow: both, always."
+    ),
+    precision: str = typer.Option(
+        "fp32", "--precision", help="Matrix inputs: fp32, hf32, bf16 or fp16."
+    ),
+    policy: str = typer.Option(
+        "count", "--policy", help="Operators the chip has no kernel for: count or error."
+    ),
+    inject: list[str] | None = typer.Option(
+        None, "--inject", help="A faulty operator: gelu=1e-2 (relative error). Repeatable."
+    ),
+    module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
+    form: str | None = typer.Option(None, "--format", help="text, json or html."),
+    output: Path | None = typer.Option(None, "-o", "--output", help="Where the report goes."),
+    quiet: bool = typer.Option(False, "-q", "--quiet", help="No banner and no summary."),
+) -> int:
+    """Run COMMAND on the simulated chip. Its output and exit code are its own."""
+    from joymigrate.cli import _program
+    from joymigrate.run.rehearse import report, session
+    from joymigrate.run.rehearse.options import read_options
+
+    form = report.chosen_format(form, output)
+    arguments = [*(["-m", module] if module else []), *(program or [])]
+    resolved = _program.resolve(arguments)
+    options = read_options(
+        to=to,
+        soc=soc,
+        devices=devices,
+        memory=memory,
+        mode=mode,
+        precision=precision,
+        policy=policy,
+        inject=inject or [],
+    )
+    with session.open_session(options) as settings:
+        if not quiet:
+            print(report.banner(settings), file=sys.stderr, flush=True)
+        environment = session.environment(settings, _program.environment())
+        code = _program.run(resolved, environment)
+        result = report.summarise(settings, session.read_records(settings), code)
+    if not quiet:
+        print(report.as_text(result), file=sys.stderr)
+    if output is not None:
+        report.write(result, form, output)
+    return code

@@ -1,0 +1,227 @@
+"""Builds the simulated chip runtime for the installed torch_npu, once, into a user cache.
+
+The cache's key is the package's version, the machine's architecture and a hash of our sources, so
+a new version of either builds anew. Processes that start together wait for one build; a build
+that is cut short leaves nothing that could be taken for a finished one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from joymigrate.errors import JoyError
+from joymigrate.run.rehearse import symbols
+
+SOURCES = Path(__file__).parent / "shim"
+RUNTIME = "libascendcl.so"  # holds everything; the others only lead to it
+BY_NAME = ("libopapi.so",)  # opened at run time, so no library lists them as needed
+# Computed in shim/kernels.c; all others are generated.
+COMPUTED = ("InplaceZero", "InplaceFillScalar", "InplaceCopy", "Cast", "ConstantPadNd")
+C_PREFIXES = ("acl", "rt", "Msprof", "Hccl", "hccl")
+SYSTEM = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "libstdc++.", "libgcc_s.", "ld-")
+INSTALL_COMPILER = (
+    "install one: apt-get install gcc libc6-dev (Debian, Ubuntu), "
+    "or yum install gcc glibc-devel (openEuler, CentOS); or set CC"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """The installed torch_npu: where it is and which version it says it has."""
+
+    folder: Path
+    version: str
+
+    @property
+    def main_library(self) -> Path:
+        return self.folder / "lib" / "libtorch_npu.so"
+
+    def libraries(self) -> list[Path]:
+        """The shared libraries that the package loads when imported."""
+        extra = self.folder / "lib" / "libtensorpipe.so"
+        return [self.main_library, *([extra] if extra.is_file() else [])]
+
+
+def find_package() -> Package:
+    """The torch_npu of this Python, without importing it; `JoyError` when there is none."""
+    spec = importlib.util.find_spec("torch_npu")
+    if spec is None or not spec.submodule_search_locations:
+        raise JoyError(
+            "the rehearsal runs the vendor's own package, and torch_npu is not installed",
+            help="pip install 'joymigrate[ascend]' (torch-npu, in the version of your torch)",
+        )
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    package = Package(folder, importlib.metadata.version("torch_npu"))
+    if not package.main_library.is_file():
+        raise JoyError(
+            "this torch_npu has no compiled library", where=str(folder), help="reinstall torch-npu"
+        )
+    return package
+
+
+def cache_root() -> Path:
+    """Where builds are kept: JOYMIGRATE_CACHE, else the user's cache directory."""
+    named = os.environ.get("JOYMIGRATE_CACHE")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "joymigrate"
+
+
+def cache_folder(package: Package) -> Path:
+    """The folder of this package's build, finished or not."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for path in sorted(SOURCES.iterdir()):
+        if path.suffix in (".c", ".h"):
+            digest.update(path.read_bytes())
+    name = f"{package.version}-{platform.machine()}-{digest.hexdigest()[:16]}"
+    return cache_root() / "rehearse" / name
+
+
+def build(package: Package) -> Path:
+    """The folder with the libraries for `package`, built now unless it was before."""
+    folder = cache_folder(package)
+    if folder.is_dir():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JoyError(
+            f"cannot write the cache: {error.strerror}",
+            where=str(folder.parent),
+            help="name a writable folder: JOYMIGRATE_CACHE=/path joymigrate rehearse …",
+        ) from None
+    with (folder.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir():  # another process was first
+            return folder
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".build-") as temporary:
+            made = Path(temporary) / "made"
+            made.mkdir()
+            compile_into(made, package)
+            made.rename(folder)
+    return folder
+
+
+def compile_into(folder: Path, package: Package) -> None:
+    """Compile our sources and the generated stubs, and link the libraries into `folder`."""
+    needed = needed_libraries(package)
+    stubs = folder / "stubs.c"
+    stubs.write_text(stub_source(package), encoding="ascii")
+    objects = [folder / f"{source.stem}.o" for source in sorted(SOURCES.glob("*.c"))]
+    flags = ["-std=gnu11", "-fPIC", "-fvisibility=hidden", "-pthread", f"-I{SOURCES}"]
+    for source, target in zip(sorted(SOURCES.glob("*.c")), objects, strict=True):
+        run_compiler([*flags, "-O2", "-c", str(source), "-o", str(target)])
+    run_compiler([*flags, "-O0", "-c", str(stubs), "-o", str(folder / "stubs.o")])
+    objects.append(folder / "stubs.o")
+    link = ["-shared", "-pthread"]
+    run_compiler([*link, "-o", str(folder / RUNTIME), f"-Wl,-soname,{RUNTIME}", *map(str, objects)])
+    empty = folder / "empty.c"
+    empty.write_text("typedef int nothing;\n", encoding="ascii")
+    leads = ["-Wl,--no-as-needed", str(folder / RUNTIME), "-Wl,-rpath,$ORIGIN"]
+    for name in needed:
+        named = ["-o", str(folder / name), f"-Wl,-soname,{name}"]
+        run_compiler([*link, *named, str(empty), *leads])
+    for path in (empty, *objects):
+        path.unlink()
+
+
+def needed_libraries(package: Package) -> list[str]:
+    """Names of the chip's libraries that the package asks for, without the runtime itself."""
+    torch = importlib.util.find_spec("torch")
+    places = [package.folder / "lib"]
+    if torch is not None and torch.origin:
+        places.append(Path(torch.origin).parent / "lib")
+    names = {name for path in package.libraries() for name in symbols.read_library(path).needed}
+    own = {name for name in names if any((place / name).exists() for place in places)}
+    system = {name for name in names if name.startswith(SYSTEM)}
+    return sorted((names - own - system | set(BY_NAME)) - {RUNTIME})
+
+
+def stub_source(package: Package) -> str:
+    """C for the chip kernels that are only counted, and for functions that have nothing to do."""
+    kernels = symbols.chip_kernels(package.main_library)
+    written = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES.glob("*.c"))
+    names = [f'  "{name}",' for name in kernels]
+    counted = [
+        f"KERNEL({number}, {name})"
+        for number, name in enumerate(kernels)
+        if name.removeprefix("aclnn") not in COMPUTED
+    ]
+    numbers = [
+        f"int joy_number_{name} = {kernels.index('aclnn' + name)};"
+        if "aclnn" + name in kernels
+        else f"int joy_number_{name} = 0;"
+        for name in COMPUTED
+    ]
+    idle = [
+        f"JOY_PUBLIC int64_t {name}(void) {{ return 0; }}"
+        for name in sorted(c_symbols(package))
+        if f" {name}(" not in written and f"*{name}(" not in written
+    ]
+    return "\n".join(
+        [
+            '#include "joy.h"',
+            "static const char *const names[] = {",
+            *names,
+            "};",
+            "#define KERNEL(number, name) \\",
+            "  JOY_PUBLIC int name##GetWorkspaceSize(void) { return joy_kernel(number); } \\",
+            "  JOY_PUBLIC int name(void) { return 0; }",
+            *counted,
+            *numbers,
+            "__attribute__((constructor)) static void table(void) {",
+            f"  joy_kernel_table(names, {len(kernels)});",
+            "}",
+            *idle,
+            "",
+        ]
+    )
+
+
+def c_symbols(package: Package) -> set[str]:
+    """The runtime's C functions that the package's libraries leave undefined."""
+    undefined: set[str] = set()
+    for path in package.libraries():
+        undefined |= symbols.read_library(path).undefined
+    return {name for name in undefined if name.startswith(C_PREFIXES)}
+
+
+def compiler() -> list[str]:
+    """The C compiler's command: CC, else cc, gcc or clang."""
+    named = os.environ.get("CC")
+    if named:
+        return shlex.split(named)
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return [name]
+    raise JoyError("the rehearsal device is built with a C compiler", help=INSTALL_COMPILER)
+
+
+def run_compiler(arguments: list[str]) -> None:
+    """Run the compiler; a failure becomes one error with the compiler's first message."""
+    command = [*compiler(), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise JoyError(
+            f"cannot run the C compiler '{command[0]}': {error.strerror}", help=INSTALL_COMPILER
+        ) from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line] or ["no message"]
+        raise JoyError(
+            f"the C compiler failed: {lines[0].strip()}",
+            where=shlex.join(command),
+            help=f"if a header is missing, {INSTALL_COMPILER}",
+        )

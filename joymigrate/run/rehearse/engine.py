@@ -1,0 +1,395 @@
+"""One kernel for all operators: lay CPU tensors over device memory, let torch's CPU kernel (or our
+reference) compute, and put the results on the device.
+
+Each distinct combination of operator, dtypes, shapes, strides and integer arguments goes once
+through the vendor's own C++ first (see vendor.py), which makes its checks and says which dtype
+and strides the results have.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from joymigrate.run.rehearse import aliases, generators, numerics
+from joymigrate.run.rehearse.callsite import call_site
+from joymigrate.run.rehearse.operator import Operator
+from joymigrate.run.rehearse.record import Record
+from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.vendor import AGREES, Vendor
+
+_torch_function_mode = torch._C._is_torch_function_mode_enabled
+SEEN_LIMIT = 256  # combinations of one operator that go through the vendor's C++
+NOT_RESIZABLE = "not resizable"
+
+
+class Engine:
+    """Makes the kernels of one process. `record` receives what they see."""
+
+    def __init__(self, settings: Settings, record: Record, vendor: Vendor) -> None:
+        self.settings = settings
+        self.record = record
+        self.vendor = vendor
+        self.local = threading.local()
+        self.always = settings.mode == "shadow"
+
+    def kernel(
+        self, operator: Operator, compute: Callable[..., Any], source: str
+    ) -> Callable[..., Any]:
+        """The kernel of `operator`: `compute` takes the CPU aliases. `source` says what it is."""
+        compute = self.with_numerics(operator, compute)
+        run = Call(self, operator, compute, source)
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            # A function mode of the program (`with torch.device(...)`, a recorder) is not meant
+            # for what happens below the dispatcher.
+            if _torch_function_mode():
+                with torch._C.DisableTorchFunction():
+                    return run(args, kwargs)
+            return run(args, kwargs)
+
+        return kernel
+
+    def with_numerics(self, operator: Operator, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """`compute` with the rehearsal's precision and faults."""
+        unit = numerics.unit_of(operator.name)
+        inner = compute
+        if unit is not None:
+            precision, vendor = self.settings.precision, self.vendor
+
+            def rounded(*args: Any, **kwargs: Any) -> Any:
+                wanted = precision
+                if wanted == "fp32":
+                    allowed = vendor.shim.hf32()
+                    if allowed is None or not allowed[unit == "matmul"]:
+                        return inner(*args, **kwargs)
+                    wanted = "hf32"
+                keep = {operator.writes[0]} if operator.writes else set()
+                return inner(
+                    *(a if i in keep else numerics.degrade(a, wanted) for i, a in enumerate(args)),
+                    **kwargs,
+                )
+
+            compute = rounded
+        error = self.settings.inject.get(operator.base, self.settings.inject.get(operator.name))
+        return faulty(operator, compute, error) if error else compute
+
+
+def faulty(operator: Operator, compute: Callable[..., Any], error: float) -> Callable[..., Any]:
+    """`compute` whose result is off by the relative `error`, also where it writes in place."""
+
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        result = compute(*args, **kwargs)
+        if not operator.writes:
+            return numerics.inject(result, error)
+        target = pick(args, kwargs, operator.writes[0])
+        if isinstance(target, Tensor) and target.is_floating_point():
+            target.mul_(1 + error)
+        return result
+
+    return wrong
+
+
+def pick(args: Sequence[Any], kwargs: dict[str, Any], place: int | str) -> Any:
+    """The argument at a position or of a name."""
+    if isinstance(place, str):
+        return kwargs.get(place)
+    return args[place] if place < len(args) else None
+
+
+class Call:
+    """One operator's way through the engine."""
+
+    __slots__ = ("compute", "engine", "operator", "source")
+
+    def __init__(
+        self, engine: Engine, operator: Operator, compute: Callable[..., Any], source: str
+    ) -> None:
+        self.engine = engine
+        self.operator = operator
+        self.compute = compute
+        self.source = source
+
+    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        operator = self.operator
+        pairs: list[tuple[Tensor, Tensor]] = []
+        signature: list[Any] = []
+        laid = Laid(operator, pairs, signature)
+        host_args = [laid.value(value) for value in args]
+        host_kwargs = {name: laid.value(value) for name, value in kwargs.items()} if kwargs else {}
+        index = laid.device
+        if index < 0:
+            index = torch.npu.current_device()  # type: ignore[attr-defined]
+        if laid.host_tensor is not None and pairs and not operator.mixes_host:
+            refuse_host_tensor(operator, laid.host_tensor, index)
+
+        engine = self.engine
+        plan: Any = AGREES
+        key: Any = None
+        local = engine.local
+        if not getattr(local, "nested", False):
+            engine.record.calls[operator.name] += 1
+            key = tuple(signature)
+            plan = operator.seen.get(key)
+            if plan is None or engine.always:
+                if len(operator.seen) < SEEN_LIMIT or engine.always:
+                    return self.first(args, kwargs, host_args, host_kwargs, pairs, index, key)
+                plan = AGREES
+        result = self.run(host_args, host_kwargs, index)
+        return self.back(result, args, kwargs, pairs, index, plan)
+
+    def run(self, args: list[Any], kwargs: dict[str, Any], index: int) -> Any:
+        """Compute on the aliases."""
+        operator = self.operator
+        if operator.random:
+            return self.run_random(args, kwargs, index)
+        if not operator.out:
+            return self.compute(*args, **kwargs)
+        try:
+            return self.compute(*args, **kwargs)
+        except RuntimeError as error:
+            if NOT_RESIZABLE not in str(error):
+                raise
+        # An alias can't grow; give the operator tensors of its own, `back` moves them over.
+        for place in operator.writes:
+            if isinstance(place, str) and isinstance(kwargs.get(place), Tensor):
+                kwargs[place] = kwargs[place].clone()
+        return self.compute(*args, **kwargs)
+
+    def run_random(self, args: list[Any], kwargs: dict[str, Any], index: int) -> Any:
+        """Compute with random numbers that follow the device's generator."""
+        place = self.operator.generator
+        if place is None:
+            with generators.seeded(generators.device_generator(index)):
+                return self.compute(*args, **kwargs)
+        given = pick(args, kwargs, place)
+        if given is None:
+            given = generators.device_generator(index)
+        host = generators.host_generator(given) if given.device.type != "cpu" else given
+        if isinstance(place, str):
+            kwargs = {**kwargs, place: host}
+        else:
+            args = [*args]
+            args[place] = host
+        return self.compute(*args, **kwargs)
+
+    def first(
+        self,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        host_args: list[Any],
+        host_kwargs: dict[str, Any],
+        pairs: list[tuple[Tensor, Tensor]],
+        index: int,
+        key: Any,
+    ) -> Any:
+        """The first call of a combination: the vendor's C++ checks it and shapes the results."""
+        engine, operator = self.engine, self.operator
+        written = [pick(host_args, host_kwargs, place) for place in operator.writes]
+        engine.local.nested = True
+        try:
+            made = engine.vendor.call(operator, args, kwargs, written, index)
+        finally:
+            engine.local.nested = False
+        source = self.source
+        if made.ran and source != "reference":
+            source = "vendor_cpp"
+        known = engine.record.operators.get(operator.name)
+        if known != "vendor_cpp":
+            engine.record.operators[operator.name] = source
+        result = self.run(host_args, host_kwargs, index)
+        plan = engine.vendor.compare(operator, result, made, pairs)
+        operator.seen[key] = plan
+        return self.back(result, args, kwargs, pairs, index, plan, made.results)
+
+    def back(
+        self,
+        result: Any,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        pairs: list[tuple[Tensor, Tensor]],
+        index: int,
+        plan: Any,
+        made: Any = None,
+    ) -> Any:
+        """The CPU results as device tensors."""
+        operator = self.operator
+        if operator.out:
+            self.settle(kwargs, pairs, result)
+        if type(result) is Tensor:
+            place = operator.returned[0] if operator.returned else None
+            if place is not None:
+                return pick(args, kwargs, place)
+            if operator.views:
+                view = aliases.view_of(result, pairs)
+                if view is not None:
+                    return view
+            if plan is AGREES and made is None:
+                return aliases.to_device(result, index)
+            return shaped(result, index, plan, made, 0)
+        if isinstance(result, (tuple, list)):
+            items = [
+                self.item(number, value, args, kwargs, pairs, index, plan, made)
+                for number, value in enumerate(result)
+            ]
+            return tuple(items) if isinstance(result, tuple) else items
+        return result
+
+    def item(
+        self,
+        number: int,
+        value: Any,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        pairs: list[tuple[Tensor, Tensor]],
+        index: int,
+        plan: Any,
+        made: Any,
+    ) -> Any:
+        """One of several results."""
+        if isinstance(value, (tuple, list)):
+            return [aliases.to_device(one, index) for one in value]
+        if not isinstance(value, Tensor):
+            return value
+        returned = self.operator.returned
+        place = returned[number] if number < len(returned) else None
+        if place is not None:
+            return pick(args, kwargs, place)
+        if self.operator.views:
+            view = aliases.view_of(value, pairs)
+            if view is not None:
+                return view
+        return shaped(value, index, plan, made, number)
+
+    def settle(
+        self, kwargs: dict[str, Any], pairs: list[tuple[Tensor, Tensor]], result: Any
+    ) -> None:
+        """Let the device's `out` tensors follow where the operator changed their sizes."""
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        outs = [kwargs.get(place) for place in self.operator.writes if isinstance(place, str)]
+        for target, made in zip(outs, results, strict=False):
+            if not isinstance(target, Tensor) or not isinstance(made, Tensor):
+                continue
+            alias = next((a for a, original in pairs if original is target), None)
+            if alias is made and alias.size() == target.size():
+                continue
+            if alias is not None:
+                aliases.forget(alias)
+            if target.size() != made.size():
+                target.resize_(made.size())
+            if alias is not made or made.stride() != target.stride():
+                aliases.fill(target, made.contiguous())
+
+
+def shaped(result: Tensor, index: int, plan: Any, made: Any, number: int) -> Tensor:
+    """A result on the device, in the dtype and strides that the vendor's C++ gave."""
+    target: Tensor | None = made[number] if made is not None and number < len(made) else None
+    if target is not None and target.size() == result.size():
+        if target.dtype is not result.dtype:
+            result = result.to(target.dtype)
+        aliases.fill(target, result)
+        return target
+    wanted = plan[number] if plan is not AGREES and number < len(plan) else None
+    if wanted is None:
+        return aliases.to_device(result, index)
+    dtype, stride = wanted
+    if len(stride) != result.dim():
+        return aliases.to_device(result, index)
+    target = torch.empty_strided(result.size(), stride, dtype=dtype, device=aliases.device(index))
+    aliases.fill(target, result if result.dtype is dtype else result.to(dtype))
+    return target
+
+
+class Laid:
+    """Lays CPU tensors over the device arguments of one call, and notes what was met."""
+
+    __slots__ = ("device", "host_tensor", "operator", "pairs", "signature")
+
+    def __init__(
+        self, operator: Operator, pairs: list[tuple[Tensor, Tensor]], signature: list[Any]
+    ) -> None:
+        self.operator = operator
+        self.pairs = pairs
+        self.signature = signature
+        self.device = -1
+        self.host_tensor: Tensor | None = None
+
+    def value(self, value: Any) -> Any:
+        """One argument as the CPU kernel gets it."""
+        if isinstance(value, Tensor):
+            index = value.get_device()
+            if index < 0:
+                return self.host(value)
+            if index != self.device:
+                self.meet(index, value)
+            form = (value.dtype, value.size(), value.stride())
+            self.signature.append(form)
+            if self.operator.fresh_alias or value.is_neg() or value.is_conj():
+                alias = aliases.make_alias(value)
+            else:
+                key = (value.data_ptr(), form)
+                found = aliases._kept.get(key)
+                alias = aliases.keep(key, value) if found is None else found
+            self.pairs.append((alias, value))
+            return alias
+        kind = type(value)
+        if kind is int or kind is bool or value is None:
+            self.signature.append(value)
+            return value
+        if kind is list or kind is tuple:
+            return [self.value(item) for item in value]
+        if kind is float:
+            return value
+        return self.other(value)
+
+    def host(self, tensor: Tensor) -> Tensor:
+        """A CPU tensor among the arguments; a number in disguise is welcome everywhere."""
+        self.signature.append((tensor.dtype, tensor.size()))
+        if tensor.dim():
+            self.host_tensor = tensor
+        return tensor
+
+    def other(self, value: Any) -> Any:
+        """Devices, dtypes, strings, generators."""
+        if isinstance(value, torch.device):
+            if value.type == "cpu":
+                return value
+            if self.device < 0 and value.index is not None:
+                self.device = value.index
+            return aliases.CPU
+        if not isinstance(value, (torch.Generator, complex)):
+            self.signature.append(value)
+        return value
+
+    def meet(self, index: int, tensor: Tensor) -> None:
+        """Another device, or a kind of tensor that has no plain memory."""
+        if tensor.layout is not torch.strided:
+            kind = str(tensor.layout).removeprefix("torch.")
+            raise NotImplementedError(
+                f"rehearsal device: {self.operator.name} got a {kind} tensor; the rehearsal "
+                f"computes dense tensors only ({call_site()})"
+            )
+        if tensor.is_quantized:
+            raise NotImplementedError(
+                f"rehearsal device: {self.operator.name} got a quantised tensor "
+                f"({tensor.dtype}); use the npu_quant_* operators ({call_site()})"
+            )
+        if self.device < 0:
+            self.device = index
+        elif not self.operator.mixes_devices:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"npu:{self.device} and npu:{index}! (in {self.operator.name})"
+            )
+
+
+def refuse_host_tensor(operator: Operator, tensor: Tensor, index: int) -> None:
+    """The commonest mistake of a migrated program."""
+    raise RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices, "
+        f"npu:{index} and cpu! (in {operator.name}, a CPU tensor of shape {list(tensor.shape)})"
+    )

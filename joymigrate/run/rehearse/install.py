@@ -1,0 +1,160 @@
+"""Puts the rehearsal's kernels under torch_npu's operators, right after it was imported.
+
+What stays the vendor's own: allocation and metadata (empty, as_strided, view, resize, formats),
+copies that only move bytes, autograd formulas, autocast lists, streams, process groups.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from joymigrate.run.rehearse import fallback, observe
+from joymigrate.run.rehearse.builtin import BUILT_IN
+from joymigrate.run.rehearse.engine import Engine
+from joymigrate.run.rehearse.operator import Operator, describe
+from joymigrate.run.rehearse.record import Record, open_record
+from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.shim import Shim
+from joymigrate.run.rehearse.vendor import Vendor
+
+KEY = "PrivateUse1"
+# Allocation and metadata: the package's own kernels need no chip for these.
+KEEP = frozenset(
+    """_local_scalar_dense _pin_memory _reshape_alias as_strided as_strided_ copy_memory_
+    empty.memory_format empty_like empty_strided empty_with_format unsafe_empty_with_format
+    empty_with_swapped_memory new_empty_strided is_pinned is_set_to record_stream resize_
+    resize_as_ set_ set_.source_Storage set_.source_Storage_storage_offset set_.source_Tensor
+    squeeze squeeze.dim _to_copy unfold unsqueeze view get_npu_format get_storage_size
+    npu_change_data_ptr _lazy_clone contiguous _copy_from_and_resize npu_format_cast
+    npu_format_cast.Tensor _npu_format_cast npu_format_cast_ npu_format_cast_.acl_format
+    """.split()  # noqa: SIM905  a list of quoted names would take four times the lines
+)
+_installed: list[Any] = []  # libraries must live as long as their kernels
+
+
+def registered(key: str) -> set[str]:
+    """Names of the operators that have a kernel for a dispatch key."""
+    return set(torch._C._dispatch_get_registrations_for_dispatch_key(key))
+
+
+def find_overload(name: str) -> Any:
+    """The `OpOverload` of `namespace::base.overload`; None where no schema was defined."""
+    namespace, rest = name.split("::")
+    base, _, overload = rest.partition(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    except (AttributeError, RuntimeError):
+        return None
+
+
+class Installer:
+    """Registers kernels, one library per namespace."""
+
+    def __init__(self) -> None:
+        self.libraries: dict[str, Any] = {}
+
+    def put(self, name: str, kernel: Callable[..., Any]) -> None:
+        """Register `kernel` for the operator `name`, over the package's own where there is one."""
+        namespace, rest = name.split("::")
+        if namespace not in self.libraries:
+            self.libraries[namespace] = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
+        self.libraries[namespace].impl(rest, kernel, KEY, allow_override=True)
+
+
+def vendor_kernel(name: str) -> Any:
+    """The kernel that now answers for `name` on the device; None where torch can't say."""
+    get_kernel = getattr(torch.library, "get_kernel", None)
+    if get_kernel is None:
+        return None
+    try:
+        return get_kernel(name, KEY)
+    except RuntimeError:
+        return None
+
+
+def install(settings: Settings, shim: Shim) -> None:
+    """Install the device in this process. The dry mode keeps all of the vendor's kernels."""
+    record = open_record(settings.session)
+    observe.install(settings, shim, record)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that kernels are overridden: on purpose
+        installer = Installer()
+        fallback.install(installer.put, settings, record)
+        if settings.mode != "dry":
+            install_kernels(installer, settings, shim, record)
+    _installed.append(installer.libraries)
+
+
+def install_kernels(installer: Installer, settings: Settings, shim: Shim, record: Record) -> None:
+    """Override the package's kernels by the engine's."""
+    engine = Engine(settings, record, Vendor(shim, record))
+    references = load_references()
+    composites = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
+    computable = registered("CPU").union(*map(registered, composites))
+    computable |= registered("CompositeExplicitAutogradNonFunctional")
+    for name in sorted(registered(KEY)):
+        namespace, rest = name.split("::")
+        if namespace not in ("aten", "npu") or rest in KEEP:
+            continue
+        overload = find_overload(name)
+        if overload is None:
+            continue
+        operator = describe(name, overload)
+        operator.vendor = vendor_kernel(name)
+        if name in BUILT_IN:
+            installer.put(name, engine.kernel(operator, BUILT_IN[name], "reference"))
+        elif name in references:
+            compute = on_cpu(references[name].function)
+            operator.random |= "dropout" in name or "fusion_attention" in name
+            installer.put(name, engine.kernel(operator, compute, "reference"))
+        elif namespace == "aten" and name in computable:
+            installer.put(name, engine.kernel(operator, overload._op, "cpu_alias"))
+        elif operator.vendor is not None:
+            installer.put(name, passed_on(operator, record))
+
+
+def passed_on(operator: Operator, record: Record) -> Callable[..., Any]:
+    """The vendor's own kernel; notes when it needs a chip kernel that has no simulation."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return operator.vendor.call_boxed(keys, *args, **kwargs)
+        except RuntimeError as error:
+            if "has no simulation" in str(error):
+                record.unsimulated[operator.name] += 1
+            raise
+
+    return kernel
+
+
+def load_references() -> dict[str, Any]:
+    """Our references of the package's own operators, by name."""
+    from joymigrate.run.rehearse import refs
+
+    found: dict[str, Any] = dict(refs.registry())
+    return found
+
+
+def on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a reference as if it were called by a program: with autograd at hand, but not on."""
+    keys = torch._C.DispatchKey
+    above = (keys.AutogradCPU, keys.ADInplaceOrView, keys.AutogradOther)
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        excluded = torch._C._dispatch_tls_local_exclude_set()
+        for key in above:
+            excluded = excluded.remove(key)
+        included = torch._C._dispatch_tls_local_include_set()
+        with (
+            torch._C._ForceDispatchKeyGuard(included, excluded),
+            torch.no_grad(),
+            torch.autocast("cpu", enabled=False),
+        ):
+            return function(*args, **kwargs)
+
+    return compute

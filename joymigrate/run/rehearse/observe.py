@@ -1,0 +1,87 @@
+"""What a rehearsal watches in a process besides operators: memory over time, peaks, kernels."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from joymigrate.run.rehearse.record import SAVE_EVERY_S, Record
+from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.shim import Shim
+
+SAMPLE_EVERY_S = 0.05
+
+
+def install(settings: Settings, shim: Shim, record: Record) -> None:
+    """Fill the record with what only the runtime and the allocator know."""
+    record.sources.append(lambda made: made.kernels.update(new_kernels(made, shim)))
+    record.sources.append(lambda made: note_memory(made, settings))
+    if settings.mode == "dry":
+        record.sources.append(lambda made: note_sequence(made, shim))
+    watch_resets(record, settings)
+    thread = threading.Thread(
+        target=sample, args=(record, settings), name="joymigrate-rehearsal", daemon=True
+    )
+    thread.start()
+
+
+def new_kernels(record: Record, shim: Shim) -> dict[str, int]:
+    """Kernels that were asked for since the last time."""
+    counted = shim.kernels()
+    return {name: counted[name] - record.kernels[name] for name in counted}
+
+
+def note_sequence(record: Record, shim: Shim) -> None:
+    """The order of the first chip kernels."""
+    record.kernel_sequence = shim.sequence()[0][:20000]
+
+
+def allocator() -> Any:
+    """torch.npu, once it was initialised (before that there is nothing to ask)."""
+    import torch_npu
+
+    return torch_npu.npu if torch_npu.npu.is_initialized() else None
+
+
+def note_memory(record: Record, settings: Settings) -> None:
+    """The allocator's own peaks, per device."""
+    npu = allocator()
+    if npu is None:
+        return
+    for index in range(settings.devices):
+        name = f"npu:{index}"
+        held, reserved = npu.max_memory_allocated(index), npu.max_memory_reserved(index)
+        if held or reserved:
+            record.peak_bytes[name] = max(held, record.peak_bytes.get(name, 0))
+            record.reserved_bytes[name] = max(reserved, record.reserved_bytes.get(name, 0))
+
+
+def watch_resets(record: Record, settings: Settings) -> None:
+    """A program that resets its peak must not hide the real one from the report."""
+    import torch_npu
+
+    for name in ("reset_peak_memory_stats", "reset_max_memory_allocated"):
+        real = getattr(torch_npu.npu, name, None)
+        if real is None:
+            continue
+
+        def reset(*args: Any, _real: Any = real, **kwargs: Any) -> Any:
+            note_memory(record, settings)
+            return _real(*args, **kwargs)
+
+        setattr(torch_npu.npu, name, reset)
+
+
+def sample(record: Record, settings: Settings) -> None:
+    """Memory over time, and a record on disk should the process be killed."""
+    saved = time.monotonic()
+    while True:
+        time.sleep(SAMPLE_EVERY_S)
+        npu = allocator()
+        if npu is None:
+            continue
+        record.sample(sum(npu.memory_allocated(i) for i in range(settings.devices)))
+        if time.monotonic() - saved > SAVE_EVERY_S:
+            record.save()
+            saved = time.monotonic()

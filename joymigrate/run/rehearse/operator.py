@@ -1,0 +1,92 @@
+"""What the engine needs to know about one operator, read from its schema once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+# The memory of two devices may meet in these.
+COPIES = ("copy_", "_copy_from", "_copy_from_and_resize", "copy", "_to_copy")
+# A CPU tensor with dimensions may be given to these together with device tensors.
+HOST_INDICES = frozenset(
+    {
+        "index",
+        "index_put",
+        "index_put_",
+        "_index_put_impl_",
+        "_unsafe_index",
+        "_unsafe_index_put",
+        "tensor_split",
+        "_unsafe_masked_index",
+    }
+)
+# Storage offsets mean the real storage here, so a kept alias won't do.
+STRIDED = ("as_strided_scatter", "as_strided_copy")
+
+
+@dataclass(slots=True)
+class Operator:
+    """One operator that the engine computes.
+
+    `writes` names the arguments that change: positions, and names for keyword-only ones.
+    `returned[i]` is the argument that result i is (in-place and out variants), or None.
+    """
+
+    name: str  # aten::add.Tensor
+    overload: Any
+    base: str
+    writes: tuple[int | str, ...] = ()
+    returned: tuple[int | str | None, ...] = ()
+    views: bool = False  # results may share the memory of an argument
+    out: bool = False
+    random: bool = False
+    generator: int | str | None = None
+    data_dependent: bool = False
+    mixes_devices: bool = False
+    mixes_host: bool = False
+    fresh_alias: bool = False
+    tensors: frozenset[int | str] = frozenset()  # arguments whose declared type is Tensor
+    vendor: Any = None  # the package's own kernel, before it was overridden
+    seen: dict[Any, Any] = field(default_factory=dict)
+
+
+def describe(name: str, overload: Any) -> Operator:
+    """Read the schema of `overload` (an `OpOverload`)."""
+    schema = overload._schema
+    base = name.split("::")[1].split(".")[0]
+    operator = Operator(name, overload, base)
+    places: dict[str, int | str] = {}
+    writes: list[int | str] = []
+    tensors: set[int | str] = set()
+    for position, argument in enumerate(schema.arguments):
+        place: int | str = argument.name if argument.kwarg_only else position
+        kind = str(argument.type)
+        if "Generator" in kind:
+            operator.generator = place
+        if kind in ("Tensor", "Optional[Tensor]"):
+            tensors.add(place)
+        info = argument.alias_info
+        if info is not None and info.is_write:
+            writes.append(place)
+            for alias in info.before_set:
+                places[alias] = place
+            operator.out |= argument.kwarg_only and bool(getattr(argument, "is_out", True))
+    returned: list[int | str | None] = []
+    for result in schema.returns:
+        info = result.alias_info
+        written = info is not None and info.is_write
+        returned.append(next((places.get(a) for a in info.before_set), None) if written else None)
+        operator.views |= info is not None and not info.is_write
+    operator.writes, operator.returned = tuple(writes), tuple(returned)
+    operator.tensors = frozenset(tensors)
+    tags = set(overload.tags)
+    operator.random = torch.Tag.nondeterministic_seeded in tags or operator.generator is not None
+    operator.data_dependent = bool(
+        tags & {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+    )
+    operator.mixes_devices = base in COPIES
+    operator.mixes_host = base in HOST_INDICES or operator.mixes_devices
+    operator.fresh_alias = base in STRIDED
+    return operator

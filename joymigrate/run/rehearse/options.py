@@ -1,0 +1,125 @@
+"""What the user asked for on the command line, checked and turned into settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from joymigrate import chips
+from joymigrate.config import load
+from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run.rehearse.settings import (
+    MEMORY_GIB,
+    MODES,
+    POLICIES,
+    PRECISIONS,
+    SOCS,
+    USUAL_MEMORY_GIB,
+    Settings,
+)
+
+PACKAGE = "torch_npu"  # the one package that this device can carry
+DEFAULT_SOC = "910B3"
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {
+    "KIB": 1 << 10,
+    "MIB": 1 << 20,
+    "GIB": 1 << 30,
+    "TIB": 1 << 40,
+    "G": 1 << 30,
+    "M": 1 << 20,
+}
+
+
+def read_options(
+    *,
+    to: str | None,
+    soc: str | None,
+    devices: int,
+    memory: str | None,
+    mode: str,
+    precision: str,
+    policy: str,
+    inject: Sequence[str],
+) -> Settings:
+    """Settings without a session yet (`session`, `libraries` and `package` are empty)."""
+    chip = rehearsable(to or load(Path.cwd())["to"])
+    full_soc = soc_name(soc or DEFAULT_SOC)
+    size = memory_bytes(memory) if memory else usual_memory(full_soc)
+    return Settings(
+        session=Path(),
+        libraries=Path(),
+        package="",
+        chip=chip.name,
+        soc=full_soc,
+        devices=devices,
+        memory_bytes=size,
+        mode=one_of("--mode", mode, MODES),
+        precision=one_of("--precision", precision, PRECISIONS),
+        policy=one_of("--policy", policy, POLICIES),
+        inject=dict(injection(item) for item in inject),
+    )
+
+
+def rehearsable(name: str | None) -> chips.Chip:
+    """The chip; `JoyError` for one whose package can't be had without its hardware."""
+    chip = chips.target(name)
+    if chip.package == PACKAGE:
+        return chip
+    raise JoyError(
+        f"{chip.title} cannot be rehearsed: the rehearsal runs the vendor's own package, and "
+        f"{chip.distribution or chip.package or 'it'} has no public wheel",
+        help="rewrite and coverage work for this chip: joymigrate scan --to "
+        f"{chip.name}, joymigrate profile coverage --to {chip.name}",
+    )
+
+
+def soc_name(text: str) -> str:
+    """The vendor's name of a chip model, from its short or full name."""
+    short = text.upper().removeprefix("ASCEND").removeprefix("_")
+    if short in SOCS:
+        return SOCS[short]
+    known = list(SOCS)
+    raise JoyError(
+        f"unknown chip model '{text}'.{did_you_mean(short, known)}",
+        help=f"--soc takes {', '.join(known)}",
+    )
+
+
+def usual_memory(soc: str) -> int:
+    """Bytes on one device of a model."""
+    return int(MEMORY_GIB.get(soc, USUAL_MEMORY_GIB)) << 30
+
+
+def memory_bytes(text: str) -> int:
+    """Bytes from `64GiB`, `32GB`, `500 MiB` or a plain number of bytes."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = UNITS.get(match.group(2).upper()) if match else None
+    size = int(float(match.group(1)) * unit) if match and unit else 0
+    if size <= 0:
+        raise JoyError(f"'{text}' is no amount of memory", help="--memory takes 64GiB or 512MiB")
+    return size
+
+
+def one_of(option: str, value: str, known: Sequence[str]) -> str:
+    """`value` when it is one of the known ones."""
+    if value in known:
+        return value
+    raise JoyError(
+        f"{option} cannot be '{value}'.{did_you_mean(value, known)}",
+        help=f"{option} takes {', '.join(known)}",
+    )
+
+
+def injection(text: str) -> tuple[str, float]:
+    """`op=1e-2` as operator and relative error."""
+    name, separator, value = text.partition("=")
+    try:
+        if not separator or not name:
+            raise ValueError
+        return name.strip(), float(value)
+    except ValueError:
+        raise JoyError(
+            f"'{text}' names no faulty operator", help="--inject takes gelu=1e-2"
+        ) from None

@@ -1,0 +1,117 @@
+"""What one process of a rehearsal saw, written to the session folder as json.
+
+Written when the process ends, and now and then before, so that a process that is killed leaves
+what it knew. Forked workers start with an empty record.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import multiprocessing.util
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+SAVE_EVERY_S = 2.0
+TIMELINE_LIMIT = 2000  # samples; every other one goes when it is full
+
+
+@dataclass(slots=True)
+class Record:
+    """Counts of one process. `operators` maps a name to how its results came about."""
+
+    session: Path
+    pid: int = field(default_factory=os.getpid)
+    rank: int | None = None
+    command: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.time)
+    finished: bool = False
+    calls: Counter[str] = field(default_factory=Counter)
+    operators: dict[str, str] = field(default_factory=dict)
+    fallbacks: dict[str, Counter[str]] = field(default_factory=dict)
+    unsimulated: Counter[str] = field(default_factory=Counter)
+    differences: dict[str, str] = field(default_factory=dict)
+    traps: dict[str, dict[str, Any]] = field(default_factory=dict)
+    kernels: Counter[str] = field(default_factory=Counter)
+    kernel_sequence: list[str] = field(default_factory=list)
+    peak_bytes: dict[str, int] = field(default_factory=dict)
+    reserved_bytes: dict[str, int] = field(default_factory=dict)
+    timeline: list[tuple[float, int]] = field(default_factory=list)  # seconds, bytes
+    sources: list[Callable[[Record], None]] = field(default_factory=list)
+
+    def fallback(self, operator: str, where: str) -> None:
+        """One operator ran on the CPU because the chip has no kernel for it."""
+        self.fallbacks.setdefault(operator, Counter())[where] += 1
+
+    def trap(self, kind: str, where: str, remedy: str, message: str, **more: Any) -> None:
+        """Something that works elsewhere and not here; once per kind and place."""
+        key = f"{kind} {where}"
+        found = self.traps.setdefault(
+            key,
+            {"trap": kind, "where": where, "remedy": remedy, "message": message, "count": 0},
+        )
+        found["count"] += 1
+        found.update(more)
+
+    def sample(self, bytes_: int) -> None:
+        """One point of memory over time."""
+        self.timeline.append((round(time.time() - self.started, 4), bytes_))
+        if len(self.timeline) > TIMELINE_LIMIT:
+            del self.timeline[1::2]
+
+    def save(self, finished: bool = False) -> None:
+        """Write the record in one go; a reader never sees half of it."""
+        self.finished = finished
+        for source in self.sources:
+            source(self)
+        raw = {
+            name: value
+            for name, value in ((slot, getattr(self, slot)) for slot in self.__slots__)
+            if name not in ("session", "sources")
+        }
+        path = self.session / f"process-{self.pid}.json"
+        part = path.with_suffix(".part")
+        try:
+            part.write_text(json.dumps(raw), encoding="utf-8")
+            part.replace(path)
+        except OSError:
+            pass  # the command that started us is gone, and its folder with it
+
+
+def open_record(session: Path) -> Record:
+    """The record of this process, saved when it ends."""
+    record = Record(session)
+    begin(record)
+    atexit.register(lambda: record.save(finished=True))
+    os.register_at_fork(after_in_child=lambda: restart(record))
+    return record
+
+
+def begin(record: Record) -> None:
+    """Note who this process is."""
+    record.pid = os.getpid()
+    record.command = list(getattr(sys, "orig_argv", sys.argv))
+    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK")
+    record.rank = int(rank) if rank and rank.isdigit() else None
+
+
+def restart(record: Record) -> None:
+    """In a forked child: forget what the parent counted. Such children skip `atexit`."""
+    empty = Record(record.session)
+    for name in record.__slots__:
+        if name not in ("session", "sources", "timeline"):
+            setattr(record, name, getattr(empty, name))
+    record.timeline = []
+    begin(record)
+    multiprocessing.util.Finalize(None, lambda: record.save(finished=True), exitpriority=0)
+
+
+def as_json(record: Record) -> dict[str, Any]:
+    """The record as plain data, for tests."""
+    return asdict(record)

@@ -1,0 +1,63 @@
+"""One rehearsal from outside: its folder, the environment of its processes, what they left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from joymigrate.run.rehearse.build import build, find_package
+from joymigrate.run.rehearse.presence import refuse_real_chip
+from joymigrate.run.rehearse.settings import ENVIRONMENT, Settings
+
+START = Path(__file__).parent / "start"  # holds the sitecustomize that every Python child runs
+
+
+@contextmanager
+def open_session(settings: Settings) -> Iterator[Settings]:
+    """Build the device if need be, and keep a folder for the rehearsal while it lasts.
+
+    `settings.session`, `libraries` and `package` are filled in here.
+    """
+    refuse_real_chip()
+    package = find_package()
+    libraries = build(package)
+    folder = Path(tempfile.mkdtemp(prefix="joymigrate-rehearsal-"))
+    try:
+        ready = replace(settings, session=folder, libraries=libraries, package=package.version)
+        ready.save()
+        yield ready
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
+    """`base` with what makes each Python below it part of the rehearsal.
+
+    Backend loading is switched on even where the caller switched it off: without the chip's
+    software it has to be off, and with the rehearsal device it works.
+    """
+    made = dict(base)
+    path = [str(START), *filter(None, made.get("PYTHONPATH", "").split(os.pathsep))]
+    made["PYTHONPATH"] = os.pathsep.join(path)
+    made[ENVIRONMENT] = str(settings.session)
+    made["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
+    made["TASK_QUEUE_ENABLE"] = "0"
+    return made
+
+
+def read_records(settings: Settings) -> list[dict[str, Any]]:
+    """What the processes of the program left, by rank, then by start."""
+    found = []
+    for path in settings.session.glob("process-*.json"):
+        try:
+            found.append(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError:
+            continue  # cut short while it was written
+    return sorted(found, key=lambda record: (record["rank"] or 0, record["started"]))

@@ -1,0 +1,78 @@
+"""How a rehearsal is set up: made by the command, read by every process of the program."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from joymigrate.errors import JoyError
+
+# Names the folder of the running rehearsal; set in every process that takes part.
+ENVIRONMENT = "JOYMIGRATE_REHEARSE"
+
+MODES = ("run", "dry", "shadow")
+PRECISIONS = ("fp32", "hf32", "bf16", "fp16")
+POLICIES = ("count", "error")
+# Short names that users write, and what the vendor's package is told.
+SOCS = {
+    "910A": "Ascend910A",
+    "910B": "Ascend910B",
+    "910PROA": "Ascend910ProA",
+    "910B1": "Ascend910B1",
+    "910B2": "Ascend910B2",
+    "910B2C": "Ascend910B2C",
+    "910B3": "Ascend910B3",
+    "910B4": "Ascend910B4",
+    "910_93": "Ascend910_9391",
+    "910_9391": "Ascend910_9391",
+    "910_9392": "Ascend910_9392",
+    "910_9381": "Ascend910_9381",
+    "910_9382": "Ascend910_9382",
+    "310P1": "Ascend310P1",
+    "310P3": "Ascend310P3",
+    "310B1": "Ascend310B1",
+}
+# GiB of memory on one device, from the vendor's product pages; None where models differ.
+MEMORY_GIB = {"Ascend910A": 32, "Ascend910B4": 32, "Ascend310P3": 24, "Ascend310P1": 24}
+USUAL_MEMORY_GIB = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One rehearsal. `inject` maps an operator's name to a relative error of its result."""
+
+    session: Path  # folder where the processes leave their records
+    libraries: Path  # folder with the simulated runtime
+    package: str  # version of torch_npu that it was built for
+    chip: str = "ascend"
+    soc: str = "Ascend910B3"
+    devices: int = 8
+    memory_bytes: int = USUAL_MEMORY_GIB << 30
+    mode: str = "run"
+    precision: str = "fp32"
+    policy: str = "count"
+    inject: dict[str, float] = field(default_factory=dict)
+
+    def save(self) -> None:
+        """Write `settings.json` into the session folder."""
+        raw = {**asdict(self), "session": str(self.session), "libraries": str(self.libraries)}
+        (self.session / "settings.json").write_text(json.dumps(raw), encoding="utf-8")
+
+
+def read_settings() -> Settings | None:
+    """The settings of the rehearsal that this process takes part in; None outside of one."""
+    folder = os.environ.get(ENVIRONMENT)
+    if not folder:
+        return None
+    path = Path(folder) / "settings.json"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise JoyError(
+            f"{ENVIRONMENT} names a rehearsal that is over",
+            where=str(path),
+            help=f"unset {ENVIRONMENT}; `joymigrate rehearse -- COMMAND` sets it",
+        ) from None
+    return Settings(**{**raw, "session": Path(raw["session"]), "libraries": Path(raw["libraries"])})

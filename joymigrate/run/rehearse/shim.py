@@ -1,0 +1,62 @@
+"""The simulated runtime as seen from Python: loaded before torch_npu, asked for what it counted."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections import Counter
+
+from joymigrate.run.rehearse.build import RUNTIME
+from joymigrate.run.rehearse.settings import Settings
+
+SEQUENCE_LIMIT = 1 << 20  # as in shim/kernels.c
+
+
+class Shim:
+    """One loaded runtime. The libraries stay loaded as long as the process lives."""
+
+    def __init__(self, settings: Settings) -> None:
+        # torch_npu's own libraries find these by name, because they are already loaded.
+        self.runtime = ctypes.CDLL(str(settings.libraries / RUNTIME), mode=ctypes.RTLD_GLOBAL)
+        self.others = [
+            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+            for path in sorted(settings.libraries.glob("*.so"))
+        ]
+        self.runtime.joy_configure(
+            settings.soc.encode(), settings.devices, ctypes.c_uint64(settings.memory_bytes)
+        )
+        self.runtime.joy_set_dry(settings.mode == "dry")
+        self.runtime.joy_kernel_name.restype = ctypes.c_char_p
+        self.runtime.joy_hf32.restype = ctypes.c_char_p
+        self.runtime.joy_kernel_counts.restype = ctypes.POINTER(ctypes.c_uint64)
+        self.runtime.joy_kernel_sequence.restype = ctypes.POINTER(ctypes.c_uint16)
+        self.set_tracing = self.runtime.joy_set_tracing
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """Chip kernels by number."""
+        total = self.runtime.joy_kernel_total()
+        return [self.runtime.joy_kernel_name(number).decode() for number in range(total)]
+
+    def kernels(self) -> Counter[str]:
+        """How often each chip kernel was asked for so far."""
+        counts = self.runtime.joy_kernel_counts()
+        return Counter({name: counts[i] for i, name in enumerate(self.names) if counts[i]})
+
+    def sequence(self) -> tuple[list[str], int]:
+        """The first chip kernels in the order they were asked for, and how many there were."""
+        asked = ctypes.c_uint64()
+        numbers = self.runtime.joy_kernel_sequence(ctypes.byref(asked))
+        kept = min(asked.value, SEQUENCE_LIMIT)
+        return [self.names[numbers[i]] for i in range(kept)], asked.value
+
+    def memory(self, device: int) -> tuple[int, int]:
+        """Bytes that the allocator holds on `device` now, and the most it ever held."""
+        now, most = ctypes.c_uint64(), ctypes.c_uint64()
+        self.runtime.joy_memory(device, ctypes.byref(now), ctypes.byref(most))
+        return now.value, most.value
+
+    def hf32(self) -> tuple[bool, bool] | None:
+        """The program's own allow_hf32 for (convolution, matmul); None when it never set them."""
+        text = self.runtime.joy_hf32().decode()
+        return (text[:1] == "1", text[1:2] == "1") if text else None

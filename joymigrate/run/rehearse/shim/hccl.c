@@ -1,0 +1,516 @@
+/* Collectives between the processes of one machine, over memory without a name (memfd): nothing
+ * is left behind however a process ends. Every rank moves its part through a slot of its own,
+ * between two barriers; whoever waits watches whether the others still live. */
+#define _GNU_SOURCE
+#include "joy.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+  HCCL_OK = 0, HCCL_PARAMETER = 1, HCCL_NOT_SUPPORTED = 5, HCCL_UNAVAILABLE = 7,
+  HCCL_TIMEOUT = 9, HCCL_REMOTE = 21,
+};
+enum { SUM = 0, PROD = 1, MAX = 2, MIN = 3 };
+enum {
+  D_I8 = 0, D_I16 = 1, D_I32 = 2, D_F16 = 3, D_F32 = 4, D_I64 = 5, D_U64 = 6, D_U8 = 7,
+  D_U16 = 8, D_U32 = 9, D_F64 = 10, D_BF16 = 11, D_I128 = 12,
+};
+
+#define MAX_RANKS 128
+#define SLOT (4ull << 20)          /* bytes of one rank's part of a collective at a time */
+#define MAILBOX (1ull << 46)       /* file range of one sender-receiver pair; sparse */
+#define ROOT_INFO_BYTES 4108
+
+typedef struct { _Atomic int pid; _Atomic uint64_t started; } member;
+typedef struct {
+  _Atomic uint32_t arrived, round;
+  member members[MAX_RANKS];
+  _Atomic uint64_t sent[MAX_RANKS][MAX_RANKS]; /* bytes so far, from row to column */
+} shared;
+#define HEAD ((sizeof(shared) + 4095) / 4096 * 4096)
+
+typedef struct {
+  uint32_t ranks, rank;
+  int file;
+  shared *head;
+  char *slots;
+  char name[64];
+  uint64_t received[MAX_RANKS];
+} group;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double patience(void) {
+  const char *text = getenv("HCCL_EXEC_TIMEOUT");
+  double seconds = text ? atof(text) : 1836;
+  return seconds > 0 ? seconds : 1e9;
+}
+
+/* ---- is that process still the one that joined? (pids are reused, so its start counts too) */
+static uint64_t started(int pid) {
+  char path[32], text[1024];
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  ssize_t got = read(file, text, sizeof text - 1);
+  close(file);
+  if (got <= 0) return 0;
+  text[got] = 0;
+  char *at = strrchr(text, ')'); /* the name before it may hold anything */
+  if (!at || at[2] == 'Z' || at[2] == 'X') return 0;
+  unsigned long long start = 0;
+  int field = 2;
+  for (at += 1; *at && field < 22; at++)
+    if (*at == ' ' && ++field == 22) start = strtoull(at + 1, NULL, 10);
+  return start ? start : 1;
+}
+
+static int lost_rank(group *g) {
+  for (uint32_t r = 0; r < g->ranks; r++) {
+    member *m = &g->head->members[r];
+    int pid = atomic_load(&m->pid);
+    if (r != g->rank && pid && started(pid) != atomic_load(&m->started)) return (int)r;
+  }
+  return -1;
+}
+
+/* ---- waiting: until `ready`, a lost rank, or the time is over */
+typedef struct { group *g; const char *what; double since, checked; int turns; } wait_state;
+
+static int keep_waiting(wait_state *w) {
+  if (++w->turns < 200) { sched_yield(); return HCCL_OK; }
+  usleep(w->turns < 2000 ? 20 : 200);
+  double t = now();
+  if (!w->since) w->since = w->checked = t;
+  if (t - w->checked < 0.1) return HCCL_OK;
+  w->checked = t;
+  int lost = lost_rank(w->g);
+  if (lost >= 0) {
+    joy_fail("rehearsal: rank %d (process %d) of group %s ended while rank %u waited for it in %s",
+             lost, atomic_load(&w->g->head->members[lost].pid), w->g->name, w->g->rank, w->what);
+    return HCCL_REMOTE;
+  }
+  if (t - w->since > patience()) {
+    joy_fail("rehearsal: rank %u of group %s waited %.0f s in %s for the others "
+             "(HCCL_EXEC_TIMEOUT)", w->g->rank, w->g->name, t - w->since, w->what);
+    return HCCL_TIMEOUT;
+  }
+  return HCCL_OK;
+}
+
+static int barrier(group *g, const char *what) {
+  shared *s = g->head;
+  uint32_t round = atomic_load(&s->round);
+  if (atomic_fetch_add(&s->arrived, 1) + 1 == g->ranks) {
+    atomic_store(&s->arrived, 0);
+    atomic_fetch_add(&s->round, 1);
+    return HCCL_OK;
+  }
+  wait_state w = {g, what, 0, 0, 0};
+  while (atomic_load(&s->round) == round) {
+    int status = keep_waiting(&w);
+    if (status && atomic_load(&s->round) == round) return status;
+  }
+  return HCCL_OK;
+}
+
+/* ---- groups */
+JOY_PUBLIC int HcclGetRootInfo(char *info) {
+  static _Atomic int number;
+  int file = memfd_create("joymigrate-group", MFD_CLOEXEC);
+  if (file < 0) {
+    joy_fail("rehearsal: no shared memory for a process group (memfd_create failed)");
+    return HCCL_UNAVAILABLE;
+  }
+  memset(info, 0, ROOT_INFO_BYTES);
+  snprintf(info, ROOT_INFO_BYTES, "%d %d %d", getpid(), file, atomic_fetch_add(&number, 1));
+  return HCCL_OK;
+}
+
+static int join(group *g, const char *info) {
+  int pid, file, number;
+  char path[64];
+  if (sscanf(info, "%d %d %d", &pid, &file, &number) != 3) return HCCL_PARAMETER;
+  snprintf(g->name, sizeof g->name, "rehearsal_%d_%d", pid, number);
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, file);
+  g->file = open(path, O_RDWR | O_CLOEXEC);
+  size_t bytes = HEAD + g->ranks * SLOT;
+  if (g->file < 0 || ftruncate(g->file, (off_t)bytes) < 0) return HCCL_UNAVAILABLE;
+  char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, g->file, 0);
+  if (base == MAP_FAILED) return HCCL_UNAVAILABLE;
+  g->head = (shared *)base;
+  g->slots = base + HEAD;
+  member *me = &g->head->members[g->rank];
+  atomic_store(&me->started, started(getpid()));
+  atomic_store(&me->pid, getpid());
+  int status = barrier(g, "the making of the group");
+  if (pid == getpid()) close(file); /* everybody has opened it */
+  return status;
+}
+
+JOY_PUBLIC int HcclCommInitRootInfo(uint32_t ranks, const char *info, uint32_t rank, void **out) {
+  if (ranks > MAX_RANKS) {
+    joy_fail("rehearsal: a group of %u ranks; at most %d can be rehearsed", ranks, MAX_RANKS);
+    return HCCL_NOT_SUPPORTED;
+  }
+  group *g = calloc(1, sizeof *g);
+  g->ranks = ranks;
+  g->rank = rank;
+  int status = join(g, info);
+  if (status == HCCL_UNAVAILABLE)
+    joy_fail("rehearsal: rank %u cannot reach the shared memory of the group; all ranks of a "
+             "rehearsal run on one machine, as one user", rank);
+  if (status) { free(g); return status; }
+  *out = g;
+  return HCCL_OK;
+}
+JOY_PUBLIC int HcclCommInitRootInfoConfig(uint32_t ranks, const char *info, uint32_t rank,
+                                          void *config, void **out) {
+  (void)config;
+  return HcclCommInitRootInfo(ranks, info, rank, out);
+}
+JOY_PUBLIC int HcclCommInitAll(uint32_t ranks, int32_t *devices, void **out) {
+  (void)ranks; (void)devices; (void)out;
+  joy_fail("rehearsal: one process with several devices in a group is not simulated");
+  return HCCL_NOT_SUPPORTED;
+}
+JOY_PUBLIC int HcclCommDestroy(void *handle) {
+  group *g = handle;
+  if (!g || !g->head) return HCCL_OK;
+  munmap(g->head, HEAD + g->ranks * SLOT);
+  close(g->file);
+  g->head = NULL; /* the struct stays: a receive may still wait for it in a stream */
+  return HCCL_OK;
+}
+JOY_PUBLIC uint32_t HcclGetCommConfigCapability(void) { return 0; }
+JOY_PUBLIC int HcclGetCommName(void *handle, char *name) {
+  snprintf(name, 128, "%s", ((group *)handle)->name);
+  return HCCL_OK;
+}
+JOY_PUBLIC int HcclGetCommAsyncError(void *handle, int *error) {
+  (void)handle;
+  *error = HCCL_OK;
+  return HCCL_OK;
+}
+JOY_PUBLIC int HcclGetRankSize(void *handle, uint32_t *ranks) {
+  *ranks = ((group *)handle)->ranks;
+  return HCCL_OK;
+}
+JOY_PUBLIC int HcclGetRankId(void *handle, uint32_t *rank) {
+  *rank = ((group *)handle)->rank;
+  return HCCL_OK;
+}
+JOY_PUBLIC const char *HcclGetErrorString(int code) {
+  switch (code) {
+    case HCCL_NOT_SUPPORTED: return "HCCL_E_NOT_SUPPORT";
+    case HCCL_TIMEOUT: return "HCCL_E_TIMEOUT";
+    case HCCL_REMOTE: return "HCCL_E_REMOTE: another rank of the rehearsal ended";
+    default: return "HCCL error of the rehearsal device";
+  }
+}
+
+/* ---- numbers */
+static uint64_t width(int type) {
+  switch (type) {
+    case D_I16: case D_F16: case D_U16: case D_BF16: return 2;
+    case D_I32: case D_F32: case D_U32: return 4;
+    case D_I64: case D_U64: case D_F64: return 8;
+    case D_I128: return 16;
+    default: return 1;
+  }
+}
+
+#define COMBINE(a, b) (op == SUM ? (a) + (b) : op == PROD ? (a) * (b) \
+                       : op == MAX ? ((a) > (b) ? (a) : (b)) : ((a) < (b) ? (a) : (b)))
+#define PLAIN(type)                                                                   \
+  do {                                                                                \
+    type *x = into;                                                                   \
+    const type *y = from;                                                             \
+    for (uint64_t i = 0; i < count; i++) x[i] = (type)COMBINE(x[i], y[i]);            \
+  } while (0)
+#define SHORT_FLOAT(widen, narrow)                                                    \
+  do {                                                                                \
+    uint16_t *x = into;                                                               \
+    const uint16_t *y = from;                                                         \
+    for (uint64_t i = 0; i < count; i++) {                                            \
+      float a = widen(x[i]), b = widen(y[i]);                                         \
+      x[i] = narrow(COMBINE(a, b));                                                   \
+    }                                                                                 \
+  } while (0)
+
+/* The types that the chip's collectives reduce; the rest is refused there as well. */
+static int reduce(void *into, const void *from, uint64_t count, int type, int op) {
+  switch (type) {
+    case D_F32: PLAIN(float); return HCCL_OK;
+    case D_F16: SHORT_FLOAT(joy_half_to_float, joy_float_to_half); return HCCL_OK;
+    case D_BF16: SHORT_FLOAT(joy_bf16_to_float, joy_float_to_bf16); return HCCL_OK;
+    case D_I8: PLAIN(int8_t); return HCCL_OK;
+    case D_I16: PLAIN(int16_t); return HCCL_OK;
+    case D_I32: PLAIN(int32_t); return HCCL_OK;
+    case D_I64: PLAIN(int64_t); return HCCL_OK;
+    default:
+      joy_fail("rehearsal: HCCL cannot reduce data type %d (documented: int8, int16, int32, "
+               "int64, float16, float32, bfloat16)", type);
+      return HCCL_NOT_SUPPORTED;
+  }
+}
+
+static char *slot(group *g, uint32_t rank) { return g->slots + rank * SLOT; }
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Whatever still waits in the stream comes first. */
+#define ENTER(handle, stream)                                                         \
+  group *g = handle;                                                                  \
+  if (joy_stream_drain(stream, 1) < 0) return HCCL_REMOTE;                            \
+  int status = HCCL_OK
+#define TRY(call) do { if ((status = (call))) return status; } while (0)
+
+/* ---- reductions: `keep` says whether this rank wants the result */
+static int reduce_all(group *g, const char *what, const char *send, char *receive, uint64_t count,
+                      int type, int op, int keep) {
+  int status;
+  uint64_t each = width(type), room = SLOT / each, done = 0;
+  do {
+    uint64_t part = least(count - done, room);
+    memcpy(slot(g, g->rank), send + done * each, part * each);
+    TRY(barrier(g, what));
+    if (keep) {
+      char *into = receive + done * each;
+      memcpy(into, slot(g, 0), part * each);
+      for (uint32_t r = 1; r < g->ranks; r++) TRY(reduce(into, slot(g, r), part, type, op));
+      if (g->ranks == 1) TRY(reduce(into, slot(g, 0), 0, type, op));
+    }
+    TRY(barrier(g, what));
+    done += part;
+  } while (done < count);
+  return HCCL_OK;
+}
+
+JOY_PUBLIC int HcclAllReduce(void *send, void *receive, uint64_t count, int type, int op,
+                             void *handle, void *stream) {
+  ENTER(handle, stream);
+  status = reduce_all(g, "all_reduce", send, receive, count, type, op, 1);
+  return status;
+}
+JOY_PUBLIC int HcclReduce(void *send, void *receive, uint64_t count, int type, int op,
+                          uint32_t root, void *handle, void *stream) {
+  ENTER(handle, stream);
+  status = reduce_all(g, "reduce", send, receive, count, type, op, g->rank == root);
+  return status;
+}
+
+/* `counts[r]` elements from `starts[r]` on go to rank r. */
+static int reduce_parts(group *g, const char *what, const char *send, const uint64_t *counts,
+                        const uint64_t *starts, char *receive, int type, int op) {
+  int status = HCCL_OK;
+  uint64_t each = width(type);
+  for (uint32_t r = 0; r < g->ranks && !status; r++)
+    status = reduce_all(g, what, send + starts[r] * each, receive, counts[r], type, op,
+                        r == g->rank);
+  return status;
+}
+
+JOY_PUBLIC int HcclReduceScatter(void *send, void *receive, uint64_t count, int type, int op,
+                                 void *handle, void *stream) {
+  ENTER(handle, stream);
+  uint64_t counts[MAX_RANKS], starts[MAX_RANKS], bytes = count * width(type);
+  for (uint32_t r = 0; r < g->ranks; r++) { counts[r] = count; starts[r] = r * count; }
+  char *result = malloc(bytes + 1); /* `receive` may be a part of `send` */
+  status = reduce_parts(g, "reduce_scatter", send, counts, starts, result, type, op);
+  if (!status) memcpy(receive, result, bytes);
+  free(result);
+  return status;
+}
+JOY_PUBLIC int HcclReduceScatterV(void *send, const uint64_t *counts, const uint64_t *starts,
+                                  void *receive, uint64_t count, int type, int op, void *handle,
+                                  void *stream) {
+  ENTER(handle, stream);
+  char *result = malloc(count * width(type) + 1);
+  status = reduce_parts(g, "reduce_scatter", send, counts, starts, result, type, op);
+  if (!status) memcpy(receive, result, count * width(type));
+  free(result);
+  return status;
+}
+
+/* ---- copies to everybody */
+JOY_PUBLIC int HcclBroadcast(void *buffer, uint64_t count, int type, uint32_t root, void *handle,
+                             void *stream) {
+  ENTER(handle, stream);
+  uint64_t bytes = count * width(type);
+  for (uint64_t at = 0; at < bytes; at += SLOT) {
+    uint64_t part = least(bytes - at, SLOT);
+    if (g->rank == root) memcpy(slot(g, root), (char *)buffer + at, part);
+    TRY(barrier(g, "broadcast"));
+    if (g->rank != root) memcpy((char *)buffer + at, slot(g, root), part);
+    TRY(barrier(g, "broadcast"));
+  }
+  return status;
+}
+
+static int gather(group *g, const char *send, char *receive, const uint64_t *bytes,
+                  const uint64_t *starts) {
+  int status;
+  uint64_t longest = 0;
+  for (uint32_t r = 0; r < g->ranks; r++) longest = bytes[r] > longest ? bytes[r] : longest;
+  for (uint64_t at = 0; at < longest; at += SLOT) {
+    uint64_t mine = bytes[g->rank];
+    if (at < mine) memcpy(slot(g, g->rank), send + at, least(mine - at, SLOT));
+    TRY(barrier(g, "all_gather"));
+    for (uint32_t r = 0; r < g->ranks; r++)
+      if (at < bytes[r]) memcpy(receive + starts[r] + at, slot(g, r), least(bytes[r] - at, SLOT));
+    TRY(barrier(g, "all_gather"));
+  }
+  return HCCL_OK;
+}
+JOY_PUBLIC int HcclAllGather(void *send, void *receive, uint64_t count, int type, void *handle,
+                             void *stream) {
+  ENTER(handle, stream);
+  uint64_t bytes[MAX_RANKS], starts[MAX_RANKS];
+  for (uint32_t r = 0; r < g->ranks; r++) {
+    bytes[r] = count * width(type);
+    starts[r] = r * bytes[r];
+  }
+  status = gather(g, send, receive, bytes, starts);
+  return status;
+}
+JOY_PUBLIC int HcclAllGatherV(const void *send, uint64_t count, void *receive,
+                              const uint64_t *counts, const uint64_t *offsets, int type,
+                              void *handle, void *stream) {
+  ENTER(handle, stream);
+  (void)count;
+  uint64_t bytes[MAX_RANKS], starts[MAX_RANKS];
+  for (uint32_t r = 0; r < g->ranks; r++) {
+    bytes[r] = counts[r] * width(type);
+    starts[r] = offsets[r] * width(type);
+  }
+  status = gather(g, send, receive, bytes, starts);
+  return status;
+}
+
+/* ---- point to point: a byte stream per pair in the sparse part of the file. Sending never
+ * blocks; receiving waits in its stream, so that `irecv` before `isend` works as on the chip. */
+static off_t mailbox(group *g, uint32_t from, uint32_t to, uint64_t at) {
+  return (off_t)(MAILBOX * (1 + (uint64_t)from * g->ranks + to) + at);
+}
+static int post(group *g, const char *data, uint64_t bytes, uint32_t to) {
+  uint64_t start = atomic_load(&g->head->sent[g->rank][to]), done = 0;
+  while (done < bytes) {
+    ssize_t n = pwrite(g->file, data + done, bytes - done, mailbox(g, g->rank, to, start + done));
+    if (n <= 0) {
+      joy_fail("rehearsal: no memory for a message of %lu bytes", (unsigned long)bytes);
+      return HCCL_UNAVAILABLE;
+    }
+    done += (uint64_t)n;
+  }
+  atomic_store(&g->head->sent[g->rank][to], start + bytes);
+  return HCCL_OK;
+}
+static int fetch(group *g, char *data, uint64_t bytes, uint32_t from) {
+  uint64_t start = g->received[from], done = 0;
+  wait_state w = {g, "recv", 0, 0, 0};
+  while (atomic_load(&g->head->sent[from][g->rank]) < start + bytes) {
+    int status = keep_waiting(&w);
+    if (status && atomic_load(&g->head->sent[from][g->rank]) < start + bytes) return status;
+  }
+  while (done < bytes) {
+    ssize_t n = pread(g->file, data + done, bytes - done, mailbox(g, from, g->rank, start + done));
+    if (n <= 0) return HCCL_UNAVAILABLE;
+    done += (uint64_t)n;
+  }
+  fallocate(g->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+            mailbox(g, from, g->rank, start), (off_t)bytes);
+  g->received[from] = start + bytes;
+  return HCCL_OK;
+}
+
+typedef struct { group *g; char *data; uint64_t bytes; uint32_t from; } receipt;
+static int receive_later(void *arg, int block) {
+  receipt *r = arg;
+  group *g = r->g;
+  if (!g->head) { free(r); return 0; }
+  uint64_t wanted = g->received[r->from] + r->bytes;
+  if (!block && atomic_load(&g->head->sent[r->from][g->rank]) < wanted) return 1;
+  int status = fetch(g, r->data, r->bytes, r->from);
+  free(r);
+  return status ? -status : 0;
+}
+static void expect(group *g, char *data, uint64_t bytes, uint32_t from, void *stream) {
+  receipt *r = malloc(sizeof *r);
+  *r = (receipt){g, data, bytes, from};
+  joy_stream_push(stream, receive_later, r);
+}
+
+JOY_PUBLIC int HcclSend(void *data, uint64_t count, int type, uint32_t to, void *handle,
+                        void *stream) {
+  (void)stream;
+  return post(handle, data, count * width(type), to);
+}
+JOY_PUBLIC int HcclRecv(void *data, uint64_t count, int type, uint32_t from, void *handle,
+                        void *stream) {
+  expect(handle, data, count * width(type), from, stream);
+  return HCCL_OK;
+}
+
+typedef struct { int kind; void *data; uint64_t count; int type; uint32_t peer; } message;
+JOY_PUBLIC int HcclBatchSendRecv(message *messages, uint32_t count, void *handle, void *stream) {
+  int status;
+  for (uint32_t i = 0; i < count; i++) {
+    message *m = &messages[i];
+    if (m->kind == 0) TRY(HcclSend(m->data, m->count, m->type, m->peer, handle, stream));
+    else TRY(HcclRecv(m->data, m->count, m->type, m->peer, handle, stream));
+  }
+  return HCCL_OK;
+}
+
+JOY_PUBLIC int HcclScatter(void *send, void *receive, uint64_t count, int type, uint32_t root,
+                           void *handle, void *stream) {
+  ENTER(handle, stream);
+  uint64_t bytes = count * width(type);
+  if (g->rank != root) return fetch(g, receive, bytes, root);
+  for (uint32_t r = 0; r < g->ranks; r++)
+    if (r != root) TRY(post(g, (char *)send + r * bytes, bytes, r));
+  memmove(receive, (char *)send + root * bytes, bytes);
+  return status;
+}
+
+JOY_PUBLIC int HcclAlltoAllV(const void *send, const uint64_t *counts, const uint64_t *starts,
+                             int type, void *receive, const uint64_t *expected,
+                             const uint64_t *places, int receive_type, void *handle,
+                             void *stream) {
+  ENTER(handle, stream);
+  (void)receive_type;
+  uint64_t each = width(type);
+  const char *from = send;
+  char *into = receive;
+  for (uint32_t r = 0; r < g->ranks; r++) {
+    if (r != g->rank) TRY(post(g, from + starts[r] * each, counts[r] * each, r));
+    else memmove(into + places[r] * each, from + starts[r] * each, counts[r] * each);
+  }
+  for (uint32_t r = 0; r < g->ranks; r++)
+    if (r != g->rank) TRY(fetch(g, into + places[r] * each, expected[r] * each, r));
+  return status;
+}
+JOY_PUBLIC int HcclAlltoAll(const void *send, uint64_t sent, int type, void *receive, uint64_t got,
+                            int receive_type, void *handle, void *stream) {
+  uint64_t counts[MAX_RANKS], starts[MAX_RANKS], expected[MAX_RANKS], places[MAX_RANKS];
+  for (uint32_t r = 0; r < ((group *)handle)->ranks; r++) {
+    counts[r] = sent;
+    starts[r] = r * sent;
+    expected[r] = got;
+    places[r] = r * got;
+  }
+  return HcclAlltoAllV(send, counts, starts, type, receive, expected, places, receive_type, handle,
+                       stream);
+}

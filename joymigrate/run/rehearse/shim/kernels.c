@@ -1,0 +1,264 @@
+/* Chip kernels (aclnn*): every one is counted; the few that torch_npu reaches below the
+ * dispatcher (fill, copy, cast, pad) are computed; any other answers "not simulated" unless the
+ * caller only wants to know which kernels would run. */
+#define _GNU_SOURCE
+#include "joy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what was asked for */
+#define SEQUENCE (1u << 20)
+static const char *const *kernel_names;
+static int kernel_count;
+static uint64_t *counts;
+static uint16_t sequence[SEQUENCE];
+static uint64_t asked;
+static int dry;              /* no kernel computes, all succeed */
+static __thread int tracing; /* this thread runs the vendor's C++ only to see what it does */
+
+void joy_kernel_table(const char *const *names, int count) {
+  kernel_names = names;
+  kernel_count = count;
+  counts = calloc((size_t)count, sizeof *counts);
+}
+JOY_PUBLIC void joy_set_dry(int on) { dry = on; }
+JOY_PUBLIC void joy_set_tracing(int on) { tracing = on; }
+JOY_PUBLIC int joy_kernel_total(void) { return kernel_count; }
+JOY_PUBLIC const char *joy_kernel_name(int number) { return kernel_names[number]; }
+JOY_PUBLIC const uint64_t *joy_kernel_counts(void) { return counts; }
+JOY_PUBLIC const uint16_t *joy_kernel_sequence(uint64_t *length) { *length = asked; return sequence; }
+
+static void note(int number) {
+  __atomic_add_fetch(&counts[number], 1, __ATOMIC_RELAXED);
+  uint64_t at = __atomic_fetch_add(&asked, 1, __ATOMIC_RELAXED);
+  if (at < SEQUENCE) sequence[at] = (uint16_t)number;
+  if (joy_trace()) fprintf(stderr, "[rehearsal] %s\n", kernel_names[number]);
+}
+
+int joy_kernel(int number) {
+  note(number);
+  if (dry || tracing) return ACL_OK;
+  joy_fail("rehearsal device: chip kernel %s has no simulation", kernel_names[number]);
+  return ACLNN_NOT_SIMULATED;
+}
+
+/* Kernels of the graph interface are compiled by name, which also says what was asked for. */
+static int graph_kernel(const char *type) {
+  if (joy_trace()) fprintf(stderr, "[rehearsal] graph kernel %s\n", type);
+  if (dry || tracing) return ACL_OK;
+  joy_fail("rehearsal device: graph kernel %s has no simulation", type);
+  return ACLNN_NOT_SIMULATED;
+}
+JOY_PUBLIC int aclopCompileAndExecute(const char *type) { return graph_kernel(type); }
+JOY_PUBLIC int aclopCompileAndExecuteV2(const char *type) { return graph_kernel(type); }
+
+/* ---- descriptors */
+#define MAX_DIMS 16
+typedef struct {
+  int64_t size[MAX_DIMS], stride[MAX_DIMS], offset;
+  uint64_t dims;
+  int type;
+  char *data;
+} aclTensor;
+typedef struct { int type; char value[16]; } aclScalar;
+typedef struct { uint64_t count; void *items; } list;
+
+static int width(int type) {
+  switch (type) {
+    case T_I8: case T_U8: case T_BOOL: return 1;
+    case T_F16: case T_I16: case T_U16: case T_BF16: return 2;
+    case T_F32: case T_I32: case T_U32: case T_C32: return 4;
+    case T_C128: return 16;
+    case T_I64: case T_U64: case T_F64: case T_C64: return 8;
+    default: return type > T_C32 ? 1 : 8; /* the 8-bit floats */
+  }
+}
+
+JOY_PUBLIC aclTensor *aclCreateTensor(const int64_t *size, uint64_t dims, int type,
+                                      const int64_t *stride, int64_t offset, int format,
+                                      const int64_t *storage, uint64_t storage_dims, void *data) {
+  (void)format; (void)storage; (void)storage_dims;
+  aclTensor *t = calloc(1, sizeof *t);
+  t->dims = dims < MAX_DIMS ? dims : MAX_DIMS;
+  t->type = type;
+  t->offset = offset;
+  t->data = data;
+  for (uint64_t i = 0; i < t->dims; i++) {
+    t->size[i] = size[i];
+    t->stride[i] = stride ? stride[i] : 0;
+  }
+  return t;
+}
+JOY_PUBLIC aclScalar *aclCreateScalar(void *value, int type) {
+  aclScalar *s = calloc(1, sizeof *s);
+  s->type = type;
+  memcpy(s->value, value, (size_t)width(type));
+  return s;
+}
+static void *make_list(const void *items, uint64_t count, size_t each) {
+  list *l = malloc(sizeof *l);
+  l->count = count;
+  l->items = malloc(count * each + 8);
+  memcpy(l->items, items, count * each);
+  return l;
+}
+static int drop_list(list *l) {
+  if (l) free(l->items);
+  free(l);
+  return 0;
+}
+static int drop(void *item) { free(item); return 0; }
+
+JOY_PUBLIC void *aclCreateIntArray(const int64_t *v, uint64_t n) { return make_list(v, n, 8); }
+JOY_PUBLIC void *aclCreateFloatArray(const float *v, uint64_t n) { return make_list(v, n, 4); }
+JOY_PUBLIC void *aclCreateBoolArray(const char *v, uint64_t n) { return make_list(v, n, 1); }
+JOY_PUBLIC void *aclCreateTensorList(void *v, uint64_t n) { return make_list(v, n, 8); }
+JOY_PUBLIC void *aclCreateScalarList(void *v, uint64_t n) { return make_list(v, n, 8); }
+JOY_PUBLIC int aclDestroyTensor(void *t) { return drop(t); }
+JOY_PUBLIC int aclDestroyScalar(void *s) { return drop(s); }
+JOY_PUBLIC int aclDestroyIntArray(void *l) { return drop_list(l); }
+JOY_PUBLIC int aclDestroyFloatArray(void *l) { return drop_list(l); }
+JOY_PUBLIC int aclDestroyBoolArray(void *l) { return drop_list(l); }
+JOY_PUBLIC int aclDestroyTensorList(void *l) {
+  list *items = l;
+  for (uint64_t i = 0; items && i < items->count; i++) drop(((void **)items->items)[i]);
+  return drop_list(l);
+}
+JOY_PUBLIC int aclDestroyScalarList(void *l) { return aclDestroyTensorList(l); }
+JOY_PUBLIC int aclDestroyAclOpExecutor(void *executor) { (void)executor; return 0; }
+JOY_PUBLIC int aclGetViewShape(const aclTensor *t, int64_t **size, uint64_t *dims) {
+  *dims = t->dims;
+  *size = malloc(sizeof t->size);
+  memcpy(*size, t->size, sizeof t->size);
+  return 0;
+}
+
+/* ---- the computed ones: dst[i] = src[i] (broadcast) or a scalar */
+static double load(const char *at, int type) {
+  switch (type) {
+    case T_F32: return *(const float *)at;
+    case T_F16: return joy_half_to_float(*(const uint16_t *)at);
+    case T_BF16: return joy_bf16_to_float(*(const uint16_t *)at);
+    case T_F64: return *(const double *)at;
+    case T_I8: return *(const int8_t *)at;
+    case T_I16: return *(const int16_t *)at;
+    case T_I32: return *(const int32_t *)at;
+    case T_I64: return (double)*(const int64_t *)at;
+    case T_U8: case T_BOOL: return *(const uint8_t *)at;
+    case T_U16: return *(const uint16_t *)at;
+    case T_U32: return *(const uint32_t *)at;
+    default: return 0;
+  }
+}
+static void store(char *at, int type, double value) {
+  switch (type) {
+    case T_F32: *(float *)at = (float)value; break;
+    case T_F16: *(uint16_t *)at = joy_float_to_half((float)value); break;
+    case T_BF16: *(uint16_t *)at = joy_float_to_bf16((float)value); break;
+    case T_F64: *(double *)at = value; break;
+    case T_I8: *(int8_t *)at = (int8_t)value; break;
+    case T_I16: *(int16_t *)at = (int16_t)value; break;
+    case T_I32: *(int32_t *)at = (int32_t)value; break;
+    case T_I64: *(int64_t *)at = (int64_t)value; break;
+    case T_U8: *(uint8_t *)at = (uint8_t)value; break;
+    case T_BOOL: *(uint8_t *)at = value != 0; break;
+    case T_U16: *(uint16_t *)at = (uint16_t)value; break;
+    case T_U32: *(uint32_t *)at = (uint32_t)value; break;
+    default: break;
+  }
+}
+static void put(char *to, int type, const char *from, int from_type) {
+  if (type == from_type) memcpy(to, from, (size_t)width(type));
+  else if (type == T_I64 && from_type == T_I32) *(int64_t *)to = *(const int32_t *)from;
+  else store(to, type, load(from, from_type));
+}
+
+static void assign(aclTensor *to, const aclTensor *from, const aclScalar *scalar) {
+  int64_t total = 1, index[MAX_DIMS] = {0};
+  for (uint64_t d = 0; d < to->dims; d++) total *= to->size[d];
+  for (int64_t i = 0; i < total; i++) {
+    int64_t at = to->offset, source = from ? from->offset : 0;
+    for (int d = 0; d < (int)to->dims; d++) {
+      at += index[d] * to->stride[d];
+      int other = from ? d - (int)(to->dims - from->dims) : -1;
+      if (other >= 0 && from->size[other] != 1) source += index[d] * from->stride[other];
+    }
+    char *target = to->data + at * width(to->type);
+    if (from) put(target, to->type, from->data + source * width(from->type), from->type);
+    else if (scalar) put(target, to->type, scalar->value, scalar->type);
+    else memset(target, 0, (size_t)width(to->type));
+    for (int d = (int)to->dims - 1; d >= 0; d--) {
+      if (++index[d] < to->size[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+
+/* An executor holds what its second call needs. A kernel's tensors live until that call. */
+typedef struct { aclTensor *to, *from; aclScalar *scalar; } executor;
+
+extern int joy_number_InplaceZero, joy_number_InplaceFillScalar, joy_number_InplaceCopy,
+    joy_number_Cast, joy_number_ConstantPadNd;
+
+static int prepare(int number, aclTensor *to, aclTensor *from, aclScalar *scalar, uint64_t *space,
+                   executor **out) {
+  note(number);
+  executor *e = malloc(sizeof *e);
+  *e = (executor){to, from, scalar};
+  *out = e;
+  *space = 0;
+  return ACL_OK;
+}
+static int execute(executor *e) {
+  if (e && !dry) assign(e->to, e->from, e->scalar);
+  free(e);
+  return ACL_OK;
+}
+#define RUN(name)                                                                          \
+  JOY_PUBLIC int name(void *space, uint64_t bytes, executor *e, void *stream) {            \
+    (void)space; (void)bytes; (void)stream;                                                \
+    return execute(e);                                                                     \
+  }
+
+JOY_PUBLIC int aclnnInplaceZeroGetWorkspaceSize(aclTensor *to, uint64_t *space, executor **out) {
+  return prepare(joy_number_InplaceZero, to, NULL, NULL, space, out);
+}
+RUN(aclnnInplaceZero)
+JOY_PUBLIC int aclnnInplaceFillScalarGetWorkspaceSize(aclTensor *to, aclScalar *value,
+                                                      uint64_t *space, executor **out) {
+  return prepare(joy_number_InplaceFillScalar, to, NULL, value, space, out);
+}
+RUN(aclnnInplaceFillScalar)
+JOY_PUBLIC int aclnnInplaceCopyGetWorkspaceSize(aclTensor *to, aclTensor *from, uint64_t *space,
+                                                executor **out) {
+  return prepare(joy_number_InplaceCopy, to, from, NULL, space, out);
+}
+RUN(aclnnInplaceCopy)
+JOY_PUBLIC int aclnnCastGetWorkspaceSize(aclTensor *from, int type, aclTensor *to, uint64_t *space,
+                                         executor **out) {
+  (void)type;
+  return prepare(joy_number_Cast, to, from, NULL, space, out);
+}
+RUN(aclnnCast)
+
+/* `padding` lists (before, after) from the last dimension on; done in the first call. */
+JOY_PUBLIC int aclnnConstantPadNdGetWorkspaceSize(aclTensor *from, list *padding, aclScalar *value,
+                                                  aclTensor *to, uint64_t *space, executor **out) {
+  note(joy_number_ConstantPadNd);
+  *space = 0;
+  *out = NULL;
+  if (dry) return ACL_OK;
+  assign(to, NULL, value);
+  aclTensor window = *to;
+  const int64_t *pad = padding->items;
+  for (uint64_t i = 0; i < from->dims; i++) {
+    uint64_t d = from->dims - 1 - i;
+    window.offset += (2 * i < padding->count ? pad[2 * i] : 0) * to->stride[d];
+    window.size[d] = from->size[d];
+  }
+  assign(&window, from, NULL);
+  return ACL_OK;
+}
+RUN(aclnnConstantPadNd)

@@ -1,0 +1,139 @@
+/* Streams and events. Everything runs at once, except receives that wait for another process:
+ * those stay in their stream until something waits for the stream or for an event in it. */
+#define _GNU_SOURCE
+#include "joy.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+typedef struct pending { joy_work run; void *arg; struct pending *next; } pending;
+typedef struct stream {
+  int device, id;
+  pthread_mutex_t lock;
+  pending *head, *tail;
+} stream;
+typedef struct event { struct timespec when; int recorded; stream *in; } event;
+
+static stream default_stream = {0, 0, PTHREAD_MUTEX_INITIALIZER, NULL, NULL};
+static int last_id;
+
+static stream *of(void *handle) { return handle ? handle : &default_stream; }
+
+void joy_stream_push(void *handle, joy_work run, void *arg) {
+  stream *s = of(handle);
+  pending *item = calloc(1, sizeof *item);
+  item->run = run;
+  item->arg = arg;
+  pthread_mutex_lock(&s->lock);
+  if (s->tail) s->tail->next = item;
+  else s->head = item;
+  s->tail = item;
+  pthread_mutex_unlock(&s->lock);
+}
+
+int joy_stream_drain(void *handle, int block) {
+  stream *s = of(handle);
+  if (!s->head) return 0;
+  if (block) pthread_mutex_lock(&s->lock);
+  else if (pthread_mutex_trylock(&s->lock)) return 1;
+  int status = 0;
+  while (s->head && status == 0) {
+    pending *item = s->head;
+    status = item->run(item->arg, block);
+    if (status == 1) break;
+    s->head = item->next;
+    if (!s->head) s->tail = NULL;
+    free(item);
+  }
+  pthread_mutex_unlock(&s->lock);
+  return status;
+}
+
+static int drained(void *handle) {
+  return joy_stream_drain(handle, 1) < 0 ? ACL_REMOTE_LOST : ACL_OK;
+}
+
+JOY_PUBLIC int aclrtCreateStream(void **handle) {
+  stream *s = calloc(1, sizeof *s);
+  pthread_mutex_init(&s->lock, NULL);
+  s->device = joy_device();
+  s->id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+  *handle = s;
+  return ACL_OK;
+}
+JOY_PUBLIC int aclrtCreateStreamWithConfig(void **handle, uint32_t priority, uint32_t flags) {
+  (void)priority; (void)flags;
+  return aclrtCreateStream(handle);
+}
+/* Never freed: an event may still point to its stream. A program makes a few dozen of them. */
+JOY_PUBLIC int aclrtDestroyStream(void *handle) { return drained(handle); }
+JOY_PUBLIC int aclrtDestroyStreamForce(void *handle) { (void)handle; return ACL_OK; }
+JOY_PUBLIC int aclrtStreamGetId(void *handle, int32_t *id) { *id = of(handle)->id; return ACL_OK; }
+JOY_PUBLIC int aclrtSynchronizeStream(void *handle) { return drained(handle); }
+JOY_PUBLIC int aclrtSynchronizeStreamWithTimeout(void *handle, int32_t ms) {
+  (void)ms;
+  return drained(handle);
+}
+JOY_PUBLIC int aclrtSynchronizeDevice(void) { return ACL_OK; }
+JOY_PUBLIC int aclrtSynchronizeDeviceWithTimeout(int32_t ms) { (void)ms; return ACL_OK; }
+JOY_PUBLIC int aclrtStreamQuery(void *handle, int *status) {
+  int left = joy_stream_drain(handle, 0);
+  *status = left == 1 ? 1 : 0; /* ACL_STREAM_STATUS_COMPLETE 0, NOT_READY 1 */
+  return left < 0 ? ACL_REMOTE_LOST : ACL_OK;
+}
+JOY_PUBLIC int aclrtSetStreamFailureMode(void *handle, uint64_t mode) {
+  (void)handle; (void)mode;
+  return ACL_OK;
+}
+JOY_PUBLIC int aclrtSetStreamOverflowSwitch(void *handle, uint32_t flag) {
+  (void)handle; (void)flag;
+  return ACL_OK;
+}
+
+JOY_PUBLIC int aclrtCreateEvent(void **handle) {
+  *handle = calloc(1, sizeof(event));
+  return *handle ? ACL_OK : ACL_NO_MEMORY;
+}
+JOY_PUBLIC int aclrtCreateEventWithFlag(void **handle, uint32_t flag) {
+  (void)flag;
+  return aclrtCreateEvent(handle);
+}
+JOY_PUBLIC int aclrtCreateEventExWithFlag(void **handle, uint32_t flag) {
+  (void)flag;
+  return aclrtCreateEvent(handle);
+}
+JOY_PUBLIC int aclrtDestroyEvent(void *handle) { free(handle); return ACL_OK; }
+JOY_PUBLIC int aclrtRecordEvent(void *handle, void *in) {
+  event *e = handle;
+  e->in = of(in);
+  e->recorded = 1;
+  clock_gettime(CLOCK_MONOTONIC, &e->when);
+  return ACL_OK;
+}
+JOY_PUBLIC int aclrtResetEvent(void *handle, void *in) { (void)handle; (void)in; return ACL_OK; }
+JOY_PUBLIC int aclrtSynchronizeEvent(void *handle) {
+  event *e = handle;
+  return e->recorded ? drained(e->in) : ACL_OK;
+}
+JOY_PUBLIC int aclrtStreamWaitEvent(void *waiting, void *handle) {
+  (void)waiting;
+  return aclrtSynchronizeEvent(handle);
+}
+JOY_PUBLIC int aclrtQueryEventStatus(void *handle, int *status) {
+  event *e = handle;
+  int left = e->recorded ? joy_stream_drain(e->in, 0) : 0;
+  *status = left == 1 ? 0 : 1; /* ACL_EVENT_RECORDED_STATUS_COMPLETE 1 */
+  return left < 0 ? ACL_REMOTE_LOST : ACL_OK;
+}
+JOY_PUBLIC int aclrtQueryEventWaitStatus(void *handle, int *status) {
+  int result = aclrtQueryEventStatus(handle, status);
+  *status = *status ? 0 : 1; /* ACL_EVENT_WAIT_STATUS_COMPLETE 0, NOT_READY 1 */
+  return result;
+}
+JOY_PUBLIC int aclrtEventElapsedTime(float *ms, void *from, void *to) {
+  event *a = from, *b = to;
+  *ms = (float)((b->when.tv_sec - a->when.tv_sec) * 1e3 +
+                (b->when.tv_nsec - a->when.tv_nsec) * 1e-6);
+  return ACL_OK;
+}

@@ -1,0 +1,58 @@
+"""Runs when any Python of a joymigrate run starts: the hooks first, then the user's own file.
+
+`joymigrate rehearse` and `joymigrate run` put this folder in front of PYTHONPATH; children and
+workers inherit it. Hooks, in this order, before a line of user code:
+
+- JOYMIGRATE_SWITCH=module:function — called without arguments (the runtime switch: an import
+  hook that rewrites modules as they load);
+- JOYMIGRATE_REHEARSE=folder — makes this process part of the rehearsal with that folder.
+
+A Python without joymigrate (a system tool that the program starts) is left as it is.
+"""
+
+import os
+import sys
+
+
+def call_switch(name: str) -> None:
+    """Import `module:function` and call it."""
+    import importlib
+
+    module, _, function = name.partition(":")
+    getattr(importlib.import_module(module), function)()
+
+
+def start() -> None:
+    """Call the hooks that the environment names."""
+    import importlib.util
+
+    if importlib.util.find_spec("joymigrate") is None:
+        return
+    switch = os.environ.get("JOYMIGRATE_SWITCH")
+    if switch:
+        call_switch(switch)
+    if os.environ.get("JOYMIGRATE_REHEARSE"):
+        from joymigrate.run.rehearse.activate import start as activate
+
+        activate()
+
+
+def chain() -> None:
+    """Take this folder off the path, and run the sitecustomize that it hid."""
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+try:
+    start()
+finally:
+    chain()

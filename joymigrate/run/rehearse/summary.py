@@ -1,0 +1,191 @@
+"""The result of a rehearsal: the records of its processes as one json document and as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from joymigrate.run.rehearse.settings import Settings
+
+SCHEMA = "joymigrate.rehearsal/1"
+WAYS = ("vendor_cpp", "reference", "cpu_alias")
+
+
+def summarise(
+    settings: Settings, records: Sequence[Mapping[str, Any]], exit_code: int
+) -> dict[str, Any]:
+    """One document for all processes."""
+    operators = merged_operators(records)
+    return {
+        "schema": SCHEMA,
+        "rehearsal": True,
+        "chip": settings.chip,
+        "soc": settings.soc,
+        "package": {"torch_npu": settings.package},
+        "mode": settings.mode,
+        "devices": settings.devices,
+        "memory_bytes": settings.memory_bytes,
+        "precision": settings.precision,
+        "policy": settings.policy,
+        "inject": settings.inject,
+        "exit_code": exit_code,
+        "processes": len(records),
+        "operators": len(operators),
+        "calls": sum(total(record["calls"]) for record in records),
+        "checked_by": shares(operators),
+        "checked_by_operators": dict(Counter(operators.values())),
+        "fallbacks": fallbacks(records),
+        "unsimulated": named_counts(records, "unsimulated", "op"),
+        "peak_memory_bytes": highest(records, "peak_bytes"),
+        "peak_reserved_bytes": highest(records, "reserved_bytes"),
+        "kernels": dict(summed(records, "kernels").most_common()),
+        "kernel_sequence": next(
+            (r["kernel_sequence"] for r in records if r["kernel_sequence"]), []
+        ),
+        "traps": traps(records),
+        "differences": [
+            {"op": name, "vendor": text}
+            for name, text in sorted(
+                {k: v for record in records for k, v in record["differences"].items()}.items()
+            )
+        ],
+        "ranks": [rank_view(record) for record in records],
+    }
+
+
+def total(counts: Mapping[str, int]) -> int:
+    return sum(counts.values())
+
+
+def summed(records: Iterable[Mapping[str, Any]], key: str) -> Counter[str]:
+    """The counters of all processes added up."""
+    made: Counter[str] = Counter()
+    for record in records:
+        made.update(record[key])
+    return made
+
+
+def highest(records: Iterable[Mapping[str, Any]], key: str) -> dict[str, int]:
+    """Per device, the highest figure of any process."""
+    made: dict[str, int] = {}
+    for record in records:
+        for device, bytes_ in record[key].items():
+            made[device] = max(bytes_, made.get(device, 0))
+    return dict(sorted(made.items()))
+
+
+def merged_operators(records: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """How each operator's results came about; checked anywhere counts as checked."""
+    made: dict[str, str] = {}
+    for record in records:
+        for name, way in record["operators"].items():
+            if made.get(name) != "vendor_cpp":
+                made[name] = way
+    return made
+
+
+def shares(operators: Mapping[str, str]) -> dict[str, float]:
+    """Share of operators per way; they add up to 1 unless no operator ran."""
+    counts = Counter(operators.values())
+    return {way: round(counts[way] / len(operators), 4) if operators else 0.0 for way in WAYS}
+
+
+def named_counts(
+    records: Iterable[Mapping[str, Any]], key: str, label: str
+) -> list[dict[str, Any]]:
+    """A counter as rows, most frequent first."""
+    return [{label: name, "calls": calls} for name, calls in summed(records, key).most_common()]
+
+
+def fallbacks(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Operators that ran on the CPU: calls in all, and where from, most frequent place first."""
+    places: dict[str, Counter[str]] = {}
+    for record in records:
+        for operator, counts in record["fallbacks"].items():
+            places.setdefault(operator, Counter()).update(counts)
+    rows = [
+        {"op": operator, "calls": total(counts), "where": [p for p, _ in counts.most_common()]}
+        for operator, counts in places.items()
+    ]
+    return sorted(rows, key=lambda row: (-int(str(row["calls"])), str(row["op"])))
+
+
+def traps(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Traps of all processes; the same place in several ranks is one trap."""
+    made: dict[str, dict[str, Any]] = {}
+    for record in records:
+        for key, trap in record["traps"].items():
+            if key in made:
+                made[key]["count"] += trap["count"]
+            else:
+                made[key] = dict(trap)
+    return sorted(made.values(), key=lambda trap: (trap["trap"], trap["where"]))
+
+
+def rank_view(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What one process did, for comparing ranks."""
+    return {
+        "rank": record["rank"],
+        "pid": record["pid"],
+        "command": record["command"],
+        "finished": record["finished"],
+        "calls": total(record["calls"]),
+        "fallback_calls": sum(total(counts) for counts in record["fallbacks"].values()),
+        "peak_memory_bytes": record["peak_bytes"],
+        "timeline": record["timeline"],
+    }
+
+
+def gib(bytes_: int) -> str:
+    """Bytes for people."""
+    if bytes_ >= 1 << 30:
+        return f"{bytes_ / (1 << 30):.2f} GiB"
+    return f"{bytes_ / (1 << 20):.1f} MiB"
+
+
+def as_text(result: Mapping[str, Any]) -> str:
+    """The summary that is printed after the program."""
+    package = result["package"]["torch_npu"]
+    lines = [
+        f"rehearsal: {result['soc']} × {result['devices']}, torch_npu {package}, "
+        f"mode {result['mode']}; simulated, not a chip's result"
+    ]
+    if not result["processes"]:
+        lines.append("  no process of the program loaded the device: it never imported torch,")
+        lines.append("  or it ran in a Python that has no joymigrate")
+        return "\n".join(lines)
+    lines.append(f"  program ended with exit code {result['exit_code']}")
+    peaks = ", ".join(f"{d} {gib(b)}" for d, b in result["peak_memory_bytes"].items())
+    lines.append(f"  peak memory: {peaks or 'the device was not used'}")
+    if result["mode"] == "dry":
+        kernels = result["kernels"]
+        lines.append(f"  chip kernels: {sum(kernels.values())} calls of {len(kernels)} kernels")
+        lines += [f"    {count:>8} {name}" for name, count in list(kernels.items())[:10]]
+    elif result["operators"]:
+        ways = result["checked_by"]
+        lines.append(
+            f"  operators: {result['operators']} ({result['calls']} calls): "
+            f"{ways['vendor_cpp']:.0%} checked by the vendor's C++, "
+            f"{ways['reference']:.0%} computed by our reference, "
+            f"{ways['cpu_alias']:.0%} by torch's CPU kernel alone"
+        )
+    lines += text_of("fell back to the CPU", result["fallbacks"])
+    lines += text_of("without simulation", result["unsimulated"])
+    for trap in result["traps"]:
+        lines.append(f"  {trap['where']}: {trap['message']}")
+        lines.append(f"    help: {trap['remedy']}")
+    return "\n".join(lines)
+
+
+def text_of(title: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A short list of operators with their first place."""
+    if not rows:
+        return []
+    lines = [f"  {title}: {len(rows)} operators"]
+    for row in rows[:10]:
+        place = f"  {row['where'][0]}" if row.get("where") else ""
+        lines.append(f"    {row['calls']:>8} {row['op']}{place}")
+    if len(rows) > 10:
+        lines.append(f"    … and {len(rows) - 10} more")
+    return lines

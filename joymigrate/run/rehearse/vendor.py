@@ -1,0 +1,158 @@
+"""The vendor's own C++ kernels, run for what they check and for the form of their results.
+
+They go down to the chip call, where the simulated runtime counts the kernel and computes nothing.
+What an operator writes in place is put back afterwards, so that the pass leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from joymigrate.run.rehearse import generators
+from joymigrate.run.rehearse.operator import Operator
+from joymigrate.run.rehearse.record import Record
+from joymigrate.run.rehearse.shim import Shim
+
+AGREES = ()  # the plan of a combination whose results have the form of the CPU's
+BASE_FORMATS = (-1, 0, 1, 2, 3, 27, 30, 32, 35)  # NCHW, NHWC, ND, …: plain strided memory
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a pass through the vendor's C++ gave: whether it ran, and its result tensors."""
+
+    ran: bool
+    results: tuple[Tensor | None, ...] | None = None
+
+
+class Vendor:
+    """Calls the kernels that the package registered, before they were overridden."""
+
+    def __init__(self, shim: Shim, record: Record) -> None:
+        self.shim = shim
+        self.record = record
+        self.keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
+
+    def call(
+        self,
+        operator: Operator,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        written: Sequence[Any],
+        index: int,
+    ) -> Made:
+        """Run the vendor's C++ for this call. Its errors are the program's errors."""
+        if operator.vendor is None or operator.data_dependent:
+            return Made(False)
+        before = [(tensor, tensor.clone()) for tensor in flat_tensors(written)]
+        generator = generators.device_generator(index) if operator.random else None
+        state = generator.get_state() if generator is not None else None
+        args, kwargs = with_tensors(operator, args, kwargs)
+        self.shim.set_tracing(1)
+        try:
+            result = operator.vendor.call_boxed(self.keys, *args, **kwargs)
+        finally:
+            self.shim.set_tracing(0)
+            for tensor, saved in before:
+                if tensor.size() == saved.size():
+                    tensor.copy_(saved)
+            if generator is not None and state is not None:
+                generator.set_state(state)
+        if operator.writes:
+            return Made(True)
+        return Made(True, tuple(self.own_memory(item, args, kwargs) for item in listed(result)))
+
+    def own_memory(self, result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
+        """A result tensor that can be filled: plain memory that is no argument's."""
+        if not isinstance(result, Tensor) or result.get_device() < 0:
+            return None
+        import torch_npu
+
+        if torch_npu.get_npu_format(result) not in BASE_FORMATS:
+            return None
+        address = result.untyped_storage().data_ptr()
+        for tensor in flat_tensors([*args, *kwargs.values()]):
+            if address and tensor.untyped_storage().data_ptr() == address:
+                return None
+        return result
+
+    def compare(
+        self, operator: Operator, result: Any, made: Made, pairs: Any
+    ) -> tuple[tuple[torch.dtype, tuple[int, ...]] | None, ...]:
+        """The plan for later calls: per result, dtype and strides where the vendor's differ."""
+        if made.results is None:
+            return AGREES
+        plan: list[tuple[torch.dtype, tuple[int, ...]] | None] = []
+        for number, (ours, theirs) in enumerate(zip(listed(result), made.results, strict=False)):
+            plan.append(self.form(operator, number, ours, theirs))
+        return tuple(plan) if any(plan) else AGREES
+
+    def form(
+        self, operator: Operator, number: int, ours: Any, theirs: Tensor | None
+    ) -> tuple[torch.dtype, tuple[int, ...]] | None:
+        """dtype and strides of one result where they differ from ours; differences are noted."""
+        if theirs is None or not isinstance(ours, Tensor):
+            return None
+        if ours.size() != theirs.size():
+            self.note(
+                operator, number, f"shape {list(theirs.size())}, on the CPU {list(ours.size())}"
+            )
+            return None
+        if ours.dtype is theirs.dtype and ours.stride() == theirs.stride():
+            return None
+        if ours.dtype is not theirs.dtype:
+            self.note(operator, number, f"{theirs.dtype}, on the CPU {ours.dtype}")
+        return theirs.dtype, tuple(theirs.stride())
+
+    def note(self, operator: Operator, number: int, text: str) -> None:
+        """One difference between the vendor's results and the CPU's, for the report."""
+        self.record.differences.setdefault(f"{operator.name} result {number}", text)
+
+
+def with_tensors(
+    operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Numbers that stand for tensors (`x + 1`) as tensors.
+
+    A kernel in Python gets them as numbers; the vendor's takes tensors only. They get the dtype of
+    the result, so that they count as little in type promotion as the number did.
+    """
+    numbers = (int, float, bool, complex)
+    if not any(type(value) in numbers for value in (*args, *kwargs.values())):
+        return args, kwargs
+    like = next(iter(flat_tensors(args)), None)
+
+    def made(place: int | str, value: Any) -> Any:
+        if type(value) not in numbers or place not in operator.tensors:
+            return value
+        try:
+            dtype = torch.result_type(like, value) if like is not None else None
+            return torch.tensor(value, dtype=dtype, device="cpu")
+        except (RuntimeError, OverflowError):
+            return torch.tensor(value, device="cpu")
+
+    return (
+        [made(place, value) for place, value in enumerate(args)],
+        {name: made(name, value) for name, value in kwargs.items()},
+    )
+
+
+def listed(result: Any) -> Sequence[Any]:
+    """Results as a sequence."""
+    return result if isinstance(result, (tuple, list)) else (result,)
+
+
+def flat_tensors(values: Sequence[Any]) -> list[Tensor]:
+    """The tensors in a sequence, and in the sequences in it."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += flat_tensors(value)
+    return found
