@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from joymigrate.chips.extract import Extractor, Folder, Revision, Tree, Wheel
-from joymigrate.chips.load import read_yaml, rules_root
+from joymigrate.chips.files import read_yaml, rules_root
 from joymigrate.chips.names import span_of, version_key
 
 

@@ -5,7 +5,9 @@ a relation (`relate`), and rules are written against that relation, so the same 
 and backwards and no chip's name occurs in code.
 """
 
-from joymigrate.chips.chip import Advice, Chip, PackageAdvice, Sku
+from joymigrate.chips.advice import Advice, PackageAdvice
+from joymigrate.chips.chip import Chip, Sku
+from joymigrate.chips.files import read_yaml, rules_root
 from joymigrate.chips.load import (
     ENTRY_POINT_GROUP,
     SCHEMA,
@@ -15,8 +17,6 @@ from joymigrate.chips.load import (
     get,
     load_folder,
     origin,
-    read_yaml,
-    rules_root,
     target,
 )
 from joymigrate.chips.names import NameList

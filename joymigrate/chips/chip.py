@@ -1,61 +1,27 @@
-"""The nouns: a chip, one of its models, and advice about one name of the origin's vocabulary."""
+"""A chip and its models: `chip.yaml` as an object, and the files beside it when asked for."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from joymigrate.chips import names as name_lists
-from joymigrate.chips.yaml_file import read_yaml
-from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.chips.advice import (
+    Advice,
+    PackageAdvice,
+    environment,
+    normalised,
+    read_advice,
+    read_package,
+)
+from joymigrate.chips.files import read_yaml, rules_root
+from joymigrate.errors import JoyError
 from joymigrate.model import Tier
 
 NOTHING: Mapping[str, Any] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What to do about one name of the origin: what takes its place, how safely, and why.
-
-    `to` is None where nothing takes its place, and equals `name` where the name stays as it is.
-    `also` lists further names to write with the first one.
-    """
-
-    name: str
-    to: str | None = None
-    tier: Tier = Tier.REPORT
-    note: str = ""
-    source: str = ""
-    date: str = ""
-    also: tuple[str, ...] = ()
-    one_way: bool = False  # the way back would not restore the original
-
-    @property
-    def keeps(self) -> bool:
-        """Whether the name stays as it is on the chip."""
-        return self.to == self.name
-
-
-@dataclass(frozen=True, slots=True)
-class PackageAdvice:
-    """What to do about a third-party distribution in requirements, images and environments.
-
-    `versions` is the range of `to` that the statement holds for; `aarch64` says whether a wheel
-    for 64-bit Arm servers exists (None: unknown).
-    """
-
-    name: str
-    to: str | None = None
-    versions: str = ""
-    covers: str = ""
-    aarch64: bool | None = None
-    tier: Tier = Tier.REPORT
-    note: str = ""
-    source: str = ""
-    date: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +174,11 @@ class Chip:
 
     def package_advice(self, distribution: str) -> PackageAdvice | None:
         """Advice on a distribution; `Flash_Attn` and `flash-attn` are one."""
-        known = self.packages()
-        name = normalised(distribution)
-        if name in known:
-            return known[name]
-        for pattern, found in known.items():
-            if pattern.endswith("*") and name.startswith(pattern[:-1]):
-                return found
-        return None
+        return match_pattern(self.packages(), normalised(distribution))
+
+    def variable(self, name: str) -> Advice | None:
+        """Advice on an environment variable: its own, or that of the longest pattern."""
+        return match_pattern(self.variables(), name)
 
     def sku(self, name: str) -> Sku | None:
         """The model called `name`, or the one whose `match` it contains (longest match wins)."""
@@ -230,9 +193,15 @@ class Chip:
         return best[1] if best else None
 
 
-def normalised(distribution: str) -> str:
-    """A distribution's name as package indexes compare it."""
-    return distribution.lower().replace("_", "-").replace(".", "-")
+T = TypeVar("T")
+
+
+def match_pattern(known: Mapping[str, T], name: str) -> T | None:
+    """The entry called `name`, else the one with the longest pattern (`NCCL_*`) that fits."""
+    if name in known:
+        return known[name]
+    fitting = [key for key in known if key.endswith("*") and name.startswith(key[:-1])]
+    return known[max(fitting, key=len)] if fitting else None
 
 
 @functools.cache
@@ -252,116 +221,54 @@ def advice(chip: Chip, section: str, key: str | None, tier: Tier) -> Mapping[str
     if where not in CACHE:
         raw = getattr(chip, section)
         raw = (raw.get(key) if key else raw) or NOTHING
+        file = f"{chip.folder / 'chip.yaml'} {section}{f'.{key}' if key else ''}"
+        if not isinstance(raw, dict):
+            raise JoyError(f"expected a mapping, got {raw!r}", where=file)
         if section == "environment":
-            raw = {**raw}
-            flat = {name: raw.pop(name, None) or {} for name in ("map", "keep", "report")}
-            read = {**environment(chip, raw, flat)}
+            read = environment(raw, file)
         else:
-            read = {n: read_advice(n, value, tier, chip, where[1]) for n, value in raw.items()}
+            read = {n: read_advice(n, value, tier, file) for n, value in raw.items()}
         CACHE[where] = read
     found: Mapping[str, Advice] = CACHE[where]
     return found
 
 
-# Canonical names of the variables that every chip has under some name.
-CANONICAL_VARIABLES = {
-    "visible_devices": "CUDA_VISIBLE_DEVICES",
-    "launch_blocking": "CUDA_LAUNCH_BLOCKING",
-    "allocator": "PYTORCH_CUDA_ALLOC_CONF",
-}
+COMMON = "common/advice"  # beside the chips' folders: advice that holds for every chip
 
 
-def environment(chip: Chip, roles: Mapping[str, Any], flat: Mapping[str, Any]) -> dict[str, Advice]:
-    """Variables by canonical name from the roles, `map`, `keep` and `report` of chip.yaml."""
-    found: dict[str, Advice] = {}
-    for role, value in roles.items():
-        canonical = CANONICAL_VARIABLES.get(role)
-        if canonical is None:
-            raise JoyError(
-                f"unknown key '{role}'.{did_you_mean(role, CANONICAL_VARIABLES)}",
-                where=f"{chip.folder / 'chip.yaml'} environment",
-                help=f"known keys: {', '.join(CANONICAL_VARIABLES)}, map, keep, report",
-            )
-        found[canonical] = read_advice(canonical, value, Tier.SAFE, chip, "environment")
-    for name, value in flat["map"].items():
-        found[name] = read_advice(name, value, Tier.UNSAFE, chip, "environment.map")
-    for name, value in flat["keep"].items():
-        raw = value if isinstance(value, dict) else {"note": value}
-        found[name] = read_advice(name, {"to": name, **raw}, Tier.REPORT, chip, "environment.keep")
-    for name, value in flat["report"].items():
-        raw = value if isinstance(value, dict) else {"note": value}
-        found[name] = read_advice(name, raw, Tier.REPORT, chip, "environment.report")
-    return found
-
-
-def read_advice(name: str, value: Any, tier: Tier, chip: Chip, key: str) -> Advice:
-    """One item: a plain string is `to`; a mapping has the fields of `Advice`."""
-    where = f"{chip.folder / 'chip.yaml'} {key}.{name}"
-    if isinstance(value, str):
-        return Advice(name=str(name), to=value, tier=tier)
-    if not isinstance(value, dict):
-        raise JoyError(f"expected a name or a mapping, got {value!r}", where=where)
-    values = checked_fields(Advice, value, where, without=("name",))
-    given = values.pop("tier", None)
-    # Without a replacement there is nothing to write.
-    picked = read_tier(given, where) if given else (tier if values.get("to") else Tier.REPORT)
-    values["also"] = tuple(values.get("also") or ())
-    return Advice(name=str(name), tier=picked, **values)
-
-
-def read_tier(value: Any, where: str) -> Tier:
-    """`safe`, `unsafe` or `report`."""
-    try:
-        return Tier(value)
-    except ValueError:
-        raise JoyError(
-            f"unknown tier {value!r}", where=where, help="safe, unsafe or report"
-        ) from None
-
-
-def checked_fields(
-    noun: type, value: Mapping[str, Any], where: str, without: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """The keys of `value`, all of them fields of `noun`; dates become text."""
-    known = [f.name for f in fields(noun) if f.name not in without]
-    for key in value:
-        if key not in known:
-            raise JoyError(
-                f"unknown key '{key}'.{did_you_mean(str(key), known)}",
-                where=where,
-                help=f"known keys: {', '.join(known)}",
-            )
-    return {key: str(item) if key == "date" else item for key, item in value.items()}
+def layers(chip: Chip, relative: str, key: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """One mapping of a YAML file, from the common advice first and from the chip's folder last."""
+    for path in (rules_root() / COMMON / relative, chip.folder / relative):
+        if path.is_file():
+            document = read_yaml(path)
+            if not isinstance(document, dict):
+                raise JoyError("expected a mapping of keys", where=str(path))
+            yield path, document.get(key) or {}
 
 
 def file_advice(chip: Chip, relative: str, key: str) -> Mapping[str, Advice]:
     """One mapping of a YAML file beside chip.yaml as `Advice`, read once per chip."""
     where = (chip.folder, f"{relative}:{key}")
     if where not in CACHE:
-        raw = (chip.data(relative) or {}).get(key) or {}
-        CACHE[where] = {
-            name: read_advice(name, value, Tier.REPORT, chip, f"{relative} {key}")
-            for name, value in raw.items()
-        }
-    found: Mapping[str, Advice] = CACHE[where]
-    return found
+        found: dict[str, Advice] = {}
+        if not chip.origin:
+            for path, raw in layers(chip, relative, key):
+                found |= {
+                    n: read_advice(n, v, Tier.REPORT, f"{path} {key}") for n, v in raw.items()
+                }
+        CACHE[where] = found
+    read: Mapping[str, Advice] = CACHE[where]
+    return read
 
 
 def package_advice(chip: Chip) -> Mapping[str, PackageAdvice]:
-    """`packages.yaml` of a chip, read once."""
+    """Packages of the common advice and of the chip, read once."""
     where = (chip.folder, "packages.yaml")
     if where not in CACHE:
-        raw = (chip.data("packages.yaml") or {}).get("packages") or {}
-        CACHE[where] = {normalised(n): read_package(n, value, chip) for n, value in raw.items()}
-    found: Mapping[str, PackageAdvice] = CACHE[where]
-    return found
-
-
-def read_package(name: str, value: Any, chip: Chip) -> PackageAdvice:
-    """One item of packages.yaml."""
-    where = f"{chip.folder / 'packages.yaml'} {name}"
-    if not isinstance(value, dict):
-        raise JoyError(f"expected a mapping, got {value!r}", where=where)
-    values = checked_fields(PackageAdvice, value, where, without=("name",))
-    given = values.pop("tier", "report")
-    return PackageAdvice(name=name, tier=read_tier(given, where), **values)
+        found: dict[str, PackageAdvice] = {}
+        if not chip.origin:
+            for path, raw in layers(chip, "packages.yaml", "packages"):
+                found |= {normalised(n): read_package(n, v, path) for n, v in raw.items()}
+        CACHE[where] = found
+    read: Mapping[str, PackageAdvice] = CACHE[where]
+    return read

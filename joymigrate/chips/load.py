@@ -14,31 +14,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from joymigrate.chips.chip import Chip, Sku, checked_fields
-from joymigrate.chips.yaml_file import read_yaml
+from joymigrate.chips.advice import checked_fields
+from joymigrate.chips.chip import Chip, Sku
+from joymigrate.chips.files import read_yaml, rules_root
 from joymigrate.errors import JoyError, did_you_mean
-
-__all__ = ["all_chips", "first_marked", "folders", "get", "load_folder", "origin", "read_yaml"]
 
 ENTRY_POINT_GROUP = "joymigrate.chips"
 SCHEMA = "joymigrate.chip/1"
 HELP = "see docs/chips.md"
-
-
-def rules_root() -> Path:
-    """The `rules` folder: inside the installed package, else beside it in a checkout."""
-    package = Path(__file__).parent.parent
-    packaged = package / "_rules"
-    if packaged.is_dir():
-        return packaged
-    beside = package.parent / "rules"
-    if beside.is_dir():
-        return beside
-    raise JoyError(
-        "the rules of this joymigrate are missing",
-        where=str(packaged),
-        help="reinstall it: pip install --force-reinstall joymigrate",
-    )
 
 
 def folders() -> Iterator[tuple[Path, str]]:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from joymigrate.chips.chip import Advice, Chip
+from joymigrate.chips.advice import Advice
+from joymigrate.chips.chip import Chip, match_pattern
 from joymigrate.model import Tier
 
 
@@ -47,6 +48,10 @@ class Relation:
         if not (known := self.target.names(version)) or name in known:
             return Advice(name=name, to=name, tier=Tier.SAFE)
         return Advice(name=name, note=f"{self.target.module} has no {name}")
+
+    def variable(self, name: str) -> Advice | None:
+        """What becomes of an environment variable; patterns count, None when nothing is known."""
+        return match_pattern(self.variables, name)
 
     def checked(self, found: Advice, below: bool, version: str | None) -> Advice:
         """`found`, unless its target does not exist in this version of the chip's package."""

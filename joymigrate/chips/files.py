@@ -1,4 +1,4 @@
-"""Reads one YAML file; a syntax error names the file and the line."""
+"""Where the rules lie, and reading one YAML file of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from typing import Any
 import yaml
 
 from joymigrate.errors import JoyError
+
+
+def rules_root() -> Path:
+    """The `rules` folder: inside the installed package, else beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    packaged = package / "_rules"
+    if packaged.is_dir():
+        return packaged
+    beside = package.parent / "rules"
+    if beside.is_dir():
+        return beside
+    raise JoyError(
+        "the rules of this joymigrate are missing",
+        where=str(packaged),
+        help="reinstall it: pip install --force-reinstall joymigrate",
+    )
 
 
 def read_yaml(path: Path) -> Any:
