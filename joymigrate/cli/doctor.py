@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from joymigrate.errors import Exit, JoyError, did_you_mean
+from joymigrate.cli._output import one_of
+from joymigrate.errors import Exit
 
 if TYPE_CHECKING:
     from joymigrate.cli._installed import Check, Readiness
@@ -38,10 +39,7 @@ def command(
     """
     from joymigrate import __version__, chips, config
 
-    if format not in FORMATS:
-        raise JoyError(
-            f"unknown format '{format}'.{did_you_mean(format, FORMATS)}", help="text or json"
-        )
+    one_of(format, FORMATS, "--format")
     settings = config.load(project, {"to": to})
     chip = chips.target(settings["to"])
     if show_config:

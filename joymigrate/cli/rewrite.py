@@ -5,11 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from joymigrate.errors import Exit, JoyError, did_you_mean
+from joymigrate.cli._output import emit, one_of, split, talk
+from joymigrate.cli._scanning import configured, must_exist
+from joymigrate.cli._scanning import run as scan_with
+from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
     from joymigrate.ledger import Ledger
@@ -17,12 +20,13 @@ if TYPE_CHECKING:
     from joymigrate.rewrite.outcome import Outcome
 
 FORMATS = ("text", "json")
-STYLES = ("direct", "agnostic", "shim")
 
 
 def command(
     paths: list[Path] = typer.Argument(..., metavar="PATH", help="Files and folders."),
-    to: str | None = typer.Option(None, "--to", help="The chip to migrate to; `joymigrate chips list`."),
+    to: str | None = typer.Option(
+        None, "--to", help="The chip to migrate to; `joymigrate chips list`."
+    ),
     origin: str | None = typer.Option(None, "--from", help="The platform to migrate from."),
     style: str | None = typer.Option(
         None, "--style", help="direct (one chip), agnostic (runs on both) or shim (entry line)."
@@ -51,12 +55,12 @@ def command(
 
     Safe edits by default, all files or none, as one step that `joymigrate rollback` takes back.
     """
-    known(format, FORMATS, "format")
+    one_of(format, FORMATS, "--format")
+    must_exist(paths)
     if output is not None and (diff or check):
         raise JoyError(
             "-o writes a copy, --diff and --check write nothing", help="leave one of them out"
         )
-    ledger = one_project(paths)
     overrides = {
         "to": to,
         "style": style,
@@ -66,35 +70,31 @@ def command(
         "chip_version": chip_version,
         "jobs": jobs,
     }
-    scan, patches = find(paths, ledger, origin, unsafe, overrides)
+    settings = configured(paths[0], overrides)
+    ledger = one_project(paths)
+
+    from joymigrate import rewrite
+
+    scan = scan_with(paths, origin, settings, quiet)
+    made = [p for p in rewrite.patches(scan, unsafe=unsafe) if p.before != p.after]
+    if diff and format == "text":
+        return show_diff(scan, made, ledger)
     if diff or check:
-        return show(scan, patches, ledger, as_diff=diff, format=format, flags=(verbose, quiet))
-    outcome = write(scan, patches, paths, ledger, output, unsafe, allow_dirty)
-    emit(outcome, format, wrote=True, verbose=verbose, quiet=quiet)
-    return Exit.OK
-
-
-def known(value: str, names: tuple[str, ...], what: str) -> None:
-    """Refuse a value that is not one of `names`."""
-    if value not in names:
-        raise JoyError(
-            f"unknown {what} '{value}'.{did_you_mean(value, names)}",
-            help=f"one of {', '.join(names)}",
-        )
-
-
-def split(values: list[str]) -> list[str]:
-    """`--select JM101,JM110 --select JM2` as one list."""
-    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+        outcome = rewrite_outcome(scan, made, ledger)
+    else:
+        outcome = write(scan, made, paths, ledger, output, unsafe, allow_dirty)
+    wrote = not (diff or check)
+    if format == "json":
+        emit(in_json(outcome, wrote=wrote, diff=diff))
+    else:
+        emit(in_text(outcome, wrote=wrote, verbose=verbose, quiet=quiet))
+    return Exit.FOUND if made and not wrote else Exit.OK
 
 
 def one_project(paths: list[Path]) -> Ledger:
     """The ledger that all PATHs share; an interrupted command there is ended first."""
     from joymigrate.ledger import Ledger
 
-    for path in paths:
-        if not path.exists():
-            raise JoyError("no such file or folder", where=str(path), help="check the path")
     ledgers = {ledger.root: ledger for ledger in map(Ledger.of, paths)}
     if len(ledgers) > 1:
         raise JoyError(
@@ -105,62 +105,32 @@ def one_project(paths: list[Path]) -> Ledger:
     recovered = ledger.recover()
     if recovered is not None:
         state = "completed" if recovered.completed else "taken back"
-        print(f"note: the interrupted step {recovered.step.id} was {state}", file=sys.stderr)
+        talk([f"note: the interrupted step {recovered.step.id} was {state}"])
     return ledger
 
 
-def find(
-    paths: list[Path], ledger: Ledger, origin: str | None, unsafe: bool, overrides: dict[str, Any]
-) -> tuple[Scan, list[Patch]]:
-    """Scan and turn findings into patches, under the project's configuration."""
-    from joymigrate import chips, config, rewrite
-    from joymigrate.model import Style
+def rewrite_outcome(scan: Scan, made: list[Patch], ledger: Ledger) -> Outcome:
+    """What would be done."""
+    from joymigrate.rewrite.outcome import Outcome
 
-    settings = config.load(paths[0], overrides)
-    known(settings["style"], STYLES, "style")
-    scan = rewrite.scan(
-        paths,
-        chip=chips.target(settings["to"]),
-        origin=chips.get(origin) if origin else chips.origin(),
-        style=Style(settings["style"]),
-        select=settings["select"],
-        ignore=settings["ignore"],
-        exclude=settings["exclude"],
-        follow_imports=(),
-        jobs=settings["jobs"],
-        chip_version=settings["chip_version"],
-    )
-    return scan, list(rewrite.patches(scan, unsafe=unsafe))
+    return Outcome(scan, tuple(made), ledger)
 
 
-def show(
-    scan: Scan,
-    patches: list[Patch],
-    ledger: Ledger,
-    *,
-    as_diff: bool,
-    format: str,
-    flags: tuple[bool, bool],
-) -> int:
-    """`--diff` and `--check`: say what would change, write nothing."""
-    from joymigrate.rewrite.outcome import Outcome, diff
+def show_diff(scan: Scan, made: list[Patch], ledger: Ledger) -> int:
+    """`--diff`: the patch to stdout as bytes, the count to stderr."""
+    from joymigrate.report.rewriting import last_line
+    from joymigrate.rewrite.outcome import diff
 
-    patches = [patch for patch in patches if patch.before != patch.after]
-    outcome = Outcome(scan, tuple(patches), ledger)
-    if as_diff and format == "text":
-        sys.stdout.buffer.write(diff(patches, scan.root))
-        sys.stdout.flush()
-        from joymigrate.report.rewriting import last_line
-
-        print(last_line(outcome, wrote=False), file=sys.stderr)
-    else:
-        emit(outcome, format, wrote=False, verbose=flags[0], quiet=flags[1])
-    return Exit.FOUND if patches else Exit.OK
+    sys.stdout.flush()
+    sys.stdout.buffer.write(diff(made, scan.root))
+    sys.stdout.flush()
+    talk([last_line(rewrite_outcome(scan, made, ledger), wrote=False)])
+    return Exit.FOUND if made else Exit.OK
 
 
 def write(
     scan: Scan,
-    patches: list[Patch],
+    made: list[Patch],
     paths: list[Path],
     ledger: Ledger,
     output: Path | None,
@@ -171,21 +141,24 @@ def write(
     from joymigrate.rewrite import outcome
 
     line = shlex.join(["joymigrate", *sys.argv[1:]])
-    patches = [patch for patch in patches if patch.before != patch.after]
     if output is not None:
-        return outcome.to_copy(scan, patches, paths, output, command=line, unsafe=unsafe)
+        return outcome.to_copy(scan, made, paths, output, command=line, unsafe=unsafe)
     return outcome.in_place(
-        scan, patches, ledger, command=line, unsafe=unsafe, allow_dirty=allow_dirty
+        scan, made, ledger, command=line, unsafe=unsafe, allow_dirty=allow_dirty
     )
 
 
-def emit(outcome: Outcome, format: str, *, wrote: bool, verbose: bool, quiet: bool) -> None:
-    """Print the outcome; paths may hold what the terminal's encoding cannot show."""
-    from joymigrate.report import rewriting
+def in_text(outcome: Outcome, *, wrote: bool, verbose: bool, quiet: bool) -> str:
+    """The outcome for people."""
+    from joymigrate.report.rewriting import text
 
-    if format == "json":
-        text = rewriting.as_json(outcome, wrote=wrote)
-    else:
-        text = rewriting.text(outcome, wrote=wrote, verbose=verbose, quiet=quiet)
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
-    sys.stdout.flush()
+    return text(outcome, wrote=wrote, verbose=verbose, quiet=quiet)
+
+
+def in_json(outcome: Outcome, *, wrote: bool, diff: bool) -> str:
+    """The outcome for machines, with the diff itself under `--diff`."""
+    from joymigrate.report.rewriting import as_json
+    from joymigrate.rewrite.outcome import diff as diff_of
+
+    patch = diff_of(outcome.patches, outcome.scan.root) if diff else None
+    return as_json(outcome, wrote=wrote, diff=patch)

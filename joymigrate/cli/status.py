@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from joymigrate.errors import Exit, JoyError, did_you_mean
+from joymigrate.cli._output import one_of
+from joymigrate.cli._scanning import must_exist
+from joymigrate.errors import Exit
 
 if TYPE_CHECKING:
     from joymigrate.ledger import Ledger, Recovered, State
@@ -25,12 +27,8 @@ def command(
     """Show the steps of a project: what was done, whether the tree still has it, the way back."""
     from joymigrate.ledger import Ledger
 
-    if format not in FORMATS:
-        raise JoyError(
-            f"unknown format '{format}'.{did_you_mean(format, FORMATS)}", help="text or json"
-        )
-    if not path.exists():
-        raise JoyError("no such folder", where=str(path), help="name a folder of the project")
+    one_of(format, FORMATS, "--format")
+    must_exist([path])
     ledger = Ledger.of(path)
     recovered = ledger.recover()
     states, latest = ledger.states(), ledger.latest()

@@ -104,10 +104,13 @@ def project_option(outcome: Outcome) -> str:
     return f" --project {shlex.quote(str(root))}"
 
 
-def as_json(outcome: Outcome, *, wrote: bool) -> str:
-    """The whole outcome for machines."""
+def as_json(outcome: Outcome, *, wrote: bool, diff: bytes | None = None) -> str:
+    """The whole outcome for machines, with the diff where one was asked for.
+
+    Bytes of the diff that are not UTF-8 become lone surrogates, as Python's surrogateescape.
+    """
     left = outcome.left()
-    document = {
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "to": outcome.scan.to,
         "from": outcome.scan.origin,
@@ -131,6 +134,8 @@ def as_json(outcome: Outcome, *, wrote: bool) -> str:
             "left": {tier.value: sum(1 for f in left if f.tier is tier) for tier in Tier},
         },
     }
+    if diff is not None:
+        document["diff"] = diff.decode("utf-8", "surrogateescape")
     return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
 
 

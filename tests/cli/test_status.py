@@ -88,7 +88,7 @@ def test_a_read_only_ledger_can_be_read(project: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["status", "absent"], "no such folder"),
+        (["status", "absent"], "no such file or folder"),
         (["status", "--format", "jsno"], "Did you mean 'json'"),
     ],
 )
