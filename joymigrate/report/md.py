@@ -11,6 +11,7 @@ from joymigrate.model import Finding, Tier
 from joymigrate.report.changes import hunks
 from joymigrate.report.labels import Labels
 from joymigrate.report.result import Result, counted
+from joymigrate.rewrite.readiness import Item
 
 LIMIT = 60_000  # characters; GitHub refuses a comment of more than 65,536
 MANUAL_SHOWN = 10
@@ -67,13 +68,19 @@ def manual(result: Result, say: Labels) -> Iterator[str]:
     yield f"### {say('manual')}"
     yield ""
     rows = [
-        [item.rule, item.message, item.sites, item.files, say.duration(item.minutes)]
+        [item.rule, what(item), item.sites, item.files, say.duration(item.minutes)]
         for item in items[:MANUAL_SHOWN]
     ]
     yield from table([say("rule"), say("what"), say("sites"), say("files"), say("effort")], rows)
     if len(items) > MANUAL_SHOWN:
         yield f"\n{say('more_rules', number=len(items) - MANUAL_SHOWN)}"
     yield ""
+
+
+def what(item: Item) -> str:
+    """A rule's title with the commonest texts of its sites."""
+    shown = ", ".join(f"`{text.replace('`', '')}`" for text, _ in item.samples)
+    return f"{item.title}: {shown}" if shown else item.title
 
 
 def details(result: Result, say: Labels) -> Iterator[str]:

@@ -29,7 +29,7 @@ def text(portfolio: Portfolio) -> str:
     if portfolio.shared:
         lines += ["", "Shared work by hand:"]
     lines += [
-        f"  {one.rule} {one.message} ({', '.join(one.repositories)}; {one.sites} sites, "
+        f"  {one.rule} {one.title} ({', '.join(one.repositories)}; {one.sites} sites, "
         f"{say.duration(one.minutes)}{'; blocker' if one.blocker else ''})"
         for one in portfolio.shared
     ]
@@ -100,7 +100,7 @@ def shared_document(one: Shared) -> dict[str, Any]:
     return {
         "rule": one.rule,
         "name": one.name,
-        "message": one.message,
+        "title": one.title,
         "repositories": list(one.repositories),
         "sites": one.sites,
         "minutes": round(one.minutes, 1),
@@ -137,7 +137,7 @@ def markdown_lines(portfolio: Portfolio, say: Labels) -> Iterator[str]:
         yield ""
         head = [say("rule"), say("what"), say("in_repositories"), say("sites"), say("effort")]
         rows = [
-            [one.rule, one.message, ", ".join(one.repositories), one.sites,
+            [one.rule, one.title, ", ".join(one.repositories), one.sites,
              say.duration(one.minutes)]
             for one in portfolio.shared
         ]  # fmt: skip
@@ -149,7 +149,7 @@ def markdown_lines(portfolio: Portfolio, say: Labels) -> Iterator[str]:
             yield ""
             head = [say("rule"), say("what"), say("sites"), say("files"), say("effort")]
             items = [
-                [one.rule, one.message, one.sites, one.files, say.duration(one.minutes)]
+                [one.rule, one.title, one.sites, one.files, say.duration(one.minutes)]
                 for one in row.readiness.manual
             ]
             yield from md.table(head, items)

@@ -76,7 +76,9 @@ def build(
     """A scan with its summary under `[tool.joymigrate.effort]` and the rules it was made with."""
     known = rules.load(chips.get(scan.to), origin_of(scan))
     model = from_settings(effort or {}, known, rules.AREAS)
-    return Result(scan, assess(scan, model), known, Excerpts(scan.root), folder or Path.cwd())
+    return Result(
+        scan, assess(scan, model, known), known, Excerpts(scan.root), folder or Path.cwd()
+    )
 
 
 def origin_of(scan: Scan) -> chips.Chip:

@@ -21,11 +21,6 @@ from joymigrate.rewrite.context import Context
 
 SCHEMA = "joymigrate.rule/1"
 LIST_SCHEMA = "joymigrate.rules/1"
-TIER_NOTES = {
-    Tier.SAFE: "joymigrate rewrite does it",
-    Tier.UNSAFE: "joymigrate rewrite --unsafe does it; review the result",
-    Tier.REPORT: "reported, not rewritten",
-}
 LANGUAGES = {"py": "python", "sh": "bash", "yml": "yaml", "cu": "cpp", "ipynb": "python"}
 
 
@@ -118,7 +113,7 @@ def text_lines(found: Explanation, say: Labels) -> Iterator[str]:
     """Title, tier, message, why, what is written where, examples, reference, how to silence."""
     rule = found.rule
     yield f"{rule.id} {rule.name}: {rule.title}"
-    yield f"{say('tier')}: {rule.tier.value} ({TIER_NOTES[rule.tier]})"
+    yield f"{say('tier')}: {rule.tier.value} ({say('note_' + rule.tier.value)})"
     yield f"{say('area')}: {say.area(rule.area)}; {say('weight')} {say.duration(rule.weight)}"
     yield ""
     yield sentence(rule.message)
@@ -256,7 +251,7 @@ def markdown_lines(found: Explanation, say: Labels, level: int) -> Iterator[str]
     yield f"**{md.escaped(rule.title)}** (`{rule.name}`)"
     yield ""
     yield (
-        f"{say('tier')}: **{rule.tier.value}**, {TIER_NOTES[rule.tier]}. "
+        f"{say('tier')}: **{rule.tier.value}**, {say('note_' + rule.tier.value)}. "
         f"{say('area')}: {say.area(rule.area)}; {say('weight')} {say.duration(rule.weight)}."
     )
     yield ""

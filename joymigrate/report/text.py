@@ -19,6 +19,7 @@ MARKS = {Tier.SAFE: "[*] ", Tier.UNSAFE: "[~] ", Tier.REPORT: ""}
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 MANUAL_SHOWN = 8
 TAB = 4
+LONGEST_SITE = 60  # characters of source that a line of text quotes
 
 
 class Paint:
@@ -63,7 +64,18 @@ def finding_line(result: Result, finding: Finding, paint: Paint) -> str:
     where = f"{path}{colon}{cell}{finding.line}{colon}{finding.column}{colon}"
     rule = paint(finding.rule, "bold", "red")
     mark = paint(MARKS[finding.tier], "green" if finding.tier is Tier.SAFE else "yellow")
-    return f"{where} {rule} {mark}{one_line(finding.message)}{reason(finding)}"
+    return f"{where} {rule} {mark}{phrase(finding)}{reason(finding)}"
+
+
+def phrase(finding: Finding) -> str:
+    """The message, with what was found and what takes its place unless it says so itself."""
+    words, before = one_line(finding.message), one_line(finding.before)
+    if not before or len(before) > LONGEST_SITE or f"`{before}`" in words:
+        return words
+    if finding.after is None or finding.tier is Tier.REPORT:
+        return f"{words}: `{before}`"
+    after = one_line(finding.after)
+    return f"{words}: `{before}`" + (f" → `{after}`" if len(after) <= LONGEST_SITE else "")
 
 
 def reason(finding: Finding) -> str:
@@ -190,7 +202,9 @@ def readiness(result: Result, *, color: bool = False) -> str:
         lines += ["", "  by hand, the heaviest first:"]
     for item in summary.manual[:MANUAL_SHOWN]:
         sites = f"{counted(item.sites, 'site')}, {minutes_text(item.minutes)}"
-        lines.append(f"  {item.rule} {one_line(item.message)} ({sites})")
+        shown = ", ".join(text for text, _ in item.samples)
+        what = f"{one_line(item.title)}: {one_line(shown)}" if shown else one_line(item.title)
+        lines.append(f"  {item.rule} {what} ({sites})")
     if len(summary.manual) > MANUAL_SHOWN:
         lines.append(f"  … and {len(summary.manual) - MANUAL_SHOWN} more rules")
     model = [*say.model(summary.model), say("model_note")]

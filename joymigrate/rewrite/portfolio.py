@@ -48,7 +48,7 @@ class Shared:
 
     rule: str
     name: str
-    message: str
+    title: str
     repositories: tuple[str, ...]
     sites: int
     minutes: float
@@ -175,7 +175,7 @@ def shared_work(rows: Sequence[Row]) -> tuple[Shared, ...]:
         Shared(
             rule,
             hits[0][1].name,
-            hits[0][1].message,
+            hits[0][1].title,
             tuple(name for name, _ in hits),
             sum(item.sites for _, item in hits),
             sum(item.minutes for _, item in hits),

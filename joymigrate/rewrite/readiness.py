@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from joymigrate.model import Finding, Scan, Tier
+from joymigrate.model import Finding, Rule, Scan, Tier
 from joymigrate.rewrite.effort import EffortModel
 
 BLOCKER_MINUTES = 60.0  # a site by hand from this price on is called a blocker
 UNREADABLE = "JM000"
+SAMPLES = 4  # texts of sites that stand for a rule
+LONGEST = 48  # characters of such a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,18 @@ class Area:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """The sites of one rule in one tier. `price` is the cost of a first site, in minutes."""
+    """The sites of one rule in one tier. `price` is the cost of a first site, in minutes.
+
+    `samples` are the commonest texts of its sites with their numbers.
+    """
 
     rule: str
     name: str
+    title: str
     tier: Tier
     area: str
     message: str  # the commonest one
+    samples: tuple[tuple[str, int], ...]
     sites: int
     files: int
     price: float
@@ -88,9 +95,12 @@ class Readiness:
         return tuple(item for item in self.manual if item.blocker)
 
 
-def assess(scan: Scan, model: EffortModel | None = None) -> Readiness:
-    """The summary of a scan under an effort model."""
+def assess(
+    scan: Scan, model: EffortModel | None = None, rules: Mapping[str, Rule] | None = None
+) -> Readiness:
+    """The summary of a scan under an effort model; `rules` lend their titles."""
     model = model or EffortModel()
+    titles = {key: rule.title for key, rule in (rules or {}).items()}
     costs = model.minutes(scan.findings)
     groups: dict[tuple[str, Tier], list[tuple[Finding, float]]] = defaultdict(list)
     area_tiers: dict[str, Counter[Tier]] = defaultdict(Counter)
@@ -111,21 +121,27 @@ def assess(scan: Scan, model: EffortModel | None = None) -> Readiness:
         tiers={tier: scan.count(tier) for tier in Tier},
         tier_minutes=tier_minutes,
         areas=tuple(sorted(areas, key=lambda area: (-area.sites, area.name))),
-        items=tuple(item_of(groups[key], model) for key in sorted(groups)),
+        items=tuple(item_of(groups[key], model, titles) for key in sorted(groups)),
         model=model,
     )
 
 
-def item_of(group: list[tuple[Finding, float]], model: EffortModel) -> Item:
+def item_of(
+    group: list[tuple[Finding, float]], model: EffortModel, titles: Mapping[str, str]
+) -> Item:
     """The sites of one rule and tier as one line of work."""
     first = group[0][0]
     messages = Counter(finding.message for finding, _ in group)
+    texts = Counter(" ".join(finding.before.split()) for finding, _ in group)
+    short = [(text, number) for text, number in texts.most_common() if 0 < len(text) <= LONGEST]
     return Item(
         rule=first.rule,
         name=first.name,
+        title=titles.get(first.rule, messages.most_common(1)[0][0]),
         tier=first.tier,
         area=first.area,
         message=messages.most_common(1)[0][0],
+        samples=tuple(short[:SAMPLES]),
         sites=len(group),
         files=len({finding.path for finding, _ in group}),
         price=max(model.price(finding) for finding, _ in group),
@@ -161,7 +177,9 @@ def item_document(item: Item) -> dict[str, Any]:
         "rule": item.rule,
         "name": item.name,
         "area": item.area,
+        "title": item.title,
         "message": item.message,
+        "samples": [{"text": text, "sites": number} for text, number in item.samples],
         "sites": item.sites,
         "files": item.files,
         "minutes": round(item.minutes, 1),

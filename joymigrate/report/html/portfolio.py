@@ -38,7 +38,7 @@ def render(portfolio: Portfolio, lang: str = "en", when: str = "") -> str:
         sections.append(Section("shared", say("shared"), body, len(portfolio.shared)))
     by_hand = Html("".join(manual(row, say) for row in portfolio.rows if row.readiness.manual))
     if by_hand:
-        sections.append(Section("manual", say("manual"), by_hand, menu=say("by_hand")))
+        sections.append(Section("manual", say("manual"), by_hand, menu=say("menu_by_hand")))
     lines = notes(say.model(portfolio.model, portfolio=True))
     model = Html(f'<p class="note">{escape(say("model_note"))}</p>{lines}')
     sections.append(Section("model", say("model"), model))
@@ -99,7 +99,7 @@ def shared(portfolio: Portfolio, say: Labels) -> Html:
     """Work by hand that several repositories have; solving it once helps them all."""
     rows = []
     for one in portfolio.shared:
-        what: Html = code(one.message)
+        what: Html = code(one.title)
         if one.blocker:
             what = Html(f"{what} {badge(say('blockers'), 'report')}")
         effort = (say.duration(one.minutes), round(one.minutes, 2))
@@ -112,7 +112,7 @@ def shared(portfolio: Portfolio, say: Labels) -> Html:
 def manual(row: Row, say: Labels) -> Html:
     """One repository's work by hand, folded."""
     rows = [
-        [one.rule, code(one.message), say.area(one.area), one.sites, one.files,
+        [one.rule, code(one.title), say.area(one.area), one.sites, one.files,
          (say.duration(one.minutes), round(one.minutes, 2))]
         for one in row.readiness.manual
     ]  # fmt: skip

@@ -64,7 +64,7 @@ def sections(result: Result, say: Labels) -> list[Section | None]:
             say("manual"),
             work(result, found.manual, say),
             len(found.manual),
-            say("by_hand"),
+            say("menu_by_hand"),
         )
         if found.manual
         else None,
@@ -136,7 +136,7 @@ def work(result: Result, items: tuple[Item, ...], say: Labels) -> Html:
     for item in items:
         rule = result.rules.get(item.rule)
         link = Html(f'<a href="#findings" data-rule="{escape(item.rule)}">{escape(item.rule)}</a>')
-        what: Html = code(item.message)
+        what = Html(code(item.title) + samples(item))
         if rule is not None and rule.why:
             reference = f"<p>{linked(rule.reference)}</p>" if rule.reference else ""
             body = Html(f"<p>{code(' '.join(rule.why.split()))}</p>{reference}")
@@ -145,6 +145,15 @@ def work(result: Result, items: tuple[Item, ...], say: Labels) -> Html:
         rows.append([link, what, say.area(item.area), item.sites, item.files, effort])
     head = [say("rule"), say("what"), say("area"), say("sites"), say("files"), say("effort")]
     return table(head, rows, right=(3, 4, 5))
+
+
+def samples(item: Item) -> str:
+    """The commonest texts of a rule's sites."""
+    shown = "".join(
+        f"<code>{escape(text)}</code>{f' × {number:,}' if number > 1 else ''} "
+        for text, number in item.samples
+    )
+    return f'<div class="samples">{shown}</div>' if shown else ""
 
 
 def linked(reference: str) -> Html:
