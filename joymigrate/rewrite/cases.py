@@ -2,7 +2,7 @@
 
 Besides the names that rules know (`{device}`, `{backend}` …) a case may use the canonical name of
 an environment variable or tool (`{CUDA_VISIBLE_DEVICES}`, `{nvidia-smi}`) for what it becomes,
-and `{resource}`, `{gres}` for the target's cards.
+and `{resource}`, `{gres}`, `{accelerate}` for the target's words in manifests.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ def names(context: Context) -> dict[str, str]:
     }
     launch = context.chip.launch
     found |= {key: str(launch[key]) for key in ("resource", "gres") if launch.get(key)}
+    settings = launch.get("accelerate") or {}
+    found["accelerate"] = str(settings.get("distributed_type") or "MULTI_GPU")
     return found | rules.vocabulary(context.chip, context.origin)
 
 

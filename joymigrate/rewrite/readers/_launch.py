@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
+import functools
 import re
+from pathlib import Path
 from typing import Any
 
 from joymigrate.model import Tier
+from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._environment import SPEAKS, command_name
 from joymigrate.rewrite.readers._moves import Sites
 from joymigrate.rewrite.readers._words import Command, Script, Word
@@ -57,25 +59,59 @@ def resources(sites: Sites, command: Command) -> None:
 
 def resource_spans(sites: Sites, text: str) -> list[tuple[int, int, str | None, str | None]]:
     """(start, end, replacement, reason) of resource names and device files in `text`."""
-    ours, theirs = settings(sites)
+    if "/" not in text:
+        return []
+    theirs = settings(sites)[1]
     found: list[tuple[int, int, str | None, str | None]] = []
-    for pattern in ours.get("resource_patterns") or filter(None, [ours.get("resource")]):
-        exact = pattern == ours.get("resource")
-        expression = fnmatch.translate(pattern).replace(".*", r"[\w.-]*").replace(r"\Z", "")
-        expression = expression.replace(r"\z", "")
-        for match in re.finditer(rf"(?<![\w./-]){expression}(?![\w./-])", text):
-            to = theirs.get("resource") if exact else None
-            if to == match.group():
-                continue
-            note = theirs.get("resource_note") or ""
-            reason = note if to else f"no counterpart is known{': ' + note if note else ''}"
-            found.append((*match.span(), to, reason or None))
-    for node in ours.get("device_nodes") or ():
-        stem = re.escape(node.rstrip("0123456789")) + (r"\d*" if node[-1].isdigit() else "")
-        for match in re.finditer(rf"{stem}(?![\w-])", text):
-            others = ", ".join(theirs.get("device_nodes") or ()) or "none known"
+    for expression, to in resource_patterns(sites.context):
+        note = theirs.get("resource_note") or ""
+        for match in expression.finditer(text):
+            if to != match.group():
+                reason = note if to else f"no counterpart is known{': ' + note if note else ''}"
+                found.append((*match.span(), to, reason or None))
+    others = ", ".join(theirs.get("device_nodes") or ()) or "none known"
+    for expression in node_patterns(tuple(settings(sites)[0].get("device_nodes") or ())):
+        for match in expression.finditer(text):
             found.append((*match.span(), None, f"the target's device files: {others}"))
     return found
+
+
+PATTERNS_OF: dict[tuple[Path, Path], list[tuple[re.Pattern[str], str | None]]] = {}
+
+
+def resource_patterns(context: Context) -> list[tuple[re.Pattern[str], str | None]]:
+    """Expressions for the origin's resource names, each with what takes its place."""
+    key = (context.origin.folder, context.chip.folder)
+    if key not in PATTERNS_OF:
+        ours, theirs = context.origin.launch, context.chip.launch
+        names = ours.get("resource_patterns") or [ours.get("resource")]
+        PATTERNS_OF[key] = [
+            (
+                re.compile(rf"(?<![\w./-]){glob(str(name))}(?![\w./-])"),
+                theirs.get("resource") if name == ours.get("resource") else None,
+            )
+            for name in names
+            if name
+        ]
+    return PATTERNS_OF[key]
+
+
+def glob(pattern: str) -> str:
+    """A name with `*` for the rest of a resource's name, as an expression."""
+    return r"[\w.-]*".join(re.escape(part) for part in pattern.split("*"))
+
+
+@functools.cache
+def node_patterns(nodes: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    """Expressions for device files; a number at the end stands for any."""
+    return tuple(
+        re.compile(
+            re.escape(node.rstrip("0123456789"))
+            + (r"\d*" if node[-1].isdigit() else "")
+            + r"(?![\w-])"
+        )
+        for node in nodes
+    )
 
 
 def containers(sites: Sites, command: Command) -> None:

@@ -40,6 +40,8 @@ class Moves:
     canonical: Mapping[str, str]
     patterns: tuple[tuple[str, re.Pattern[str]], ...]
     ours: re.Pattern[str]  # a variable outside `renames` that a rule may still know
+    mention: Mapping[str, tuple[str, ...]]
+    known: dict[str, tuple[str, Advice] | None] = field(default_factory=dict)
 
     @property
     def agnostic(self) -> bool:
@@ -53,6 +55,11 @@ class Moves:
 
     def variable(self, name: str) -> tuple[str, Advice] | None:
         """Rule and advice for an environment variable of the origin; None for any other name."""
+        if name not in self.known:
+            self.known[name] = self._variable(name)
+        return self.known[name]
+
+    def _variable(self, name: str) -> tuple[str, Advice] | None:
         advice = self.renames.get(name) or self._by_pattern(name)
         if advice is None and not self.ours.fullmatch(name):
             return None
@@ -114,7 +121,13 @@ def make(context: Context) -> Moves:
     is_canonical = context.origin.origin
     ours = "|".join(pattern.pattern for _, pattern in patterns) if is_canonical else r"(?!)"
     return Moves(
-        context, relation.variables, relation.tools, own, patterns, re.compile(ours or r"(?!)")
+        context,
+        relation.variables,
+        relation.tools,
+        own,
+        patterns,
+        re.compile(ours or r"(?!)"),
+        mentioned(context, [*relation.variables, *relation.tools]),
     )
 
 
@@ -171,6 +184,8 @@ class Sites:
         spans = list(edits) if edits is not None else [(start, end, after or "")]
         tier = worse(tier or known.tier, self.floor) if after is not None else Tier.REPORT
         reason = reason or (self.doubt if self.floor is not Tier.SAFE else None)
+        if tier is Tier.SAFE:
+            reason = None
         if tier is not Tier.REPORT and not self._free(spans):
             tier, reason = Tier.REPORT, "another change of the same place comes first"
         made: tuple[Edit, ...] | None = None
@@ -225,3 +240,38 @@ class Sites:
             reason = "moves together with another place of this file that needs a look"
             return replace(finding, tier=Tier.UNSAFE, reason=finding.reason or reason)
         return finding
+
+
+def worth_reading(sites: Sites) -> bool:
+    """Whether the file mentions anything of the origin at all; parsing costs more than looking."""
+    text = sites.source.text.lower()
+    for stem, words in sites.moves.mention.items():
+        if stem in text and any(stands_alone(word, text) for word in words):
+            return True
+    return False
+
+
+def stands_alone(word: str, text: str) -> bool:
+    """Whether `word` occurs outside of a longer name; one that ends in `_` is a beginning."""
+    at = text.find(word)
+    while at >= 0:
+        before, after = text[at - 1 : at], text[at + len(word) : at + len(word) + 1]
+        ends = word.endswith("_") or not (after.isalpha() or after == "_")
+        if ends and not (before.isalnum() or before == "_"):
+            return True
+        at = text.find(word, at + 1)
+    return False
+
+
+def mentioned(context: Context, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Words of which every file with a site of this move contains one, by a stem they share."""
+    origin = context.origin
+    words = {origin.device, origin.backend, origin.name, *names}
+    words |= {str(origin.launch[key]) for key in ("runtime", "resource") if origin.launch.get(key)}
+    words |= {str(image).partition("/")[0] for image in origin.launch.get("images") or ()}
+    words |= {"distributed_type", "zero_optimization"}
+    found: dict[str, list[str]] = {}
+    for word in sorted({each.partition("*")[0].lower() for each in words} - {""}, key=len):
+        stem = next((known for known in found if known in word), word)
+        found.setdefault(stem, []).append(word)
+    return {stem: tuple(each) for stem, each in found.items()}

@@ -108,14 +108,22 @@ def value(sites: Sites, word: Word, at: int, kind: str | None, *, key: str, rule
     elif kind == sinks.BACKEND:
         backend(sites, word, at, text, rule or RULES[kind])
     elif sites.moves.moves_device and sites.moves.device(text):
-        sure_name = re.search(r"(device|devices|accelerator)$", key.lower().replace("-", "_"))
-        where = "its name says so" if sure_name else "nothing says that it is a device"
-        if not sure_name and ":" not in text:
-            return
-        span = word.span(at, at + len(text))
-        if span:
-            reason = f"the value of {key.strip()}: {where}, but no rule knows the option"
-            sites.add("JM121", *span, reason=reason)
+        lookalike(sites, word, at, text, key)
+
+
+def lookalike(sites: Sites, word: Word, at: int, text: str, key: str) -> None:
+    """A device's name under an option that no rule knows."""
+    likely = re.search(r"(?:device|devices|accelerator)$", key.lower().replace("-", "_"))
+    whole = word.span(at, at + len(text))
+    name = word.span(at, at + len(sites.context.origin.device))
+    if whole is None or name is None or not (likely or ":" in text):
+        return
+    if not likely or sites.moves.agnostic:
+        sites.add("JM121", *whole, reason=f"nothing says that {key} takes a device")
+        return
+    reason = f"{key} reads like a device; look at what uses it"
+    target = sites.context.chip.device
+    sites.add("JM121", *name, target, tier=Tier.UNSAFE, reason=reason, subject="device")
 
 
 def device(sites: Sites, word: Word, at: int, text: str, rule: str) -> None:
@@ -131,6 +139,7 @@ def device(sites: Sites, word: Word, at: int, text: str, rule: str) -> None:
         return
     span = word.span(at, at + len(moves.context.origin.device))
     if span is None:
+        sites.add(rule, word.start, word.end, reason="written with escapes")
         return
     if moves.agnostic:
         sites.add(rule, *span, reason=f"one platform's device: pass {target} on the other one")
@@ -148,6 +157,7 @@ def backend(sites: Sites, word: Word, at: int, text: str, rule: str) -> None:
         return
     span = word.span(at, at + len(text))
     if span is None:
+        sites.add(rule, word.start, word.end, reason="written with escapes")
         return
     if moves.agnostic:
         sites.add(rule, *span, reason=f"one platform's backend: pass {new} on the other one")

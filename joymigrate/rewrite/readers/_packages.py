@@ -14,6 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion
+
 from joymigrate.chips import PackageAdvice
 from joymigrate.model import Style, Tier
 from joymigrate.rewrite.context import Context
@@ -93,14 +96,26 @@ def change_of(
     name: str, advice: PackageAdvice, context: Context, match: re.Match[str]
 ) -> Change | None:
     """The chip's own statement about a distribution."""
-    if advice.to and normalised(advice.to) == name and advice.tier is Tier.REPORT:
-        return Change(name, Tier.REPORT, told(advice))
+    if advice.to and normalised(advice.to) == name and not tied(context).fullmatch(name):
+        return version_conflict(name, advice, match["versions"])
     simple = advice.to and re.fullmatch(r"[A-Za-z0-9][\w.-]*", advice.to)
     writes = simple and advice.tier is not Tier.REPORT and context.style is not Style.AGNOSTIC
     if not writes or advice.to is None:
         return Change(name, Tier.REPORT, told(advice))
     after = advice.to + (match["extras"] or "") + advice.versions + match["rest"]
     return Change(name, Tier.UNSAFE, told(advice), after)
+
+
+def version_conflict(name: str, advice: PackageAdvice, versions: str) -> Change | None:
+    """A distribution that works on the target from some version on, pinned to another one."""
+    pinned = re.search(r"={2,3}\s*([\d.]+)(?![\d.*])", versions)
+    if pinned is None or not advice.versions:
+        return None
+    try:
+        fits = SpecifierSet(advice.versions).contains(pinned[1].rstrip("."))
+    except (InvalidSpecifier, InvalidVersion):
+        return None
+    return None if fits else Change(name, Tier.REPORT, told(advice))
 
 
 def told(advice: PackageAdvice) -> str:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 NAME = re.compile(r"[A-Za-z_]\w*")
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?\+?=")
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?\+?=(?!=)")
 RESERVED = frozenset(
     (
         *("if", "then", "elif", "else", "fi", "while", "until", "do", "done"),

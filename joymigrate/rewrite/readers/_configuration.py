@@ -1,0 +1,260 @@
+"""What a configuration tree may hold: devices, variables, cluster resources, images, commands.
+
+The same walk serves YAML, JSON, TOML and INI; the syntaxes differ only in how one more entry is
+written (`Syntax.another`). Descriptions are never read, and a value counts as a device only under
+a key that says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from joymigrate.chips import Advice
+from joymigrate.model import Tier
+from joymigrate.rewrite.readers import _launch, _options, shell
+from joymigrate.rewrite.readers._environment import Mention, deals_with, doubtful
+from joymigrate.rewrite.readers._moves import Sites, worse
+from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Sequence
+from joymigrate.rewrite.readers._words import ASSIGNMENT, Command
+
+DESCRIPTIONS = re.compile(
+    r"(?:.*_)?(?:description|desc|help|doc|docs|docstring|comment|comments|note|notes|title|summary"
+    r"|message|license|author|authors|copyright|changelog|keywords|classifiers|abstract|readme)",
+    re.I,
+)
+COMMANDS = re.compile(
+    r"(?:pre_|post_|before_|after_|test_)?(?:run|script|scripts|command|commands|cmd|entrypoint"
+    r"|entry_?point|args|shell|setup|exec|launch|launcher|start_command|setup_commands)",
+    re.I,
+)
+IMAGES = re.compile(
+    r"(?:.*_)?(?:image|image_uri|docker_image|base_image|from_image|repository)", re.I
+)
+DEVICE_LIKE = re.compile(r"(?:.*_)?(?:device|devices|accelerator|accelerators)", re.I)
+Another = Callable[[Entry, str], tuple[int, str] | None]
+
+
+@dataclass(slots=True)
+class Walk:
+    """One walk over the trees of a file. `another` writes a second entry beside a given one."""
+
+    sites: Sites
+    another: Another
+    floor: Tier = Tier.UNSAFE  # for variables and commands: nobody saw what reads them
+    seen: set[int] = field(default_factory=set)
+
+    def node(self, node: Node, key: str = "") -> None:
+        """A node and everything below it; `key` is the nearest key above."""
+        if id(node) in self.seen:
+            return
+        self.seen.add(id(node))
+        if isinstance(node, Mapping):
+            self.mapping(node)
+        elif isinstance(node, Sequence):
+            self.sequence(node, key)
+        else:
+            self.scalar(node, key)
+
+    # --- mappings -----------------------------------------------------------------------------
+
+    def mapping(self, node: Mapping) -> None:
+        """Entries of a mapping; `{name: NAME, value: …}` is an entry of an environment."""
+        names = {entry.key.value for entry in node.entries}
+        for entry in node.entries:
+            if DESCRIPTIONS.fullmatch(entry.key.value.lstrip("-").replace("-", "_")):
+                continue
+            if entry.key.value == "name" and names & {"value", "valueFrom"}:
+                self.pair(node, entry)
+                continue
+            self.entry(entry, names)
+
+    def entry(self, entry: Entry, names: set[str]) -> None:
+        """One entry: its key may be a variable or a resource, its value a device."""
+        key = entry.key
+        known = self.sites.moves.variable(key.value)
+        if known is not None:
+            self.variable(entry, known, names)
+            if not isinstance(entry.value, Scalar):
+                self.node(entry.value, key.value)
+            return
+        if isinstance(entry.value, Scalar):
+            deals_with(self.sites, key.value)
+        self.resource(key)
+        self.node(entry.value, key.value)
+
+    def variable(self, entry: Entry, known: tuple[str, Advice], names: set[str]) -> None:
+        """`CUDA_VISIBLE_DEVICES: 0` in a block of variables."""
+        rule, advice = known
+        key, to = entry.key, advice.to
+        if to is None or to == key.value or not key.verbatim:
+            kept = "the name stays as it is" if to else "nothing takes its place"
+            self.sites.add(rule, key.start, key.end, reason=advice.note or kept)
+            return
+        if to in names:
+            return
+        tier = worse(advice.tier, self.floor)
+        reason = advice.note or "what reads this block of variables is not known"
+        span = key.word.at[0], key.word.at[-1] + 1
+        if not self.sites.moves.agnostic:
+            subject = f"variable {to}"
+            self.sites.add(rule, *span, to, tier=tier, reason=reason, subject=subject)
+            return
+        added = self.another(entry, to)
+        if added is None:
+            self.sites.add(rule, *span, reason="sets one platform's variable only")
+            return
+        at, text = added
+        after = self.sites.source.text[key.start : at] + text
+        self.sites.add(rule, key.start, at, after, tier=tier, reason=reason, edits=[(at, at, text)])
+
+    def pair(self, node: Mapping, entry: Entry) -> None:
+        """`- name: CUDA_VISIBLE_DEVICES` with `value:` beside it, as in Kubernetes."""
+        named = entry.value
+        known = self.sites.moves.variable(named.value) if isinstance(named, Scalar) else None
+        if known is None or not isinstance(named, Scalar):
+            for each in node.entries:
+                self.node(each.value, each.key.value)
+            return
+        rule, advice = known
+        to = advice.to
+        if to is None or to == named.value or not named.verbatim:
+            self.sites.add(rule, named.start, named.end, reason=advice.note or None)
+            return
+        span = named.word.at[0], named.word.at[-1] + 1
+        reason = advice.note or "what reads this variable is not known"
+        tier = worse(advice.tier, self.floor)
+        if not self.sites.moves.agnostic:
+            subject = f"variable {to}"
+            self.sites.add(rule, *span, to, tier=tier, reason=reason, subject=subject)
+            return
+        if to in self.sites.source.text:
+            return
+        added = self.another(Entry(entry.key, node), to)
+        text = self.sites.source.text
+        if added is None:
+            self.sites.add(rule, *span, reason="sets one platform's variable only")
+            return
+        at = added[0]
+        first, last = span[0] - node.start, span[1] - node.start
+        copy = text[node.start : at]
+        copy = added[1] + copy[:first] + to + copy[last:]
+        after = text[node.start : at] + copy
+        self.sites.add(
+            rule, node.start, at, after, tier=tier, reason=reason, edits=[(at, at, copy)]
+        )
+
+    # --- sequences and scalars ----------------------------------------------------------------
+
+    def sequence(self, node: Sequence, key: str) -> None:
+        """Items; a list of plain ones is also read as the arguments of a program."""
+        for item in node.items:
+            if isinstance(item, Scalar) and self.assignment(item):
+                continue
+            self.node(item, "" if isinstance(item, Scalar) and COMMANDS.fullmatch(key) else key)
+        words = [each.word for each in node.items if isinstance(each, Scalar) and not each.block]
+        if len(words) == len(node.items) and words:
+            _options.options(self.sites, Command(words=words, kind="array"))
+
+    def assignment(self, item: Scalar) -> bool:
+        """`- CUDA_VISIBLE_DEVICES=0` in a list."""
+        match = ASSIGNMENT.match(item.value)
+        known = self.sites.moves.variable(match[1]) if match else None
+        if match is None or known is None:
+            return False
+        rule, advice = known
+        span = item.word.span(0, match.end(1))
+        if span is None or advice.to in (None, match[1]) or self.sites.moves.agnostic:
+            self.sites.add(rule, item.start, item.end, reason=advice.note or None)
+            return True
+        mention = Mention(item.word, 0, match.end(1), match.end(), True)
+        note = advice.note or "what reads this variable is not known"
+        reason = "the value is not a list of card numbers" if doubtful(mention, rule) else note
+        tier = worse(advice.tier, self.floor)
+        subject = f"variable {advice.to}"
+        self.sites.add(rule, *span, advice.to, tier=tier, reason=reason, subject=subject)
+        return True
+
+    def scalar(self, node: Scalar, key: str) -> None:
+        """One value under its nearest key."""
+        plain = key.strip("-").replace("-", "_")
+        if COMMANDS.fullmatch(plain) and (node.block or " " in node.value):
+            self.command(node)
+            return
+        if node.block:
+            return
+        self.resource(node)
+        if IMAGES.fullmatch(plain):
+            reason = _launch.image_of(self.sites, node.value)
+            if reason:
+                self.sites.add("JM190", node.start, node.end, reason=reason)
+            return
+        self.launch_setting(node, plain)
+        kind = self.sites.moves.sink(key) if key else None
+        if kind is None and DEVICE_LIKE.fullmatch(plain):
+            self.device_like(node, plain)
+        elif kind is not None or key:
+            self.value(node, kind, plain)
+
+    def value(self, node: Scalar, kind: str | None, key: str) -> None:
+        """A device or backend under a key that says so; a lookalike under any other."""
+        moves = self.sites.moves
+        if kind is not None:
+            _options.value(self.sites, node.word, 0, kind, key=key)
+        elif moves.moves_device and moves.device(node.value):
+            reason = f"nothing says that the key {key} holds a device"
+            self.sites.add("JM121", node.start, node.end, reason=reason)
+
+    def device_like(self, node: Scalar, key: str) -> None:
+        """`model_device: cuda`, `accelerator: cuda`: very likely a device."""
+        moves = self.sites.moves
+        match = moves.device(node.value) if moves.moves_device else None
+        if match is None:
+            return
+        span = node.word.span(0, len(moves.context.origin.device))
+        reason = f"the key {key} reads like a device; look at what uses it"
+        if span is None or moves.agnostic:
+            self.sites.add("JM121", node.start, node.end, reason=reason)
+            return
+        target = moves.context.chip.device
+        self.sites.add("JM121", *span, target, tier=Tier.UNSAFE, reason=reason, subject="device")
+
+    def command(self, node: Scalar) -> None:
+        """Shell text as a value."""
+        sites = self.sites
+        if not node.verbatim:
+            return
+        floor, doubt = sites.floor, sites.doubt
+        sites.floor = worse(floor, self.floor)
+        sites.doubt = doubt or "a command inside a configuration file"
+        first = node.word.at[0] if node.word.at else node.start
+        shell.script(sites, first, first + len(node.word.value))
+        sites.floor, sites.doubt = floor, doubt
+
+    def resource(self, node: Scalar) -> None:
+        """`nvidia.com/gpu` as a key or as a value."""
+        for first, last, after, reason in _launch.resource_spans(self.sites, node.value):
+            span = node.word.span(first, last)
+            if span is None:
+                continue
+            if self.sites.moves.agnostic:
+                after, reason = None, "names one platform's cards; the other needs its own manifest"
+            self.sites.add("JM190", *span, after, tier=Tier.UNSAFE, reason=reason)
+
+    def launch_setting(self, node: Scalar, key: str) -> None:
+        """Settings of container runtimes and of accelerate."""
+        ours, theirs = _launch.settings(self.sites)
+        runtime = ours.get("runtime")
+        if key in ("runtime", "runtimeClassName", "driver", "default_runtime"):
+            if runtime and node.value == runtime:
+                other = theirs.get("runtime") or "otherwise"
+                reason = f"the runtime there is called {other}"
+                self.sites.add("JM190", node.start, node.end, reason=reason)
+        elif key == "distributed_type":
+            mine = (ours.get("accelerate") or {}).get("distributed_type") or "MULTI_GPU"
+            other = (theirs.get("accelerate") or {}).get("distributed_type") or "MULTI_GPU"
+            span = node.word.span(0, len(node.value))
+            if node.value == mine != other and span:
+                to = None if self.sites.moves.agnostic else other
+                self.sites.add("JM192", *span, to, reason=f"accelerate calls it {other} there")

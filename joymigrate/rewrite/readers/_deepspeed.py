@@ -1,0 +1,41 @@
+"""DeepSpeed's settings, known by their keys: what the target does not support."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from joymigrate.rewrite.readers._moves import Sites
+from joymigrate.rewrite.readers._tree import Mapping, Node, Scalar
+
+RULE = "JM192"
+KEYS = frozenset(
+    (
+        *("zero_optimization", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
+        *("fp16", "bf16", "zero_allow_untested_optimizer", "train_batch_size"),
+    )
+)
+
+
+def settings(sites: Sites, root: Node) -> None:
+    """Advice on one file of settings; nothing for any other file."""
+    if not isinstance(root, Mapping) or root.get("zero_optimization") is None:
+        return
+    if sum(1 for entry in root.entries if entry.key.value in KEYS) < 2:
+        return
+    known: dict[str, Any] = dict(sites.context.chip.launch.get("deepspeed") or {})
+    for entry in root.entries:
+        if entry.key.value in (known.get("unsupported") or ()) and not is_off(entry.value):
+            reason = f"{entry.key.value} of DeepSpeed does not run on {sites.context.chip.title}"
+            sites.add(RULE, entry.key.start, entry.key.end, reason=reason)
+    half = root.get("fp16")
+    if known.get("fp16_note") and isinstance(half, Mapping):
+        where = next(entry.key for entry in root.entries if entry.key.value == "fp16")
+        sites.add(RULE, where.start, where.end, reason=str(known["fp16_note"]))
+
+
+def is_off(node: Node) -> bool:
+    """Whether a section says `enabled: false` or is false itself."""
+    text = node.text("enabled") if isinstance(node, Mapping) else None
+    if isinstance(node, Scalar):
+        text = node.value
+    return (text or "true").lower() in ("false", "no", "off", "null")

@@ -1,0 +1,241 @@
+"""Jupyter notebooks: the code cells as one module, edited inside the JSON they are written in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from joymigrate.model import Edit, Finding, Tier
+from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.readers import _cells, _environment, _words, shell
+from joymigrate.rewrite.readers._cells import Cell, Joined
+from joymigrate.rewrite.readers._json_tree import tree
+from joymigrate.rewrite.readers._moves import Sites
+from joymigrate.rewrite.readers._words import Command
+from joymigrate.rewrite.source import Source, Unreadable
+
+PATTERNS = ("*.ipynb",)
+SHELLS = re.compile(r"(?:script\s+)?(?:.*/)?(?:ba|z|k|da)?sh\b|system\b|cmd\b")
+
+
+def read(source: Source, context: Context) -> Iterator[Finding]:
+    """Findings of one notebook. Outputs and metadata are never looked at."""
+    joined = _cells.join(tree(source.text), source.text)
+    if not of_interest(joined.plain, context):
+        return
+    found = [*of_python(source, joined, context), *of_shell(source, joined, context)]
+    yield from sorted(found, key=lambda f: (f.cell or 0, f.line, f.column))
+
+
+def of_interest(text: str, context: Context) -> bool:
+    """Whether any rule could match the code."""
+    from joymigrate.rewrite import analyse  # which imports the readers
+
+    return analyse.of_interest(text, context)
+
+
+def virtual(source: Source, text: str) -> Source:
+    """The joined cells as a file of their own."""
+    return Source(source.path, text.encode("utf-8", "surrogatepass"), text)
+
+
+def of_python(source: Source, joined: Joined, context: Context) -> Iterator[Finding]:
+    """Findings of the Python code. A cell that does not parse is reported and left out."""
+    from joymigrate.rewrite import python  # which loads libcst
+
+    text = joined.python
+    for _ in range(len(joined.cells) + 1):
+        try:
+            found = python.findings(virtual(source, text), context)
+        except Unreadable as error:
+            cell = cell_at(joined, error.line)
+            if cell is None:
+                return
+            yield broken(joined, cell, error, source, context)
+            blank = re.sub(r"[^\n]", " ", text[cell.start : cell.end])
+            if blank == text[cell.start : cell.end]:
+                return
+            text = text[: cell.start] + blank + text[cell.end :]
+            continue
+        yield from placed(found, source, joined)
+        return
+
+
+def cell_at(joined: Joined, line: int) -> Cell | None:
+    """The cell that holds a line of the joined text."""
+    found = [cell for cell in joined.cells if cell.first_line <= line and cell.end > cell.start]
+    return found[-1] if found else None
+
+
+def broken(
+    joined: Joined, cell: Cell, error: Unreadable, source: Source, context: Context
+) -> Finding:
+    """JM000 for one cell."""
+    rule = context.rules["JM000"]
+    line = error.line - cell.first_line + 1
+    file_line = line_in_file(source, joined, cell.start)
+    return Finding(
+        rule=rule.id,
+        name=rule.name,
+        tier=Tier.REPORT,
+        path=source.path,
+        line=line,
+        column=error.column,
+        end_line=line,
+        end_column=error.column,
+        message=rule.message,
+        before="",
+        reason=error.reason,
+        cell=cell.index,
+        file_line=file_line,
+        area=rule.area,
+        weight=rule.weight,
+    )
+
+
+def of_shell(source: Source, joined: Joined, context: Context) -> Iterator[Finding]:
+    """Findings of lines with `!` and `%`, and of cells for another program."""
+    sites = Sites.of(virtual(source, joined.plain), context)
+    sites.floor, sites.doubt = Tier.UNSAFE, "a command inside a notebook"
+    for cell in joined.cells:
+        if cell.magic:
+            head = joined.plain.find("\n", joined.plain.index("%%", cell.start)) + 1
+            script = cell.magic.rpartition(" ")[2].endswith((".sh", ".bash", ".slurm"))
+            if SHELLS.match(cell.magic) or script:
+                shell.script(sites, head, cell.end)
+            else:
+                opaque(sites, head, cell.end, f"a cell for {cell.magic.split()[0]}")
+            continue
+        for start, end in cell.shell:
+            shell.script(sites, start, end)
+        for start, end in cell.magics:
+            if not set_variable(sites, start, end) and (start, end) not in spans(sites, cell):
+                opaque(sites, start, end, "a line with a magic")
+    yield from placed(sites.ordered(), source, joined)
+
+
+def spans(sites: Sites, cell: Cell) -> set[tuple[int, int]]:
+    """Lines of a cell with a finding of their own."""
+    starts = sites.source.starts
+    lines = {finding.line for finding in sites.found}
+    return {
+        (start, end)
+        for start, end in cell.magics
+        if any(starts[line - 1] <= start <= end and starts[line - 1] >= start for line in lines)
+    }
+
+
+def set_variable(sites: Sites, start: int, end: int) -> bool:
+    """`%env NAME=value` and `%env NAME value`."""
+    text = sites.source.text
+    match = re.compile(r"[ \t]*%(?:set_)?env[ \t]+(?=\S)").match(text, start, end)
+    if match is None:
+        return False
+    words = [w for c in _words.read(text, match.end(), end).commands for w in c.words]
+    before = len(sites.found)
+    if words:
+        head = _words.Word(match.start(), match.start(), "export", [match.start()] * 6)
+        _environment.assignments(sites, Command(words=[head, *words[:1]]))
+    return len(sites.found) > before
+
+
+def opaque(sites: Sites, start: int, end: int, what: str) -> None:
+    """Report text that no reader knows, where it mentions the origin."""
+    origin = sites.context.origin
+    word = re.compile(rf"(?<![A-Za-z0-9])(?:{origin.device}|{origin.backend})(?![A-Za-z])", re.I)
+    match = word.search(sites.source.text, start, end)
+    if match:
+        sites.add("JM900", *match.span(), reason=f"{what}: nothing here reads it")
+
+
+def placed(found: Iterable[Finding], source: Source, joined: Joined) -> Iterator[Finding]:
+    """Findings of the joined text as findings of the notebook."""
+    text = joined.plain
+    ascii_only = text.isascii()
+    data = b"" if ascii_only else text.encode("utf-8", "surrogatepass")
+
+    def offset(at: int) -> int:
+        return at if ascii_only else len(data[:at].decode("utf-8", "surrogatepass"))
+
+    starts = virtual(source, text).starts
+    for finding in found:
+        cell = cell_at(joined, finding.line)
+        if cell is None:
+            continue
+        edits = tuple(
+            edit_in_file(
+                source,
+                joined,
+                offset(edit.start),
+                offset(edit.end),
+                edit.text.decode("utf-8", "surrogatepass"),
+            )
+            for edit in finding.edits
+        )
+        at = starts[finding.line - 1] + finding.column - 1
+        yield replace(
+            finding,
+            line=finding.line - cell.first_line + 1,
+            end_line=finding.end_line - cell.first_line + 1,
+            edits=edits,
+            cell=cell.index,
+            file_line=line_in_file(source, joined, at),
+        )
+
+
+def line_in_file(source: Source, joined: Joined, at: int) -> int:
+    """The line of the notebook file that holds a character of the joined text."""
+    for place in joined.places[at:]:
+        if place is not None:
+            return source.position(place[0])[0]
+    return 1
+
+
+def edit_in_file(source: Source, joined: Joined, start: int, end: int, text: str) -> Edit:
+    """An edit of the joined text as an edit of the notebook's bytes."""
+    places = joined.places
+    if start == end:
+        raw, text = insertion(joined, start, text)
+        first = last = raw
+        owner = start if start < len(places) and places[start] else start - 1
+    else:
+        inside = [place for place in places[start:end] if place is not None]
+        if not inside:
+            return edit_in_file(source, joined, end, end, text)
+        first, last = inside[0][0], inside[-1][1]
+        owner = start
+    cell = next(
+        (c for c in joined.cells if c.start <= owner < max(c.end, c.start + 1)), joined.cells[-1]
+    )
+    return source.edit(first, last, written(text, cell, source.text[last : last + 1] == '"'))
+
+
+def insertion(joined: Joined, at: int, text: str) -> tuple[int, str]:
+    """Where new text goes in the file; a line behind a cell's last one begins with its line end."""
+    places = joined.places
+    before = places[at - 1] if at else None
+    if at and before is None:
+        raw = next(place for place in reversed(places[:at]) if place is not None)
+        return raw[1], "\n" + text.removesuffix("\n")
+    if at < len(places):
+        here = places[at]
+        if here is not None:
+            return here[0], text
+    return (before[1] if before else 0), text
+
+
+def written(text: str, cell: Cell, closes: bool) -> str:
+    """New text as JSON; in a list of lines every line becomes an item of its own.
+
+    `closes`: the string ends right behind, so a last line end begins no new item.
+    """
+    escaped = json.dumps(text)[1:-1]
+    if cell.between is None:
+        return escaped
+    lines = text.split("\n")
+    if closes and lines[-1] == "" and len(lines) > 1:
+        lines[-2:] = [lines[-2] + "\n"]
+    pieces = [json.dumps(line)[1:-1] for line in lines]
+    return f'\\n"{cell.between}"'.join(pieces)
