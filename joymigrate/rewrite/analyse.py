@@ -92,14 +92,15 @@ def look(source: Source, file: File, job: Job) -> tuple[list[Finding], list[Pend
 
 def of_interest(text: str, context: Context) -> bool:
     """Whether any rule could match: a cheap test that spares most files the analysis."""
-    words = Vocabulary.of(context)
-    return words.words.search(text) is not None or interest(context).search(text) is not None
+    if Vocabulary.of(context).words.search(text) is not None:
+        return True
+    return any(word in text for word in interest(context))
 
 
-_INTEREST: dict[int, re.Pattern[str]] = {}
+_INTEREST: dict[int, tuple[str, ...]] = {}
 
 
-def interest(context: Context) -> re.Pattern[str]:
+def interest(context: Context) -> tuple[str, ...]:
     """Words that the data-driven rules look for, beyond the platform's own."""
     key = id(context.rules)
     if key not in _INTEREST:
@@ -107,8 +108,8 @@ def interest(context: Context) -> re.Pattern[str]:
         words = {name.rpartition(".")[2] for name in (*table.names, *table.prefixes)}
         words |= {name.split(".")[0] for name in (*table.imports, *context.chip.imports())}
         words |= {*table.methods, *table.commands, *(name for name, _ in table.keywords)}
-        words |= {"torch.load", "mask", "NVTE_", "getattr(torch"}
-        _INTEREST[key] = re.compile("|".join(rf"\b{re.escape(w)}" for w in sorted(words)))
+        words |= {"torch.load", "mask]", "getattr(torch"}
+        _INTEREST[key] = tuple(sorted(words))
     return _INTEREST[key]
 
 
@@ -216,9 +217,12 @@ def answer(file: File, job: Job, keys: frozenset[str]) -> dict[str, tuple[set[st
         if local and owner == file.relative:
             start = [key, *entries(module, local)]
         kinds, outside = flow.reach(start)
-        own = {f"{file.relative}::{k}" for k in start if "::" not in k and not k.startswith(".")}
-        if kinds or outside - {key}:
-            found[key] = (kinds, (outside | own) - {key})
+        further = {
+            each if "::" in each or each.startswith(".") else f"{file.relative}::{each}"
+            for each in outside
+        }
+        if kinds or further - {key}:
+            found[key] = (kinds, further - {key})
     return found
 
 

@@ -402,9 +402,10 @@ class Flow:
                     todo.append(target)
 
     def reach(self, keys: Iterable[str]) -> tuple[set[str], set[str]]:
-        """Kinds of sink that `keys` flow to, and the keys of other files that they flow to.
+        """Kinds of sink that `keys` flow to, and the keys on the way that other files can see.
 
-        Keys of other files contain `::`; `.name` keys are shared by all files.
+        Those are keys of other files (with `::`), `.name` keys, which all files share, and this
+        file's own module variables and return values.
         """
         kinds: set[str] = set()
         outside: set[str] = set()
@@ -415,10 +416,22 @@ class Flow:
             if key.startswith(SINK):
                 kinds.add(key[len(SINK) :])
                 continue
-            if "::" in key or key.startswith("."):
+            if self.visible(key):
                 outside.add(key)
             for target in self.edges.get(key, ()):
                 if target not in seen:
                     seen.add(target)
                     todo.append(target)
         return kinds, outside
+
+    def visible(self, key: str) -> bool:
+        """Whether code of another file can read what this key holds."""
+        if "<" in key:
+            return False  # inside a lambda or a comprehension
+        if "::" in key:
+            return True
+        last = key.strip(".#()").rpartition(".")[2]
+        if key[0] == "." or key.endswith("()"):
+            # Sinks by name are settled already, everyday names say nothing.
+            return last not in self.sinks.everyday and last not in self.sinks.names
+        return key[0] == "#"

@@ -56,6 +56,7 @@ class Module:
     _flow: Flow | None = None
     _alias: str | None = None
     handled: set[ast.AST] = field(default_factory=set)  # nodes that a codemod has dealt with
+    _serves_target: bool | None = None
 
     @classmethod
     def parse(cls, source: Source, context: Context, project: Project | None = None) -> Module:
@@ -161,6 +162,14 @@ class Module:
             at = right
         return "".join([*pieces, self.source.text[at:end]])
 
+    @property
+    def serves_target(self) -> bool:
+        """Whether the file has code for the target anywhere."""
+        if self._serves_target is None:
+            words = self.vocabulary.target_words
+            self._serves_target = words is not None and bool(words.search(self.source.text))
+        return self._serves_target
+
     def guarded(self, node: ast.AST) -> str | None:
         """Why a site is left alone when its surroundings already know the target; else None.
 
@@ -168,7 +177,7 @@ class Module:
         one is meant for the origin.
         """
         words = self.vocabulary.target_words
-        if words is None or not words.search(self.source.text):
+        if words is None or not self.serves_target:
             return None
         parent = getattr(node, "parent", None)
         child: ast.AST = node

@@ -7,9 +7,10 @@ import multiprocessing
 import os
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
@@ -249,13 +250,15 @@ def settle(
     if not waiting:
         return results
     asked = Questions(files, job)
+    asked.explore({key for r in waiting for item in r.open for key in owned(item.keys, r.path)})
     decided: dict[str, analyse.Result] = {}
     for result in waiting:
         answers = {
             analyse.place(item): asked.reaches(owned(item.keys, result.path), item.kind)
             for item in result.open
         }
-        decided[result.path] = analyse.settled(files[result.path], job, answers)
+        if any(answers.values()):
+            decided[result.path] = analyse.settled(files[result.path], job, answers)
     return [decided.get(result.path, result) for result in results]
 
 
@@ -265,50 +268,66 @@ def owned(keys: Iterable[str], path: str) -> set[str]:
 
 
 class Questions:
-    """Follows keys from file to file; every file is asked about a key at most once."""
+    """Follows keys from file to file, all of them at once, one round per step of the way."""
 
     def __init__(self, files: dict[str, File], job: analyse.Job) -> None:
         self.files = {path: file for path, file in files.items() if file.kind == "python"}
         self.job = job
         self.texts: dict[str, str] = {}
-        self.known: dict[str, tuple[set[str], set[str]]] = {}
+        self.kinds: dict[str, set[str]] = defaultdict(set)
+        self.links: dict[str, set[str]] = defaultdict(set)
+
+    def explore(self, keys: set[str]) -> None:
+        """Ask every file that could know one of `keys`, then for the keys they lead to."""
+        seen: set[str] = set()
+        while fresh := keys - seen:
+            seen |= fresh
+            by_file: dict[str, set[str]] = defaultdict(set)
+            for key in fresh:
+                for path in self.candidates(key):
+                    by_file[path].add(key)
+            for path, wanted in sorted(by_file.items()):
+                found = analyse.answer(self.files[path], self.job, frozenset(wanted))
+                for key, (kinds, further) in found.items():
+                    self.kinds[key] |= kinds
+                    self.links[key] |= further
+            keys = {further for key in fresh for further in self.links[key]}
 
     def reaches(self, keys: set[str], kind: str) -> bool:
         """Whether a value under any of `keys` arrives at a sink of this kind."""
-        seen, todo = set(keys), sorted(keys)
+        seen, todo = set(keys), list(keys)
         while todo:
-            kinds, further = self.ask(todo.pop())
-            if kind in kinds:
+            key = todo.pop()
+            if kind in self.kinds[key]:
                 return True
-            fresh = further - seen
+            fresh = self.links[key] - seen
             seen |= fresh
-            todo += sorted(fresh)
+            todo += fresh
         return False
 
-    def ask(self, key: str) -> tuple[set[str], set[str]]:
-        """Sinks and further keys of one key, over all files that could know it."""
-        if key not in self.known:
-            kinds: set[str] = set()
-            further: set[str] = set()
-            for path in self.candidates(key):
-                found = analyse.answer(self.files[path], self.job, frozenset([key]))
-                for some_kinds, some_keys in found.values():
-                    kinds |= some_kinds
-                    further |= some_keys
-            self.known[key] = (kinds, further)
-        return self.known[key]
-
     def candidates(self, key: str) -> list[str]:
-        """The key's own file, and every file that mentions its name."""
+        """Files that could carry a key's value on: its own, and those that use its name."""
         owner, _, local = key.rpartition("::")
-        names = [part for part in re.split(r"[#.@()]", local) if part and not part.isdigit()]
-        if not names:
-            return [owner] if owner in self.files else []
-        # A parameter is known by its function, anything else by its last name.
-        name = names[0] if "#" in local and not local.startswith("#") else names[-1]
-        word = re.compile(rf"\b{re.escape(name)}\b")
-        found = [path for path in self.files if path == owner or word.search(self.text(path))]
+        found = [owner] if owner in self.files else []
+        pattern = self.use(owner, local)
+        if pattern is not None:
+            found += [p for p in self.files if p != owner and pattern.search(self.text(p))]
         return sorted(found)
+
+    def use(self, owner: str, local: str) -> re.Pattern[str] | None:
+        """How another file would use a key; None for parameters, which only their file reads."""
+        name = re.escape(local.strip(".#()").rpartition(".")[2])
+        if not name or "@" in local or ("#" in local and not local.startswith("#")):
+            return None
+        if local.startswith("."):
+            return re.compile(rf"\.{name}\b|[\"']{name}[\"']")
+        if local.endswith("()"):
+            return re.compile(rf"\b{name}\s*\(")
+        stem = PurePosixPath(owner).stem
+        home = PurePosixPath(owner).parent.name if stem == "__init__" else stem
+        return re.compile(
+            rf"import[^\n]*\b{name}\b|\b{re.escape(home)}\.{name}\b|^\s+{name},?\s*$", re.M
+        )
 
     def text(self, path: str) -> str:
         """Text of a file, kept while questions are asked."""

@@ -27,6 +27,7 @@ class Sinks:
     default_methods: Mapping[str, int]
     device_attributes: frozenset[str]
     backend_calls: frozenset[str]
+    everyday: frozenset[str]  # attribute names that are not followed from file to file
 
     def keyword(self, name: str) -> str | None:
         """The kind of value that a keyword argument of this name takes."""
@@ -57,4 +58,5 @@ def load(origin_device: str) -> Sinks:
         default_methods=raw["defaults"]["methods"],
         device_attributes=frozenset(raw["device_attributes"]),
         backend_calls=frozenset(raw["backend_calls"]),
+        everyday=frozenset(raw["everyday"]),
     )

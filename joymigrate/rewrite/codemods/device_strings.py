@@ -166,17 +166,10 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield fix(module, text, "JM121" if text.rule == "JM120" and not direct else text.rule)
         return
     doubt = report(module, text, UNPROVEN.format(why=why(module, text, targets)), "JM121")
-    open_keys = exported(targets, outside)
-    if open_keys:
-        yield Pending(fix(module, text, "JM121"), doubt, frozenset(open_keys), text.kind)
+    if outside:
+        yield Pending(fix(module, text, "JM121"), doubt, frozenset(outside), text.kind)
         return
     yield doubt
-
-
-def exported(targets: set[str], outside: set[str]) -> set[str]:
-    """Keys by which other files may carry the value on."""
-    own = {key for key in targets if not key.startswith(SINK)}
-    return outside | {key for key in own if "<" not in key}
 
 
 def why(module: Module, text: Text, targets: set[str]) -> str:
@@ -299,10 +292,9 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
     doubt = report(
         module, text, f"compared with {short(module, other)}, not seen to be a {text.kind}", rule
     )
-    open_keys = exported(keys, outside)
-    if open_keys:
+    if outside:
         yes = fix(module, text, rule, compare=True)
-        yield Pending(yes, doubt, frozenset(open_keys), text.kind)
+        yield Pending(yes, doubt, frozenset(outside), text.kind)
         return
     yield doubt
 

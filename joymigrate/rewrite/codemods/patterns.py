@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.model import Finding, Rule, Tier
+from joymigrate.rewrite.codemods.device_names import moved_part
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.module import Module
 
@@ -93,6 +94,8 @@ def lookup(dotted: str, exact: dict[str, str], prefixes: dict[str, str]) -> str 
 
 def names(module: Module, table: Patterns, top: ast.expr, dotted: str) -> Iterator[Finding]:
     """A dotted name that a rule lists; the longest listed part of the chain counts."""
+    if moved_part(module, top, dotted) is not None:
+        return  # reported by what moved
     node, name = top, dotted
     while True:
         rule = table.names.get(name)
