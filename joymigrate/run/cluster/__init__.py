@@ -1,0 +1,1 @@
+"""Placing jobs on a mixed cluster: inventory, placement, queues, simulation, Ray, Kubernetes."""

@@ -1,0 +1,99 @@
+"""What can happen to a cluster, and what the scheduler says to do about it.
+
+Times are seconds on any clock that only goes forward; the scheduler has none of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.state import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job arrives. `running` jobs are taken as they stand."""
+
+    job: Job
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A running job has ended, well or not."""
+
+    job: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A job is not wanted any more, running or waiting."""
+
+    job: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """A node does not answer; its jobs are gone."""
+
+    node: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBack:
+    """A node answers again with these unhealthy cards."""
+
+    node: str
+    unhealthy: tuple[int, ...] = ()
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CardsFailed:
+    """Cards of a node became unhealthy; jobs on them are gone."""
+
+    node: str
+    cards: tuple[int, ...]
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: minimum run times and waiting limits may have been reached."""
+
+    at: float = 0.0
+
+
+Event = Submitted | Ended | Cancelled | NodeLost | NodeBack | CardsFailed | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start all pods of a job, rank by rank, on these cards."""
+
+    job: Job
+    placement: Placement
+    waited: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Stop a whole gang; it waits again. `by` is the job that gets its cards, "" on a failure."""
+
+    job: Job
+    by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop a job for good."""
+
+    job: Job
+
+
+Action = Start | Evict | Stop

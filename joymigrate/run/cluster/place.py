@@ -1,0 +1,406 @@
+"""Where a gang goes: all pods of a job at once, or the one reason why not. Pure: takes nothing.
+
+Order of thought: which nodes can hold how many pods (lookup tables), then the tightest domain that
+holds the whole gang (node, super-pod, leaf, spine, cluster), then the nodes inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from joymigrate.run.cluster import cards, superpods
+from joymigrate.run.cluster.cards import IMPOSSIBLE, Choice
+from joymigrate.run.cluster.jobs import Job, Task
+from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.policies import Costs, Policy
+from joymigrate.run.cluster.policies._gradient import shares_left
+from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.state import Grant, Ints, Placement, Pool, State
+
+FAR = 1 << 40  # larger than any cost
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """A task against one pool: everything about it that does not change between decisions."""
+
+    pool: Pool
+    choice: Choice
+    task: Task
+    gang: bool
+    job: Job
+    numa: tuple[tuple[Ints, Choice], ...] = ()  # positions in the pool and their NUMA tables
+    number: int = 0
+
+
+class Placer:
+    """Places jobs on a state under a policy. Remembers compiled shapes, decides nothing twice."""
+
+    def __init__(self, state: State, policy: Policy) -> None:
+        self.state = state
+        self.policy = policy
+        self._shapes: dict[tuple[Any, ...], list[Shape] | Refusal] = {}
+
+    def place(self, job: Job, hold: Ints | None = None) -> Placement | Refusal:
+        """Cards for every pod in rank order, or why not. `hold` masks cards that are spoken for."""
+        if len(job.tasks) == 1:
+            return self._place_task(job, job.tasks[0], hold)
+        grants: list[Grant] = []
+        refused: Refusal | None = None
+        for task in job.tasks:
+            found = self._place_task(job, task, hold)
+            if isinstance(found, Refusal):
+                refused = found
+                break
+            self.state.take(found)
+            grants.extend(found)
+        self.state.give(grants)
+        return refused or tuple(grants)
+
+    def shapes(self, job: Job, task: Task) -> list[Shape] | Refusal:
+        """The task against each pool that may take it, or why none ever can."""
+        key = (task, job.pods > 1, job.sp_block, job.leaf, job.numa, job.superpod)
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = compile_shapes(self.state, job, task)
+        return found
+
+    def _place_task(self, job: Job, task: Task, hold: Ints | None) -> Placement | Refusal:
+        shapes = self.shapes(job, task)
+        if isinstance(shapes, Refusal):
+            return shapes
+        refused: Refusal | None = None
+        for shape in shapes:
+            found = self.place_shape(shape, hold)
+            if not isinstance(found, Refusal):
+                return found
+            refused = refused or found
+        if refused is None:
+            raise AssertionError("a task without shapes")
+        return refused
+
+    def place_shape(self, shape: Shape, hold: Ints | None) -> Placement | Refusal:
+        """Place one task on one pool."""
+        state, pool, task = self.state, shape.pool, shape.task
+        free = state.free[pool.index]
+        if hold is not None:
+            free = free & ~hold[pool.index]
+        if task.milli:
+            return self._place_shares(shape, hold)
+        if task.pods == 1 and not shape.numa and not shape.job.sp_block:
+            cost = self.policy.costs(state, shape, free)
+            if task.cpu_milli or task.memory_mib:
+                cost = np.where(room(state, shape) > 0, cost, FAR)
+            best = int(cost.argmin())
+            if cost[best] >= IMPOSSIBLE:
+                return explain(state, shape, free)
+            node = int(pool.nodes[best])
+            mask = int(shape.choice.select[free[best]])
+            return (Grant(node, mask, 0, task.cpu_milli, task.memory_mib),)
+        return self._place_gang(shape, free)
+
+    def _place_gang(self, shape: Shape, free: Ints) -> Placement | Refusal:
+        task, pool = shape.task, shape.pool
+        fits = pods_that_fit(self.state, shape, free)
+        if shape.job.sp_block:
+            chosen = superpods.choose(shape.job, task, pool, fits)
+            if isinstance(chosen, Refusal):
+                return chosen
+            return self._grants(shape, free, [(position, 1) for position in chosen])
+        if int(fits.sum()) < task.pods:
+            return explain(self.state, shape, free, fits)
+        if self.policy.sequential:
+            return self._place_one_by_one(shape, free)
+        inside = self._domain(shape, fits, free)
+        if inside is None:
+            most = int(np.bincount(pool.leaf + 1, weights=fits)[1:].max(initial=0))
+            facts = {"pods": task.pods, "cards": task.cards, "fits": most}
+            return Refusal("leaf", {**facts, "lacking": task.pods - most})
+        taken = fill(inside, fits, self.policy.costs(self.state, shape, free), task.pods)
+        return self._grants(shape, free, taken)
+
+    def _domain(self, shape: Shape, fits: Ints, free: Ints) -> Ints | None:
+        """Positions of the tightest domain that holds the gang; None when one leaf is a must."""
+        pool, task, leaf = shape.pool, shape.task, shape.job.leaf
+        everywhere = np.nonzero(fits)[0]
+        if not self.policy.local or leaf == "any":
+            return everywhere
+        if task.cards * task.pods <= pool.node_cards:
+            whole = np.nonzero(fits >= task.pods)[0]
+            if len(whole):
+                costs = self.policy.costs(self.state, shape, free)[whole]
+                return whole[costs.argmin() : costs.argmin() + 1]
+        tiers = (
+            (pool.superpod, pool.superpods),
+            (pool.leaf, pool.leaves),
+            (pool.spine, pool.spines),
+        )
+        for tier, (domain, domains) in enumerate(tiers):
+            if domains:
+                room_of = np.bincount(domain + 1, weights=fits, minlength=domains + 1)[1:]
+                enough = np.nonzero(room_of >= task.pods)[0]
+                if len(enough):
+                    tightest = enough[room_of[enough].argmin()]
+                    return np.nonzero((domain == tightest) & (fits > 0))[0]
+            if tier == 1 and leaf == "one":
+                return None
+            if tier == 1 and leaf == "fill" and domains:
+                return fill_leaves(pool, fits, task.pods)
+        return everywhere
+
+    def _place_one_by_one(self, shape: Shape, free: Ints) -> Placement | Refusal:
+        """For policies whose cost changes with every pod: take each pod before the next."""
+        grants: list[Grant] = []
+        task, state = shape.task, self.state
+        for _ in range(task.pods):
+            now = state.free[shape.pool.index] & free
+            cost = self.policy.costs(state, shape, now)
+            cost = np.where(pods_that_fit(state, shape, now) > 0, cost, FAR)
+            best = int(cost.argmin())
+            mask = int(table(shape, best).select[now[best]])
+            node = int(shape.pool.nodes[best])
+            grants.append(Grant(node, mask, 0, task.cpu_milli, task.memory_mib))
+            state.take(grants[-1:])
+        state.give(grants)
+        return tuple(grants)
+
+    def _place_shares(self, shape: Shape, hold: Ints | None) -> Placement | Refusal:
+        """Pods that use a share of one card each."""
+        grants: list[Grant] = []
+        state, task, pool = self.state, shape.task, shape.pool
+        refused: Refusal | None = None
+        for _ in range(task.pods):
+            node, card = self.policy.share(state, shape, hold)
+            if node < 0:
+                refused = explain(state, shape, state.free[pool.index])
+                break
+            grants.append(Grant(node, 1 << card, task.milli, task.cpu_milli, task.memory_mib))
+            if task.pods > 1:
+                state.take(grants[-1:])
+        if task.pods > 1:
+            state.give(grants)
+        return refused or tuple(grants)
+
+    def _grants(self, shape: Shape, free: Ints, taken: list[tuple[int, int]]) -> Placement:
+        """Cards for `pods` pods on each chosen position, ranks following the network."""
+        pool, task = shape.pool, shape.task
+        if not shape.job.sp_block:
+            taken.sort(key=lambda item: (pool.superpod[item[0]], pool.leaf[item[0]], item[0]))
+        grants: list[Grant] = []
+        for position, pods in taken:
+            mask, node = int(free[position]), int(pool.nodes[position])
+            select = table(shape, position).select
+            for _ in range(pods):
+                chosen = int(select[mask]) or int(shape.choice.select[mask])
+                mask &= ~chosen
+                grants.append(Grant(node, chosen, 0, task.cpu_milli, task.memory_mib))
+        return tuple(grants)
+
+
+def compile_shapes(state: State, job: Job, task: Task) -> list[Shape] | Refusal:
+    """The task against each pool; a request that no kind allows is refused with the legal sizes."""
+    needs_card = task.cards > 0 or task.milli > 0
+    pools = state.pools(task.kinds, task.models, needs_card)
+    if not pools:
+        names = [*task.kinds, *task.models]
+        wanted = "accelerators" if not names else "/".join(names)
+        have = ", ".join(sorted({node.kind.name for node in state.nodes}))
+        return Refusal("kind", {"wanted": wanted, "have": have})
+    shapes: list[Shape] = []
+    refused: Refusal | None = None
+    gang = job.pods > 1
+    for pool in pools:
+        problem = illegal(state, pool, task, gang, job)
+        if problem is not None:
+            refused = refused or problem
+            continue
+        k = task.cards or (1 if task.milli else 0)
+        tables = numa_tables(state, pool, job, task) if job.numa != "any" else ()
+        shapes.append(Shape(pool, cards.choice(pool.kind, k, gang), task, gang, job, tables))
+    if shapes:
+        return shapes
+    if refused is None:
+        raise AssertionError("no pool and no reason")
+    return refused
+
+
+def illegal(state: State, pool: Pool, task: Task, gang: bool, job: Job) -> Refusal | None:
+    """Why this pool can never run the task: size, sharing, or more than there is."""
+    kind = pool.kind
+    if task.milli:
+        return None if kind.share else Refusal("share", {"kind": kind.name})
+    if not task.cards:
+        return None
+    legal = [k for k in legal_sizes(kind, pool) if not (gang and k in kind.alone)]
+    if task.cards not in legal:
+        nearest = min((k for k in legal if k >= task.cards), default=max(legal))
+        note = " for a job of several pods" if gang and task.cards in kind.alone else ""
+        listed = ", ".join(str(k) for k in legal)
+        facts = {"cards": task.cards, "kind": kind.name, "note": note, "legal": listed}
+        return Refusal("size", {**facts, "nearest": nearest})
+    if job.sp_block:
+        problem = superpods.problem(job, task, kind, pool)
+        if problem is not None:
+            return problem
+    need, have = task.cards * task.pods, int(cards.count(state.present[pool.index]).sum())
+    if need > have:
+        return Refusal("size_total", {"need": need, "kind": kind.name, "have": have})
+    return None
+
+
+def legal_sizes(kind: Kind, pool: Pool) -> Iterable[int]:
+    """Legal requests; a pool of mixed plain servers allows up to its largest node."""
+    return range(1, pool.node_cards + 1) if kind.rule == "count" else kind.legal
+
+
+def numa_tables(state: State, pool: Pool, job: Job, task: Task) -> tuple[tuple[Ints, Choice], ...]:
+    """For plain servers that know their NUMA nodes: tables that keep a pod inside one."""
+    if pool.kind.rule != "count" or not task.cards:
+        return ()
+    layouts: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    for position, node in enumerate(pool.nodes):
+        layouts.setdefault(state.nodes[int(node)].numa, []).append(position)
+    if set(layouts) == {()}:
+        return ()
+    found = []
+    width = 8 if pool.node_cards <= 8 else cards.WIDTH
+    for groups, positions in layouts.items():
+        kind = pool.kind
+        if groups:
+            sizes = tuple(range(task.cards, max(map(len, groups)) + 1))
+            prefer = {task.cards: sizes}
+            kind = replace(kind, cards=width, rule="rings", groups=groups, prefer=prefer)
+        elif job.numa == "one":
+            continue
+        found.append((np.array(positions, dtype=np.int64), cards.choice(kind, task.cards, False)))
+    return tuple(found)
+
+
+def table(shape: Shape, position: int) -> Choice:
+    """The table that chooses cards at this position of the pool."""
+    for positions, choice in shape.numa:
+        if position in positions:
+            return choice
+    return shape.choice
+
+
+def pods_that_fit(state: State, shape: Shape, free: Ints) -> Ints:
+    """How many pods of the task each node of the pool can hold."""
+    fits = shape.choice.fits[free]
+    if shape.numa and shape.job.numa == "one":
+        fits = np.zeros_like(fits)
+        for positions, choice in shape.numa:
+            fits[positions] = choice.fits[free[positions]]
+    if shape.task.cpu_milli or shape.task.memory_mib:
+        fits = np.minimum(fits, room(state, shape))
+    return fits
+
+
+def room(state: State, shape: Shape) -> Ints:
+    """How many pods each node's CPU and memory allow."""
+    task, index = shape.task, shape.pool.index
+    pods = np.full(len(shape.pool.nodes), 1 << 30, dtype=np.int64)
+    if task.cpu_milli:
+        pods = np.minimum(pods, state.cpu[index] // task.cpu_milli)
+    if task.memory_mib:
+        pods = np.minimum(pods, state.memory[index] // task.memory_mib)
+    return np.maximum(pods, 0)
+
+
+def fill(inside: Ints, fits: Ints, costs: Costs, pods: int) -> list[tuple[int, int]]:
+    """Positions and pods per position: few nodes, the last one no larger than it must be."""
+    order = inside[np.lexsort((costs[inside], -fits[inside]))]
+    taken: list[tuple[int, int]] = []
+    left = pods
+    for position in order:
+        have = int(fits[position])
+        if have >= left:
+            enough = inside[fits[inside] >= left]
+            used = [p for p, _ in taken]
+            enough = enough[~np.isin(enough, used)] if used else enough
+            tight = enough[np.lexsort((costs[enough], fits[enough]))[0]]
+            taken.append((int(tight), left))
+            return taken
+        taken.append((int(position), have))
+        left -= have
+    return taken
+
+
+def fill_leaves(pool: Pool, fits: Ints, pods: int) -> Ints:
+    """Positions for a gang larger than a leaf: leaves it fills wholly first, one rest at most."""
+    room_of = np.bincount(pool.leaf + 1, weights=fits, minlength=pool.leaves + 1)[1:]
+    chosen: list[int] = []
+    left = pods
+    for leaf in np.argsort(-room_of, kind="stable"):
+        if room_of[leaf] <= left:
+            chosen.append(int(leaf))
+            left -= int(room_of[leaf])
+    if left > 0:
+        rest = [leaf for leaf in np.argsort(room_of, kind="stable") if room_of[leaf] >= left]
+        chosen += [int(leaf) for leaf in rest if int(leaf) not in chosen][:1]
+    inside = np.nonzero(np.isin(pool.leaf, chosen) & (fits > 0))[0]
+    return inside if int(fits[inside].sum()) >= pods else np.nonzero(fits)[0]
+
+
+def explain(state: State, shape: Shape, free: Ints, fits: Ints | None = None) -> Refusal:
+    """The one reason why a task does not fit its pool now."""
+    task, kind, name = shape.task, shape.pool.kind, pool_name(state, shape.pool)
+    if task.milli:
+        return explain_share(state, shape, name)
+    have = int(cards.count(free).sum())
+    need = task.cards * task.pods
+    if have < need:
+        facts = {"need": need, "kind": name, "free": have, "missing": need - have}
+        return Refusal("cards", facts)
+    by_cards = int(shape.choice.fits[free].sum())
+    if fits is None:
+        fits = pods_that_fit(state, shape, free)
+    if by_cards >= task.pods and (task.cpu_milli or task.memory_mib):
+        return beside(task, int(fits.sum()))
+    shape_text, unit = shape_words(kind, task.cards)
+    facts = {"free": have, "kind": name, "shape": shape_text, "unit": unit}
+    fitting = int(fits.sum())
+    return Refusal(
+        "shape", {**facts, "fits": fitting, "pods": task.pods, "lacking": task.pods - fitting}
+    )
+
+
+def explain_share(state: State, shape: Shape, name: str) -> Refusal:
+    """Why no card has room for a share: too little of it left, or no CPU or memory beside it."""
+    task, index = shape.task, shape.pool.index
+    room_for_share = (shares_left(state, index) >= task.milli).any(axis=1)
+    if room_for_share.any() and not (room(state, shape)[room_for_share] > 0).any():
+        return beside(task, 0)
+    most = int(shares_left(state, index).max(initial=0))
+    facts = {"share": task.milli / 1000, "kind": name, "most": most / 1000}
+    return Refusal("open", facts)
+
+
+def beside(task: Task, fits: int) -> Refusal:
+    """The refusal for cards without CPU or memory beside them."""
+    memory = f" and {task.memory_mib / 1024:.4g} GiB" if task.memory_mib else ""
+    facts = {"cpu": f"{task.cpu_milli / 1000:g}", "memory": memory, "pods": task.pods}
+    return Refusal("cpu", {**facts, "fits": fits})
+
+
+def pool_name(state: State, pool: Pool) -> str:
+    """What the pool's cards are called: their kind, or their family where kinds are mixed."""
+    first, last = state.nodes[int(pool.nodes[0])].kind, state.nodes[int(pool.nodes[-1])].kind
+    return first.name if first is last else first.family
+
+
+def shape_words(kind: Kind, k: int) -> tuple[str, str]:
+    """How the free cards would have to lie, and the unit that must become free."""
+    if kind.rule == "rings" and k <= len(kind.groups[0]):
+        return f"no ring has {k} of them for every pod", f"{k} cards of one ring"
+    if kind.rule == "rings" and k < kind.cards:
+        return f"no node has half of {k} in each ring", f"{k // 2} cards in each ring of one node"
+    if kind.rule == "modules" and k > 1:
+        return f"no node has {k // 2} whole modules", f"{k // 2} whole modules of one node"
+    if kind.rule == "blocks" and k % len(kind.groups[0]) == 0:
+        return "no node has the full meshes", f"{k // len(kind.groups[0])} full meshes of one node"
+    return f"spread over nodes, none has {k}", f"{k} cards of one node"

@@ -1,0 +1,99 @@
+"""Why a job waits, and what would free it. Text is made only when somebody reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# code → (reason, what would free it); the fields are filled from `Refusal.facts`.
+TEXTS: dict[str, tuple[str, str]] = {
+    "kind": (
+        "no node offers {wanted}",
+        "add a node that does, or accept another kind: {have}",
+    ),
+    "size": (
+        "{cards} cards per pod is not a legal request on {kind}{note}: legal are {legal}",
+        "ask for {nearest} cards per pod",
+    ),
+    "share": (
+        "a card of {kind} cannot be shared",
+        "ask for whole cards, or for a kind whose cards can be shared",
+    ),
+    "cards": (
+        "needs {need} cards of {kind}, {free} are free",
+        "{missing} more free cards of {kind}",
+    ),
+    "open": (
+        "needs {share} of one card of {kind}, the emptiest card has {most}",
+        "{share} of one card of {kind}",
+    ),
+    "shape": (
+        "{free} cards of {kind} are free but {shape}: {fits} of {pods} pods fit",
+        "{unit} free for each of the {lacking} missing pods",
+    ),
+    "cpu": (
+        "cards are free, but not beside {cpu} CPU cores{memory} on one node: {fits} of {pods} "
+        "pods fit",
+        "CPU or memory on nodes with free cards, or a smaller request",
+    ),
+    "leaf": (
+        "no leaf switch has room for all {pods} pods of {cards} cards (most: {fits})",
+        "{lacking} more pods' room under one leaf, or `leaf: prefer`",
+    ),
+    "superpod": (
+        "required {need} blocks of {block} nodes inside one super-pod each, total {have}",
+        "{block} free nodes in one super-pod for each missing block",
+    ),
+    "block": ("sp_block {block} {problem}", "{remedy}"),
+    "held": (
+        "the free cards are held for job {head}, which waits longer",
+        "job {head} starts, or this job states that it ends before that ({until})",
+    ),
+    "max": (
+        "queue {queue} would use {after} of its MAX {limit} ({what}); {used} are in use",
+        "jobs of queue {queue} with {over} cards end, or a higher `max`",
+    ),
+    "never": (
+        "asks for {need} ({what}), more than the MAX {limit} of queue {queue}",
+        "a higher `max` of queue {queue}, or a smaller job",
+    ),
+    "min": (
+        "{free} cards are free, {kept} of them are kept for the MIN of queue {others}, because "
+        "jobs of queue {queue} are never stopped",
+        "queue {others} uses its MIN, or `eviction: over-deserved` for queue {queue}",
+    ),
+    "priority": (
+        "queue {queue} works in strict order and job {head} is before it",
+        "job {head} starts",
+    ),
+    "size_total": (
+        "needs {need} cards of {kind}, the cluster has {have}",
+        "fewer pods, or more nodes of {kind}",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason, with the numbers it speaks of. `hint` names the jobs that would free it."""
+
+    code: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    hint: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why the job waits, in one line."""
+        return TEXTS[self.code][0].format(**self.facts)
+
+    @property
+    def frees(self) -> str:
+        """What would let it start."""
+        text = TEXTS[self.code][1].format(**self.facts)
+        return f"{text} ({self.hint})" if self.hint else text
+
+    @property
+    def permanent(self) -> bool:
+        """Whether no job's end can ever mend it."""
+        return self.code in ("kind", "size", "share", "never", "block", "size_total")

@@ -1,0 +1,590 @@
+"""The scheduler as a state machine: `on(event) -> [action]`, without clock, socket or thread.
+
+One cycle looks at the waiting jobs in order: claims inside MIN, jobs that wait too long, priority,
+the queue that has least of its share, submission. A job that does not fit is skipped; the first
+one that fits nowhere gets the cards it will need held for it (from the moment the running jobs'
+stated ends make room), and later jobs may use those only if they end before. Waiting jobs that are
+alike are one group: when one of them cannot start, none of them is tried again until something has
+been given back.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from joymigrate.errors import JoyError
+from joymigrate.run.cluster import cards, eviction, policies, quota, reservation
+from joymigrate.run.cluster.events import (
+    Action,
+    Cancelled,
+    CardsFailed,
+    Ended,
+    Event,
+    Evict,
+    NodeBack,
+    NodeLost,
+    Start,
+    Stop,
+    Submitted,
+    Tick,
+)
+from joymigrate.run.cluster.inventory import Inventory
+from joymigrate.run.cluster.jobs import Job, Queue
+from joymigrate.run.cluster.place import Placer, Shape
+from joymigrate.run.cluster.policies import Policy
+from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.state import Grant, Ints, Placement, State
+
+NEVER = float("inf")
+PHYSICAL = ("cards", "shape", "leaf", "superpod", "cpu", "open")  # mended by jobs that end
+CYCLES = 8  # rounds of offering what evictions left over
+ALIKE_DEPTH = 64  # jobs of one group that are looked at for a gap before the held job starts
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an operator may choose. `patience`: seconds after which a waiting job goes first."""
+
+    patience: float = 7 * 86400.0
+    hold: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A waiting job: its number of submission and since when it waits."""
+
+    number: int
+    job: Job
+    since: float
+    group: int
+
+    def __lt__(self, other: Entry) -> bool:
+        return self.number < other.number
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A running job: what it holds and when it is expected to end."""
+
+    entry: Entry
+    placement: Placement
+    use: dict[int, float]
+    started: float
+    ends: float
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """Cards that are kept for the first job that fits nowhere, and when it will fit."""
+
+    entry: Entry
+    mask: Ints
+    until: float
+
+
+class Scheduler:
+    """Queues, placement, eviction and reservation over one cluster."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        queues: Sequence[Queue] = (),
+        policy: Policy | None = None,
+        weights: Mapping[str, float] | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.inventory = inventory
+        self.state = State(inventory)
+        self.placer = Placer(self.state, policy or policies.get(policies.DEFAULT))
+        kinds = {node.kind.name: node.kind for node in inventory.nodes}
+        counts = inventory.count()
+        self.quotas = quota.Quotas(
+            queues, [(kind, counts[name]) for name, kind in kinds.items()], weights
+        )
+        self._kind_of = [self.quotas.number[node.kind.name] for node in inventory.nodes]
+        self.settings = settings or Settings()
+        self.running: dict[str, Running] = {}
+        self.waiting: dict[str, Entry] = {}
+        self.refused: dict[str, Refusal] = {}  # jobs that can never start
+        self.decisions = 0
+        self._groups: dict[int, list[Entry]] = {}
+        self._group_of: dict[tuple[Any, ...], int] = {}
+        self._why: dict[int, Refusal] = {}
+        self._failed: set[int] = set()
+        self._numbers = itertools.count()
+        self._hold: Hold | None = None
+        self._now = 0.0
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def on(self, event: Event) -> list[Action]:
+        """Take in one event and say what to do."""
+        return self.on_all([event])
+
+    def on_all(self, events: Iterable[Event]) -> list[Action]:
+        """Take in events that happened together, then decide once."""
+        actions: list[Action] = []
+        for event in events:
+            self._now = max(self._now, event.at)
+            match event:
+                case Submitted():
+                    self._submitted(event.job)
+                case Ended():
+                    self._end(event.job)
+                case Cancelled():
+                    actions += self._cancelled(event.job)
+                case NodeLost():
+                    actions += self._lost(event.node, None)
+                case CardsFailed():
+                    actions += self._lost(event.node, event.cards)
+                case NodeBack():
+                    self._back(event)
+                case Tick():
+                    self._failed.clear()
+        for _ in range(CYCLES):
+            decided = self._cycle()
+            actions += decided
+            # What an eviction freed beyond the claim's need is offered at once.
+            if not any(isinstance(action, Evict) for action in decided):
+                break
+        return actions
+
+    def _submitted(self, job: Job) -> None:
+        if job.name in self.running or job.name in self.waiting:
+            raise JoyError(f"a job called '{job.name}' is already there", help="use another name")
+        entry = Entry(next(self._numbers), job, self._now, self._group(job))
+        if job.running:
+            self._adopt(entry)
+            return
+        self._wait(entry)
+
+    def _group(self, job: Job) -> int:
+        key = (
+            job.queue, job.priority, job.tasks, job.sp_block, job.leaf, job.numa, job.superpod,
+        )  # fmt: skip
+        return self._group_of.setdefault(key, len(self._group_of))
+
+    def _wait(self, entry: Entry) -> None:
+        self.waiting[entry.job.name] = entry
+        bisect.insort(self._groups.setdefault(entry.group, []), entry)
+
+    def _unwait(self, entry: Entry) -> None:
+        del self.waiting[entry.job.name]
+        group = self._groups[entry.group]
+        del group[bisect.bisect_left(group, entry)]
+        if not group:
+            del self._groups[entry.group]
+        if self._hold is not None and self._hold.entry is entry:
+            self._release_hold()
+
+    def _release_hold(self) -> None:
+        self._hold = None
+        self._failed.clear()
+
+    def _adopt(self, entry: Entry) -> None:
+        """Take over a job that already runs where its `running` says."""
+        grants: list[Grant] = []
+        tasks = [task for task in entry.job.tasks for _ in range(task.pods)]
+        if len(tasks) != len(entry.job.running):
+            raise JoyError(
+                f"job {entry.job.name}: {len(tasks)} pods, {len(entry.job.running)} under `running`"
+            )
+        for task, held in zip(tasks, entry.job.running, strict=True):
+            if held.node not in self.state.number:
+                raise JoyError(f"job {entry.job.name} runs on '{held.node}', not in the inventory")
+            node, mask = self.state.number[held.node], cards.bits(list(held.cards))
+            taken = sum(grant.mask for grant in grants if grant.node == node)
+            if not task.milli and int(self.state.free[node]) & ~taken & mask != mask:
+                raise JoyError(
+                    f"job {entry.job.name} runs on cards {list(held.cards)} of {held.node}, "
+                    "which are not free",
+                    help="correct `running`, or the node's `used` and `unhealthy`",
+                )
+            grants.append(Grant(node, mask, task.milli, task.cpu_milli, task.memory_mib))
+        self._start(entry, tuple(grants), self._now - entry.job.ran_minutes * 60)
+
+    def _end(self, name: str) -> None:
+        """Give a running job's cards back."""
+        run = self.running.pop(name, None)
+        if run is None:
+            return
+        self.state.give(run.placement)
+        self.quotas.add(run.entry.job.queue, run.use, -1)
+        self._failed.clear()
+
+    def _cancelled(self, name: str) -> list[Action]:
+        if name in self.waiting:
+            self._unwait(self.waiting[name])
+        if name in self.running:
+            job = self.running[name].entry.job
+            self._end(name)
+            return [Stop(job)]
+        self.refused.pop(name, None)
+        return []
+
+    def _lost(self, node: str, failed: tuple[int, ...] | None) -> list[Action]:
+        """A node or some of its cards are gone: the gangs on them wait again, in their place."""
+        number = self.node_number(node)
+        mask = (1 << 16) - 1 if failed is None else cards.bits(failed)
+        actions: list[Action] = []
+        for run in list(self.running.values()):
+            if any(g.node == number and (failed is None or g.mask & mask) for g in run.placement):
+                self._end(run.entry.job.name)
+                self._requeue(run)
+                why = f"node {node} is lost" if failed is None else f"cards of {node} failed"
+                actions.append(Evict(run.entry.job, "", why))
+        kept = int(self.state.usable[number]) & ~mask
+        self.state.set_usable(number, kept, failed is not None and bool(self.state.ready[number]))
+        self._failed.clear()
+        self._hold = None
+        return actions
+
+    def _back(self, event: NodeBack) -> None:
+        number = self.node_number(event.node)
+        node = self.state.nodes[number]
+        broken = cards.bits(list(event.unhealthy)) | cards.bits(list(node.used))
+        self.state.set_usable(number, int(self.state.present[number]) & ~broken, True)
+        self._release_hold()
+
+    def node_number(self, name: str) -> int:
+        """Index of a node; an unknown one raises `JoyError`."""
+        if name not in self.state.number:
+            raise JoyError(f"no node '{name}' in the inventory", help="check the name")
+        return self.state.number[name]
+
+    def _requeue(self, run: Running) -> None:
+        """Wait again with the old number: at the head of its class."""
+        run.entry.since = self._now
+        self._wait(run.entry)
+
+    # -- the cycle ------------------------------------------------------------------------------
+
+    def _cycle(self) -> list[Action]:
+        actions: list[Action] = []
+        heap = [
+            (self._order(group[0]), number)
+            for number, group in self._groups.items()
+            if number not in self._failed
+        ]
+        heapq.heapify(heap)
+        self._check_hold()
+        while heap:
+            order, number = heapq.heappop(heap)
+            group = self._groups.get(number)
+            if not group or number in self._failed:
+                continue
+            fresh = self._order(group[0])
+            if heap and fresh > order and fresh > heap[0][0]:
+                heapq.heappush(heap, (fresh, number))  # its queue's share has grown meanwhile
+                continue
+            if self._try_group(number, group, actions):
+                if self._groups.get(number):
+                    heapq.heappush(heap, (self._order(group[0]), number))
+            else:
+                self._failed.add(number)
+        return actions
+
+    def _order(self, entry: Entry) -> tuple[Any, ...]:
+        job = entry.job
+        account = self.quotas.account(job.queue)
+        claims = bool(account.min) and self._claims(job)
+        late = self._now - entry.since > self.settings.patience
+        share = self.quotas.share(job.queue) if account.declared else 0.0
+        return (
+            not claims, not late, -account.queue.priority, -job.priority, share, entry.number,
+        )  # fmt: skip
+
+    def _claims(self, job: Job) -> bool:
+        use = self._expected_use(job)
+        return use is not None and self.quotas.guaranteed(job.queue, use)
+
+    def _expected_use(self, job: Job) -> dict[int, float] | None:
+        """Cards per kind that a job will use, None where that depends on where it goes."""
+        use: dict[int, float] = {}
+        for task in job.tasks:
+            shapes = self.placer.shapes(job, task)
+            if isinstance(shapes, Refusal):
+                return None
+            if task.cards or task.milli:
+                number = self._kind_of[int(shapes[0].pool.nodes[0])]
+                use[number] = use.get(number, 0.0) + task.card_share
+        return use
+
+    def _try_group(self, number: int, group: list[Entry], actions: list[Action]) -> bool:
+        """Start the first job of a group, or one behind it that fits a gap. False: none can."""
+        entry = group[0]
+        self.decisions += 1
+        outcome = self._admit(entry)
+        if not isinstance(outcome, Refusal):
+            self._unwait(entry)
+            actions.append(self._start(entry, outcome))
+            return True
+        if outcome.permanent:
+            self._unwait(entry)
+            self.refused[entry.job.name] = outcome
+            return True
+        if outcome.code in ("max", "held", *PHYSICAL):
+            deal = self._deal(entry, outcome)
+            if deal is not None:
+                self._close(entry, deal, actions)
+                return True
+        self._why[number] = outcome
+        if outcome.code == "held":
+            return self._fill_gap(group, actions)
+        if outcome.code in PHYSICAL and self._hold is None and self.settings.hold:
+            self._hold = self._make_hold(entry)
+        return False
+
+    def _fill_gap(self, group: list[Entry], actions: list[Action]) -> bool:
+        """A later job of the same group that ends before the held job starts."""
+        if self._hold is None:
+            return False
+        for entry in group[1:ALIKE_DEPTH]:
+            minutes = entry.job.minutes
+            if minutes is not None and self._now + minutes * 60 <= self._hold.until:
+                outcome = self._admit(entry)
+                if not isinstance(outcome, Refusal):
+                    self._unwait(entry)
+                    actions.append(self._start(entry, outcome))
+                    return True
+        return False
+
+    def _admit(self, entry: Entry) -> Placement | Refusal:
+        """A placement inside all limits, or the one reason why not."""
+        job = entry.job
+        expected = self._expected_use(job)
+        if expected is not None and len(job.tasks) == 1:
+            shapes = self.placer.shapes(job, job.tasks[0])
+            if not isinstance(shapes, Refusal) and len(shapes) > 1:
+                return self._admit_any(entry, shapes)
+        if expected is not None:
+            refused = self._limits(job, expected)
+            if refused is not None:
+                return refused
+        return self._checked(job, self._place_beside_hold(entry))
+
+    def _admit_any(self, entry: Entry, shapes: Sequence[Shape]) -> Placement | Refusal:
+        """Several kinds will do: the first whose limits and free cards allow it."""
+        first: Refusal | None = None
+        for shape in shapes:
+            use = {self._kind_of[int(shape.pool.nodes[0])]: shape.task.card_share}
+            outcome: Placement | Refusal | None = self._limits(entry.job, use)
+            if outcome is None:
+                hold = self._hold_for(entry)
+                outcome = self._checked(entry.job, self.placer.place_shape(shape, hold))
+            if not isinstance(outcome, Refusal):
+                return outcome
+            first = first or outcome
+        if first is None:
+            raise AssertionError("no shape was tried")
+        return first
+
+    def _limits(self, job: Job, use: dict[int, float]) -> Refusal | None:
+        refused = self.quotas.over_max(job.queue, use)
+        if refused is not None:
+            return refused
+        if "over-deserved" in self.quotas.account(job.queue).queue.eviction:
+            return None
+        return self.quotas.kept_for_others(job.queue, use, self.free_by_kind())
+
+    def _checked(self, job: Job, placed: Placement | Refusal) -> Placement | Refusal:
+        """The limits again, with the kinds that the placement really uses."""
+        if isinstance(placed, Refusal) or self._same_kinds(job):
+            return placed
+        return self._limits(job, self._use(job, placed)) or placed
+
+    def _same_kinds(self, job: Job) -> bool:
+        """Whether every pod's kind was known before placing (each task names one kind)."""
+        return all(len(task.kinds) == 1 for task in job.tasks)
+
+    def free_by_kind(self) -> dict[int, float]:
+        """Free cards per kind number."""
+        per_node = cards.count(self.state.free)
+        totals = np.bincount(self._kind_of, weights=per_node, minlength=len(self.quotas.kinds))
+        return {number: float(total) for number, total in enumerate(totals)}
+
+    def _hold_for(self, entry: Entry) -> Ints | None:
+        """The held cards that this job must leave alone."""
+        hold = self._hold
+        if hold is None or hold.entry is entry:
+            return None
+        minutes = entry.job.minutes
+        if minutes is not None and hold.until < NEVER and self._now + minutes * 60 <= hold.until:
+            return None
+        return hold.mask
+
+    def _place_beside_hold(self, entry: Entry) -> Placement | Refusal:
+        """Place; when only held cards would do, say for whom they are held."""
+        mask = self._hold_for(entry)
+        placed = self.placer.place(entry.job, mask)
+        if mask is None or not isinstance(placed, Refusal) or placed.permanent:
+            return placed
+        if isinstance(self.placer.place(entry.job), Refusal) or self._hold is None:
+            return placed
+        until = self._hold.until
+        when = "unknown" if until == NEVER else f"in {(until - self._now) / 60:.0f} minutes"
+        return Refusal("held", {"head": self._hold.entry.job.name, "until": when})
+
+    def _start(self, entry: Entry, placement: Placement, started: float | None = None) -> Start:
+        job = entry.job
+        began = self._now if started is None else started
+        use = self._use(job, placement)
+        self.state.take(placement)
+        self.quotas.add(job.queue, use)
+        ends = NEVER if job.minutes is None else began + job.minutes * 60
+        self.running[job.name] = Running(entry, placement, use, began, ends)
+        return Start(job, placement, self._now - entry.since)
+
+    def _use(self, job: Job, placement: Placement) -> dict[int, float]:
+        return quota.use_of(job, [self._kind_of[grant.node] for grant in placement])
+
+    # -- holding cards for the first job that fits nowhere ----------------------------------------
+
+    def _check_hold(self) -> None:
+        """Look again at a hold whose time has come without its job having started."""
+        hold = self._hold
+        if hold is None:
+            return
+        if hold.entry.job.name not in self.waiting or self._now >= hold.until:
+            self._hold = None
+
+    def _make_hold(self, entry: Entry) -> Hold | None:
+        """The earliest time at which stated ends make room, and the cards the job will get then.
+
+        When the ends that are known do not suffice, all running jobs are thought away and the
+        cards are held until it starts.
+        """
+        room = self._room(entry)
+        if room is None:
+            return None
+        return Hold(entry, room.mask(len(self.state.nodes)), room.until)
+
+    def _ending(self) -> list[Running]:
+        return sorted(self.running.values(), key=lambda run: run.ends)
+
+    def _room(self, entry: Entry) -> reservation.Room | None:
+        return reservation.earliest(self.state, self.placer, entry.job, self._ending())
+
+    def room_for(self, entry: Entry) -> tuple[list[str], float] | None:
+        """Jobs whose end lets a waiting job start, and in how many seconds the last one ends."""
+        room = self._room(entry)
+        if room is None:
+            return None
+        ending = self._ending()
+        names = [ending[i].entry.job.name for i in reservation.in_the_way(room, ending)]
+        return names, room.until - self._now
+
+    # -- eviction ---------------------------------------------------------------------------------
+
+    def _deal(self, entry: Entry, refused: Refusal) -> eviction.Deal | None:
+        candidates = self._candidates(entry.job, refused.code == "max")
+        if not candidates:
+            return None
+
+        def attempt(victims: Sequence[eviction.Victim]) -> Placement | None:
+            runs = [self.running[victim.job.name] for victim in victims]
+            for run in runs:
+                self.state.give(run.placement)
+                self.quotas.add(run.entry.job.queue, run.use, -1)
+            try:
+                placed = self.placer.place(entry.job)
+                if isinstance(placed, Refusal):
+                    return None
+                use = self._use(entry.job, placed)
+                return None if self.quotas.over_max(entry.job.queue, use) else placed
+            finally:
+                for run in reversed(runs):
+                    self.state.take(run.placement)
+                    self.quotas.add(run.entry.job.queue, run.use)
+
+        return eviction.search(candidates, attempt)
+
+    def _candidates(self, claim: Job, own_queue_only: bool) -> list[eviction.Victim]:
+        """Running jobs that the queues' policies let this claim stop."""
+        use = self._expected_use(claim)
+        if use is None:
+            return []
+        guaranteed = self.quotas.guaranteed(claim.queue, use)
+        entitled = guaranteed or self.quotas.entitled(claim.queue, use)
+        by_queue: dict[str, list[Running]] = {}
+        for run in self.running.values():
+            by_queue.setdefault(run.entry.job.queue, []).append(run)
+        found: list[Running] = []
+        for queue, runs in by_queue.items():
+            policy = self.quotas.account(queue).queue
+            if "never" in policy.eviction:
+                continue
+            runs = [run for run in runs if self._now - run.started >= policy.min_runtime * 60]
+            if queue == claim.queue:
+                if "lower-priority" in policy.eviction:
+                    found += [r for r in runs if r.entry.job.priority < claim.priority]
+                continue
+            if own_queue_only:
+                continue
+            found += self._beyond(queue, by_queue[queue], runs, claim, guaranteed, entitled)
+        kinds = self._kinds_wanted(claim)
+        return [
+            eviction.Victim(r.entry.job, r.placement, r.started, r.entry.job.cards)
+            for r in found
+            if own_queue_only or kinds & r.use.keys()
+        ]
+
+    def _beyond(
+        self,
+        queue: str,
+        all_runs: list[Running],
+        runs: list[Running],
+        claim: Job,
+        guaranteed: bool,
+        entitled: bool,
+    ) -> list[Running]:
+        """Jobs of another queue outside what it is entitled to."""
+        policy = self.quotas.account(queue).queue.eviction
+        by_right = entitled and "over-deserved" in policy
+        by_rank = "lower-priority" in policy
+        if not by_right and not by_rank:
+            return []
+        order = sorted(all_runs, key=lambda r: (-r.entry.job.priority, r.entry.number))
+        uses = [(run.entry.job.name, run.use) for run in order]
+        outside = self.quotas.beyond(queue, uses, deserved=not guaranteed)
+        return [
+            run
+            for run in runs
+            if run.entry.job.name in outside
+            and (by_right or run.entry.job.priority < claim.priority)
+        ]
+
+    def _kinds_wanted(self, job: Job) -> set[int]:
+        wanted: set[int] = set()
+        for task in job.tasks:
+            shapes = self.placer.shapes(job, task)
+            if not isinstance(shapes, Refusal):
+                for shape in shapes:
+                    wanted |= {self._kind_of[int(node)] for node in shape.pool.nodes}
+        return wanted
+
+    def _close(self, entry: Entry, deal: eviction.Deal, actions: list[Action]) -> None:
+        for victim in deal.victims:
+            run = self.running[victim.job.name]
+            self._end(victim.job.name)
+            self._requeue(run)
+            why = f"job {entry.job.name} of queue {entry.job.queue} is entitled to its cards"
+            actions.append(Evict(victim.job, entry.job.name, why))
+        self._unwait(entry)
+        actions.append(self._start(entry, deal.placement))
+
+    # -- questions --------------------------------------------------------------------------------
+
+    def why(self, name: str) -> Refusal | None:
+        """Why a job does not run; None when it does or is unknown."""
+        if name in self.refused:
+            return self.refused[name]
+        entry = self.waiting.get(name)
+        return None if entry is None else self._why.get(entry.group)

@@ -1,0 +1,147 @@
+"""Use over time per queue and kind, and a picture of nodes × cards: data for plots, no drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joymigrate.run.cluster import cards
+from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.policies import Typical
+from joymigrate.run.cluster.policies._gradient import WHOLE, Fragments
+
+if TYPE_CHECKING:
+    from joymigrate.run.cluster.scheduler import Scheduler
+
+POINTS = 400  # samples of one run
+NODES_SHOWN = 512  # nodes in the picture
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Cards in use at equal steps of time: hours, per queue and per kind, and jobs that wait."""
+
+    hours: tuple[float, ...]
+    queues: dict[str, tuple[float, ...]]
+    kinds: dict[str, tuple[float, ...]]
+    capacity: dict[str, int]
+    waiting: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One row per node: name, kind, leaf, and per card the queue that holds it.
+
+    "" is free, "-" broken or absent, "*" held by somebody else. `more` nodes are not shown.
+    """
+
+    rows: tuple[tuple[str, str, str, tuple[str, ...]], ...]
+    more: int = 0
+
+
+class Samples:
+    """Collects what a timeline needs while a simulation runs."""
+
+    def __init__(self, scheduler: Scheduler, first: float, last: float) -> None:
+        self.scheduler = scheduler
+        self.first = first
+        self.step = (last - first) / POINTS
+        self.next = first
+        self.in_use = 0.0
+        self.peak = 0.0
+        self.size = sum(int(m).bit_count() for m in scheduler.state.present) or 1
+        self._area = 0.0
+        self._since = first
+        self._last = last
+        self._at: list[float] = []
+        self._queues: list[dict[str, float]] = []
+        self._kinds: list[np.ndarray] = []
+        self._waiting: list[int] = []
+        self._lost: list[float] = []
+        self._states: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def change(self, job: Job, sign: int) -> None:
+        """A job starts (1) or stops (-1)."""
+        self.in_use += sign * job.cards
+
+    def until(self, now: float) -> None:
+        """Count the time up to `now`, and sample at every step on the way."""
+        self.peak = max(self.peak, 100 * self.in_use / self.size)
+        end = min(now, self._last)
+        if end > self._since:
+            self._area += self.in_use * (end - self._since)
+            self._since = end
+        while self.next <= now and len(self._at) <= POINTS * 4:
+            self._sample()
+            self.next += self.step
+
+    def _sample(self) -> None:
+        self._at.append((self.next - self.first) / 3600)
+        queues: dict[str, float] = {}
+        kinds = np.zeros(len(self.scheduler.quotas.kinds))
+        for run in self.scheduler.running.values():
+            queue = run.entry.job.queue
+            queues[queue] = queues.get(queue, 0.0) + run.entry.job.cards
+            for kind, number in run.use.items():
+                kinds[kind] += number
+        self._queues.append(queues)
+        self._kinds.append(kinds)
+        self._waiting.append(len(self.scheduler.waiting))
+        if len(self._states) <= POINTS // 8 and len(self._at) % 8 == 1:
+            state = self.scheduler.state
+            self._states.append((state.cpu.copy(), state.free.copy()))
+
+    def mean_allocation(self, first: float, last: float) -> float:
+        """Mean share of the cards in use between the first and the last arrival, in %."""
+        return 100 * self._area / max(last - first, 1e-9) / self.size
+
+    def fragmentation(self, demand: Sequence[Typical]) -> float:
+        """Mean share of all cards that are free but of no use to the typical request, in %."""
+        if not self._states or not demand:
+            return 0.0
+        fragments = Fragments(demand)
+        bit = np.arange(16)
+        values = [
+            fragments.of(cpu, ((free[:, None] >> bit) & 1) * WHOLE).sum()
+            for cpu, free in self._states
+        ]
+        return 100 * float(np.mean(values)) / WHOLE / self.size
+
+    def timeline(self) -> Timeline:
+        """The samples as series."""
+        queues = sorted({name for sample in self._queues for name in sample})
+        kinds = self.scheduler.quotas.kinds
+        return Timeline(
+            hours=tuple(round(at, 4) for at in self._at),
+            queues={q: tuple(sample.get(q, 0.0) for sample in self._queues) for q in queues},
+            kinds={
+                kind.name: tuple(float(sample[i]) for sample in self._kinds)
+                for i, kind in enumerate(kinds)
+                if kind.cards
+            },
+            capacity=dict(self.scheduler.inventory.count()),
+            waiting=tuple(self._waiting),
+        )
+
+
+def picture(scheduler: Scheduler) -> Picture:
+    """Who holds which card right now."""
+    state = scheduler.state
+    owner: dict[tuple[int, int], str] = {}
+    for run in scheduler.running.values():
+        for grant in run.placement:
+            for card in cards.ids(grant.mask):
+                owner[grant.node, card] = run.entry.job.queue
+    rows = []
+    for i, node in enumerate(state.nodes[:NODES_SHOWN]):
+        held = tuple(
+            owner.get((i, card))
+            or ("-" if not int(state.present[i]) >> card & 1 or not state.ready[i] else "")
+            or ("*" if card in node.used else "")
+            for card in range(node.kind.cards)
+        )
+        rows.append((node.name, node.kind.name, node.leaf, held))
+    return Picture(tuple(rows), max(0, len(state.nodes) - NODES_SHOWN))

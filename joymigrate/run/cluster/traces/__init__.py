@@ -1,0 +1,53 @@
+"""Readers of job traces, one file per format, found by folder; each has `read(path) -> Trace`."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run.cluster.jobs import Job, Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One job of a trace: when it arrives and how long it runs, in seconds."""
+
+    job: Job
+    at: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A trace in order of arrival. `undated`: it has no times, only requests."""
+
+    arrivals: tuple[Arrival, ...]
+    queues: tuple[Queue, ...] = ()
+    weights: tuple[tuple[str, float], ...] = ()
+    undated: bool = False
+
+
+def names() -> list[str]:
+    """Names of all formats."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem[0] != "_")
+
+
+def read(path: Path, form: str) -> Trace:
+    """Read a trace; an unknown format or a mistake in the file raises `JoyError`."""
+    if form not in names():
+        raise JoyError(
+            f"unknown trace format '{form}'.{did_you_mean(form, names())}",
+            help=f"formats: {', '.join(names())}",
+        )
+    module = importlib.import_module(f"{__name__}.{form}")
+    try:
+        trace: Trace = module.read(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise JoyError(
+            f"cannot read the trace: {error}", where=str(path), help="name an existing file"
+        ) from error
+    if not trace.arrivals:
+        raise JoyError("the trace has no job", where=str(path))
+    return trace

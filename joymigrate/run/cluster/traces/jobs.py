@@ -1,0 +1,73 @@
+"""Our own jobs: a jobs file (YAML, JSON) with `arrival_minutes`, or a CSV of the same columns.
+
+CSV columns: name, kind, pods, cards_per_pod, queue, priority, minutes, arrival_minutes; all but
+name may be left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.cluster import jobs
+from joymigrate.run.cluster.inventory import number, parse
+from joymigrate.run.cluster.traces import Arrival, Trace
+
+NUMBERS = [
+    "pods",
+    "cards_per_pod",
+    "priority",
+    "minutes",
+    "arrival_minutes",
+    "cpu_per_pod",
+    "memory_gib_per_pod",
+    "retries",
+    "sp_block",
+    "min_pods",
+]
+
+
+def read(path: Path) -> Trace:
+    """Jobs by arrival; a job without `minutes` runs to the end of the simulation."""
+    text = path.read_text("utf-8-sig")
+    raw = from_csv(text, str(path)) if path.suffix == ".csv" else parse(text, str(path))
+    workload = jobs.from_data(raw, str(path))
+    items = raw.get("jobs", [raw])
+    arrivals = [
+        Arrival(
+            job,
+            number(item.get("arrival_minutes", 0), str(path)) * 60,
+            float("inf") if job.minutes is None else job.minutes * 60,
+        )
+        for job, item in zip(workload.jobs, items, strict=True)
+    ]
+    arrivals.sort(key=lambda arrival: arrival.at)
+    return Trace(tuple(arrivals), workload.queues, tuple(workload.weights.items()))
+
+
+def from_csv(text: str, where: str) -> dict[str, Any]:
+    """Rows of a CSV as a jobs file; numbers become numbers, empty cells are left out."""
+    reader = csv.DictReader(io.StringIO(text))
+    if "name" not in (reader.fieldnames or ()):
+        raise JoyError("a jobs CSV has a column `name`", where=f"{where}:1")
+    found = []
+    for line, row in enumerate(reader, start=2):
+        item: dict[str, Any] = {}
+        for key, value in row.items():
+            if key is None or value in ("", None):
+                continue
+            try:
+                item[key] = as_number(value) if key in NUMBERS else value
+            except ValueError as error:
+                raise JoyError(f"`{key}` is {value!r}", where=f"{where}:{line}") from error
+        found.append(item)
+    return {"jobs": found}
+
+
+def as_number(text: str) -> int | float:
+    """A whole number where it is one."""
+    value = float(text)
+    return int(value) if value.is_integer() else value

@@ -1,0 +1,229 @@
+"""Queues, eviction, reservation and explanations of the scheduler, event by event."""
+
+from __future__ import annotations
+
+import pytest
+
+from joymigrate.errors import JoyError
+from joymigrate.run.cluster.events import (
+    Cancelled,
+    CardsFailed,
+    Ended,
+    Evict,
+    NodeBack,
+    NodeLost,
+    Start,
+    Submitted,
+)
+from tests.run.cluster.cases import evicted, job, nodes, queue, scheduler, started, submit
+
+TWO = "[{name: a, kind: gpu-8}, {name: b, kind: gpu-8}]"
+
+
+def test_a_gang_starts_whole_or_not_at_all() -> None:
+    run = scheduler(nodes(TWO))
+    assert started(submit(run, job("big", pods=3, cards_per_pod=8))) == []
+    assert run.why("big").code == "size_total"
+    assert started(submit(run, job("fits", pods=2, cards_per_pod=8))) == ["fits"]
+    assert started(submit(run, job("late", pods=1, cards_per_pod=1))) == []
+    assert run.why("late").reason == "needs 1 cards of gpu-8, 0 are free"
+
+
+def test_max_is_never_broken_and_says_which_queue() -> None:
+    run = scheduler(nodes(TWO), queue("q", max={"gpu-8": 6}))
+    assert started(submit(run, job("x", queue="q", cards_per_pod=4))) == ["x"]
+    assert started(submit(run, job("y", queue="q", cards_per_pod=4))) == []
+    assert run.why("y").code == "max"
+    assert "8 of its MAX 6" in run.why("y").reason
+    assert started(submit(run, job("z", queue="q", cards_per_pod=2))) == ["z"]
+    assert started(submit(run, job("never", queue="q", cards_per_pod=8))) == []
+    assert run.why("never").permanent
+
+
+def test_a_claim_inside_min_stops_what_was_lent_in_the_same_cycle() -> None:
+    run = scheduler(nodes(TWO), queue("owner", min=8), queue("guest", min=8))
+    submit(run, *(job(f"g{i}", queue="guest", cards_per_pod=4) for i in range(4)))
+    actions = submit(run, job("claim", queue="owner", cards_per_pod=8))
+    assert started(actions) == ["claim"]
+    assert sorted(evicted(actions)) in (["g0", "g1"], ["g2", "g3"])
+    assert evicted(actions) == sorted(evicted(actions), reverse=True)[:2] or len(actions) == 3
+
+
+def test_nothing_is_stopped_when_the_claim_would_not_fit_anyway() -> None:
+    """Eight scattered one-card jobs: freeing cards beside foreign ones gives no whole node."""
+    cluster = nodes("[{name: a, kind: gpu-8, used: [0]}, {name: b, kind: gpu-8, used: [7]}]")
+    run = scheduler(cluster, queue("owner", min=8), queue("guest"))
+    submit(run, *(job(f"g{i}", queue="guest", cards_per_pod=1) for i in range(14)))
+    actions = submit(run, job("claim", queue="owner", cards_per_pod=8))
+    assert actions == []
+    assert run.why("claim").code in ("cards", "shape")
+
+
+def test_eviction_frees_one_ring_not_scattered_cards() -> None:
+    cluster = nodes("[{name: a, kind: ascend-910-8}]")
+    run = scheduler(cluster, queue("owner", min=4), queue("guest"))
+    submit(run, *(job(f"g{i}", "ascend-910-8", queue="guest", cards_per_pod=2) for i in range(4)))
+    actions = submit(run, job("claim", "ascend-910-8", queue="owner", cards_per_pod=4))
+    assert started(actions) == ["claim"]
+    assert len(evicted(actions)) == 2
+    start = next(a for a in actions if isinstance(a, Start))
+    assert start.placement[0].mask in (0x0F, 0xF0)
+
+
+def test_a_queue_that_is_never_stopped_may_not_borrow_the_min_of_others() -> None:
+    run = scheduler(nodes(TWO), queue("owner", min=8), queue("guest", eviction="never"))
+    submit(run, job("g0", queue="guest", cards_per_pod=8))
+    assert started(submit(run, job("g1", queue="guest", cards_per_pod=8))) == []
+    assert run.why("g1").code == "min"
+    assert "owner" in run.why("g1").reason
+    assert started(submit(run, job("claim", queue="owner", cards_per_pod=8))) == ["claim"]
+
+
+def test_priority_stops_lower_priority_only_where_the_queue_allows_it() -> None:
+    for eviction, stopped in (("lower-priority", ["low"]), ("over-deserved", []), ("never", [])):
+        run = scheduler(nodes("[{name: a, kind: gpu-8}]"), queue("q", eviction=eviction))
+        submit(run, job("low", queue="q", cards_per_pod=8))
+        actions = submit(run, job("high", queue="q", cards_per_pod=8, priority=5))
+        assert evicted(actions) == stopped, eviction
+
+
+def test_min_runtime_protects_a_job_that_has_just_started() -> None:
+    q = queue("q", eviction="lower-priority", min_runtime=10)
+    run = scheduler(nodes("[{name: a, kind: gpu-8}]"), q)
+    submit(run, job("low", queue="q", cards_per_pod=8))
+    high = job("high", queue="q", cards_per_pod=8, priority=5)
+    assert evicted(run.on(Submitted(high, 60.0))) == []
+    assert evicted(submit(run, job("x", queue="q", cards_per_pod=8, priority=6), at=601.0)) == [
+        "low"
+    ]
+
+
+def test_one_budget_over_gpu_and_npu_counts_with_weights() -> None:
+    from joymigrate.run.cluster.scheduler import Scheduler
+
+    cluster = nodes("[{name: g, kind: gpu-8}, {name: n, kind: ascend-910b-8}]")
+    run = Scheduler(cluster, [queue("q", max=10)], weights={"npu": 0.5})
+    assert started(submit(run, job("g", queue="q", cards_per_pod=6))) == ["g"]
+    assert started(submit(run, job("n", "ascend-910b-8", queue="q", cards_per_pod=8))) == ["n"]
+    assert started(submit(run, job("o", queue="q", cards_per_pod=1))) == []
+
+
+def test_children_share_their_parents_max_and_min() -> None:
+    cluster = nodes(TWO)
+    queues = (
+        queue("dept", min=8, max=12),
+        queue("one", parent="dept", min=4),
+        queue("two", parent="dept"),
+        queue("guest"),
+    )
+    run = scheduler(cluster, *queues)
+    submit(run, job("a", queue="one", cards_per_pod=8))
+    assert started(submit(run, job("b", queue="two", cards_per_pod=8))) == []
+    assert run.why("b").facts["queue"] == "dept"
+
+
+def test_a_guarantee_beyond_the_cluster_is_refused() -> None:
+    with pytest.raises(JoyError, match="guarantee 20"):
+        scheduler(nodes(TWO), queue("a", min=10), queue("b", min=10))
+
+
+def test_two_npu_kinds_and_gpus_do_not_block_each_other() -> None:
+    cluster = nodes(
+        "[{name: g, kind: gpu-8}, {name: n, kind: ascend-910b-8}, {name: o, kind: ascend-910-8}]"
+    )
+    run = scheduler(cluster)
+    submit(run, job("g1", cards_per_pod=8), job("g2", cards_per_pod=8))
+    assert started(submit(run, job("n1", "ascend-910b-8", cards_per_pod=8))) == ["n1"]
+    assert started(submit(run, job("o1", "ascend-910-8", cards_per_pod=8))) == ["o1"]
+
+
+def test_six_and_two_free_in_two_rings_are_no_eight() -> None:
+    cluster = nodes("[{name: n, kind: ascend-910b-16, used: [0, 1, 8, 9, 10, 11, 12, 13]}]")
+    run = scheduler(cluster)
+    submit(run, job("eight", "ascend-910b-16", cards_per_pod=8))
+    assert run.why("eight").code == "shape"
+    assert "no ring has 8" in run.why("eight").reason
+
+
+def test_the_waiting_head_gets_its_cards_and_short_jobs_fill_the_gap() -> None:
+    run = scheduler(nodes(TWO))
+    submit(run, job("long", cards_per_pod=8, minutes=100), job("half", cards_per_pod=4, minutes=60))
+    submit(run, job("head", pods=2, cards_per_pod=8, minutes=10))
+    assert started(submit(run, job("short", cards_per_pod=2, minutes=50))) == ["short"]
+    assert started(submit(run, job("slow", cards_per_pod=2, minutes=500))) == []
+    assert run.why("slow").code == "held"
+    for name, at in (("short", 3000.0), ("half", 3600.0)):
+        assert started(run.on(Ended(name, at))) == []
+    assert started(run.on(Ended("long", 6000.0))) == ["head"]
+    assert started(run.on(Ended("head", 6600.0))) == ["slow"]
+
+
+def test_a_lost_node_sends_its_gangs_to_the_head_of_the_queue() -> None:
+    run = scheduler(nodes(TWO))
+    submit(run, job("a", cards_per_pod=8), job("b", cards_per_pod=4), job("c", cards_per_pod=8))
+    actions = run.on(NodeLost("a", 10.0))
+    assert evicted(actions) == ["a"]
+    assert started(run.on(Ended("b", 20.0))) == ["a"]
+    assert started(run.on(NodeBack("a", at=30.0))) == ["c"]
+
+
+def test_failed_cards_are_not_used_again() -> None:
+    run = scheduler(nodes("[{name: a, kind: gpu-8}]"))
+    submit(run, job("a", cards_per_pod=4))
+    actions = run.on(CardsFailed("a", (1,), 5.0))
+    assert [type(action) for action in actions] == [Evict, Start]
+    assert actions[1].placement[0].mask & 0b10 == 0
+
+
+def test_cancelling_frees_cards_and_forgets_waiting_jobs() -> None:
+    run = scheduler(nodes("[{name: a, kind: gpu-8}]"))
+    submit(run, job("a", cards_per_pod=8), job("b", cards_per_pod=8), job("c", cards_per_pod=8))
+    run.on(Cancelled("b"))
+    assert started(run.on(Cancelled("a"))) == ["c"]
+    assert run.waiting == {}
+
+
+def test_mixed_kinds_in_one_job_start_together() -> None:
+    cluster = nodes("[{name: g, kind: gpu-8}, {name: n, kind: ascend-910b-8, used: [0, 1]}]")
+    run = scheduler(cluster)
+    tasks = [
+        {"name": "actor", "kind": "gpu-8", "pods": 2, "cards_per_pod": 4},
+        {"name": "learner", "kind": "ascend-910b-8", "cards_per_pod": 6},
+    ]
+    assert started(submit(run, job("rl", tasks=tasks))) == ["rl"]
+    more = [{**tasks[0], "pods": 1}, tasks[1]]
+    assert started(submit(run, job("again", tasks=more))) == []
+    assert run.state.free.tolist() == [0, 0]
+
+
+def test_accepted_kinds_are_tried_in_order() -> None:
+    cluster = nodes("[{name: g, kind: gpu-8, used: [0]}, {name: n, kind: ascend-910b-8}]")
+    run = scheduler(cluster)
+    actions = submit(run, job("either", kind=["gpu-8", "ascend-910b-8"], cards_per_pod=8))  # type: ignore[arg-type]
+    assert run.state.nodes[actions[0].placement[0].node].name == "n"  # type: ignore[union-attr]
+
+
+def test_illegal_sizes_name_the_legal_ones() -> None:
+    cluster = nodes("[{name: n, kind: ascend-910-8}, {name: a3, kind: ascend-a3-16, count: 2}]")
+    run = scheduler(cluster)
+    submit(run, job("three", "ascend-910-8", cards_per_pod=3))
+    assert run.why("three").reason.endswith("legal are 1, 2, 4, 8")
+    submit(run, job("ones", "ascend-a3-16", pods=2, cards_per_pod=1))
+    assert "for a job of several pods" in run.why("ones").reason
+
+
+def test_numa_keeps_a_pod_on_one_side() -> None:
+    cluster = nodes("[{name: g, kind: gpu-8, used: [0, 1], numa: [[0, 1, 2, 3], [4, 5, 6, 7]]}]")
+    run = scheduler(cluster)
+    actions = submit(run, job("four", cards_per_pod=4), job("one", cards_per_pod=3, numa="one"))
+    assert actions[0].placement[0].mask == 0xF0  # type: ignore[union-attr]
+    assert run.why("one") is not None
+
+
+def test_running_jobs_of_the_file_are_taken_as_they_stand() -> None:
+    run = scheduler(nodes(TWO), queue("owner", min=8), queue("guest"))
+    held = [{"node": "a", "cards": [0, 1, 2, 3]}]
+    submit(run, job("old", queue="guest", cards_per_pod=4, running=held))
+    assert int(run.state.free[0]) == 0xF0
+    with pytest.raises(JoyError, match="not free"):
+        submit(run, job("other", cards_per_pod=4, running=held))
