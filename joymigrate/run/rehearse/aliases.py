@@ -34,8 +34,8 @@ def make_alias(tensor: Tensor) -> Tensor:
     address = storage.data_ptr()
     # Aliases made under inference mode could not be written to outside of it.
     with torch.inference_mode(False), torch.no_grad():
-        if not address:
-            return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
+        if not address:  # nothing in it, or one of autograd's zero tensors
+            return torch.zeros(tensor.size(), dtype=tensor.dtype, device=CPU)
         memory = _construct(address, CPU, storage.nbytes())
         alias = torch.empty(0, dtype=tensor.dtype, device=CPU)
         alias.set_(memory, tensor.storage_offset(), tensor.size(), tensor.stride())
@@ -58,7 +58,9 @@ def alias_of(tensor: Tensor) -> Tensor:
 
 
 def keep(key: Any, tensor: Tensor) -> Tensor:
-    """Make an alias and keep it under `key`."""
+    """Make an alias and keep it under `key`. Empty tensors all have the address 0: not kept."""
+    if not key[0]:
+        return make_alias(tensor)
     if len(_kept) >= LIMIT:
         _kept.clear()
     alias = _kept[key] = make_alias(tensor)
@@ -74,6 +76,11 @@ def forget(alias: Tensor) -> None:
 
 def to_device(result: Tensor, index: int) -> Tensor:
     """A CPU result as a new device tensor with the same strides."""
+    if result.layout is not torch.strided:
+        kind = str(result.layout).removeprefix("torch.")
+        raise NotImplementedError(
+            f"rehearsal device: a {kind} tensor on the device; it holds dense tensors only"
+        )
     if result.is_conj() or result.is_neg():
         result = result.resolve_conj().resolve_neg()
     made = torch.empty_strided(
@@ -87,6 +94,9 @@ def fill(target: Tensor, result: Tensor) -> None:
     """Write a CPU result into a device tensor of the same sizes."""
     count = result.numel()
     if not count:
+        return
+    if not result.data_ptr():  # one of autograd's zero tensors
+        make_alias(target).zero_()
         return
     if (
         result.dtype is target.dtype

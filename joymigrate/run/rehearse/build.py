@@ -82,6 +82,7 @@ def cache_root() -> Path:
 def cache_folder(package: Package) -> Path:
     """The folder of this package's build, finished or not."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
+    digest.update(Path(symbols.__file__).read_bytes())
     for path in sorted(SOURCES.iterdir()):
         if path.suffix in (".c", ".h"):
             digest.update(path.read_bytes())

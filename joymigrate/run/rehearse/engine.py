@@ -23,8 +23,10 @@ from joymigrate.run.rehearse.settings import Settings
 from joymigrate.run.rehearse.vendor import AGREES, Vendor
 
 _torch_function_mode = torch._C._is_torch_function_mode_enabled
-SEEN_LIMIT = 256  # combinations of one operator that go through the vendor's C++
+SEEN_LIMIT = 2048  # combinations of one operator that go through the vendor's C++
 NOT_RESIZABLE = "not resizable"
+NOT_CONTIGUOUS = "to be contiguous"
+MIXED_TYPES = "expected scalar type"
 
 
 class Engine:
@@ -64,8 +66,7 @@ class Engine:
             def rounded(*args: Any, **kwargs: Any) -> Any:
                 wanted = precision
                 if wanted == "fp32":
-                    allowed = vendor.shim.hf32()
-                    if allowed is None or not allowed[unit == "matmul"]:
+                    if unit != "matmul" or not vendor.shim.matmul_hf32():
                         return inner(*args, **kwargs)
                     wanted = "hf32"
                 keep = {operator.writes[0]} if operator.writes else set()
@@ -138,7 +139,7 @@ class Call:
             if plan is None or engine.always:
                 if len(operator.seen) < SEEN_LIMIT or engine.always:
                     return self.first(args, kwargs, host_args, host_kwargs, pairs, index, key)
-                plan = AGREES
+                plan = operator.usual
         result = self.run(host_args, host_kwargs, index)
         return self.back(result, args, kwargs, pairs, index, plan)
 
@@ -147,12 +148,16 @@ class Call:
         operator = self.operator
         if operator.random:
             return self.run_random(args, kwargs, index)
-        if not operator.out:
-            return self.compute(*args, **kwargs)
         try:
             return self.compute(*args, **kwargs)
         except RuntimeError as error:
-            if NOT_RESIZABLE not in str(error):
+            if NOT_CONTIGUOUS in str(error) and not operator.writes:
+                # torch's CPU formula makes it contiguous; the vendor's kernel takes any strides.
+                return self.compute(*map(contiguous, args), **kwargs)
+            if MIXED_TYPES in str(error) and not operator.writes:
+                # The vendor keeps statistics in float32 next to half inputs; `back` narrows.
+                return self.compute(*map(widened, args), **kwargs)
+            if NOT_RESIZABLE not in str(error) or not operator.out:
                 raise
         # An alias can't grow; give the operator tensors of its own, `back` moves them over.
         for place in operator.writes:
@@ -170,8 +175,8 @@ class Call:
         if given is None:
             given = generators.device_generator(index)
         host = generators.host_generator(given) if given.device.type != "cpu" else given
-        if isinstance(place, str):
-            kwargs = {**kwargs, place: host}
+        if isinstance(place, str) or place >= len(args):
+            kwargs = {**kwargs, self.operator.generator_name: host}
         else:
             args = [*args]
             args[place] = host
@@ -204,6 +209,7 @@ class Call:
         result = self.run(host_args, host_kwargs, index)
         plan = engine.vendor.compare(operator, result, made, pairs)
         operator.seen[key] = plan
+        operator.usual = tuple(form and (form[0], None) for form in plan)
         return self.back(result, args, kwargs, pairs, index, plan, made.results)
 
     def back(
@@ -274,15 +280,24 @@ class Call:
         for target, made in zip(outs, results, strict=False):
             if not isinstance(target, Tensor) or not isinstance(made, Tensor):
                 continue
-            alias = next((a for a, original in pairs if original is target), None)
-            if alias is made and alias.size() == target.size():
-                continue
-            if alias is not None:
-                aliases.forget(alias)
             if target.size() != made.size():
+                alias = next((a for a, original in pairs if original is target), None)
+                if alias is not None:
+                    aliases.forget(alias)
                 target.resize_(made.size())
-            if alias is not made or made.stride() != target.stride():
-                aliases.fill(target, made.contiguous())
+            if made.numel() and made.data_ptr() != target.data_ptr():
+                aliases.fill(target, made)
+
+
+def contiguous(value: Any) -> Any:
+    """A tensor in plain order; anything else as it is."""
+    return value.contiguous() if isinstance(value, Tensor) else value
+
+
+def widened(value: Any) -> Any:
+    """A half-precision tensor in float32; anything else as it is."""
+    short = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+    return value.float() if short else value
 
 
 def shaped(result: Tensor, index: int, plan: Any, made: Any, number: int) -> Tensor:
@@ -297,8 +312,8 @@ def shaped(result: Tensor, index: int, plan: Any, made: Any, number: int) -> Ten
     if wanted is None:
         return aliases.to_device(result, index)
     dtype, stride = wanted
-    if len(stride) != result.dim():
-        return aliases.to_device(result, index)
+    if stride is None or len(stride) != result.dim():
+        return aliases.to_device(result.to(dtype), index)
     target = torch.empty_strided(result.size(), stride, dtype=dtype, device=aliases.device(index))
     aliases.fill(target, result if result.dtype is dtype else result.to(dtype))
     return target

@@ -34,13 +34,16 @@ def falling_back() -> list[str]:
 
 
 def install(
-    put: Callable[[str, Callable[..., Any]], None], settings: Settings, record: Record
+    names: list[str],
+    put: Callable[[str, Callable[..., Any]], None],
+    settings: Settings,
+    record: Record,
 ) -> None:
     """Put a counting kernel before the package's fallback, operator by operator."""
     get_kernel = getattr(torch.library, "get_kernel", None)
     if get_kernel is None:
         return
-    for name in falling_back():
+    for name in names:
         try:
             kernel = get_kernel(name, KEY)
         except RuntimeError:

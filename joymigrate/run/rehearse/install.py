@@ -83,9 +83,10 @@ def install(settings: Settings, shim: Shim) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that kernels are overridden: on purpose
         installer = Installer()
-        fallback.install(installer.put, settings, record)
+        falling_back = fallback.falling_back()  # before we register anything
         if settings.mode != "dry":
             install_kernels(installer, settings, shim, record)
+        fallback.install(falling_back, installer.put, settings, record)
     _installed.append(installer.libraries)
 
 

@@ -43,13 +43,15 @@ class Operator:
     out: bool = False
     random: bool = False
     generator: int | str | None = None
+    generator_name: str = "generator"
     data_dependent: bool = False
     mixes_devices: bool = False
     mixes_host: bool = False
     fresh_alias: bool = False
     tensors: frozenset[int | str] = frozenset()  # arguments whose declared type is Tensor
     vendor: Any = None  # the package's own kernel, before it was overridden
-    seen: dict[Any, Any] = field(default_factory=dict)
+    seen: dict[Any, Any] = field(default_factory=dict)  # plans by signature (see vendor.py)
+    usual: tuple[Any, ...] = ()  # plan of the last one, without strides
 
 
 def describe(name: str, overload: Any) -> Operator:
@@ -64,7 +66,7 @@ def describe(name: str, overload: Any) -> Operator:
         place: int | str = argument.name if argument.kwarg_only else position
         kind = str(argument.type)
         if "Generator" in kind:
-            operator.generator = place
+            operator.generator, operator.generator_name = place, argument.name
         if kind in ("Tensor", "Optional[Tensor]"):
             tensors.add(place)
         info = argument.alias_info

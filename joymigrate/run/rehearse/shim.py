@@ -56,7 +56,9 @@ class Shim:
         self.runtime.joy_memory(device, ctypes.byref(now), ctypes.byref(most))
         return now.value, most.value
 
-    def hf32(self) -> tuple[bool, bool] | None:
-        """The program's own allow_hf32 for (convolution, matmul); None when it never set them."""
-        text = self.runtime.joy_hf32().decode()
-        return (text[:1] == "1", text[1:2] == "1") if text else None
+    def matmul_hf32(self) -> bool:
+        """Whether the program allows HF32 in matrix products (`matmul.allow_hf32 = True`).
+
+        The switch for convolutions is on by default, so it doesn't say what the program wants.
+        """
+        return bool(self.runtime.joy_hf32().endswith(b"1"))

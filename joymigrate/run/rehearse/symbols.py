@@ -15,7 +15,7 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 
-KERNEL = re.compile(rb"\x00(aclnn[A-Z][A-Za-z0-9]*)(?=\x00)")
+KERNEL = re.compile(rb"\x00(aclnn[A-Z][A-Za-z0-9]*|acl[A-Z][A-Za-z0-9]*GetWorkspaceSize)(?=\x00)")
 SUFFIX = "GetWorkspaceSize"
 DYNAMIC, DYNSYM = 6, 11  # section types
 NEEDED = 1  # tag of the dynamic section
