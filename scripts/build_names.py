@@ -152,9 +152,9 @@ def schema_names(text: str | None, keys: Iterable[str]) -> set[str]:
 
 
 def stub_names(text: str) -> set[str]:
-    """Public functions and classes of a type stub's top level."""
+    """Functions, classes and variables of a type stub's top level."""
     return {
-        match[1] for match in re.finditer(r"^(?:def|class) ([A-Za-z]\w*)", text, flags=re.MULTILINE)
+        match[1] for match in re.finditer(r"^(?:def|class) ([A-Za-z]\w*|_[A-Za-z]\w*)", text, flags=re.MULTILINE)
     } | {match[1] for match in re.finditer(r"^([a-z]\w*): ", text, flags=re.MULTILINE)}
 
 

@@ -125,7 +125,7 @@ class Chip:
         found = listed.section_of(dotted)
         if found is None or not listed.knows(found[0], picked):
             return None
-        return found[1] in listed.names(found[0], picked)
+        return listed.has(found[0], found[1], picked)
 
     def typed_tensors(self, version: str | None = None) -> frozenset[str]:
         """Legacy tensor types that exist: `FloatTensor`, …"""
@@ -150,6 +150,14 @@ class Chip:
     def commands(self) -> Mapping[str, Advice]:
         """Command-line tools and monitoring modules by canonical name."""
         return advice(self, "tools", None, Tier.REPORT)
+
+    def operators(self) -> Mapping[str, Advice]:
+        """Known replacements of operators that CUDA sources bind, by name or pattern."""
+        return advice(self, "kernels", "replacements", Tier.REPORT)
+
+    def operator(self, name: str) -> Advice | None:
+        """The replacement of a bound operator: its own, or that of the longest pattern."""
+        return match_pattern(self.operators(), name)
 
     def imports(self) -> Mapping[str, Advice]:
         """Advice per imported third-party module (`flash_attn`), longest prefix wins."""

@@ -147,7 +147,9 @@ class Extractor:
                     names.add(name)
                     modules[name] = f"{module}.{name}"
         names = {name for name in names if not name.startswith("__")}
-        public = exported or {name for name in names if not name.startswith("_")}
+        public = {name for name in names if not name.startswith("_")}
+        if collector.declared:
+            public = exported
         return Bound(frozenset(names), frozenset(public), modules)
 
     def members(self, name: str) -> set[str]:
@@ -186,6 +188,7 @@ class Collector:
     package: bool
     names: set[str] = field(default_factory=set)
     exported: set[str] = field(default_factory=set)
+    declared: bool = False  # `__all__` is there, even if it is empty
     modules: dict[str, str] = field(default_factory=dict)
 
     def visit_body(self, body: list[ast.stmt]) -> None:
@@ -229,6 +232,7 @@ class Collector:
         if not isinstance(target, ast.Name):
             return
         if target.id == "__all__":
+            self.declared = True
             self.exported |= {
                 item.value
                 for item in ast.walk(value)

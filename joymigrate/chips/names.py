@@ -65,6 +65,19 @@ class NameList:
         """Whether the names of `module` were read for this version."""
         return version in self.sections.get(module, {})
 
+    def has(self, module: str, name: str, version: str) -> bool | None:
+        """Whether `name` exists below `module`; None for an attribute of a name that is listed
+        without attributes (`Stream.wait_stream`)."""
+        names = self.names(module, version)
+        if name in names:
+            return True
+        head = name.rpartition(".")[0]
+        while head:
+            if head in names:
+                return False if any(n.startswith(f"{head}.") for n in names) else None
+            head = head.rpartition(".")[0]
+        return False
+
     def section_of(self, dotted: str) -> tuple[str, str] | None:
         """The longest listed module that `dotted` lies below, and the rest of the name."""
         parts = dotted.split(".")
