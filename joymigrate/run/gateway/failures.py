@@ -1,0 +1,114 @@
+"""What counts as a backend's failure, and what does not.
+
+A failure: no connection, no first byte or no further byte in time, 5xx, an error object after
+200, a stream without its end, invalid JSON, garbage. Not a failure: 4xx, a client that went away.
+Apart from both: back-pressure (429, 503 with Retry-After), which is retried elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+CONNECT = "connect"
+RESET = "reset"
+FIRST_BYTE = "first_byte_timeout"
+IDLE = "idle_timeout"
+TOTAL = "total_timeout"
+ERROR_OBJECT = "error_after_200"
+TRUNCATED = "truncated"
+MISSING_FINISH = "missing_finish"
+INVALID_JSON = "invalid_json"
+GARBAGE = "garbage"
+OVERSIZED = "oversized"
+EMPTY = "empty_output"  # only a shadow pair can tell: the primary had something to say
+KINDS = (
+    CONNECT,
+    RESET,
+    FIRST_BYTE,
+    IDLE,
+    TOTAL,
+    ERROR_OBJECT,
+    TRUNCATED,
+    MISSING_FINISH,
+    INVALID_JSON,
+    GARBAGE,
+    OVERSIZED,
+    EMPTY,
+)
+
+
+class Broken(Exception):
+    """A backend's attempt came to nothing. `kind` is one of `KINDS` or `status_<code>`."""
+
+    def __init__(self, kind: str, detail: str = "") -> None:
+        super().__init__(f"{kind}: {detail}" if detail else kind)
+        self.kind = kind
+        self.detail = detail
+
+
+def of_status(status: int) -> str | None:
+    """The failure that a status line means by itself."""
+    return f"status_{status}" if status >= 500 else None
+
+
+def is_back_pressure(status: int, headers: Mapping[str, str]) -> bool:
+    """A backend that asks to be spared for a while has not failed."""
+    return status == 429 or (status == 503 and "Retry-After" in headers)
+
+
+RULERS = "-=_*#~.+| \t\r\n"  # people ask for tables and rulers
+REPEATS = 32  # equal pieces in a row
+BANGS = 16  # token 0 of a widespread vocabulary is "!": what an argmax over NaN prints
+BAD_SHARE = 0.2  # of replacement characters
+BAD_LENGTH = 20  # characters before that share is judged
+
+
+class Garbage:
+    """Watches the pieces of one text for output that no model means."""
+
+    __slots__ = ("bad", "bangs", "last", "length", "repeats")
+
+    def __init__(self) -> None:
+        self.last = ""
+        self.repeats = self.bangs = self.bad = self.length = 0
+
+    def add(self, piece: str) -> bool:
+        """Take the next piece; True once the text is garbage."""
+        self.length += len(piece)
+        if piece == self.last:
+            self.repeats += 1
+            if self.repeats >= REPEATS and piece.strip(RULERS):
+                return True
+        else:
+            self.last, self.repeats = piece, 1
+        if piece[0] == "!" and not piece.strip("!"):
+            self.bangs += len(piece)
+            if self.bangs >= BANGS:
+                return True
+        else:
+            self.bangs = 0
+        if "\ufffd" in piece:
+            self.bad += piece.count("\ufffd")
+            return self.bad >= BAD_SHARE * self.length and self.length >= BAD_LENGTH
+        return False
+
+
+TAIL = 480  # a loop runs to the end of the text: its last characters show it
+PERIODS = range(1, 13)
+
+
+def is_garbage(text: str) -> bool:
+    """Whether a whole text is garbage: the same judgement without its pieces."""
+    if "!" * BANGS in text:
+        return True
+    bad = text.count("\ufffd")
+    if bad and len(text) >= BAD_LENGTH and bad >= BAD_SHARE * len(text):
+        return True
+    end = text[-TAIL:].rstrip()
+    return any(looped(end, period) for period in PERIODS)
+
+
+def looped(text: str, period: int) -> bool:
+    """Whether `text` ends in `REPEATS` copies of its last `period` characters."""
+    piece = text[-period:]
+    return bool(piece.strip(RULERS)) and text.endswith(piece * REPEATS)

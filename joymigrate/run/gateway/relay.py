@@ -1,0 +1,397 @@
+"""Carries one request to a backend and its answer back, over to another backend where needed.
+
+Before the first byte a failed attempt is repeated elsewhere without the client noticing. Behind
+it, a broken stream is taken over exactly (see `resume`) or ends in a visible error event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from joymigrate.run.gateway import resume, whole
+from joymigrate.run.gateway.attempt import Attempt, Report
+from joymigrate.run.gateway.backend import Answer
+from joymigrate.run.gateway.calls import OTHER, Call
+from joymigrate.run.gateway.failures import TOTAL, TRUNCATED, Broken, is_back_pressure, of_status
+from joymigrate.run.gateway.meters import Meters, UpstreamMeters
+from joymigrate.run.gateway.replies import error, passed_on
+from joymigrate.run.gateway.routing import Router
+from joymigrate.run.gateway.settings import Limits
+from joymigrate.run.gateway.stream import Stream
+from joymigrate.run.gateway.upstreams import Instance, Overloaded, Upstream
+
+ANSWER_BYTES = 64 * 2**20  # larger answers are relayed without being judged
+GONE = (ConnectionError,)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the client was told, for the shadow to compare with."""
+
+    upstream: Upstream
+    text: str
+    finish: str | None
+    seconds: float
+    first_byte_seconds: float | None
+
+
+@dataclass(slots=True)
+class Refused:
+    """Why an attempt came to nothing, and the backend's own words where it had some."""
+
+    kind: str
+    reply: web.Response | None = None
+
+
+@dataclass(slots=True)
+class Relay:
+    """Everything that one request needs."""
+
+    router: Router
+    meters: Meters
+    by_name: dict[str, UpstreamMeters]
+    limits: Limits
+    report: Report
+    heard: Callable[[Call, Heard], None] | None = None
+
+    async def answer(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+        """Answer the client. Counts what the client got."""
+        tried: list[Instance] = []
+        last: Refused | None = None
+        while len(tried) < self.limits.attempts:
+            attempt, refused = await self.begin(call, tried)
+            last = refused or last
+            if attempt is None:
+                break
+            if len(tried) > 1:
+                self.meters.retries.of(attempt.meters.name).add()
+            try:
+                result = await self.first(request, call, attempt, tried)
+            except asyncio.CancelledError:
+                self.went_away(attempt)
+                raise
+            except BaseException:
+                attempt.no_evidence("abandoned")
+                raise
+            if isinstance(result, web.StreamResponse):
+                return result
+            last = result
+        return self.give_up(last)
+
+    async def begin(
+        self, call: Call, tried: list[Instance]
+    ) -> tuple[Attempt | None, Refused | None]:
+        """A place at the next backend, or None when there is none left; and who was too busy."""
+        busy: Refused | None = None
+        while True:
+            chosen = self.router.choose(call.point, tried)
+            if chosen is None:
+                return None, busy
+            upstream, instance = chosen
+            tried.append(instance)
+            try:
+                await upstream.acquire()
+            except Overloaded as overload:
+                busy = Refused("overloaded", error(503, str(overload), "overloaded", RETRY))
+                continue
+            if not self.router.allowed(upstream):
+                upstream.release()  # the rollout decided while this request waited
+                continue
+            meters = self.by_name[upstream.name]
+            return Attempt(call, upstream, instance, meters, self.report), busy
+
+    async def first(
+        self, request: web.BaseRequest, call: Call, attempt: Attempt, tried: list[Instance]
+    ) -> web.StreamResponse | Refused:
+        """One attempt up to its first byte, and on to the end when that came."""
+        try:
+            answer = await attempt.open(body=self.asked(call, attempt.upstream))
+            if is_back_pressure(answer.status, answer.headers):
+                reply = await self.rejection(answer, attempt)
+                attempt.no_evidence("busy")
+                return Refused("busy", reply)
+            failure = of_status(answer.status)
+            if failure:
+                reply = await self.rejection(answer, attempt)
+                attempt.failed(failure)
+                return Refused(failure, reply)
+            content = answer.headers.get("Content-Type", "")
+            if content.startswith("text/event-stream"):
+                return await self.streamed(request, call, attempt, answer, tried)
+            if answer.status < 400 and "json" not in content:
+                return await self.raw(request, call, attempt, answer)
+            return await self.in_one_piece(call, attempt, answer)
+        except Broken as broken:
+            attempt.failed(broken.kind)
+            return Refused(broken.kind)
+
+    def asked(self, call: Call, upstream: Upstream) -> bytes | None:
+        """The body for a backend that is asked for token ids; None for the client's own."""
+        if upstream.settings.token_ids != "ask" or not (call.parsed or {}).get("stream"):
+            return None
+        return orjson.dumps({**(call.parsed or {}), "return_token_ids": True})
+
+    async def rejection(self, answer: Answer, attempt: Attempt) -> web.Response:
+        """A backend's own error, kept for the client in case no other backend does better."""
+        try:
+            body = await read_all(answer, ANSWER_BYTES)
+        except Broken:
+            body = b""
+        return web.Response(
+            status=answer.status,
+            body=body,
+            headers=passed_on(answer.headers, attempt.meters.name),
+        )
+
+    async def in_one_piece(
+        self, call: Call, attempt: Attempt, answer: Answer
+    ) -> web.StreamResponse:
+        """An answer that is judged as a whole before the client sees any of it."""
+        body = await read_all(answer, ANSWER_BYTES, attempt)
+        good = answer.status < 400
+        parsed: dict[str, Any] = {}
+        if good and call.kind != OTHER:
+            parsed = whole.judge(body, strict=call.strict)
+        attempt.ok(*whole.usage_of(parsed))
+        self.meters.outcomes["ok" if good else "client_error"].value += 1
+        if good and self.heard is not None:
+            self.tell(call, attempt, whole.text_of(parsed), whole.finish_of(parsed))
+        return web.Response(
+            status=answer.status,
+            body=body,
+            headers=passed_on(answer.headers, attempt.meters.name),
+        )
+
+    async def raw(
+        self, request: web.BaseRequest, call: Call, attempt: Attempt, answer: Answer
+    ) -> web.StreamResponse:
+        """Bytes of another kind (audio, text): relayed as they come, cut visibly when they end."""
+        block = await answer.read()
+        attempt.begun()
+        response = web.StreamResponse(
+            status=answer.status, headers=passed_on(answer.headers, attempt.meters.name)
+        )
+        try:
+            await response.prepare(request)
+            while block:
+                await response.write(block)
+                block = await answer.read()
+            await response.write_eof()
+        except Broken as broken:
+            attempt.failed(broken.kind)
+            self.meters.outcomes["interrupted"].value += 1
+            if request.transport is not None:
+                request.transport.abort()
+            return response
+        except GONE:
+            self.went_away(attempt)
+            return response
+        attempt.ok()
+        self.meters.outcomes["ok"].value += 1
+        return response
+
+    async def streamed(
+        self,
+        request: web.BaseRequest,
+        call: Call,
+        attempt: Attempt,
+        answer: Answer,
+        tried: list[Instance],
+    ) -> web.StreamResponse | Refused:
+        """A stream of events. Nothing goes to the client before the first good event."""
+        stream = Stream(strict=call.strict)
+        block = b""
+        while not block:
+            received = await answer.read()
+            if not received:
+                raise Broken(stream.end() or TRUNCATED, "no event")
+            if attempt.first is None:
+                attempt.begun()
+            block = stream.feed(received)
+            if stream.failure and not block:
+                raise Broken(stream.failure)
+        response = web.StreamResponse(
+            status=answer.status, headers=passed_on(answer.headers, attempt.meters.name)
+        )
+        try:
+            await response.prepare(request)
+            until = call.started + self.limits.total_seconds
+            failure, block = await pump(answer, stream, response, block, until)
+            if failure:
+                attempt.failed(failure)
+                whole_again = await self.take_over(response, call, stream, tried)
+                self.meters.outcomes["ok" if whole_again else "interrupted"].value += 1
+                await response.write_eof()
+                return response
+            self.meters.outcomes["ok"].value += 1
+            if self.heard is not None:
+                finish = stream.finish[0] if stream.finish else None
+                self.tell(call, attempt, "".join(stream.pieces), finish)
+            attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
+            await response.write_eof(block)
+            await answer.finish()
+        except GONE:
+            self.went_away(attempt)
+            return response
+        return response
+
+    async def take_over(
+        self,
+        response: web.StreamResponse,
+        call: Call,
+        broken: Stream,
+        tried: list[Instance],
+    ) -> bool:
+        """Complete a broken stream on other backends; False after a visible error event."""
+        if broken.strict and broken.finished:
+            await response.write(resume.DONE)  # every token is there; only the mark was missing
+            return True
+        why = f"the backend failed in the middle ({broken.failure})"
+        hindrance = resume.obstacle(call, broken)
+        if broken.failure == "garbage":
+            hindrance = "what was sent is garbage"
+        sent = resume.Sent.of(broken)
+        while hindrance is None and len(tried) < self.limits.attempts:
+            attempt, _ = await self.begin(call, tried)
+            if attempt is None:
+                hindrance = "no other backend is there to go on"
+                break
+            way = resume.continuation(call, sent)
+            try:
+                await self.go_on(response, call, attempt, way)
+            except Broken as again:
+                attempt.failed(again.kind)
+                hindrance = f"the next one failed, too ({again.kind})"
+                if way.wrote:
+                    break
+                hindrance = None
+                continue
+            except resume.Diverged as diverged:
+                attempt.no_evidence("abandoned")
+                hindrance = str(diverged)
+                break
+            except BaseException:
+                attempt.no_evidence("abandoned")
+                raise
+            self.meters.resumed.of(attempt.meters.name, way.way).add()
+            return True
+        reason = hindrance or "no other backend is there to go on"
+        await response.write(resume.error_event(f"{why}; it cannot be resumed: {reason}"))
+        return False
+
+    async def go_on(
+        self,
+        response: web.StreamResponse,
+        call: Call,
+        attempt: Attempt,
+        way: resume.Continuation,
+    ) -> None:
+        """Relay the continuation; raises `Broken` or `Diverged`."""
+        if way.exhausted:
+            attempt.no_evidence("abandoned")
+            await response.write(resume.encode(resume.finish_event(call, way.sent)))
+            await response.write(resume.DONE)
+            return
+        body = way.body if way.body is not None else self.asked(call, attempt.upstream)
+        answer = await attempt.open(way.path, body)
+        if answer.status >= 400 or not answer.headers.get("Content-Type", "").startswith(
+            "text/event-stream"
+        ):
+            raise Broken(of_status(answer.status) or f"status_{answer.status}", "no stream")
+        stream = Stream(keep=True)
+        while not stream.done:
+            received = await answer.read()
+            if not received:
+                failure = stream.end()
+                if failure:
+                    raise Broken(failure)
+                break
+            if attempt.first is None:
+                attempt.begun()
+            stream.feed(received)
+            for event in stream.events:
+                converted = way.convert(event)
+                if converted is not None:
+                    way.wrote = True
+                    await response.write(resume.encode(converted))
+            stream.events.clear()
+            if stream.failure:
+                raise Broken(stream.failure)
+        attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
+        await response.write(resume.DONE)
+        await answer.finish()
+
+    def tell(self, call: Call, attempt: Attempt, text: str, finish: str | None) -> None:
+        """Hand a good answer to the shadow. It works later and elsewhere."""
+        if self.heard is not None:
+            now = time.perf_counter()
+            first = attempt.first - call.started if attempt.first else None
+            self.heard(call, Heard(attempt.upstream, text, finish, now - call.started, first))
+
+    def went_away(self, attempt: Attempt) -> None:
+        """The client closed the connection: nobody's failure."""
+        if not attempt.ended:
+            attempt.no_evidence("abandoned")
+            self.meters.outcomes["client_closed"].value += 1
+
+    def give_up(self, last: Refused | None) -> web.StreamResponse:
+        """No backend could answer: the last one's own words, or the gateway's."""
+        rejected = last is not None and last.kind in ("busy", "overloaded")
+        self.meters.outcomes["rejected" if rejected else "error"].value += 1
+        if last is not None and last.reply is not None:
+            return last.reply
+        why = f"the last one failed with {last.kind}" if last else "none may be used"
+        return error(502, f"no backend could answer: {why}", last.kind if last else "no_backend")
+
+
+RETRY = {"Retry-After": "1"}
+
+
+async def pump(
+    answer: Answer, stream: Stream, response: web.StreamResponse, block: bytes, until: float
+) -> tuple[str | None, bytes]:
+    """Relay a stream to its end: the failure that ended it, or None and the last block.
+
+    The last block is left to the caller, who sends it together with the end of the answer.
+    """
+    while True:
+        if stream.done:
+            return None, block
+        if block:
+            await response.write(block)
+        if stream.failure:
+            return stream.failure, b""
+        try:
+            received = await answer.read()
+        except Broken as broken:
+            stream.failure = broken.kind
+            return broken.kind, b""
+        if not received:
+            return stream.end(), b""
+        if time.perf_counter() > until:
+            stream.failure = TOTAL
+            return TOTAL, b""
+        block = stream.feed(received)
+
+
+async def read_all(answer: Answer, limit_bytes: int, attempt: Attempt | None = None) -> bytes:
+    """A whole body; raises `Broken` when it is larger than any answer should be."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        part = await answer.read()
+        if not part:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        if not parts and attempt is not None:
+            attempt.begun()
+        size += len(part)
+        if size > limit_bytes:
+            raise Broken("oversized", f"more than {limit_bytes} bytes")
+        parts.append(part)

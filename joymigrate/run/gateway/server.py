@@ -1,0 +1,365 @@
+"""The gateway as a running service: sockets, clock, files around the pure parts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from joymigrate.errors import JoyError
+from joymigrate.run.gateway import admin, gate, gauges, health, replies
+from joymigrate.run.gateway.backend import Backend, HttpBackend
+from joymigrate.run.gateway.calls import Call, kind_of, parsed_body, sticky_key
+from joymigrate.run.gateway.events import (
+    PRIMARY,
+    SECOND,
+    Change,
+    Event,
+    Gate,
+    Health,
+    Order,
+    Served,
+    Tick,
+)
+from joymigrate.run.gateway.journal import Journal
+from joymigrate.run.gateway.meters import Meters
+from joymigrate.run.gateway.relay import Relay
+from joymigrate.run.gateway.rollout import Rollout
+from joymigrate.run.gateway.routing import Router
+from joymigrate.run.gateway.settings import Settings
+from joymigrate.run.gateway.shadow import Shadow
+from joymigrate.run.gateway.store import Store
+from joymigrate.run.gateway.upstreams import Upstream
+from joymigrate.run.monitor.metrics import Metrics
+
+TICK_SECONDS = 0.2
+SAVE_SECONDS = 1.0
+GATE_SECONDS = 10.0  # how often a closed gate asks the ledger again
+Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Gateway:
+    """Two upstreams, one rollout, one address.
+
+    `backends` replaces the HTTP backend of an upstream, by name: the seam for an engine that runs
+    in this process. `talk` hears what an operator should read.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        unverified: bool = False,
+        backends: Mapping[str, Backend] | None = None,
+        talk: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.settings, self.unverified, self.talk = settings, unverified, talk
+        self.metrics = Metrics()
+        self.meters = Meters(self.metrics)
+        self.rollout = Rollout(settings.plan, settings.rule)
+        self.store = Store(settings.state, identity(settings))
+        saved = self.store.load()
+        if saved is not None:
+            self.rollout.restore(saved)
+        self.given = dict(backends or {})
+        self.journal = Journal(settings.log) if settings.log else None
+        self.pages: dict[tuple[str, str], Page] = {
+            ("GET", "/health"): self.show_health,
+            ("GET", "/metrics"): self.show_metrics,
+            ("GET", "/admin/rollout"): self.show_rollout,
+            ("POST", "/admin/rollout"): self.take_order,
+            ("GET", "/admin/shadow"): self.show_shadow,
+        }
+        self.tasks: list[asyncio.Task[None]] = []
+        self.dirty = False
+        self.active = 0
+        self.port = settings.port
+        self.runner: web.ServerRunner | None = None
+        self.router: Router
+        self.relay: Relay
+        self.shadow: Shadow
+
+    # Life
+
+    async def start(self) -> None:
+        """Check the backends once, ask the ledger, listen."""
+        self.assemble()
+        both = (self.router.primary, self.router.standby)
+        self.ask_gate()
+        await asyncio.gather(
+            *(health.check_once(up, self.settings.health, lambda *_: None) for up in both)
+        )
+        for upstream in both:
+            self.handle(Health(time.time(), upstream.role, upstream.up, "at the start"))
+        server = web.Server(
+            self.serve, request_factory=self.request, handler_cancellation=True, access_log=None,
+            max_line_size=self.settings.limits.header_bytes,
+            max_field_size=self.settings.limits.header_bytes,
+        )  # fmt: skip
+        self.runner = web.ServerRunner(server)
+        await self.runner.setup()
+        await self.listen(self.runner)
+        self.save()
+        loop = asyncio.get_running_loop()
+        self.tasks = [
+            loop.create_task(health.watch(up, self.settings.health, self.health_changed))
+            for up in both
+        ]
+        self.tasks.append(loop.create_task(self.tick()))
+
+    def assemble(self) -> None:
+        """Build the parts that need a running loop."""
+        settings = self.settings
+        made = {
+            up.role: Upstream(
+                up,
+                self.given.get(up.name) or HttpBackend(up, settings.limits),
+                settings.limits,
+            )
+            for up in settings.upstreams
+        }
+        self.router = Router(made[PRIMARY], made[SECOND], self.rollout, settings.last_resort)
+        self.shadow = Shadow(settings.shadow, made[SECOND], self.rollout, self.meters, self.report)
+        self.relay = Relay(
+            self.router,
+            self.meters,
+            {up.name: self.meters.upstream(up.name) for up in settings.upstreams},
+            settings.limits,
+            self.report,
+            self.shadow.heard if settings.shadow.percent > 0 else None,
+        )
+        gauges.add(self.metrics, self.router)
+
+    async def listen(self, runner: web.ServerRunner) -> None:
+        try:
+            site = web.TCPSite(runner, self.settings.host, self.settings.port, backlog=1024)
+            await site.start()
+        except OSError as error:
+            raise JoyError(
+                f"cannot listen on {self.settings.host}:{self.settings.port}: {error.strerror}",
+                where=str(self.settings.path),
+                help="choose another `listen`",
+            ) from None
+        self.port = runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Take no new requests, let the running ones end, write everything down."""
+        if self.runner is not None:
+            for site in list(self.runner.sites):
+                await site.stop()
+            deadline = time.monotonic() + self.settings.limits.drain_seconds
+            while self.active and time.monotonic() < deadline:
+                await asyncio.sleep(0.02)
+        for task in [*self.tasks, *self.shadow.running]:
+            task.cancel()
+        await asyncio.gather(*self.tasks, *self.shadow.running, return_exceptions=True)
+        if self.runner is not None:
+            await self.runner.cleanup()
+        for upstream in (self.router.primary, self.router.standby):
+            await upstream.backend.close()
+        self.save()
+        if self.journal is not None:
+            self.journal.flush()
+
+    async def tick(self) -> None:
+        """Let time pass for the rollout; write down what changed."""
+        saved = asked = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.handle(Tick(time.time()))
+            now = time.monotonic()
+            if not self.rollout.gate_open and now - asked >= GATE_SECONDS:
+                asked = now
+                self.ask_gate()
+            if now - saved >= SAVE_SECONDS:
+                saved = now
+                await self.write_down()
+
+    async def write_down(self) -> None:
+        """Evidence and journal go to the disk without holding up requests."""
+        if self.dirty:
+            self.dirty = False
+            number, snapshot = self.store.number(), self.rollout.snapshot()
+            await asyncio.to_thread(self.store.save, number, snapshot)
+        if self.journal is not None:
+            await asyncio.to_thread(self.journal.flush)
+
+    def save(self) -> None:
+        """Write the state now."""
+        self.store.save(self.store.number(), self.rollout.snapshot())
+
+    # Events
+
+    def handle(self, event: Event) -> list[Change]:
+        """Feed the rollout; a decision is on disk before anybody hears of it."""
+        changes = self.rollout.handle(event)
+        if changes:
+            self.save()
+            for change in changes:
+                self.talk(f"rollout {change.state} {change.weight:g} %: {change.text}")
+        return changes
+
+    def report(self, served: Served, details: dict[str, Any]) -> None:
+        """A backend succeeded or failed."""
+        self.dirty = True
+        self.handle(served)
+        if self.journal is not None:
+            self.journal.add(served, details)
+
+    def health_changed(self, upstream: Upstream, up: bool, detail: str) -> None:
+        self.handle(Health(time.time(), upstream.role, up, detail))
+
+    def ask_gate(self) -> None:
+        """Ask the ledger whether the standby may take traffic."""
+        settings = self.settings
+        opinion = gate.ask(
+            settings.of_role(SECOND), settings.path.resolve().parent, unverified=self.unverified
+        )
+        self.router.known_bad = opinion.bad
+        self.handle(Gate(time.time(), opinion.open, opinion.reason))
+
+    # Requests
+
+    def request(
+        self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+    ) -> web.BaseRequest:
+        """A request that may be as large as the limits say."""
+        return web.BaseRequest(
+            message,
+            payload,
+            protocol,
+            writer,
+            task,
+            asyncio.get_running_loop(),
+            client_max_size=self.settings.limits.body_bytes,
+        )
+
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request: the gateway's own pages, everything else from a backend."""
+        started = time.perf_counter()
+        path, _, _ = request.raw_path.partition("?")
+        page = self.pages.get((request.method, path))
+        if page is not None:
+            return await page(request)
+        refusal = self.refusal(request, path)
+        if refusal is None:
+            self.active += 1
+            try:
+                call = await self.call(request, path, started)
+                if isinstance(call, Call):
+                    return await self.relay.answer(request, call)
+                refusal = call
+            finally:
+                self.active -= 1
+        self.meters.outcomes["rejected"].value += 1
+        return refusal
+
+    def refusal(self, request: web.BaseRequest, path: str) -> web.Response | None:
+        """Why a request goes to no backend, or None."""
+        if not path.startswith("/") or path.startswith("/admin"):
+            return replies.error(404, f"nothing is here: {request.method} {path}", "not_found")
+        if self.settings.keys:
+            shown = admin.bearer(request).encode()
+            if not any(hmac.compare_digest(shown, key.encode()) for key in self.settings.keys):
+                return replies.error(401, "this key is not known here", "invalid_api_key")
+        return None
+
+    async def call(
+        self, request: web.BaseRequest, path: str, started: float
+    ) -> Call | web.Response:
+        """Read the request within its limits."""
+        limits = self.settings.limits
+        try:
+            if request.content.is_eof() or not request.body_exists:
+                body = await request.read()
+            else:
+                body = await asyncio.wait_for(request.read(), limits.body_seconds)
+        except web.HTTPRequestEntityTooLarge:
+            return replies.error(
+                413, f"a body has at most {limits.body_bytes} bytes", "body_too_large"
+            )
+        except asyncio.TimeoutError:
+            return replies.error(408, "the body did not arrive in time", "body_too_slow")
+        kind = kind_of(path)
+        parsed = parsed_body(body, kind)
+        key = sticky_key(self.settings.sticky, request.headers, parsed)
+        return Call(
+            kind,
+            request.method,
+            request.raw_path,
+            request.headers,
+            body,
+            parsed,
+            started,
+            self.router.point(key),
+        )
+
+    # Pages
+
+    async def show_health(self, request: web.BaseRequest) -> web.StreamResponse:
+        ups = {up.name: up.up for up in (self.router.primary, self.router.standby)}
+        ready = any(ups.values())
+        return replies.data({"status": "ok" if ready else "down", "upstreams": ups},
+                            200 if ready else 503)  # fmt: skip
+
+    async def show_metrics(self, request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(
+            body=self.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"}
+        )
+
+    async def show_rollout(self, request: web.BaseRequest) -> web.StreamResponse:
+        refusal = admin.admitted(request, self.settings.admin_key)
+        return refusal or replies.data(admin.describe(self.rollout, self.router))
+
+    async def show_shadow(self, request: web.BaseRequest) -> web.StreamResponse:
+        refusal = admin.admitted(request, self.settings.admin_key)
+        return refusal or replies.data(self.shadow.summary())
+
+    async def take_order(self, request: web.BaseRequest) -> web.StreamResponse:
+        refusal = admin.admitted(request, self.settings.admin_key)
+        if refusal is not None:
+            return refusal
+        try:
+            order = await admin.read_order(request)
+            if order in ("resume", "promote"):
+                self.ask_gate()
+            self.handle(Order(time.time(), order))
+        except JoyError as error:
+            status = 400 if error.where == "/admin/rollout" else 409
+            body = {"error": {"message": error.what, "help": error.help, "code": "refused"}}
+            return replies.data(body, status)
+        return replies.data(admin.describe(self.rollout, self.router))
+
+
+def identity(settings: Settings) -> dict[str, Any]:
+    """What a saved state belongs to. An upstream that moved to another address is the same one."""
+    standby = settings.of_role(SECOND)
+    return {
+        "primary": settings.of_role(PRIMARY).name,
+        "standby": standby.name,
+        "chip": standby.chip,
+        "model": standby.model,
+    }
+
+
+async def run(gateway: Gateway) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    import signal
+
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(name, ended.set)
+    await gateway.start()
+    gateway.talk(f"listening on http://{gateway.settings.host}:{gateway.port}")
+    try:
+        await ended.wait()
+        gateway.talk("stopping: running requests may end, new ones are refused")
+    finally:
+        await gateway.stop()

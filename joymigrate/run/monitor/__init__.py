@@ -1,0 +1,1 @@
+"""What services do, in numbers: metrics, history, alerts, one dashboard page, exports."""
