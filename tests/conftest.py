@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ TOOLS = {
     "compiler": (("cc", "gcc", "clang"), "apt-get install gcc libc6-dev"),
     "chromium": (("chromium", "chromium-browser", "google-chrome"), "apt-get install chromium"),
 }
+# Where CI demands every tool, a skip for want of one fails the run.
 REQUIRED = os.environ.get("JOYMIGRATE_REQUIRE_TOOLS") == "1"
 
 
@@ -22,10 +25,44 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for mark, (programs, remedy) in TOOLS.items():
         if REQUIRED or any(shutil.which(program) for program in programs):
             continue
-        skip = pytest.mark.skip(reason=f"no {mark}: {remedy}")
+        skip = pytest.mark.skip(reason=reason(mark, remedy))
         for item in items:
             if item.get_closest_marker(mark):
                 item.add_marker(skip)
+
+
+def reason(mark: str, remedy: str) -> str:
+    """Why a test that needs a tool is skipped."""
+    return f"no {mark}: {remedy}"
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say at the end which tests a missing tool left out, and what to install."""
+    skipped = [(r.nodeid, str(r.longrepr)) for r in terminalreporter.stats.get("skipped", [])]
+    for mark, (_, remedy) in TOOLS.items():
+        names = [name for name, why in skipped if reason(mark, remedy) in why]
+        if not names:
+            continue
+        files = Counter(name.split("::")[0] for name in names)
+        number = f"{len(names)} test{'' if len(names) == 1 else 's'}"
+        terminalreporter.write_line(f"{number} skipped for want of a {mark}: {remedy}")
+        for file, count in sorted(files.items()):
+            terminalreporter.write_line(f"  {file} ({count})")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In CI a test that skips for want of a program is a failure."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not REQUIRED or reporter is None:
+        return
+    skipped = [str(report.longrepr) for report in reporter.stats.get("skipped", [])]
+    wanting = [why for why in skipped if "apt-get install" in why or "is not installed" in why]
+    if wanting and session.exitstatus == pytest.ExitCode.OK:
+        number = "1 test was" if len(wanting) == 1 else f"{len(wanting)} tests were"
+        reporter.write_line(f"JOYMIGRATE_REQUIRE_TOOLS=1, but {number} skipped:")
+        for why in sorted(set(wanting)):
+            reporter.write_line(f"  {why}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(autouse=True)

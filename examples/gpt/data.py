@@ -1,4 +1,4 @@
-"""Sums as text: `17+25=42;`. Small enough to learn in a minute, hard enough to need attention."""
+"""Sums as text, made on the fly: `17+25=24;` (the answer starts with its lowest digit)."""
 
 from __future__ import annotations
 

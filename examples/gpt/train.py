@@ -41,6 +41,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--log-every", type=int, default=10)
     parser.add_argument("--save-every", type=int, default=200)
+    parser.add_argument("--eval-sums", type=int, default=64, help="sums to ask for at the end")
     parser.add_argument("--out", type=Path, default=Path("out"))
     return parser.parse_args()
 
@@ -95,7 +96,7 @@ def memory_mib(device: torch.device) -> float | None:
 
 
 @torch.no_grad()
-def accuracy(model: GPT, device: torch.device, count: int = 64) -> float:
+def accuracy(model: GPT, device: torch.device, count: int) -> float:
     """Share of unseen sums that the model gets right, greedily."""
     model.eval()
     generator = torch.Generator().manual_seed(12345)
@@ -183,8 +184,9 @@ def train(args: argparse.Namespace) -> None:
 
     if rank == 0:
         checkpoint.save(path, model, optimizer, scaler, args.steps)
-        print(f"accuracy {accuracy(model, device):.2f} on unseen sums")
         log.close()
+        if args.eval_sums:
+            print(f"accuracy {accuracy(model, device, args.eval_sums):.2f} on unseen sums")
     if on_gpu:
         torch.cuda.empty_cache()
     if world > 1:

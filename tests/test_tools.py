@@ -1,0 +1,53 @@
+"""What the test run says about a missing compiler or browser, and what CI makes of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = """
+import pytest
+
+@pytest.mark.compiler
+def test_with_a_compiler():
+    pass
+
+def test_without():
+    pass
+
+def test_that_looks_for_itself():
+    pytest.skip("git is not installed")
+"""
+
+
+def pytest_over(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run our conftest over a few tests on a machine without any program."""
+    shutil.copy(Path(__file__).parent / "conftest.py", folder)
+    (folder / "test_a.py").write_text(TESTS)
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = -q\nmarkers =\n  compiler: c\n")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("JOY", "PYTEST"))}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
+        cwd=folder,
+        env={**environment, "PATH": "", **settings},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_missing_tool_is_named_at_the_end_with_the_remedy(tmp_path: Path) -> None:
+    done = pytest_over(tmp_path)
+    assert done.returncode == 0
+    assert (
+        "1 test skipped for want of a compiler: apt-get install gcc libc6-dev\n  test_a.py (1)\n"
+    ) in done.stdout
+
+
+def test_where_tools_are_required_a_skip_for_want_of_one_fails(tmp_path: Path) -> None:
+    done = pytest_over(tmp_path, JOYMIGRATE_REQUIRE_TOOLS="1")
+    assert done.returncode == 1
+    assert "but 1 test was skipped" in done.stdout
+    assert "git is not installed" in done.stdout
