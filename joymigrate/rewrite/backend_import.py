@@ -106,9 +106,9 @@ def future(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def edited(module: Module, node: ast.AST, findings: list[Finding]) -> bool:
-    """Whether an edit touches a statement."""
+    """Whether an edit touches a statement, or adds to its end."""
     start, end = (module.source.to_bytes(offset) for offset in module.span(node))
-    return any(e.start < end and e.end > start for f in findings for e in f.edits)
+    return any(e.start <= end and e.end > start for f in findings for e in f.edits)
 
 
 def after(module: Module, node: ast.AST) -> tuple[int, bool]:

@@ -1,8 +1,8 @@
 """The cases of rules with the names of one move filled in, for tests and explanations.
 
 Besides the names that rules know (`{device}`, `{backend}` …) a case may use the canonical name of
-an environment variable or tool (`{CUDA_VISIBLE_DEVICES}`, `{nvidia-smi}`) for what it becomes,
-and `{resource}`, `{gres}`, `{accelerate}` for the target's words in manifests.
+an environment variable, tool or name of the torch package for what it becomes
+(`{CUDA_VISIBLE_DEVICES}`, `{nvidia-smi}`, `{CUDAGraph}`, `{torch.profiler.profile}`), and `{resource}`, `{gres}`, `{accelerate}` for the target's words in manifests.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ def names(context: Context) -> dict[str, str]:
     relation = relate(context.origin, context.chip)
     found = {
         name: advice.to or name
-        for table in (relation.variables, relation.tools)
+        for table in (relation.variables, relation.tools, relation.renamed, relation.moved)
         for name, advice in table.items()
     }
+    found |= {f"tensor.{name}": to for name, to in relation.tensor.items()}
     launch = context.chip.launch
     found |= {key: str(launch[key]) for key in ("resource", "gres") if launch.get(key)}
     settings = launch.get("accelerate") or {}
     found["accelerate"] = str(settings.get("distributed_type") or "MULTI_GPU")
+    found["shim_line"] = str(context.chip.shim.get("line") or "")
     return found | rules.vocabulary(context.chip, context.origin)
 
 
 def filled(case: Case, context: Context) -> Case:
     """`case` with its texts as they read for this move. What the rule finds (`before`, `keep`)
-    is written out in the origin's words and stays."""
+    is written out in the origin's words, but for a line that is the target's alone."""
     known = names(context)
-    return replace(case, after=None if case.after is None else rules.fill(case.after, known))
+    before = rules.fill(case.before, {"shim_line": known["shim_line"]})
+    after = None if case.after is None else rules.fill(case.after, known)
+    return replace(case, before=before, after=after)

@@ -31,7 +31,7 @@ def patches(scan: Scan, *, unsafe: bool = False) -> list[Patch]:
         if all(finding.rule == "JM001" and finding.after for finding in findings):
             continue  # an import that nothing here needs
         before = content(scan, path)
-        edits = sorted({edit for f in findings for edit in f.edits}, key=lambda e: (e.start, e.end))
+        edits = list(dict.fromkeys(edit for finding in findings for edit in finding.edits))
         after = apply_edits(before, edits)
         if after == before:
             continue

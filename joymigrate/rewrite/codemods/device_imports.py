@@ -207,7 +207,7 @@ def platform_itself(module: Module, node: ast.ImportFrom, last: str) -> Finding:
         else:
             edits += [(at, at + len(last), words.to_device) for at in uses]
     elif alias.asname == words.to_device:
-        # The way back of `from torch import npu as cuda`.
+        # The way back of `from torch import <device> as cuda`.
         edits = [(*module.span(alias), alias.asname)]
     return module.find("JM102", node, edits=edits, needs="package")
 

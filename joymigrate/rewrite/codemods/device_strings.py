@@ -73,7 +73,7 @@ def literals(module: Module) -> Iterator[Text]:
     for node in module.names.nodes[ast.JoinedStr]:
         first = node.values[0] if node.values else None
         value = first.value if isinstance(first, ast.Constant) else None
-        if isinstance(value, str) and module.vocabulary.device_prefix.match(value):
+        if isinstance(value, str) and value == f"{module.vocabulary.device}:":
             yield from described(module, node, value, "fstring")
 
 
@@ -97,6 +97,7 @@ def shape_of(module: Module, value: str) -> str | None:
 def template_shape(value: str, device: str) -> str | None:
     """`cuda:%d` and `cuda:{}` are templates; other text after the colon is no device."""
     rest = value[len(device) + 1 :]
+    # Any other text after the colon (`cuda://host`) is no device.
     return "template" if re.fullmatch(r"%[ds]|\{\w*\}|%\(\w+\)[ds]", rest) else None
 
 
@@ -153,6 +154,9 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if compared is not None:
         yield from comparison(module, text, compared)
         return
+    if isinstance(parent, ast.Dict) and text.whole in parent.keys and map_location(module, parent):
+        yield fix(module, text, text.rule)
+        return
     special = special_place(module, text, parent)
     if special == "silent":
         return
@@ -195,7 +199,7 @@ def special_place(module: Module, text: Text, parent: ast.AST | None) -> str | N
     """`silent` for text and the like, a reason for places never rewritten, None for the rest."""
     node = text.whole
     if isinstance(parent, ast.Dict) and node in parent.keys:
-        return None if map_location(module, parent) else "a dictionary key, perhaps of saved files"
+        return "a dictionary key, perhaps of saved files"
     if isinstance(parent, ast.Subscript) and parent.slice is node:
         if module.names.enclosing(node, (ast.AnnAssign, ast.arg)) and annotation(node):
             return "a type annotation"

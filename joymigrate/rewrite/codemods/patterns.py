@@ -123,6 +123,10 @@ def imports(module: Module, table: Patterns) -> Iterator[Finding]:
         for name, where in dotted:
             if module.project.locate(name) is not None:
                 continue
+            shim = module.context.chip.shim.get("import")
+            if shim and name.startswith(str(shim)):
+                yield module.find("JM220", where, tier=Tier.REPORT)
+                continue
             rule = lookup(name, {}, table.imports)
             advice = module.context.chip.import_advice(name)
             if rule is None and advice is None:

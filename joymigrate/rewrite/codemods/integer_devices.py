@@ -1,0 +1,35 @@
+"""`x.to(0)`, `device=1`: a device given as a number. Only reported."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from joymigrate.model import Finding, Tier
+from joymigrate.rewrite.module import Module
+
+
+def find(module: Module) -> Iterator[Finding]:
+    """Findings for literal numbers where a device is expected."""
+    if module.vocabulary.same_device:
+        return
+    for call in module.names.nodes[ast.Call]:
+        for keyword in call.keywords:
+            if keyword.arg in ("device", "map_location") and number(keyword.value):
+                yield module.find("JM124", keyword.value, tier=Tier.REPORT)
+        positional = call.args[:1] if takes_device(module, call) else []
+        for argument in positional:
+            if number(argument):
+                yield module.find("JM124", argument, tier=Tier.REPORT)
+
+
+def number(node: ast.expr) -> bool:
+    """Whether an expression is a whole number (`True` is not)."""
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def takes_device(module: Module, call: ast.Call) -> bool:
+    """Whether the first argument of a call is a device: `torch.device(…)`, `x.to(…)`."""
+    if module.names.dotted(call.func) == "torch.device":
+        return True
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "to" and not call.keywords
