@@ -143,15 +143,32 @@ def masked(plain: str, cell: Cell) -> str:
         cell.magic = f"{magic['name']}{magic['rest'].rstrip()}"
         return re.sub(r"[^\n]", " ", text)
     lines, at, open_text = [], cell.start, False
-    for line in text.splitlines(keepends=True) if "\n" in text else [text]:
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         body = line.rstrip("\r\n")
-        if open_text or not replaced(body):
+        if not open_text and cell.magics and goes_on(plain, cell, at):
+            extend(cell, at + len(body))
+            lines.append(re.sub(r"[^\n]", " ", line))
+        elif open_text or not replaced(body):
             lines.append(line)
             open_text ^= odd(body)
         else:
             lines.append(as_code(body, cell, at) + line[len(body) :])
         at += len(line)
     return "".join(lines)
+
+
+def goes_on(plain: str, cell: Cell, at: int) -> bool:
+    """Whether the line at `at` continues a magic on the line before it."""
+    end = cell.magics[-1][1]
+    return plain[end:at].strip("\r") == "\n" and plain[:end].endswith("\\")
+
+
+def extend(cell: Cell, end: int) -> None:
+    """Let the last magic reach to `end`."""
+    start, before = cell.magics[-1]
+    cell.magics[-1] = (start, end)
+    if cell.shell and cell.shell[-1][1] == before:
+        cell.shell[-1] = (cell.shell[-1][0], end)
 
 
 def odd(line: str) -> bool:

@@ -209,7 +209,21 @@ def edit_in_file(source: Source, joined: Joined, start: int, end: int, text: str
     cell = next(
         (c for c in joined.cells if c.start <= owner < max(c.end, c.start + 1)), joined.cells[-1]
     )
+    if not text and cell.between is not None:
+        first, last = whole_items(source.text, first, last, cell.between)
+        return source.edit(first, last, "")
     return source.edit(first, last, written(text, cell, source.text[last : last + 1] == '"'))
+
+
+def whole_items(text: str, first: int, last: int, between: str) -> tuple[int, int]:
+    """What to take away so that no empty item stays where every character of some items goes."""
+    if text[first - 1 : first] != '"' or text[last : last + 1] != '"':
+        return first, last
+    if text.startswith(between, last + 1):
+        return first - 1, last + 1 + len(between)
+    if text[: first - 1].endswith(between):
+        return first - 1 - len(between), last + 1
+    return first, last
 
 
 def insertion(joined: Joined, at: int, text: str) -> tuple[int, str]:

@@ -1,0 +1,241 @@
+"""CUDA and C++ sources: which kernels there are, which operators they bind, and who calls those.
+
+Nothing is rewritten: a kernel has to be replaced by an operator of the target or written anew.
+What is known to compute the same stands in the chip's `kernels.replacements`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from joymigrate.chips import Advice
+from joymigrate.model import Finding
+from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.source import Source
+
+PATTERNS = ("*.cu", "*.cuh", "*.cpp", "*.cc", "*.cxx", "*.c++", "*.h", "*.hpp", "*.hxx", "*.inl")
+RULE = "JM203"
+BOUND_WEIGHT = 30.0  # minutes: calls of an operator are changed, its kernel is counted by itself
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+KERNEL = re.compile(
+    r"__global__\s+(?:(?:static|inline|extern|__forceinline__)\s+)*"
+    r"(?:__launch_bounds__\s*\([^;{]*?\)\s*)?(?:static\s+|inline\s+)*void\s+"
+    r"(?:__launch_bounds__\s*\([^;{]*?\)\s*)?(?P<name>\w+)\s*(?:<[^;{]*?>)?\s*\("
+)
+LIBRARY = re.compile(
+    r"\b(?:PYBIND11_MODULE|TORCH_LIBRARY(?P<part>_IMPL|_FRAGMENT)?|TORCH_LIBRARY_EXPAND"
+    r"|TORCH_LIBRARY_IMPL_EXPAND|REGISTER_EXTENSION)\s*\(\s*(?P<name>\w+)\s*(?:,\s*(?P<key>\w+))?"
+)
+BOUND = re.compile(
+    r"\b\w+\s*\.\s*(?P<how>def|impl)\s*\(\s*(?:TORCH_SELECTIVE_NAME\(\s*)?\"(?P<name>\w+)"
+)
+OF_CUDA = re.compile(
+    r"\bcuda[A-Z_]\w*|\bCUDA\b|\bcuda\b|__global__|__device__|<<<|\bcub(?:las|lasLt)?\b|\bcudnn\w*"
+    r"|\bnccl[A-Z]\w*|_cuda\b|\bcu[A-Z][a-z]\w+"
+)
+INCLUDE = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?P<name>(?:cuda|cublas|cudnn|cub/|cute/|cutlass|nccl|"
+    r"thrust/|cooperative_groups|ATen/cuda|c10/cuda|torch/csrc/cuda|nvToolsExt|nvtx|mma)[^>\"]*)[>\"]",
+    re.M,
+)
+
+
+def read(source: Source, context: Context) -> Iterator[Finding]:
+    """Kernels and bound operators of one file; a file with neither by its first CUDA header."""
+    if not context.origin.origin or context.origin.device == context.chip.device:
+        return
+    text = COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), source.text)
+    device_code = source.path.endswith((".cu", ".cuh"))
+    if not (device_code or OF_CUDA.search(text)):
+        return
+    found = [*kernels(source, text, context), *bound(source, text, context)]
+    if not found:
+        include = INCLUDE.search(text)
+        if include:
+            reason = f"uses the origin's library through {include['name']}"
+            found = [site(source, context, *include.span("name"), reason)]
+    yield from sorted(found, key=lambda each: (each.line, each.column))
+
+
+def site(source: Source, context: Context, start: int, end: int, reason: str) -> Finding:
+    """A report over `text[start:end]`."""
+    return source.finding(context.rules[RULE], start, end, reason=reason)
+
+
+def kernels(source: Source, text: str, context: Context) -> Iterator[Finding]:
+    """One finding per `__global__` function; a declaration and its definition are one."""
+    seen: set[str] = set()
+    for match in KERNEL.finditer(text):
+        name = match["name"]
+        if name in seen:
+            continue
+        seen.add(name)
+        reason = f"kernel {name}: {known(name, context) or 'no replacement is known'}"
+        yield site(source, context, *match.span("name"), reason)
+
+
+def bound(source: Source, text: str, context: Context) -> Iterator[Finding]:
+    """One finding per operator that the file binds for Python or the dispatcher."""
+    seen: set[tuple[str, str]] = set()
+    libraries = list(LIBRARY.finditer(text))
+    for match in BOUND.finditer(text):
+        library = next((each for each in reversed(libraries) if each.end() <= match.start()), None)
+        if library is None:
+            continue
+        dispatch = library["part"] == "_IMPL"
+        if dispatch and "CUDA" not in (library["key"] or ""):
+            continue
+        where = library["name"]
+        if (where, match["name"]) in seen:
+            continue
+        seen.add((where, match["name"]))
+        python = "PYBIND11" in library.group()
+        place = "for Python" if python else f"as torch.ops.{where}.{match['name']}"
+        advice = known(match["name"], context) or "no replacement is known"
+        reason = f"operator {match['name']} is bound {place}: {advice}"
+        yield replace(
+            site(source, context, *match.span("name"), reason),
+            message="an operator of a CUDA extension",
+            weight=BOUND_WEIGHT,
+        )
+
+
+def known(name: str, context: Context) -> str | None:
+    """What computes the same on the target, as one sentence; None where nothing is known."""
+    advice = replacement(name, context)
+    if advice is None:
+        return None
+    parts = [f"use {advice.to}" if advice.to else "", advice.note]
+    return "; ".join(part for part in parts if part) or None
+
+
+def replacement(name: str, context: Context) -> Advice | None:
+    """The chip's advice on a kernel or operator; endings such as `_cuda` don't matter."""
+    plain = re.sub(r"_?(?:cuda|kernel|forward|backward|fwd|bwd|gpu|launcher)(?=_|$)", "", name)
+    for wanted in dict.fromkeys((name, plain, name.lower(), plain.lower())):
+        advice = context.chip.operator(wanted)
+        if advice is not None:
+            return advice
+    return None
+
+
+# --- who calls what ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One place in a Python file that uses a bound operator. Lines count from 1."""
+
+    path: str
+    line: int
+    text: str
+
+
+def relate(findings: Iterable[Finding], python: Mapping[str, str]) -> list[Finding]:
+    """The findings with the callers of bound operators added to their reasons.
+
+    `python` maps the project's Python files to their texts.
+    """
+    found = list(findings)
+    names = {each.before for each in found if is_bound(each)}
+    calls = callers(names, python) if names else {}
+    return [
+        replace(each, reason=f"{each.reason}; {told(calls.get(each.before, []))}")
+        if is_bound(each)
+        else each
+        for each in found
+    ]
+
+
+def is_bound(finding: Finding) -> bool:
+    """Whether a finding is about a bound operator."""
+    return finding.rule == RULE and (finding.reason or "").startswith("operator ")
+
+
+def told(calls: list[Call]) -> str:
+    """The callers in one phrase."""
+    if not calls:
+        return "no Python file of this project calls it by name"
+    shown = ", ".join(f"{call.path}:{call.line}" for call in calls[:5])
+    more = f" and {len(calls) - 5} more" if len(calls) > 5 else ""
+    return f"called from {shown}{more}"
+
+
+def callers(names: Iterable[str], python: Mapping[str, str]) -> dict[str, list[Call]]:
+    """Calls of bound operators by name: through `torch.ops`, or through an extension's module."""
+    wanted = set(names)
+    if not wanted:
+        return {}
+    extensions = {name for text in python.values() for name in extension_names(text)}
+    word = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(wanted)))})\b")
+    found: dict[str, list[Call]] = defaultdict(list)
+    for path, text in sorted(python.items()):
+        if not word.search(text):
+            continue
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+        lines = text.splitlines()
+        for name, line in calls_in(tree, wanted, extensions):
+            shown = lines[line - 1].strip() if line <= len(lines) else ""
+            found[name].append(Call(path, line, shown))
+    return dict(found)
+
+
+def extension_names(text: str) -> Iterator[str]:
+    """Modules that a file builds or loads: `CUDAExtension("name", …)`, `load(name="name", …)`."""
+    if "Extension(" not in text and "load" not in text:
+        return
+    pattern = r"(?:CUDA|Cpp|SYCL)Extension\(\s*(?:name\s*=\s*)?[\"']([\w.]+)[\"']"
+    for match in re.finditer(pattern, text):
+        yield match[1].rpartition(".")[2]
+    for match in re.finditer(r"\bload(?:_inline)?\(\s*(?:name\s*=\s*)?[\"']([\w.]+)[\"']", text):
+        yield match[1]
+
+
+def calls_in(tree: ast.AST, wanted: set[str], extensions: set[str]) -> Iterator[tuple[str, int]]:
+    """(operator, line) of every use in one module."""
+    modules = set(extensions)
+    direct: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.rpartition(".")[2] in extensions:
+                    modules.add(alias.asname or alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            last = (node.module or "").rpartition(".")[2]
+            for alias in node.names:
+                if alias.name in extensions:
+                    modules.add(alias.asname or alias.name)
+                elif last in extensions and alias.name in wanted:
+                    direct[alias.asname or alias.name] = alias.name
+        elif isinstance(node, ast.Assign) and loads(node.value):
+            modules |= {name.id for name in node.targets if isinstance(name, ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in wanted:
+            owner = dotted(node.value)
+            if owner in modules or owner.startswith("torch.ops."):
+                yield node.attr, node.lineno
+        elif isinstance(node, ast.Call) and dotted(node.func) in direct:
+            yield direct[dotted(node.func)], node.lineno
+
+
+def loads(node: ast.expr) -> bool:
+    """Whether an expression builds and loads an extension."""
+    names = ("load", "load_inline")
+    return isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in names
+
+
+def dotted(node: ast.expr) -> str:
+    """`a.b.c` of an expression; empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        owner = dotted(node.value)
+        return f"{owner}.{node.attr}" if owner else ""
+    return ""
