@@ -6,6 +6,7 @@ so its results carry none.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ from joymigrate.rewrite.readiness import UNREADABLE
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 FINGERPRINT = "joymigrate/v1"
 ROOT = "SRCROOT"
+LINK_SIGN = re.compile(r"[\[\]\\]")
 LEVELS = {Tier.SAFE: "note", Tier.UNSAFE: "warning", Tier.REPORT: "warning"}
 
 
@@ -104,7 +106,7 @@ def result_of(result: Result, finding: Finding, number: int, mark: str) -> dict[
         "ruleId": finding.rule,
         "ruleIndex": number,
         "level": level(finding.rule, finding.tier),
-        "message": {"text": text},
+        "message": {"text": plain(text)},
         "locations": [
             {
                 "physicalLocation": {
@@ -120,6 +122,11 @@ def result_of(result: Result, finding: Finding, number: int, mark: str) -> dict[
         found["properties"] |= {"cell": finding.cell, "line": finding.line}
     fix = fix_of(result, finding)
     return found | ({"fixes": [fix]} if fix else {})
+
+
+def plain(text: str) -> str:
+    """Text in which `a[0](x)` is not taken for a link (SARIF 2.1.0, 3.11.6)."""
+    return LINK_SIGN.sub(r"\\\g<0>", text) if "](" in text else text
 
 
 def region_of(finding: Finding) -> dict[str, Any]:
