@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Grade(str, Enum):
-    """`documented` (source, date) < `rehearsed` (torch_npu version) < `measured` (chip, date).
+    """`documented` (source, date) < `rehearsed` (package version) < `measured` (chip, date).
 
     A rehearsed result never opens the gate of a real chip.
     """

@@ -52,7 +52,7 @@ class Chip:
 
     name: str
     title: str
-    device: str  # torch device type: "cuda", "npu", …
+    device: str  # torch device type, "cuda" for the origin
     module: str  # torch.<device>
     backend: str  # collective backend
     package: str | None  # module to import so that torch knows the device, None if built in

@@ -1,9 +1,9 @@
 """`names.txt` of a chip: which dotted names exist in which version of its torch package.
 
     # Made by: python -m scripts.build_names …
-    version 2.12 torch-npu 2.12.0 (wheel) read 2026-11-20
+    version 2.12 torch-acme 2.12.0 wheel read 2026-11-20
     version 2.13 …
-    [torch.npu]
+    [torch.acme]
     Stream                     exists in every version listed above
     MemPool 2.6-               since 2.6
     old_name 2.1-2.3,2.5       in these versions

@@ -33,7 +33,7 @@ def check(draft: Draft) -> None:
         )
     for option, value in (("--device", draft.device), ("--backend", draft.backend)):
         if not WORD.fullmatch(value):
-            raise JoyError(f"{option} {value!r} is not an identifier", help="such as npu or hccl")
+            raise JoyError(f"{option} {value!r} is not an identifier", help="letters, digits and _")
     taken = {name for chip in all_chips().values() for name in (chip.name, *chip.aliases)}
     if draft.name in taken:
         raise JoyError(

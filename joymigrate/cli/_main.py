@@ -112,7 +112,7 @@ def options(
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code (see `joymigrate.errors.Exit`)."""
-    # With torch_npu installed and no CANN, a plain `import torch` would fail. Whoever starts the
+    # With a chip's package installed and no SDK, a plain `import torch` may fail. Whoever starts the
     # user's program restores the value it came with (JOYMIGRATE_CALLER_AUTOLOAD).
     if "JOYMIGRATE_CALLER_AUTOLOAD" not in os.environ:
         os.environ["JOYMIGRATE_CALLER_AUTOLOAD"] = os.environ.get(

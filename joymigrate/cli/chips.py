@@ -113,8 +113,8 @@ def chip_folders(named: list[str]) -> list[Path]:
 @app.command("new")
 def new_chip(
     name: str = typer.Argument(..., help="What --to will call it: lower-case, as in acme."),
-    device: str = typer.Option(..., "--device", help="torch's device type, as in npu."),
-    backend: str = typer.Option(..., "--backend", help="The collective backend, as in hccl."),
+    device: str = typer.Option(..., "--device", help="torch's device type: torch.<device>."),
+    backend: str = typer.Option(..., "--backend", help="The name of its collective backend."),
     title: str = typer.Option("", "--title", help="The chip's name in sentences."),
     package: str | None = typer.Option(None, "--package", help="The module that brings it."),
     distribution: str | None = typer.Option(None, "--distribution", help="What pip installs."),

@@ -173,7 +173,7 @@ class Module:
     def guarded(self, node: ast.AST) -> str | None:
         """Why a site is left alone when its surroundings already know the target; else None.
 
-        `if is_npu: … else: torch.cuda.…` and the like: one branch names the target, so the other
+        `if is_<device>: … else: torch.cuda.…` and the like: one branch names the target, so the other
         one is meant for the origin.
         """
         words = self.vocabulary.target_words

@@ -89,7 +89,7 @@ class Job:
 class Queue:
     """A share of the cluster. MIN is guaranteed, MAX is how far it may grow.
 
-    `min`, `max` and `deserved` map a kind, a family (`gpu`, `npu`, …) or `cards` to card-units;
+    `min`, `max` and `deserved` map a kind, a family (`gpu`, …) or `cards` to card-units;
     `cards` is the unified budget over all kinds, weighted. `eviction` says whose jobs may be
     stopped; `min_runtime` (minutes) protects a job that has just started.
     """

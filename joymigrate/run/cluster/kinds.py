@@ -48,7 +48,7 @@ class Kind:
 
     name: str
     title: str
-    family: str  # "gpu", "npu", …: what quotas and drivers call this type of card
+    family: str  # "gpu", …: what quotas and drivers call this type of card
     chip: str
     cards: int
     rule: str = "count"

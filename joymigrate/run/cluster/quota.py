@@ -1,6 +1,6 @@
 """Queues' limits over a mixed cluster: MIN guaranteed, MAX elastic, deserved in between.
 
-A limit is on one kind, on a family of kinds (`gpu`, `npu`), or on `cards`: the unified budget in
+A limit is on one kind, on a family of kinds (`gpu`, …), or on `cards`: the unified budget in
 card-units, where each kind counts with its weight. A queue's use counts for its parents too.
 
 MIN is lent while it is not needed, but only to jobs that can be stopped for it: a queue whose jobs
