@@ -112,8 +112,8 @@ def options(
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code (see `joymigrate.errors.Exit`)."""
-    # With a chip's package installed and no SDK, a plain `import torch` may fail. Whoever starts the
-    # user's program restores the value it came with (JOYMIGRATE_CALLER_AUTOLOAD).
+    # With a chip's package installed and no SDK, a plain `import torch` may fail. Whoever starts
+    # the user's program restores the value it came with (JOYMIGRATE_CALLER_AUTOLOAD).
     if "JOYMIGRATE_CALLER_AUTOLOAD" not in os.environ:
         os.environ["JOYMIGRATE_CALLER_AUTOLOAD"] = os.environ.get(
             "TORCH_DEVICE_BACKEND_AUTOLOAD", ""

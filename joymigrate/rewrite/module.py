@@ -173,8 +173,8 @@ class Module:
     def guarded(self, node: ast.AST) -> str | None:
         """Why a site is left alone when its surroundings already know the target; else None.
 
-        `if is_<device>: … else: torch.cuda.…` and the like: one branch names the target, so the other
-        one is meant for the origin.
+        `if is_<device>: … else: torch.cuda.…` and the like: one branch names the target, so the
+        other one is meant for the origin.
         """
         words = self.vocabulary.target_words
         if words is None or not self.serves_target:
