@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from joymigrate.model import Edit, Finding
-from joymigrate.rewrite.excerpts import Excerpts
+from joymigrate.rewrite.excerpts import Excerpts, notebook_cells
 from joymigrate.rewrite.source import NEWLINE, Source, apply_edits
 
 
@@ -31,11 +32,29 @@ class Region:
 
 
 def hunks(finding: Finding, excerpts: Excerpts) -> tuple[Hunk, ...]:
-    """The lines that a finding's edits change. Without edits (or their file) there are none."""
-    source = excerpts.source_of(finding)
+    """The lines that a finding's edits change. Without edits (or their file) there are none.
+
+    In a notebook they are lines of the cell, as the finding's own are.
+    """
+    source = excerpts.source(finding.path)
     if source is None or not finding.edits:
         return ()
+    if finding.cell is not None:
+        return cell_hunks(source, finding.edits, finding.cell)
     return tuple(hunk_of(source, group) for group in by_lines(source, finding.edits))
+
+
+def cell_hunks(source: Source, edits: Sequence[Edit], cell: int) -> tuple[Hunk, ...]:
+    """What edits of a notebook's file mean for the lines of one cell."""
+    written = apply_edits(source.data, list(edits)).decode(source.encoding, "replace")
+    before = notebook_cells(source.text).get(cell, ())
+    after = notebook_cells(written).get(cell, ())
+    steps = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return tuple(
+        Hunk(i1 + 1, before[i1:i2], after[j1:j2])
+        for kind, i1, i2, j1, j2 in steps
+        if kind != "equal"
+    )
 
 
 def by_lines(source: Source, edits: Sequence[Edit]) -> list[list[Edit]]:
@@ -69,8 +88,8 @@ def hunk_of(source: Source, edits: Sequence[Edit]) -> Hunk:
 
 
 def regions(finding: Finding, excerpts: Excerpts) -> tuple[Region, ...]:
-    """A finding's edits as spans of lines and columns."""
-    source = excerpts.source_of(finding)
+    """A finding's edits as spans of lines and columns of its file."""
+    source = excerpts.source(finding.path)
     if source is None:
         return ()
     found = []

@@ -44,7 +44,8 @@ def words(finding: Finding) -> str:
     if finding.tier is Tier.REPORT or finding.after is None:
         return finding.message + (f" ({finding.reason})" if finding.reason else "")
     note = "" if finding.tier is Tier.SAFE else " --unsafe"
-    return f"{finding.message}\njoymigrate rewrite{note}: {finding.before} → {finding.after}"
+    change = f"{finding.before} → {finding.after}" if finding.before else finding.after
+    return f"{finding.message}\njoymigrate rewrite{note}: {change}"
 
 
 def place(result: Result, path: str) -> str:

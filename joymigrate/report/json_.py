@@ -59,7 +59,7 @@ def document(result: Result) -> dict[str, Any]:
 
 
 def finding_document(finding: Finding) -> dict[str, Any]:
-    """One finding. `edits` are byte spans of the file (of the cell's source in a notebook)."""
+    """One finding. `edits` are byte spans of the file, also in a notebook."""
     where = {} if finding.cell is None else {"cell": finding.cell, "file_line": finding.file_line}
     return {
         "rule": finding.rule,

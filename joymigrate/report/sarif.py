@@ -1,8 +1,4 @@
-"""SARIF 2.1.0: rules with help, results with fixes and fingerprints that survive line shifts.
-
-Fixes are written for files; a notebook's edits are offsets of a cell, not of the JSON around it,
-so its results carry none.
-"""
+"""SARIF 2.1.0: rules with help, results with fixes and fingerprints that survive line shifts."""
 
 from __future__ import annotations
 
@@ -146,8 +142,6 @@ def region_of(finding: Finding) -> dict[str, Any]:
 
 def fix_of(result: Result, finding: Finding) -> dict[str, Any] | None:
     """The finding's edits as one fix of its file."""
-    if finding.cell is not None:
-        return None
     replacements = [replacement(region) for region in regions(finding, result.excerpts)]
     if not replacements:
         return None

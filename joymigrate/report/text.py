@@ -69,13 +69,18 @@ def finding_line(result: Result, finding: Finding, paint: Paint) -> str:
 
 def phrase(finding: Finding) -> str:
     """The message, with what was found and what takes its place unless it says so itself."""
-    words, before = one_line(finding.message), one_line(finding.before)
-    if not before or len(before) > LONGEST_SITE or f"`{before}`" in words:
-        return words
-    if finding.after is None or finding.tier is Tier.REPORT:
-        return f"{words}: `{before}`"
-    after = one_line(finding.after)
-    return f"{words}: `{before}`" + (f" → `{after}`" if len(after) <= LONGEST_SITE else "")
+    words = one_line(finding.message)
+    quoted = "" if f"`{finding.before}`" in words else quote(finding.before)
+    after = "" if finding.tier is Tier.REPORT else quote(finding.after or "")
+    if not finding.before:
+        return f"{words}: {after}" if after else words
+    return (f"{words}: {quoted}" if quoted else words) + (f" → {after}" if after else "")
+
+
+def quote(source: str) -> str:
+    """Source in backticks; nothing for a piece too long for one line of text."""
+    flat = one_line(source)
+    return f"`{flat}`" if 0 < len(flat) <= LONGEST_SITE else ""
 
 
 def reason(finding: Finding) -> str:

@@ -23,18 +23,10 @@ class Excerpts:
         self.root = root
         self._file = functools.lru_cache(maxsize=REMEMBERED)(self._read)
 
-    def source_of(self, finding: Finding) -> Source | None:
-        """What the finding's edits are offsets of: its file, or its cell of a notebook.
-
-        None when the file can't be read as text.
-        """
-        source, cells = self._file(finding.path)
-        if finding.cell is None or source is None:
-            return source
-        if finding.cell not in cells:
-            return None
-        text = "\n".join(cells[finding.cell])
-        return Source(finding.path, text.encode("utf-8", "replace"), text)
+    def source(self, path: str) -> Source | None:
+        """A file as bytes and text, which edits are offsets of; None when it can't be read."""
+        source, _ = self._file(path)
+        return source
 
     def line(self, finding: Finding) -> str:
         """The line on which the finding starts, without its ending."""

@@ -54,11 +54,12 @@ def test_a_file_that_is_gone_has_no_changes(tmp_path: Path) -> None:
     assert regions(one, Excerpts(root)) == ()
 
 
-def test_a_notebook_cell_is_what_its_edits_count_in(tmp_path: Path) -> None:
-    cell = '{"cells": [{"cell_type": "code", "source": ["a = 1\\n", "b.cuda()"]}]}'
-    root = write(tmp_path, {"a.ipynb": cell})
-    one = replace(finding(Edit(7, 14, b".npu()")), path="a.ipynb", cell=0)
-    assert hunks(one, Excerpts(root)) == (Hunk(2, ("b.cuda()",), ("b.npu()",)),)
+def test_a_notebook_shows_the_lines_of_its_cell(tmp_path: Path) -> None:
+    text = '{"cells": [{"cell_type": "code", "source": ["a = 1\\n", "b.cuda()"]}]}'
+    root = write(tmp_path, {"a.ipynb": text})
+    one = replace(site(root, "a.ipynb", ".cuda()", '.npu()\\n", "import n'), cell=0)
+    assert hunks(one, Excerpts(root)) == (Hunk(2, ("b.cuda()",), ("b.npu()", "import n")),)
+    assert regions(one, Excerpts(root))[0].line == 1
 
 
 texts = st.text(alphabet=st.sampled_from("ab中\n "), max_size=30)
