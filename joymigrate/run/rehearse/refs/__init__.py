@@ -1,0 +1,34 @@
+"""CPU references of the vendor's operators: what a chip kernel computes, written with plain torch.
+
+`registry()` finds every `@reference` below this folder; a new family is a new file. A reference
+takes plain CPU tensors in the order of the operator's schema, mutates in-place and out arguments,
+and returns CPU tensors in schema order. Backward operators are entries of their own.
+
+What the references do not know: block order and rounding inside a kernel, timing, and the dtype
+and shape limits of CANN. They round once, at the outputs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from joymigrate.run.rehearse.refs.declaration import DECLARED, Reference, reference, signatures
+
+__all__ = ["Reference", "reference", "registry", "signatures"]
+
+
+def registry() -> dict[str, Reference]:
+    """Every reference by its dispatcher name (`npu::npu_rms_norm`, `npu::npu_max.dim`).
+
+    The vendor registers its operators a second time under `aten::`; those names are here too.
+    """
+    for module in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
+        if not module.name.startswith("__"):
+            importlib.import_module(f"{__name__}.{module.name}")
+    twins = {
+        f"aten::{name.removeprefix('npu::')}": item
+        for name, item in DECLARED.items()
+        if name.startswith("npu::")
+    }
+    return {**twins, **DECLARED}

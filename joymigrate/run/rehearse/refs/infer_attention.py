@@ -1,0 +1,300 @@
+"""npu_prompt_flash_attention, npu_incre_flash_attention, npu_fused_infer_attention_score(_v2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from joymigrate.run.rehearse.refs.attention_core import UNLIMITED
+from joymigrate.run.rehearse.refs.attention_inference import (
+    Lengths,
+    Maybe,
+    Side,
+    call_of,
+    infer,
+    quantised,
+)
+from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.dtypes import Unsimulated
+
+DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
+
+
+@reference("npu_prompt_flash_attention", source=DOCS.format("npu_prompt_flash_attention"))
+def npu_prompt_flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    padding_mask: Maybe = None,
+    atten_mask: Maybe = None,
+    pse_shift: Maybe = None,
+    actual_seq_lengths: Lengths = None,
+    deq_scale1: Maybe = None,
+    quant_scale1: Maybe = None,
+    deq_scale2: Maybe = None,
+    quant_scale2: Maybe = None,
+    quant_offset2: Maybe = None,
+    num_heads: int = 1,
+    scale_value: float = 1.0,
+    pre_tokens: int = UNLIMITED,
+    next_tokens: int = 0,
+    input_layout: str = "BSH",
+    num_key_value_heads: int = 0,
+    actual_seq_lengths_kv: Lengths = None,
+    sparse_mode: int = 0,
+) -> Tensor:
+    """Attention of whole prompts; next_tokens is 0 by default, but counts only with a mask."""
+    call = call_of(
+        "npu_prompt_flash_attention",
+        input_layout,
+        num_heads,
+        num_key_value_heads,
+        scale_value,
+        before=pre_tokens,
+        after=next_tokens,
+        sparse_mode=sparse_mode,
+    )
+    output, _ = infer(
+        call,
+        query,
+        Side(key),
+        Side(value),
+        mask=atten_mask,
+        pse=pse_shift,
+        lengths=actual_seq_lengths,
+        kv_lengths=actual_seq_lengths_kv,
+    )
+    return quantised(output, quant_scale2, quant_offset2, query)
+
+
+@reference("npu_incre_flash_attention", source=DOCS.format("npu_incre_flash_attention"))
+def npu_incre_flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    padding_mask: Maybe = None,
+    atten_mask: Maybe = None,
+    pse_shift: Maybe = None,
+    actual_seq_lengths: Lengths = None,
+    antiquant_scale: Maybe = None,
+    antiquant_offset: Maybe = None,
+    block_table: Maybe = None,
+    dequant_scale1: Maybe = None,
+    quant_scale1: Maybe = None,
+    dequant_scale2: Maybe = None,
+    quant_scale2: Maybe = None,
+    quant_offset2: Maybe = None,
+    kv_padding_size: Maybe = None,
+    num_heads: int = 1,
+    scale_value: float = 1.0,
+    input_layout: str = "BSH",
+    num_key_value_heads: int = 0,
+    block_size: int = 0,
+    inner_precise: int = 1,
+) -> Tensor:
+    """Attention of one new token per sequence; actual_seq_lengths are those of the keys."""
+    call = call_of(
+        "npu_incre_flash_attention",
+        input_layout,
+        num_heads,
+        num_key_value_heads,
+        scale_value,
+        block_size=block_size,
+    )
+    output, _ = infer(
+        call,
+        query,
+        Side(key, _half(antiquant_scale, 0), _half(antiquant_offset, 0)),
+        Side(value, _half(antiquant_scale, 1), _half(antiquant_offset, 1)),
+        mask=atten_mask,
+        pse=pse_shift,
+        kv_lengths=actual_seq_lengths,
+        table=block_table,
+        kv_padding=kv_padding_size,
+    )
+    return quantised(output, quant_scale2, quant_offset2, query)
+
+
+def _half(pair: Maybe, which: int) -> Maybe:
+    """antiquant_scale holds the key's factor at 0 and the value's at 1."""
+    return None if pair is None else pair[which]
+
+
+@reference("npu_fused_infer_attention_score", source=DOCS.format("npu_fused_infer_attention_score"))
+def npu_fused_infer_attention_score(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    pse_shift: Maybe = None,
+    atten_mask: Maybe = None,
+    actual_seq_lengths: Lengths = None,
+    actual_seq_lengths_kv: Lengths = None,
+    dequant_scale1: Maybe = None,
+    quant_scale1: Maybe = None,
+    dequant_scale2: Maybe = None,
+    quant_scale2: Maybe = None,
+    quant_offset2: Maybe = None,
+    antiquant_scale: Maybe = None,
+    antiquant_offset: Maybe = None,
+    key_antiquant_scale: Maybe = None,
+    key_antiquant_offset: Maybe = None,
+    value_antiquant_scale: Maybe = None,
+    value_antiquant_offset: Maybe = None,
+    block_table: Maybe = None,
+    query_padding_size: Maybe = None,
+    kv_padding_size: Maybe = None,
+    key_shared_prefix: Maybe = None,
+    value_shared_prefix: Maybe = None,
+    actual_shared_prefix_len: Lengths = None,
+    query_rope: Maybe = None,
+    key_rope: Maybe = None,
+    key_rope_antiquant_scale: Maybe = None,
+    num_heads: int = 1,
+    scale: float = 1.0,
+    pre_tokens: int = UNLIMITED,
+    next_tokens: int = UNLIMITED,
+    input_layout: str = "BSH",
+    num_key_value_heads: int = 0,
+    sparse_mode: int = 0,
+    inner_precise: int = 0,
+    block_size: int = 0,
+    antiquant_mode: int = 0,
+    key_antiquant_mode: int = 0,
+    value_antiquant_mode: int = 0,
+    softmax_lse_flag: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Prompt and incremental attention in one; the second output is the log-sum-exp, or empty."""
+    call = call_of(
+        "npu_fused_infer_attention_score",
+        input_layout,
+        num_heads,
+        num_key_value_heads,
+        scale,
+        before=pre_tokens,
+        after=next_tokens,
+        sparse_mode=sparse_mode,
+        inner_precise=inner_precise,
+        block_size=block_size,
+    )
+    if key_antiquant_scale is None and antiquant_scale is not None:
+        key_antiquant_scale, value_antiquant_scale = antiquant_scale[0], antiquant_scale[1]
+        key_antiquant_offset = _half(antiquant_offset, 0)
+        value_antiquant_offset = _half(antiquant_offset, 1)
+        key_antiquant_mode = value_antiquant_mode = antiquant_mode
+    output, lse = infer(
+        call,
+        query,
+        Side(
+            key,
+            key_antiquant_scale,
+            key_antiquant_offset,
+            key_antiquant_mode,
+            key_rope,
+            key_shared_prefix,
+        ),
+        Side(
+            value,
+            value_antiquant_scale,
+            value_antiquant_offset,
+            value_antiquant_mode,
+            prefix=value_shared_prefix,
+        ),
+        query_rope=query_rope,
+        mask=atten_mask,
+        pse=pse_shift,
+        lengths=actual_seq_lengths,
+        kv_lengths=actual_seq_lengths_kv,
+        table=block_table,
+        query_padding=query_padding_size,
+        kv_padding=kv_padding_size,
+        prefix_length=int(actual_shared_prefix_len[0]) if actual_shared_prefix_len else None,
+    )
+    result = quantised(output, quant_scale2, quant_offset2, query)
+    return result, lse if softmax_lse_flag else torch.empty(0)
+
+
+@reference(
+    "npu_fused_infer_attention_score_v2",
+    source=DOCS.format("npu_fused_infer_attention_score_v2"),
+)
+def npu_fused_infer_attention_score_v2(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    query_rope: Maybe = None,
+    key_rope: Maybe = None,
+    pse_shift: Maybe = None,
+    atten_mask: Maybe = None,
+    actual_seq_qlen: Lengths = None,
+    actual_seq_kvlen: Lengths = None,
+    block_table: Maybe = None,
+    dequant_scale_query: Maybe = None,
+    dequant_scale_key: Maybe = None,
+    dequant_offset_key: Maybe = None,
+    dequant_scale_value: Maybe = None,
+    dequant_offset_value: Maybe = None,
+    dequant_scale_key_rope: Maybe = None,
+    quant_scale_out: Maybe = None,
+    quant_offset_out: Maybe = None,
+    quant_scale_p: Maybe = None,
+    learnable_sink: Maybe = None,
+    num_query_heads: int = 1,
+    num_key_value_heads: int = 0,
+    softmax_scale: float = 1.0,
+    pre_tokens: int = UNLIMITED,
+    next_tokens: int = UNLIMITED,
+    input_layout: str = "BSH",
+    sparse_mode: int = 0,
+    block_size: int = 0,
+    query_quant_mode: int = 0,
+    key_quant_mode: int = 0,
+    value_quant_mode: int = 0,
+    inner_precise: int = 0,
+    return_softmax_lse: bool = False,
+    query_dtype: int | None = None,
+    key_dtype: int | None = None,
+    value_dtype: int | None = None,
+    query_rope_dtype: int | None = None,
+    key_rope_dtype: int | None = None,
+    key_shared_prefix_dtype: int | None = None,
+    value_shared_prefix_dtype: int | None = None,
+    dequant_scale_query_dtype: int | None = None,
+    dequant_scale_key_dtype: int | None = None,
+    dequant_scale_value_dtype: int | None = None,
+    dequant_scale_key_rope_dtype: int | None = None,
+    out_dtype: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The second version: other names, a learnable sink, and 8-bit queries (no reference)."""
+    if query_dtype is not None or quant_scale_p is not None:
+        raise Unsimulated("npu_fused_infer_attention_score_v2", "quantised queries")
+    call = call_of(
+        "npu_fused_infer_attention_score_v2",
+        input_layout,
+        num_query_heads,
+        num_key_value_heads,
+        softmax_scale,
+        before=pre_tokens,
+        after=next_tokens,
+        sparse_mode=sparse_mode,
+        inner_precise=inner_precise,
+        block_size=block_size,
+    )
+    output, lse = infer(
+        call,
+        query,
+        Side(key, dequant_scale_key, dequant_offset_key, key_quant_mode, key_rope),
+        Side(value, dequant_scale_value, dequant_offset_value, value_quant_mode),
+        query_rope=query_rope,
+        mask=atten_mask,
+        pse=pse_shift,
+        sink=learnable_sink,
+        lengths=actual_seq_qlen,
+        kv_lengths=actual_seq_kvlen,
+        table=block_table,
+    )
+    result = quantised(output, quant_scale_out, quant_offset_out, query)
+    return result, lse if return_softmax_lse else torch.empty(0)

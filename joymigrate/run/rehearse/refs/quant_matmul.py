@@ -1,0 +1,221 @@
+"""Quantised matrix products: int8 by int8, activations by quantised weights, with dequantisation.
+
+Integer products are exact (float64 holds every sum of int8 products below 2^53).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from joymigrate.run.rehearse.refs.activations import TANH_OR_ERF
+from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.dtypes import (
+    Unsimulated,
+    int4_pairs,
+    saturate,
+    torch_dtype,
+)
+from joymigrate.run.rehearse.refs.gradients import working
+from joymigrate.run.rehearse.refs.quantise import packed_offset, real_scale
+
+DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
+Maybe = Tensor | None
+GELU_NAMES = {"gelu_erf": TANH_OR_ERF[0], "gelu_tanh": TANH_OR_ERF[1]}
+
+
+def unpacked(matrix: Tensor) -> Tensor:
+    """int32 with eight int4 as int8; a transposed view was packed along its other axis."""
+    if matrix.dtype != torch.int32:
+        return matrix
+    if matrix.is_contiguous() or matrix.dim() < 2:
+        return int4_pairs(matrix)
+    return int4_pairs(matrix.mT.contiguous()).mT
+
+
+def exact_product(left: Tensor, right: Tensor) -> Tensor:
+    """Product of two integer (or float8) matrices in float64."""
+    return unpacked(left).double() @ unpacked(right).double()
+
+
+def dequantised(
+    product: Tensor, scale: Tensor, pertoken: Maybe, bias: Maybe, offset: Maybe
+) -> Tensor:
+    """(product [+ int32 bias])·scale·pertoken + offset [+ float bias]."""
+    if bias is not None and bias.dtype == torch.int32:
+        product = product + bias.double()
+    result = product * real_scale(scale).double() + packed_offset(scale)
+    if pertoken is not None:
+        result = result * pertoken.double().unsqueeze(-1)
+    if offset is not None:
+        result = result + offset.double()
+    if bias is not None and bias.dtype != torch.int32:
+        result = result + bias.double()
+    return result
+
+
+def as_output(result: Tensor, dtype: torch.dtype) -> Tensor:
+    return result.to(dtype) if dtype.is_floating_point else saturate(result, dtype)
+
+
+@reference("npu_quant_matmul", source=DOCS.format("npu_quant_matmul"))
+def npu_quant_matmul(
+    x1: Tensor,
+    x2: Tensor,
+    scale: Tensor,
+    *,
+    offset: Maybe = None,
+    pertoken_scale: Maybe = None,
+    bias: Maybe = None,
+    output_dtype: int | None = None,
+    x1_dtype: int | None = None,
+    x2_dtype: int | None = None,
+    pertoken_scale_dtype: int | None = None,
+    scale_dtype: int | None = None,
+    group_sizes: list[int] | None = None,
+    y_scale: Maybe = None,
+) -> Tensor:
+    """x1 @ x2 scaled per channel and per token; int8 unless told otherwise."""
+    if any(size for size in group_sizes or []) or x1_dtype is not None or x2_dtype is not None:
+        raise Unsimulated("npu_quant_matmul", "blockwise or 4-bit float operands")
+    dtype = torch_dtype(output_dtype, torch.int8, "npu_quant_matmul")
+    product = exact_product(x1, x2)
+    if dtype == torch.int32:
+        return saturate(product if bias is None else product + bias.double(), dtype)
+    return as_output(dequantised(product, scale, pertoken_scale, bias, offset), dtype)
+
+
+@reference("npu_quant_matmul_gelu", source=DOCS.format("npu_quant_matmul_gelu"))
+def npu_quant_matmul_gelu(
+    x1: Tensor,
+    x2: Tensor,
+    x1_scale: Tensor,
+    x2_scale: Tensor,
+    *,
+    bias: Maybe = None,
+    approximate: str | None = "gelu_erf",
+) -> Tensor:
+    """gelu of the dequantised product, in the precision of the weight's scale."""
+    found = dequantised(exact_product(x1, x2), x2_scale, x1_scale.reshape(-1), bias, None)
+    activated = F.gelu(found, approximate=GELU_NAMES[approximate or "gelu_erf"])
+    dtype = torch.bfloat16 if x2_scale.dtype == torch.bfloat16 else torch.float16
+    return activated.to(dtype)
+
+
+@reference("npu_quant_matmul_reduce_sum", source=DOCS.format("npu_quant_matmul_reduce_sum"))
+def npu_quant_matmul_reduce_sum(
+    x1: Tensor, x2: Tensor, *, x1_scale: Maybe = None, x2_scale: Maybe = None
+) -> Tensor:
+    """Sum over the batch of x1 @ x2·x2_scale·x1_scale, bfloat16; x1 [B, M, K], x2 [B, K, N]."""
+    product = exact_product(x1, x2)
+    if x2_scale is not None:
+        product = product * x2_scale.double()
+    if x1_scale is not None:
+        product = product * x1_scale.double().unsqueeze(-1)
+    return product.sum(0).to(torch.bfloat16)
+
+
+def antiquantised(weight: Tensor, scale: Tensor, offset: Maybe, group_size: int) -> Tensor:
+    """(weight + offset)·scale as float32; per tensor, per channel, or per group of rows."""
+    values = unpacked(weight).float()
+    rows = values.shape[-2]
+
+    def spread(factor: Tensor) -> Tensor:
+        factor = real_scale(factor)
+        if group_size and factor.dim() >= 2 and factor.shape[-2] > 1:
+            return factor.repeat_interleave(group_size, -2)[..., :rows, :]
+        return factor
+
+    if offset is not None:
+        values = values + spread(offset)
+    return values * spread(scale)
+
+
+@reference("npu_weight_quant_batchmatmul", source=DOCS.format("npu_weight_quant_batchmatmul"))
+def npu_weight_quant_batchmatmul(
+    x: Tensor,
+    weight: Tensor,
+    antiquant_scale: Tensor,
+    antiquant_offset: Maybe = None,
+    quant_scale: Maybe = None,
+    quant_offset: Maybe = None,
+    bias: Maybe = None,
+    antiquant_group_size: int = 0,
+    inner_precise: int = 0,
+    weight_dtype: int | None = None,
+) -> Tensor:
+    """x @ ((weight + offset)·scale) + bias; int8 when an output scale is given."""
+    if weight_dtype is not None:
+        raise Unsimulated("npu_weight_quant_batchmatmul", f"weight_dtype {weight_dtype}")
+    matrix = antiquantised(weight, antiquant_scale, antiquant_offset, antiquant_group_size)
+    result = x.float() @ matrix
+    if bias is not None:
+        result = result + bias.float()
+    if quant_scale is None:
+        return result.to(x.dtype)
+    shift = packed_offset(quant_scale) if quant_offset is None else quant_offset.float()
+    return saturate(result * real_scale(quant_scale) + shift, torch.int8)
+
+
+@reference("npu_dequant_bias", source="op-plugin DequantBiasKernelNpuOpApi.cpp")
+def npu_dequant_bias(
+    x: Tensor,
+    weight_scale: Tensor,
+    activation_scale: Maybe,
+    bias: Maybe,
+    *,
+    output_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """int32 sums as real numbers: (x [+ int32 bias])·weight_scale·activation_scale [+ bias]."""
+    found = dequantised(x.double(), weight_scale, activation_scale, bias, None)
+    return found.to(output_dtype or torch.float16)
+
+
+@reference("npu_add_quant_matmul_", source=DOCS.format("npu_add_quant_matmul_"))
+def npu_add_quant_matmul_(
+    x: Tensor,
+    x1: Tensor,
+    x2: Tensor,
+    x2_scale: Tensor,
+    *,
+    x1_scale: Maybe = None,
+    group_sizes: list[int] | None = None,
+    x1_dtype: int | None = None,
+    x2_dtype: int | None = None,
+    x1_scale_dtype: int | None = None,
+    x2_scale_dtype: int | None = None,
+) -> Tensor:
+    """Adds the dequantised product to `self`, in place (per tensor and per channel scales)."""
+    if any(size for size in group_sizes or []) or x1_dtype is not None or x2_dtype is not None:
+        raise Unsimulated("npu_add_quant_matmul_", "blockwise or 4-bit float operands")
+    product = exact_product(x1, x2) * x2_scale.double()
+    if x1_scale is not None:
+        product = product * x1_scale.double().reshape(-1, 1)
+    return x.copy_((working(x).double() + product).to(x.dtype))
+
+
+@reference("npu_add_quant_matmul", source=DOCS.format("npu_add_quant_matmul_"))
+def npu_add_quant_matmul(
+    x: Tensor,
+    x1: Tensor,
+    x2: Tensor,
+    x2_scale: Tensor,
+    *,
+    x1_scale: Maybe = None,
+    group_sizes: list[int] | None = None,
+    x1_dtype: int | None = None,
+    x2_dtype: int | None = None,
+    x1_scale_dtype: int | None = None,
+    x2_scale_dtype: int | None = None,
+) -> Tensor:
+    return npu_add_quant_matmul_(
+        x.clone(),
+        x1,
+        x2,
+        x2_scale,
+        x1_scale=x1_scale,
+        group_sizes=group_sizes,
+        x1_dtype=x1_dtype,
+        x2_dtype=x2_dtype,
+    )

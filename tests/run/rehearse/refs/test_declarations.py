@@ -1,0 +1,143 @@
+"""Every reference follows its schema, and what it returns looks as the vendor's meta says."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_flatten
+
+from joymigrate.run.rehearse.refs import registry, signatures
+from tests.run.rehearse.refs import all_samples
+
+# The twins under `aten::` are the same objects.
+REGISTRY = {name: item for name, item in registry().items() if name == item.name}
+ROOT = Path(__file__).parents[4]
+
+
+def parsed(name: str) -> Any:
+    return torch._C.parse_schema(signatures()[name])
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_a_reference_takes_the_arguments_of_its_schema(name: str) -> None:
+    arguments = parsed(name).arguments
+    taken = list(inspect.signature(REGISTRY[name].function).parameters.values())
+    assert len(taken) == len(arguments), (len(taken), len(arguments))
+    for parameter, argument in zip(taken, arguments, strict=True):
+        keyword = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        assert keyword == argument.kwarg_only, parameter.name
+        if keyword:
+            assert parameter.name == argument.name
+        if not argument.has_default_value():
+            assert parameter.default is inspect.Parameter.empty, parameter.name
+        elif isinstance(argument.default_value, list):
+            assert list(parameter.default or ()) == argument.default_value, parameter.name
+        else:
+            assert parameter.default == argument.default_value, parameter.name
+
+
+def test_every_reference_names_its_source_and_has_a_sample() -> None:
+    assert all(item.source for item in REGISTRY.values())
+    assert sorted(set(REGISTRY) - set(all_samples())) == []
+
+
+def outputs_of(name: str, call: tuple[tuple[Any, ...], dict[str, Any]]) -> list[Any]:
+    args, kwargs = copy.deepcopy(call)
+    return tree_flatten(REGISTRY[name].function(*args, **kwargs))[0]
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_a_reference_returns_what_its_schema_declares(name: str) -> None:
+    returns = parsed(name).returns
+    for args, kwargs in all_samples()[name]:
+        result = REGISTRY[name].function(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+        if len(returns) == 0:
+            assert result is None
+        elif len(returns) > 1:
+            assert len(result) == len(returns)
+        values = [v for v in tree_flatten(result)[0] if isinstance(v, torch.Tensor)]
+        assert all(v.device.type == "cpu" for v in values)
+        assert not any(v.requires_grad for v in values)
+        assert not any(v.is_floating_point() and v.isnan().any() for v in values)
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_only_annotated_arguments_are_written(name: str) -> None:
+    arguments = parsed(name).arguments
+    for args, kwargs in all_samples()[name]:
+        given, named = copy.deepcopy(args), copy.deepcopy(kwargs)
+        REGISTRY[name].function(*given, **named)
+        for number, argument in enumerate(arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                continue
+            if name in WRITTEN_UNDECLARED:
+                continue
+            before = args[number] if number < len(args) else kwargs.get(argument.name)
+            after = given[number] if number < len(given) else named.get(argument.name)
+            for old, new in zip(tree_flatten(before)[0], tree_flatten(after)[0], strict=True):
+                if isinstance(old, torch.Tensor):
+                    assert torch.equal(old.nan_to_num(), new.nan_to_num()), argument.name
+
+
+# Operators whose chip kernel writes into inputs that the schema does not mark.
+WRITTEN_UNDECLARED = {
+    "npu::npu_apply_rotary_pos_emb",
+    "npu::npu_kv_rmsnorm_rope_cache",
+    "npu::npu_apply_adam_w.out",  # max_grad_norm is the running maximum
+    "atb::_npu_group_topk",
+}
+
+
+@cache
+def vendor_shapes() -> dict[str, Any]:
+    if util.find_spec("torch_npu") is None:
+        pytest.skip("torch_npu is not installed (pip install joymigrate[ascend])")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.run.rehearse.refs.vendor_meta"],
+        cwd=ROOT,
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+# Where the vendor's meta kernel and the vendor's C++ disagree, and which of them we follow.
+META_DIFFERS: dict[str, str] = {
+    "npu::npu_dropout_with_add_softmax": "the C++ packs the mask into bits, meta gives bytes",
+    "npu::npu_fusion_attention_grad_v2": "the meta kernel fails without rope parts",
+    "npu::npu_geglu_grad": "the meta kernel lacks the schema's defaults",
+    "npu::npu_apply_adam_w.out": "the meta kernel lacks the out arguments",
+    "npu::npu_scatter_list_": "the meta kernel returns what the schema does not",
+}
+
+
+@pytest.mark.parametrize("name", sorted(n for n in REGISTRY if n.startswith("npu::")))
+def test_shapes_and_dtypes_are_those_of_the_vendors_meta_kernel(name: str) -> None:
+    if name in META_DIFFERS:
+        pytest.skip(META_DIFFERS[name])
+    for number, call in enumerate(all_samples()[name]):
+        expected = vendor_shapes()[f"{name}#{number}"]
+        if isinstance(expected, str):
+            if expected.startswith("NotImplementedError"):
+                pytest.skip("the wheel has no meta kernel for it")
+            pytest.fail(f"the vendor's meta kernel refuses sample {number}: {expected}")
+        ours = [
+            [list(v.shape), str(v.dtype)] if isinstance(v, torch.Tensor) else None
+            for v in outputs_of(name, call)
+        ]
+        assert ours == expected, f"sample {number}"
