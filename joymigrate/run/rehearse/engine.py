@@ -119,20 +119,20 @@ class Call:
         operator = self.operator
         pairs: list[tuple[Tensor, Tensor]] = []
         signature: list[Any] = []
-        laid = Laid(operator, pairs, signature)
+        engine = self.engine
+        nested = getattr(engine.local, "nested", False)
+        laid = Laid(operator, pairs, signature, nested or operator.mixes_devices)
         host_args = [laid.value(value) for value in args]
         host_kwargs = {name: laid.value(value) for name, value in kwargs.items()} if kwargs else {}
         index = laid.device
         if index < 0:
             index = torch.npu.current_device()  # type: ignore[attr-defined]
-        if laid.host_tensor is not None and pairs and not operator.mixes_host:
+        if laid.host_tensor is not None and pairs and not (nested or operator.mixes_host):
             refuse_host_tensor(operator, laid.host_tensor, index)
 
-        engine = self.engine
         plan: Any = AGREES
         key: Any = None
-        local = engine.local
-        if not getattr(local, "nested", False):
+        if not nested:
             engine.record.calls[operator.name] += 1
             key = tuple(signature)
             plan = operator.seen.get(key)
@@ -322,11 +322,16 @@ def shaped(result: Tensor, index: int, plan: Any, made: Any, number: int) -> Ten
 class Laid:
     """Lays CPU tensors over the device arguments of one call, and notes what was met."""
 
-    __slots__ = ("device", "host_tensor", "operator", "pairs", "signature")
+    __slots__ = ("device", "host_tensor", "mixes", "operator", "pairs", "signature")
 
     def __init__(
-        self, operator: Operator, pairs: list[tuple[Tensor, Tensor]], signature: list[Any]
+        self,
+        operator: Operator,
+        pairs: list[tuple[Tensor, Tensor]],
+        signature: list[Any],
+        mixes: bool,
     ) -> None:
+        self.mixes = mixes  # tensors of several devices may meet
         self.operator = operator
         self.pairs = pairs
         self.signature = signature
@@ -395,7 +400,7 @@ class Laid:
             )
         if self.device < 0:
             self.device = index
-        elif not self.operator.mixes_devices:
+        elif not self.mixes:
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"npu:{self.device} and npu:{index}! (in {self.operator.name})"

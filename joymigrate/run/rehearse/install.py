@@ -33,6 +33,9 @@ KEEP = frozenset(
     npu_format_cast.Tensor _npu_format_cast npu_format_cast_ npu_format_cast_.acl_format
     """.split()  # noqa: SIM905  a list of quoted names would take four times the lines
 )
+# Registered for autograd with a kernel that calls the chip without dispatching again; they have
+# no gradient, so autograd can be passed by.
+STRAIGHT_TO_CHIP = ("aten::one_hot",)
 _installed: list[Any] = []  # libraries must live as long as their kernels
 
 
@@ -63,6 +66,10 @@ class Installer:
         if namespace not in self.libraries:
             self.libraries[namespace] = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
         self.libraries[namespace].impl(rest, kernel, KEY, allow_override=True)
+        if name in STRAIGHT_TO_CHIP:
+            self.libraries[namespace].impl(
+                rest, torch.library.fallthrough_kernel, "AutogradPrivateUse1", allow_override=True
+            )
 
 
 def vendor_kernel(name: str) -> Any:

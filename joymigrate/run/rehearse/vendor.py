@@ -50,7 +50,7 @@ class Vendor:
         if operator.vendor is None or operator.data_dependent:
             return Made(False)
         before = [(tensor, tensor.clone()) for tensor in flat_tensors(written)]
-        generator = generators.device_generator(index) if operator.random else None
+        generator = generator_of(operator, args, kwargs, index)
         state = generator.get_state() if generator is not None else None
         args, kwargs = with_tensors(operator, args, kwargs)
         self.shim.set_tracing(1)
@@ -112,6 +112,16 @@ class Vendor:
     def note(self, operator: Operator, number: int, text: str) -> None:
         """One difference between the vendor's results and the CPU's, for the report."""
         self.record.differences.setdefault(f"{operator.name} result {number}", text)
+
+
+def generator_of(
+    operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], index: int
+) -> torch.Generator | None:
+    """The generator that a call of a random operator draws from."""
+    if not operator.random:
+        return None
+    given = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.Generator)]
+    return given[0] if given else generators.device_generator(index)
 
 
 def with_tensors(

@@ -1,0 +1,356 @@
+"""Checks of the device itself; run inside a rehearsal: pytest device_checks.py."""
+
+import copy
+import io
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_npu
+from torch import nn
+
+NPU = torch.device("npu:0")
+
+
+def same(ours, theirs, tolerance=1e-6):
+    torch.testing.assert_close(ours.detach().cpu(), theirs.detach(), rtol=tolerance, atol=tolerance)
+
+
+def test_the_package_is_the_vendors_and_tensors_live_on_its_device():
+    assert "site-packages/torch_npu" in torch_npu.__file__
+    x = torch.ones(3).npu()
+    assert x.device.type == "npu"
+    assert x.is_npu
+    assert not x.is_cpu
+    assert type(x) is torch.Tensor
+    assert torch.npu.get_device_name(0) == "Ascend910B3"
+    assert torch._C._get_privateuse1_backend_name() == "npu"
+
+
+def test_the_vendors_kernels_are_registered_and_ours_lie_over_them():
+    table = torch._C._dispatch_dump_table("aten::mm")
+    assert "PrivateUse1" in table
+    assert "libtorch_npu" in table or "torch_npu" in table or "python" in table.lower()
+    registrations = torch._C._dispatch_get_registrations_for_dispatch_key
+    assert len(registrations("PrivateUse1")) > 1900
+    assert len(registrations("AutogradPrivateUse1")) > 100
+    assert len(registrations("AutocastPrivateUse1")) > 90
+    # Kernels that need no chip are still the vendor's own.
+    assert "torch_npu" in line_of("aten::empty_strided")
+    assert "python" in line_of("aten::mm").lower() or "joymigrate" in line_of("aten::mm")
+
+
+def line_of(name):
+    lines = torch._C._dispatch_dump_table(name).splitlines()
+    return next(line for line in lines if line.startswith("PrivateUse1:"))
+
+
+def test_random_numbers_follow_the_seed():
+    torch.manual_seed(7)
+    first = [torch.randn(4, device=NPU), torch.randperm(8, device=NPU), F.dropout(torch.ones(64, device=NPU))]
+    torch.npu.manual_seed_all(7)
+    second = [torch.randn(4, device=NPU), torch.randperm(8, device=NPU), F.dropout(torch.ones(64, device=NPU))]
+    for a, b in zip(first, second):
+        assert torch.equal(a.cpu(), b.cpu())
+    assert not torch.equal(torch.randn(4, device=NPU).cpu(), first[0].cpu())
+
+
+def test_the_state_of_the_generator_can_be_saved():
+    state = torch.npu.get_rng_state()
+    first = torch.rand(5, device=NPU)
+    torch.npu.set_rng_state(state)
+    assert torch.equal(first.cpu(), torch.rand(5, device=NPU).cpu())
+
+
+def test_a_generator_of_ones_own_is_independent():
+    a, b = (torch.Generator(device="npu").manual_seed(3) for _ in range(2))
+    before = torch.npu.get_rng_state()
+    first = torch.randn(4, device=NPU, generator=a)
+    assert torch.equal(first.cpu(), torch.randn(4, device=NPU, generator=b).cpu())
+    assert torch.equal(before, torch.npu.get_rng_state())
+    x = torch.empty(6, device=NPU)
+    assert torch.equal(
+        x.normal_(generator=a).clone().cpu(), x.normal_(generator=b).clone().cpu()
+    )
+
+
+def test_the_cpus_generator_is_left_alone():
+    torch.manual_seed(1)
+    wanted = torch.rand(3)
+    torch.manual_seed(1)
+    F.dropout(torch.ones(8, device=NPU))
+    torch.randn(3, device=NPU)
+    assert torch.equal(wanted, torch.rand(3))
+
+
+def test_two_devices_do_not_mix():
+    a, b = torch.ones(2, device="npu:0"), torch.ones(2, device="npu:1")
+    with pytest.raises(RuntimeError, match="same device"):
+        a + b
+    assert b.to("npu:0").device.index == 0
+    assert (a + b.to("npu:0")).sum().item() == 4
+
+
+def test_a_cpu_tensor_is_refused_where_the_chip_would_refuse_it():
+    a = torch.ones(2, 2, device=NPU)
+    with pytest.raises(RuntimeError, match="npu:0 and cpu"):
+        a + torch.ones(2, 2)
+    with pytest.raises(RuntimeError, match=r"cpu"):
+        F.linear(a, torch.ones(2, 2))
+    assert (a + torch.tensor(1.0)).sum().item() == 8  # a number in a tensor may stay where it is
+    assert a[torch.tensor([0])].shape == (1, 2)
+
+
+def test_views_of_another_dtype_share_memory():
+    x = torch.zeros(3, dtype=torch.complex64, device=NPU)
+    real = torch.view_as_real(x)
+    real[:, 1] = 2
+    assert x.imag.cpu().tolist() == [2, 2, 2]
+    y = torch.ones(4, device=NPU)
+    y.view(torch.int32).zero_()
+    assert y.sum().item() == 0
+    z = torch.arange(6.0, device=NPU).reshape(2, 3)
+    z.diagonal().fill_(-1)
+    assert z[0, 0].item() == -1
+    assert z.t()[2, 0].item() == 2
+
+
+def test_outputs_are_resized():
+    a = torch.arange(4.0, device=NPU)
+    out = torch.empty(0, device=NPU)
+    assert torch.add(a, 1, out=out) is out
+    same(out, torch.arange(4.0) + 1)
+    big = torch.empty(4, 4, device=NPU)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.mul(a, 2, out=big)
+    same(big, torch.arange(4.0) * 2)
+    values, indices = torch.empty(0, device=NPU), torch.empty(0, dtype=torch.long, device=NPU)
+    torch.sort(a, descending=True, out=(values, indices))
+    assert indices.cpu().tolist() == [3, 2, 1, 0]
+    rows = torch.empty(0, device=NPU)
+    torch.cat([a, a], out=rows)
+    assert rows.shape == (8,)
+
+
+def test_shapes_that_depend_on_data():
+    x = torch.tensor([0.0, 1.0, 0.0, 2.0], device=NPU)
+    assert x.nonzero().cpu().tolist() == [[1], [3]]
+    assert x[x > 0].cpu().tolist() == [1, 2]
+    assert torch.unique(torch.tensor([3, 1, 3], device=NPU)).cpu().tolist() == [1, 3]
+    assert torch.masked_select(x, x > 1).cpu().tolist() == [2]
+    assert torch.bincount(torch.tensor([0, 2, 2], device=NPU)).cpu().tolist() == [1, 0, 2]
+
+
+def test_lists_of_tensors():
+    parts = [torch.full((2,), float(i), device=NPU) for i in range(3)]
+    assert torch.stack(parts).shape == (3, 2)
+    assert [len(p) for p in torch.cat(parts).split([1, 5])] == [1, 5]
+    torch._foreach_add_(parts, 1.0)
+    assert parts[2].cpu().tolist() == [3, 3]
+    x = torch.zeros(3, 3, device=NPU)
+    x[torch.tensor([0, 1], device=NPU), torch.tensor([1, 2], device=NPU)] = 5.0
+    assert x.sum().item() == 10
+    x.index_put_((torch.tensor([0], device=NPU),), torch.ones(3, device=NPU), accumulate=True)
+    assert x[0].sum().item() == 8
+
+
+def test_sparse_and_quantised_tensors_are_refused():
+    with pytest.raises((NotImplementedError, RuntimeError), match="sparse|Sparse"):
+        torch.eye(3, device=NPU).to_sparse() @ torch.ones(3, device=NPU)
+    with pytest.raises((NotImplementedError, RuntimeError), match=r"quanti[sz]|Quanti[sz]"):
+        torch.quantize_per_tensor(torch.ones(3, device=NPU), 0.1, 0, torch.qint8)
+
+
+def test_renorm_and_one_hot():
+    x = torch.arange(6.0).reshape(2, 3)
+    same(torch.renorm(x.npu(), 2, 0, 1.0), torch.renorm(x, 2, 0, 1.0))
+    a, b = x.clone().requires_grad_(), x.npu().requires_grad_()
+    torch.renorm(a, 2, 0, 1.0).pow(2).sum().backward()
+    torch.renorm(b, 2, 0, 1.0).pow(2).sum().backward()
+    same(b.grad, a.grad)
+    same(F.one_hot(torch.tensor([0, 2, 1]).npu(), 3), F.one_hot(torch.tensor([0, 2, 1]), 3))
+    same(F.one_hot(torch.tensor([0, 2, 1]).npu()), F.one_hot(torch.tensor([0, 2, 1])))
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_recurrent_layers_train_as_on_the_cpu(kind, bidirectional):
+    torch.manual_seed(0)
+    host = kind(5, 6, num_layers=2, bidirectional=bidirectional, batch_first=True)
+    device = copy.deepcopy(host).npu()
+    x = torch.randn(3, 4, 5)
+    wanted, got = host(x)[0], device(x.npu())[0]
+    same(got, wanted, 1e-5)
+    wanted.pow(2).mean().backward()
+    got.pow(2).mean().backward()
+    for a, b in zip(device.parameters(), host.parameters()):
+        same(a.grad, b.grad, 1e-5)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])
+def test_recurrent_cells(kind):
+    torch.manual_seed(0)
+    host = kind(5, 6)
+    device = copy.deepcopy(host).npu()
+    x = torch.randn(3, 5)
+    wanted, got = host(x), device(x.npu())
+    first = lambda result: result[0] if isinstance(result, tuple) else result
+    same(first(got), first(wanted), 1e-5)
+
+
+def test_out_of_memory_is_torchs_own_error():
+    with pytest.raises(torch.OutOfMemoryError, match="NPU out of memory"):
+        torch.empty(70 << 30, dtype=torch.uint8, device=NPU)
+    assert torch.ones(2, device=NPU).sum().item() == 2
+
+
+def test_losses_and_gradients_match():
+    torch.manual_seed(0)
+    x, y = torch.randn(4, 5), torch.rand(4, 5)
+    for loss in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits):
+        a, b = x.clone().requires_grad_(), x.npu().requires_grad_()
+        wanted, got = loss(a, y), loss(b, y.npu())
+        same(got, wanted)
+        wanted.backward()
+        got.backward()
+        same(b.grad, a.grad)
+    a, b = x.clone().requires_grad_(), x.npu().requires_grad_()
+    F.kl_div(a.log_softmax(-1), y, reduction="batchmean").backward()
+    F.kl_div(b.log_softmax(-1), y.npu(), reduction="batchmean").backward()
+    same(b.grad, a.grad)
+
+
+def test_autocast_and_scaler():
+    torch.manual_seed(0)
+    model = nn.Linear(8, 4).npu()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    scaler = torch.amp.GradScaler("npu", init_scale=1024.0)
+    before = model.weight.detach().clone()
+    with torch.autocast("npu", dtype=torch.float16):
+        out = model(torch.randn(3, 8, device=NPU))
+        assert out.dtype is torch.float16
+        loss = out.float().pow(2).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimiser)
+    scaler.update()
+    assert not torch.equal(before.cpu(), model.weight.detach().cpu())
+    model.weight.grad.fill_(float("inf"))
+    scaler.unscale_(optimiser)
+    scaler.step(optimiser)
+    scaler.update()
+    assert scaler.get_scale() == 512.0
+
+
+def test_optimisers_match():
+    for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad):
+        torch.manual_seed(0)
+        host = nn.Linear(4, 3)
+        device = copy.deepcopy(host).npu()
+        a, b = kind(host.parameters(), lr=0.05), kind(device.parameters(), lr=0.05)
+        x = torch.randn(5, 4)
+        for _ in range(3):
+            for model, optimiser, data in ((host, a, x), (device, b, x.npu())):
+                optimiser.zero_grad()
+                model(data).pow(2).mean().backward()
+                optimiser.step()
+        same(device.weight, host.weight, 1e-6)
+
+
+def test_modes_of_the_program_do_not_reach_below_the_dispatcher():
+    with torch.device("npu"):
+        x = torch.ones(2, 3)
+        assert x.device.type == "npu"
+        assert (x @ torch.ones(3, 2)).device.type == "npu"
+    with torch.inference_mode():
+        frozen = torch.ones(3, device=NPU) * 2
+    weight = torch.ones(3, device=NPU, requires_grad=True)
+    (weight * frozen.clone()).sum().backward()
+    assert weight.grad.cpu().tolist() == [2, 2, 2]
+
+
+def test_checkpointing_and_function_transforms():
+    from torch.utils.checkpoint import checkpoint
+
+    layer = nn.Linear(3, 3).npu()
+    x = torch.ones(2, 3, device=NPU, requires_grad=True)
+    checkpoint(layer, x, use_reentrant=False).sum().backward()
+    assert x.grad is not None
+    grads = torch.func.vmap(torch.func.grad(lambda v: (v**2).sum()))(torch.ones(2, 3, device=NPU))
+    assert grads.cpu().tolist() == [[2.0] * 3] * 2
+
+
+def test_streams_events_and_pinned_memory():
+    start, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
+    stream = torch.npu.Stream()
+    start.record()
+    with torch.npu.stream(stream):
+        x = torch.ones(8, device=NPU)
+        x.record_stream(stream)
+    stream.synchronize()
+    end.record()
+    end.synchronize()
+    assert start.elapsed_time(end) >= 0
+    pinned = torch.ones(4).pin_memory()
+    assert pinned.is_pinned()
+    assert pinned.npu(non_blocking=True).sum().item() == 4
+
+
+def test_checkpoints_load_onto_the_device():
+    file = io.BytesIO()
+    torch.save({"w": torch.arange(3.0, device=NPU)}, file)
+    file.seek(0)
+    assert torch.load(file, map_location="npu")["w"].device.type == "npu"
+    file.seek(0)
+    assert torch.load(file, map_location="cpu")["w"].tolist() == [0, 1, 2]
+
+
+def test_memory_is_counted_by_the_packages_allocator():
+    torch.npu.empty_cache()
+    before = torch.npu.memory_allocated()
+    x = torch.empty(1 << 20, device=NPU)
+    assert torch.npu.memory_allocated() - before >= 4 << 20
+    del x
+    assert torch.npu.memory_allocated() == before
+    free, total = torch.npu.mem_get_info()
+    assert total == 64 << 30
+    assert free <= total
+
+
+def test_double_becomes_float_as_on_the_chip():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.ones(2, device=NPU).double().dtype is torch.float32
+
+
+def test_convolutions_and_normalisation_match():
+    torch.manual_seed(0)
+    host = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 4, 1), nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 3),
+    )
+    device = copy.deepcopy(host).npu()
+    x = torch.randn(2, 3, 8, 8)
+    wanted, got = host(x), device(x.npu())
+    same(got, wanted, 1e-5)
+    wanted.pow(2).sum().backward()
+    got.pow(2).sum().backward()
+    for a, b in zip(device.parameters(), host.parameters()):
+        same(a.grad, b.grad, 1e-4)
+    same(device[1].running_mean, host[1].running_mean, 1e-6)
+
+
+def test_attention_takes_the_fused_kernel():
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 4, 16, 8) for _ in range(3))
+    wanted = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    got = F.scaled_dot_product_attention(q.npu(), k.npu(), v.npu(), is_causal=True)
+    same(got, wanted, 1e-5)
+
+
+def test_the_vendors_switch_runs_cuda_code():
+    from torch_npu.contrib import transfer_to_npu  # noqa: F401
+
+    assert torch.cuda.is_available()
+    assert torch.ones(2).cuda().device.type == "npu"
