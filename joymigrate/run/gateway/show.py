@@ -1,0 +1,180 @@
+"""Text for people: the rollout, a drill, a simulation."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def emit(text: str, output: Path | None) -> None:
+    """Print, or write whole or not at all."""
+    if output is None:
+        print(text)
+        return
+    draft = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        draft.write_text(text + "\n", encoding="utf-8")
+        os.replace(draft, output)
+    except OSError as error:
+        raise JoyError(
+            f"cannot write: {error.strerror}", where=str(output), help="name a writable file"
+        ) from None
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Columns, the first to the left, the others to the right."""
+    cells = [list(head), *([text(value) for value in row] for row in rows)]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
+    return [
+        "  ".join(
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def text(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{share * 100:.4g} %"
+
+
+def duration(seconds: float | None) -> str:
+    """Days, hours or minutes, whichever reads best."""
+    if seconds is None:
+        return "-"
+    for size, name in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def rollout(found: dict[str, Any]) -> str:
+    """The state of a running gateway."""
+    evidence, step = found["evidence"], found["step"]
+    weights = ", ".join(f"{name} {weight:g} %" for name, weight in found["weights"].items())
+    lines = [
+        f"{found['state']}: {weights}",
+        f"evidence: {evidence['failures']} of {evidence['requests']} standby requests failed, "
+        f"at most {percent(evidence['upper_bound'])} ({evidence['confidence']:.0%} bound; "
+        f"limit {percent(evidence['limit'])}, {evidence['needed']} requests needed)",
+        f"rule: {evidence['rule']}, at {evidence['level']:.0%} of its threshold",
+        f"gate: {'open' if found['gate']['open'] else 'closed'}: {found['gate']['reason']}",
+    ]
+    if step["waits_for"]:
+        lines.append(f"step {step['number']} of {step['of']} waits for: {step['waits_for']}")
+    for name, upstream in found["upstreams"].items():
+        word = "up" if upstream["up"] else "DOWN"
+        lines.append(f"{name} ({upstream['role']}): {word}, {upstream['inflight']} in flight")
+    lines.append("history:")
+    for event in found["events"][-10:]:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["time"]))
+        lines.append(f"  {when}  {event['kind']:<11} {event['weight']:g} %  {event['text']}")
+    return "\n".join(lines)
+
+
+def drill(found: dict[str, Any]) -> str:
+    """What the clients of a drill saw."""
+    rows = [
+        (
+            name,
+            found["served"][name],
+            sum(found["injected"][name].values()),
+            ", ".join(f"{n} {kind}" for kind, n in sorted(found["injected"][name].items())) or "-",
+        )
+        for name in found["served"]
+    ]
+    state = found["rollout"]
+    latency = found["latency_ms"]
+    lines = [
+        *table(("clients saw", "requests"), found["clients"].items()),
+        "",
+        *table(("backend", "requests", "faults", "kinds"), rows),
+        "",
+        f"tried again before the first byte: {found['retried']}; "
+        f"taken over in the middle: {found['resumed']}",
+        f"latency: median {latency['p50']} ms, 99 % {latency['p99']} ms; {found['seconds']} s",
+        f"rollout: {state['state']}, {state['evidence']['failures']} failures in "
+        f"{state['evidence']['requests']} standby requests",
+    ]
+    if found["after_decision"] is not None:
+        lines.append(f"standby requests after the rollback: {found['after_decision']}")
+    lines += [f"counts disagree: {line}" for line in found["disagreements"]]
+    lines.append(
+        "Passed: no corrupt and no silently cut answer; all counts agree."
+        if found["passed"]
+        else "FAILED: see above."
+    )
+    return "\n".join(lines)
+
+
+def study(found: dict[str, Any]) -> str:
+    """The simulation's tables."""
+    lines = [f"{name}: {text}" for name, text in found["rules"].items()]
+    if found["rates"]:
+        horizon = found["rates"][0]["within"]
+        lines += ["", f"{found['runs']} runs each; requests are the standby's", ""]
+        lines += table(
+            ("rule", "true rate", f"rolled back in {horizon:,}", "median", "95 %", "99 %"),
+            (
+                (
+                    row["rule"],
+                    percent(row["rate"]) if row["rate"] is not None else "recorded",
+                    percent(row["rolled_back_share"]),
+                    row["median"],
+                    row["p95"],
+                    row["p99"],
+                )
+                for row in found["rates"]
+            ),
+        )
+    for row in found.get("replay", ()):
+        at = row["rolled_back_at"]
+        when = f" ({duration(row['time'])} after the first)" if row["time"] is not None else ""
+        decision = f"would have rolled back at request {at:,}{when}" if at else "would have gone on"
+        lines += [
+            "",
+            f"{row['rule']} {decision}: {row['failures']} of {row['requests']:,} requests failed, "
+            f"at most {percent(row['upper_bound'])}",
+        ]
+    if "calendar" in found:
+        lines += ["", *calendar(found["calendar"])]
+    return "\n".join(lines)
+
+
+def calendar(found: dict[str, Any]) -> list[str]:
+    """When the steps come."""
+    promoted = duration(found["promoted"])
+    return [
+        f"the ramp with {found['requests_per_s'] * 86_400:,.0f} requests a day, "
+        f"{found['shadow']:g} % mirrored:",
+        *table(
+            ("step", "begins after", "standby requests/day", "proof at this step takes"),
+            (
+                (
+                    f"{step['weight']:g} %",
+                    duration(step["entered"]),
+                    f"{step['standby_per_s'] * 86_400:,.0f}",
+                    duration(step["proof_seconds"]),
+                )
+                for step in found["steps"]
+            ),
+        ),
+        f"promoted after {promoted} ({percent(found['promoted_share'])} of the runs; "
+        f"{percent(found['rolled_back_share'])} rolled back)",
+    ]

@@ -1,0 +1,177 @@
+"""`joymigrate serve …` on the command line: exit codes, errors, JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from joymigrate.cli._main import run
+
+GOOD = """\
+listen: 127.0.0.1:8080
+upstreams:
+  gpu: {url: "http://127.0.0.1:1", role: primary}
+  npu: {url: "http://127.0.0.1:2", role: standby, chip: ascend}
+rollout: {start: auto, steps: [1, 5, 20, 50, 100], rule: cusum, min_step_seconds: 1, sticky: user}
+"""
+
+
+def test_a_model_folder_is_not_served_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "./model"]) == 2
+    assert "not part of this version" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("rule: cusum", "rule: cusums"), "Did you mean 'cusum'"),
+        (("min_step_seconds", "min_step_second"), "Did you mean 'min_step_seconds'"),
+        (("role: standby", "role: stanby"), "Did you mean 'standby'"),
+        (("start: auto", "start: now"), "start is auto or manual"),
+        (("[1, 5, 20, 50, 100]", "[5, 1]"), "rising percentages"),
+        (("127.0.0.1:8080", "nowhere"), "listen is host:port"),
+        (("http://127.0.0.1:1", "gpu.example"), "starts with http://"),
+        (("sticky: user", "sticky: usr"), "sticky is user, session, none or header:NAME"),
+        (("rule: cusum", "rule: 'cusum:p0=0.5,p1=0.1'"), "make no rule"),
+        (("listen:", "listne:"), "Did you mean 'listen'"),
+        (("min_step_seconds: 1", "min_step_seconds: soon"), "min_step_seconds is float"),
+        (("min_step_seconds: 1", "min_step_seconds: -1"), "is not negative"),
+        (("{start", "{{start"), "YAML"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], says: str
+) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(GOOD.replace(*change, 1))
+    assert run(["serve", "--config", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert "help:" in error
+    assert "Traceback" not in error
+
+
+def test_the_file_of_the_design_is_understood(tmp_path: Path) -> None:
+    from joymigrate.run.gateway import settings
+
+    path = tmp_path / "gateway.yaml"
+    path.write_text(GOOD)
+    loaded = settings.load(path)
+    assert (loaded.host, loaded.port, loaded.sticky) == ("127.0.0.1", 8080, "user")
+    assert loaded.plan.steps == (1, 5, 20, 50, 100)
+    assert loaded.of_role("standby").chip == "ascend"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("literal:window=10000,min=1000", "Literal"),
+        ("eprocess", "EProcess"),
+        ("{name: cusum, p0: 0.0001, p1: 0.001, h: 7}", "Cusum"),
+    ],
+)
+def test_rules_are_selectable(tmp_path: Path, text: str, kind: str) -> None:
+    from joymigrate.run.gateway import settings
+
+    path = tmp_path / "gateway.yaml"
+    path.write_text(GOOD.replace("rule: cusum", f"rule: {json.dumps(text)}" if text[0] != "{"
+                                 else f"rule: {text}"))  # fmt: skip
+    assert type(settings.load(path).rule()).__name__ == kind
+
+
+def test_a_taken_port_is_one_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        path = tmp_path / "gateway.yaml"
+        path.write_text(GOOD.replace("8080", str(port)))
+        assert run(["serve", "--config", str(path), "-q"]) == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_rollout_without_a_gateway_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "rollout", "status", "--url", "http://127.0.0.1:9"]) == 2
+    assert "no gateway answers" in capsys.readouterr().err
+
+
+def test_simulate_answers_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "curves.svg"
+    pytest.importorskip("matplotlib", reason="pip install 'joymigrate[report]'")
+    arguments = ["serve", "simulate", "--rate", "1%", "--rate", "100%", "--runs", "50"]
+    arguments += ["--traffic", "30000/day", "--shadow", "10", "--plot", str(picture)]
+    assert run([*arguments, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "joymigrate.rollout-simulation/1"
+    at = {(row["rule"], row["rate"]): row["median"] for row in found["rates"]}
+    assert at["cusum", 1.0] == 7
+    assert at["literal", 1.0] == 1000
+    assert found["calendar"]["steps"][0]["weight"] == 1
+    assert picture.read_text().lstrip().startswith("<?xml")
+
+
+def test_simulate_replays_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = tmp_path / "stream.txt"
+    record.write_text("0" * 500 + "1" * 20)
+    assert run(["serve", "simulate", "--failures", str(record), "--runs", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "cusum would have rolled back at request 507" in out
+    assert "literal would have gone on" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--rate", "lots"], ["--traffic", "30000"], ["--rule", "cusom"], ["--failures", "nowhere"]],
+)
+def test_simulate_refuses_nonsense(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(["serve", "simulate", "--runs", "1", *arguments])
+    # 30000 alone is a rate per second and fine as a number of requests.
+    assert code == (0 if arguments == ["--traffic", "30000"] else 2)
+
+
+def test_a_drill_passes_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "faults.yaml"
+    path.write_text(
+        "requests: 120\nconcurrency: 8\ntokens: 10\nseed: 5\n"
+        "primary: [{kind: reset, share: 0.05}]\n"
+        "standby: [{kind: status_500, share: 0.5}, truncate]\n"
+        "gateway: {rollout: {steps: [50, 100]}}\n"
+    )
+    assert run(["serve", "drill", "--faults", str(path), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "joymigrate.drill/1"
+    assert found["passed"]
+    assert found["clients"]["corrupt"] == found["clients"]["silently cut"] == 0
+    assert found["clients"]["error"] == 0
+    assert found["rollout"]["state"] == "rolled_back"
+    assert found["after_decision"] == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["standby: [{kind: rest}]", "requests: -1", "standby: 3", "nonsense: 1", "[]"]
+)
+def test_a_wrong_schedule_is_one_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    path = tmp_path / "faults.yaml"
+    path.write_text(text)
+    assert run(["serve", "drill", "--faults", str(path)]) == 2
+    assert "help:" in capsys.readouterr().err
+
+
+def test_the_group_needs_none_of_the_extras_for_its_help() -> None:
+    code = "import sys; from joymigrate.cli._main import run; run(['serve', '--help']); " \
+        "sys.exit(any(m in sys.modules for m in ('aiohttp', 'torch', 'matplotlib')))"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "drill" in done.stdout
