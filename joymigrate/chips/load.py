@@ -121,9 +121,13 @@ def load_sku(raw: Any, path: Path) -> Sku:
     """Read one item of `skus`."""
     if not isinstance(raw, dict) or "name" not in raw:
         raise JoyError(f"a SKU needs a name, got {raw!r}", where=str(path), help=HELP)
-    values = checked_fields(Sku, raw, f"{path} skus.{raw['name']}")
+    where = f"{path} skus.{raw['name']}"
+    values = checked_fields(Sku, raw, where)
     for key in ("dtypes", "match"):
         values[key] = tuple(values.get(key) or ())
+    for text in (values["name"], *values["dtypes"], *values["match"]):
+        if not isinstance(text, str):  # YAML reads 910_93 as a number
+            raise JoyError(f"expected text, got {text!r}", where=where, help="quote it")
     return Sku(**values)
 
 

@@ -61,7 +61,8 @@ class Relation:
         if self.target.exists(full, version) is not False:
             return found
         picked = self.target.version(version)
-        note = f"{full} does not exist in {self.target.distribution} {picked}"
+        package = self.target.distribution or self.target.module
+        note = f"{full} does not exist in {package} {picked}"
         return Advice(name=found.name, note="; ".join(filter(None, (note, found.note))))
 
 
