@@ -74,13 +74,31 @@ def spec(sites: Sites, item: Scalar) -> None:
 
 
 def requirement(sites: Sites, item: Scalar) -> None:
-    """An item of the `pip:` list. A companion is named, not written: order matters to pip."""
+    """An item of the `pip:` list; what belongs beside it becomes an item of its own."""
     change = package_advice(item.value, sites.context)
     if change is None:
         return
-    span = item.word.span(0, len(item.value))
-    if change.after is None or span is None or change.after == item.value or change.also:
-        also = f"; add {', '.join(change.also)}" if change.also else ""
-        sites.add(RULE, item.start, item.end, reason=change.reason + also)
+    source = sites.source
+    also = [each for each in change.also if re.split(r"[=<>~! ]", each)[0] not in source.text]
+    if change.after == item.value and not also:
         return
-    sites.add(RULE, *span, change.after, tier=change.tier, reason=change.reason)
+    line = source.text.rfind("\n", 0, item.start) + 1
+    head = source.text[line : item.start]
+    span = item.word.span(0, len(item.value))
+    if change.after is None or span is None or head.strip() != "-":
+        names = f"; add {', '.join(change.also)}" if change.also else ""
+        sites.add(RULE, item.start, item.end, reason=change.reason + names)
+        return
+    edits = [(*span, change.after)] if change.after != item.value else []
+    added = "".join(f"{source.newline}{head}{each}" for each in also)
+    if also:
+        end = line + len(source.line_text(source.position(item.start)[0]))
+        edits.append((end, end, added))
+    sites.add(
+        RULE,
+        *span,
+        "\n".join([change.after, *also]),
+        tier=change.tier,
+        reason=change.reason,
+        edits=edits,
+    )

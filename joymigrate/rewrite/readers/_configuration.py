@@ -32,6 +32,11 @@ COMMANDS = re.compile(
 IMAGES = re.compile(
     r"(?:.*_)?(?:image|image_uri|docker_image|base_image|from_image|repository)", re.I
 )
+# Keys whose values are names that somebody chose, whatever they look like.
+NAMES = re.compile(
+    r"(?:.*_)?(?:name|id|label|labels|tag|tags|branch|branches|group|key|version|title|target)",
+    re.I,
+)
 DEVICE_LIKE = re.compile(r"(?:.*_)?(?:device|devices|accelerator|accelerators)", re.I)
 Another = Callable[[Entry, str], tuple[int, str] | None]
 
@@ -165,8 +170,11 @@ class Walk:
             return False
         rule, advice = known
         span = item.word.span(0, match.end(1))
-        if span is None or advice.to in (None, match[1]) or self.sites.moves.agnostic:
+        if span is None or advice.to is None or advice.to == match[1]:
             self.sites.add(rule, item.start, item.end, reason=advice.note or None)
+            return True
+        if self.sites.moves.agnostic:
+            self.second_item(item, rule, span, advice)
             return True
         mention = Mention(item.word, 0, match.end(1), match.end(), True)
         note = advice.note or "what reads this variable is not known"
@@ -175,6 +183,31 @@ class Walk:
         subject = f"variable {advice.to}"
         self.sites.add(rule, *span, advice.to, tier=tier, reason=reason, subject=subject)
         return True
+
+    def second_item(self, item: Scalar, rule: str, span: tuple[int, int], advice: Advice) -> None:
+        """The same assignment for the target's variable, as one more item of the list."""
+        source = self.sites.source
+        text, to = source.text, advice.to or ""
+        if to in text:
+            return
+        line = text.rfind("\n", 0, item.start) + 1
+        head = text[line : item.start]
+        between = source.newline + head if head.strip() == "-" else ", "
+        copy = between + text[item.start : span[0]] + to + text[span[1] : item.end]
+        if between == ", " and text[item.end : item.end + 50].lstrip()[:1] not in (",", "]"):
+            self.sites.add(rule, item.start, item.end, reason="sets one platform's variable only")
+            return
+        tier = worse(advice.tier, self.floor)
+        reason = advice.note or "what reads this variable is not known"
+        self.sites.add(
+            rule,
+            item.start,
+            item.end,
+            text[item.start : item.end] + copy,
+            tier=tier,
+            reason=reason,
+            edits=[(item.end, item.end, copy)],
+        )
 
     def scalar(self, node: Scalar, key: str) -> None:
         """One value under its nearest key."""
@@ -202,7 +235,7 @@ class Walk:
         moves = self.sites.moves
         if kind is not None:
             _options.value(self.sites, node.word, 0, kind, key=key)
-        elif moves.moves_device and moves.device(node.value):
+        elif moves.moves_device and moves.device(node.value) and not NAMES.fullmatch(key):
             reason = f"nothing says that the key {key} holds a device"
             self.sites.add("JM121", node.start, node.end, reason=reason)
 

@@ -27,6 +27,7 @@ class Mention:
     last: int
     value_at: int | None
     sure: bool
+    option: str = ""  # that hands the variable on: `-e`, `-x`
 
     @property
     def name(self) -> str:
@@ -60,7 +61,8 @@ def mentions(command: Command) -> Iterator[Mention]:
         before = words[index - 1].value if index else ""
         match = ASSIGNMENT.match(word.value)
         if match and (leading or name in DECLARE or before in CARRIES):
-            yield Mention(word, 0, match.end(1), match.end(), True)
+            option = before if before in CARRIES and name not in DECLARE else ""
+            yield Mention(word, 0, match.end(1), match.end(), True, option)
             continue
         leading = leading and match is not None
         if name in SPEAKS or (index == 0 and not match):
@@ -68,7 +70,8 @@ def mentions(command: Command) -> Iterator[Mention]:
         if re.fullmatch(r"[A-Za-z_]\w*", word.value):
             bare = name in (*DECLARE, "unset", "printenv") or before in (*CARRIES, "-u", "-v")
             if bare:
-                yield Mention(word, 0, len(word.value), None, True)
+                option = before if before in (*CARRIES, "-u") else ""
+                yield Mention(word, 0, len(word.value), None, True, option)
             continue
         yield from inside(word, sure=before in CARRIES or word.value.startswith("--export="))
 
@@ -139,7 +142,8 @@ def both(
         sites.add(rule, word.start, word.end, reason="the value is computed by a command")
         return
     tail = text[mention.last - mention.first :]
-    after = " ".join([text, *(name + tail for name in names)])
+    option = f"{mention.option} " if mention.option else ""
+    after = " ".join([text, *(option + name + tail for name in names)])
     sites.add(rule, word.start, word.end, after, tier=tier, reason=reason or None)
 
 

@@ -53,7 +53,9 @@ def resources(sites: Sites, command: Command) -> None:
     for word in command.words:
         for first, last, after, reason in resource_spans(sites, word.value):
             span = word.span(first, last)
-            if span:
+            if span and sites.moves.agnostic:
+                sites.add(RULE, *span, reason="names one platform's cards")
+            elif span:
                 sites.add(RULE, *span, after, tier=Tier.UNSAFE, reason=reason)
 
 
@@ -66,7 +68,8 @@ def resource_spans(sites: Sites, text: str) -> list[tuple[int, int, str | None, 
     for expression, to in resource_patterns(sites.context):
         note = theirs.get("resource_note") or ""
         for match in expression.finditer(text):
-            if to != match.group():
+            seen = any(first <= match.start() < last for first, last, *_ in found)
+            if to != match.group() and not seen:
                 reason = note if to else f"no counterpart is known{': ' + note if note else ''}"
                 found.append((*match.span(), to, reason or None))
     others = ", ".join(theirs.get("device_nodes") or ()) or "none known"
@@ -93,6 +96,10 @@ def resource_patterns(context: Context) -> list[tuple[re.Pattern[str], str | Non
             for name in names
             if name
         ]
+        domain = str(ours.get("resource") or "").partition("/")[0]
+        if domain:  # labels such as <domain>/gpu.product
+            labels = rf"(?<![\w./:@-]){re.escape(domain)}/[a-z][\w.-]*(?![\w/])"
+            PATTERNS_OF[key].append((re.compile(labels), None))
     return PATTERNS_OF[key]
 
 

@@ -116,7 +116,7 @@ def lookalike(sites: Sites, word: Word, at: int, text: str, key: str) -> None:
     likely = re.search(r"(?:device|devices|accelerator)$", key.lower().replace("-", "_"))
     whole = word.span(at, at + len(text))
     name = word.span(at, at + len(sites.context.origin.device))
-    if whole is None or name is None or not (likely or ":" in text):
+    if whole is None or name is None or not (likely or ":" in text) or key == "--gres":
         return
     if not likely or sites.moves.agnostic:
         sites.add("JM121", *whole, reason=f"nothing says that {key} takes a device")
@@ -134,8 +134,7 @@ def device(sites: Sites, word: Word, at: int, text: str, rule: str) -> None:
         return
     if text == target or text.startswith(f"{target}:"):
         sites.handled["device"] = f"this file already deals with {target}"
-    match = moves.device(text.rstrip("*") if text.endswith("*") else text)
-    if match is None:
+    if moves.device(re.sub(r":?\*$", "", text)) is None:  # `cuda:*` is a pattern of the shell
         return
     span = word.span(at, at + len(moves.context.origin.device))
     if span is None:

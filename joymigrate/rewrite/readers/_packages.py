@@ -57,11 +57,11 @@ def package_advice(requirement: str, context: Context) -> Change | None:
     if match is None:
         return url_advice(text)
     name = normalised(match["name"])
-    if name == FRAMEWORK and context.origin.distribution == FRAMEWORK:
-        return framework(text, match, context)
-    if name == normalised(context.origin.distribution or "") and not context.origin.origin:
-        to = context.chip.title
-        return Change(name, Tier.REPORT, f"brings the device of the other platform; not for {to}")
+    ours = normalised(context.origin.distribution or FRAMEWORK)
+    if name == FRAMEWORK:
+        return framework(text, match, context) if ours == FRAMEWORK else None
+    if name == ours:
+        return companion(match, context)
     return (
         known(name, context, match)
         or local_version(text, name, context)
@@ -181,6 +181,15 @@ def framework(text: str, match: re.Match[str], context: Context) -> Change | Non
         LOCAL.sub("", text),
         (f"{other}{beside}{marker}",),
     )
+
+
+def companion(match: re.Match[str], context: Context) -> Change:
+    """The distribution that brings the origin's device: the target's takes its place, or none."""
+    name, other = match["name"], context.chip.distribution
+    if other is None or other == FRAMEWORK or context.style is Style.AGNOSTIC:
+        return Change(name, Tier.REPORT, f"brings the device of {context.origin.title} only")
+    after = f"{other}{match['versions']}{match['rest']}"
+    return Change(name, Tier.UNSAFE, f"{other} brings the device of {context.chip.title}", after)
 
 
 def unlisted(version: str, context: Context) -> str:

@@ -95,14 +95,34 @@ def option(walk: Walk, start: int, match: re.Match[str]) -> None:
 
 
 def requirement(sites: Sites, start: int, text: str) -> None:
-    """One requirement of setup.cfg or tox.ini. What belongs beside it is named, not written."""
+    """One requirement of setup.cfg or tox.ini; what belongs beside it becomes a line of its own."""
     text = re.sub(r"\s+#.*$", "", text)
     change = package_advice(text, sites.context)
     if change is None:
         return
-    also = f"; add {', '.join(change.also)}" if change.also else ""
-    after = change.after if change.after != text and not change.also else None
-    sites.add(RULE, start, start + len(text), after, tier=change.tier, reason=change.reason + also)
+    source = sites.source
+    also = [each for each in change.also if re.split(r"[=<>~! ]", each)[0] not in source.text]
+    if change.after == text and not also:
+        return
+    line = source.text.rfind("\n", 0, start) + 1
+    head = source.text[line:start]
+    if change.after is None or (also and head.strip()):
+        names = f"; add {', '.join(also)}" if also else ""
+        sites.add(RULE, start, start + len(text), reason=change.reason + names)
+        return
+    edits = [(start, start + len(text), change.after)] if change.after != text else []
+    if also:
+        end = line + len(source.line_text(source.position(start)[0]))
+        edits.append((end, end, "".join(f"{source.newline}{head}{each}" for each in also)))
+    sites.add(
+        RULE,
+        start,
+        start + len(text),
+        "\n".join([change.after, *also]),
+        tier=change.tier,
+        reason=change.reason,
+        edits=edits,
+    )
 
 
 def hosts(sites: Sites, start: int, text: str) -> None:

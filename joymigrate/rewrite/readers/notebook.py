@@ -9,11 +9,10 @@ from dataclasses import replace
 
 from joymigrate.model import Edit, Finding, Tier
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.readers import _cells, _environment, _words, shell
+from joymigrate.rewrite.readers import _cells, shell
 from joymigrate.rewrite.readers._cells import Cell, Joined
 from joymigrate.rewrite.readers._json_tree import tree
 from joymigrate.rewrite.readers._moves import Sites
-from joymigrate.rewrite.readers._words import Command
 from joymigrate.rewrite.source import Source, Unreadable
 
 PATTERNS = ("*.ipynb",)
@@ -111,34 +110,37 @@ def of_shell(source: Source, joined: Joined, context: Context) -> Iterator[Findi
         for start, end in cell.shell:
             shell.script(sites, start, end)
         for start, end in cell.magics:
-            if not set_variable(sites, start, end) and (start, end) not in spans(sites, cell):
+            if not (set_variable(sites, start, end) or found_between(sites, start, end)):
                 opaque(sites, start, end, "a line with a magic")
     yield from placed(sites.ordered(), source, joined)
 
 
-def spans(sites: Sites, cell: Cell) -> set[tuple[int, int]]:
-    """Lines of a cell with a finding of their own."""
+def found_between(sites: Sites, start: int, end: int) -> bool:
+    """Whether some finding begins in `start:end`."""
     starts = sites.source.starts
-    lines = {finding.line for finding in sites.found}
-    return {
-        (start, end)
-        for start, end in cell.magics
-        if any(starts[line - 1] <= start <= end and starts[line - 1] >= start for line in lines)
-    }
+    return any(start <= starts[f.line - 1] + f.column - 1 <= end for f in sites.found)
 
 
 def set_variable(sites: Sites, start: int, end: int) -> bool:
     """`%env NAME=value` and `%env NAME value`."""
     text = sites.source.text
-    match = re.compile(r"[ \t]*%(?:set_)?env[ \t]+(?=\S)").match(text, start, end)
-    if match is None:
+    match = re.compile(r"[ \t]*%(?:set_)?env[ \t]+(?P<name>[A-Za-z_]\w*)").match(text, start, end)
+    known = sites.moves.variable(match["name"]) if match else None
+    if match is None or known is None:
         return False
-    words = [w for c in _words.read(text, match.end(), end).commands for w in c.words]
-    before = len(sites.found)
-    if words:
-        head = _words.Word(match.start(), match.start(), "export", [match.start()] * 6)
-        _environment.assignments(sites, Command(words=[head, *words[:1]]))
-    return len(sites.found) > before
+    rule, advice = known
+    first, last = match.span("name")
+    to = advice.to if advice.to != match["name"] else None
+    if to is None or not sites.moves.agnostic:
+        subject = f"variable {to}"
+        sites.add(
+            rule, first, last, to, tier=advice.tier, reason=advice.note or None, subject=subject
+        )
+    elif to not in text:
+        line = text[start:end]
+        copy = f"\n{text[start:first]}{to}{text[last:end]}"
+        sites.add(rule, start, end, line + copy, tier=advice.tier, edits=[(end, end, copy)])
+    return True
 
 
 def opaque(sites: Sites, start: int, end: int, what: str) -> None:
