@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -63,6 +64,7 @@ def copy(paths: Iterable[Path], root: Path, part: Path, never: set[Path]) -> Ite
             here = Path(folder)
             target = part / here.relative_to(root)
             target.mkdir(parents=True, exist_ok=True)
+            target.chmod(stat.S_IMODE(here.stat().st_mode) | stat.S_IRWXU)
             links = [name for name in names if (here / name).is_symlink()]
             for name in (*links, *files):
                 copy_one(here / name, target / name)
@@ -129,7 +131,7 @@ def mark(part: Path, root: Path) -> None:
     (part / FOLDER).mkdir(exist_ok=True)
     (part / FOLDER / ".gitignore").write_text("*\n", encoding="utf-8")
     document = {"schema": SCHEMA, "source": str(root), "files": listing(part)}
-    (part / FOLDER / MARK).write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+    (part / FOLDER / MARK).write_text(json.dumps(document), encoding="utf-8")
 
 
 def swap(part: Path, output: Path) -> None:

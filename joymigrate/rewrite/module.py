@@ -182,7 +182,8 @@ class Module:
         parent = getattr(node, "parent", None)
         child: ast.AST = node
         while parent is not None:
-            if isinstance(parent, (ast.If, ast.IfExp, ast.Try)):
+            decides = child is getattr(parent, "test", None)
+            if isinstance(parent, (ast.If, ast.IfExp, ast.Try)) and not decides:
                 same = self._same_branch(parent, child)
                 others = [p for p in ast.iter_child_nodes(parent) if p is not child]
                 if any(self._mentions(part, words) for part in others if part not in same):

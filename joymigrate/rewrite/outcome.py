@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -135,6 +136,8 @@ def to_copy(
     outcomes = []
 
     def write(part: Path) -> None:
+        for patch in moved:
+            lift_protection(part / patch.path)
         outcomes.append(
             in_place(
                 replace(scan, root=part),
@@ -158,6 +161,12 @@ def to_copy(
         left_files=done.left_files,
         notes=(*done.notes, *notes),
     )
+
+
+def lift_protection(path: Path) -> None:
+    """Let the owner write a file of the copy whose original is read-only."""
+    if path.is_file() and not path.is_symlink() and not path.stat().st_mode & stat.S_IWUSR:
+        path.chmod(path.stat().st_mode | stat.S_IWUSR)
 
 
 def details(scan: Scan, patches: Sequence[Patch], unsafe: bool) -> dict[str, object]:
@@ -189,4 +198,4 @@ def edits_json(patches: Iterable[Patch]) -> bytes:
         for finding in patch.findings
     ]
     document = {"schema": "joymigrate.edits/1", "edits": edits}
-    return json.dumps(document, ensure_ascii=False, indent=1).encode("utf-8") + b"\n"
+    return json.dumps(document, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")

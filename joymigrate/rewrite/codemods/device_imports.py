@@ -173,8 +173,10 @@ def below(module: Module, node: ast.ImportFrom, sub: str) -> Iterator[Finding]:
     edits = [platform_token(module, node)]
     for alias, advice in found.items():
         new = (advice.to or "")[len(prefix) :]
-        if new != alias.name:
-            start, _ = module.span(alias)
+        start, end = module.span(alias)
+        if new == alias.asname:
+            edits.append((start, end, new))
+        elif new != alias.name:
             keep = "" if alias.asname else f" as {alias.name}"
             edits.append((start, start + len(alias.name), new + keep))
     tier = Tier.UNSAFE if any(f.tier is Tier.UNSAFE for f in found.values()) else Tier.SAFE

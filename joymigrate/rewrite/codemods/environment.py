@@ -64,8 +64,9 @@ def variable(
 
 def set_beside(module: Module, to: str) -> str | None:
     """A reason when the module already deals with the target's variable."""
-    if to in module.source.text:
-        return f"this file already deals with {to}"
+    for node in module.names.nodes[ast.Constant]:
+        if node.value == to:
+            return f"this file already deals with {to}"
     return None
 
 
