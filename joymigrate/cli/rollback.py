@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate.cli._output import emit
 from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ def command(
             help="name a folder of the project: joymigrate rollback --project DIR",
         )
     done = ledger.rollback(step, force=force, command=shlex.join(["joymigrate", *sys.argv[1:]]))
-    for line in lines(done, quiet):
-        print(line)
+    emit("\n".join(lines(done, quiet)) + "\n")
     return Exit.OK
 
 

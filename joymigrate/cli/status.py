@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from joymigrate.cli._output import one_of
+from joymigrate.cli._output import emit, one_of, talk
 from joymigrate.cli._scanning import must_exist
 from joymigrate.errors import Exit
 
@@ -40,13 +39,12 @@ def command(
             "latest": latest.id if latest else None,
             "recovered": recovered_json(recovered),
         }
-        print(json.dumps(document, ensure_ascii=False, indent=1))
+        emit(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
         return Exit.OK
     if recovered is not None:
         state = "completed" if recovered.completed else "taken back"
-        print(f"note: the interrupted step {recovered.step.id} was {state}", file=sys.stderr)
-    for line in text(ledger, states):
-        print(line)
+        talk([f"note: the interrupted step {recovered.step.id} was {state}"])
+    emit("\n".join(text(ledger, states)) + "\n")
     return Exit.OK
 
 

@@ -213,6 +213,34 @@ def test_a_file_that_does_not_parse_does_not_stop_the_others(
     assert b"npu" in (project / "train.py").read_bytes()
 
 
+def test_names_that_are_not_utf_8_survive(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = os.fsdecode(b"\xff\xe4.py")
+    write_tree(tmp_path, {name: b"import torch\ntorch.cuda.synchronize()\n"})
+    before = tree_of(tmp_path)
+    for arguments in (["--diff"], ["--check"], ["--format", "json", "--diff"]):
+        assert rewrite(tmp_path, *arguments) == 1
+    assert rewrite(tmp_path) == 0
+    assert b"npu" in (tmp_path / name).read_bytes()
+    for form in ("text", "json"):
+        assert run(["status", str(tmp_path), "--format", form]) == 0
+    assert run(["rollback", "--project", str(tmp_path)]) == 0
+    assert tree_of(tmp_path) == before
+    assert "\\udcff" in capfd.readouterr().out
+
+
+def test_a_read_only_original_gives_a_copy_that_can_be_rewritten(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    write_tree(root, {"pkg/a.py": b"import torch\ntorch.cuda.synchronize()\n"})
+    os.chmod(root / "pkg/a.py", 0o444)
+    os.chmod(root / "pkg", 0o550)
+    assert rewrite(root, "-o", tmp_path / "out") == 0
+    assert b"npu" in (tmp_path / "out/pkg/a.py").read_bytes()
+    assert (tmp_path / "out/pkg").stat().st_mode & 0o777 == 0o750
+    os.chmod(root / "pkg", 0o755)
+
+
 def many(root: Path, count: int = 30) -> tuple[Path, Tree, Tree]:
     """A project of many files, its tree, and the tree that a rewrite makes of it."""
     text = b"import torch\ntorch.cuda.synchronize()\n"
