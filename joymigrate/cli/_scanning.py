@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.cli._output import Progress, one_of
-from joymigrate.errors import JoyError
+from joymigrate.errors import JoyError, did_you_mean
 
 if TYPE_CHECKING:
+    from joymigrate.chips import Chip
     from joymigrate.config import Config
     from joymigrate.model import Scan
 
@@ -47,16 +48,29 @@ def configured(start: Path, overrides: dict[str, Any]) -> Config:
     return settings
 
 
-def run(paths: list[Path], origin: str | None, settings: Config, quiet: bool) -> Scan:
+def run(
+    paths: list[Path],
+    origin: str | None,
+    settings: Config,
+    quiet: bool = False,
+    want_kept: bool = False,
+) -> Scan:
     """Scan the paths under a configuration, with progress on a terminal."""
     from joymigrate import chips, rewrite
     from joymigrate.model import Style
 
+    chip = chips.target(settings["to"])
+    source = chips.get(origin) if origin else chips.origin()
+    if chip.name == source.name:
+        raise JoyError(
+            f"'{chip.name}' is where the move starts", help="name another chip with --to"
+        )
+    known_rules(settings, chip, source)
     with Progress("scanning", on=not quiet) as progress:
         return rewrite.scan(
             paths,
-            chip=chips.target(settings["to"]),
-            origin=chips.get(origin) if origin else chips.origin(),
+            chip=chip,
+            origin=source,
             style=Style(settings["style"]),
             select=settings["select"],
             ignore=settings["ignore"],
@@ -64,8 +78,26 @@ def run(paths: list[Path], origin: str | None, settings: Config, quiet: bool) ->
             follow_imports=settings["follow_imports"],
             jobs=settings["jobs"],
             chip_version=settings["chip_version"],
+            want_kept=want_kept,
             on_progress=progress,
         )
+
+
+def known_rules(settings: Config, chip: Chip, origin: Chip) -> None:
+    """Refuse a rule in `select` or `ignore` that is no rule and no beginning of one."""
+    from joymigrate.rewrite.rules import load
+
+    known = load(chip, origin)
+    names = {rule.name for rule in known.values()}
+    for key in ("select", "ignore"):
+        for word in settings[key]:
+            if word not in names and not any(rule.startswith(word) for rule in known):
+                source = settings.sources[key]
+                raise JoyError(
+                    f"unknown rule '{word}'.{did_you_mean(word, known)}",
+                    where=f"--{key}" if source == "command line" else f"{source} {key}",
+                    help="joymigrate explain --list",
+                )
 
 
 def now() -> str:

@@ -98,7 +98,7 @@ def command(
         raise JoyError("no PATH to scan", help="joymigrate scan PATH, or --portfolio repos.yaml")
     must_exist(paths)
     settings = configured(paths[0], overrides)
-    scan = run(paths, origin, settings, quiet)
+    scan = run(paths, origin, settings, quiet, show_kept)
     if write_baseline is not None:
         return save_baseline(scan, write_baseline)
     result = result_of(scan, settings, paths, diff, view)

@@ -22,6 +22,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "no_blockers": ("None found.", "未发现。"),
     "findings": ("Findings", "发现"),
     "skipped": ("Files not read", "未读取的文件"),
+    "loose_ends": ("Loose ends", "其他提示"),
     "unused": ("Unused ignore comments", "未生效的忽略注释"),
     "stale": ("Stale baseline entries", "已失效的基线条目"),
     "kept": ("Mentions that stay", "保留不改的内容"),

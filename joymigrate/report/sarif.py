@@ -30,7 +30,7 @@ def render(result: Result) -> str:
 def document(result: Result) -> dict[str, Any]:
     """The SARIF log as plain data."""
     scan = result.scan
-    ids = [*result.rules, *(r for r in result.by_rule() if r not in result.rules)]
+    ids = list(result.by_rule())
     number = {rule: index for index, rule in enumerate(ids)}
     names = {finding.rule: finding for finding in scan.findings}
     marks = fingerprints(scan.findings, result.excerpts.line)

@@ -106,8 +106,7 @@ def test_uris_are_encoded_and_relative_to_the_working_folder(tmp_path: Path) -> 
 
 def test_rules_carry_their_help(tmp_path: Path) -> None:
     driver = run_of(sample(tmp_path))["tool"]["driver"]
-    rule = driver["rules"][0]
-    assert rule["id"] == "JM101"
+    rule = next(one for one in driver["rules"] if one["id"] == "JM101")
     assert "Every device has a module." in rule["help"]["text"]
     assert "https://example.org/rule" in rule["help"]["markdown"]
     results = run_of(sample(tmp_path))["results"]

@@ -54,7 +54,7 @@ def sections(result: Result, say: Labels) -> list[Section | None]:
     found = result.readiness
     if not found.sites:
         empty = Html(f"<p>{escape(say('nothing'))} {escape(result.last_line())}</p>")
-        return [Section("summary", say("summary"), empty), unread(result, say)]
+        return [Section("summary", say("summary"), empty), loose_ends(result, say)]
     return [
         Section("summary", say("summary"), summary(result, say)),
         Section("blockers", say("blockers"), blockers(result, say), len(found.blockers)),
@@ -70,7 +70,7 @@ def sections(result: Result, say: Labels) -> list[Section | None]:
         else None,
         Section("findings", say("findings"), findings(result, say), found.sites),
         kept(result, say),
-        unread(result, say),
+        loose_ends(result, say),
         Section("model", say("model"), model(found, say)),
     ]
 
@@ -196,12 +196,13 @@ def kept(result: Result, say: Labels) -> Section | None:
     return Section("kept", say("kept"), details(f"{len(rows):,}", body), len(rows))
 
 
-def unread(result: Result, say: Labels) -> Section | None:
+def loose_ends(result: Result, say: Labels) -> Section | None:
     """Files that were not read, dead ignore comments and dead baseline entries."""
     scan, parts = result.scan, []
     if scan.skipped:
         rows = [[one.path, one.reason] for one in scan.skipped]
-        parts.append(table([say("path"), say("reason")], rows))
+        shown = table([say("path"), say("reason")], rows)
+        parts.append(Html(f"<h3>{escape(say('skipped'))}</h3>{shown}"))
     if scan.unused_ignores:
         lines = [f"{path}:{line} {text}" for path, line, text in scan.unused_ignores]
         parts.append(Html(f"<h3>{escape(say('unused'))}</h3>{notes(lines)}"))
@@ -210,7 +211,8 @@ def unread(result: Result, say: Labels) -> Section | None:
         parts.append(Html(f"<h3>{escape(say('stale'))}</h3>{notes(lines)}"))
     if not parts:
         return None
-    return Section("unread", say("skipped"), Html("".join(parts)), len(scan.skipped))
+    number = len(scan.skipped) + len(scan.unused_ignores) + len(result.stale)
+    return Section("loose", say("loose_ends"), Html("".join(parts)), number)
 
 
 def model(found: Readiness, say: Labels) -> Html:

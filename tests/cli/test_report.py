@@ -1,0 +1,63 @@
+"""The command `report`: a JSON result in another format."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.joy import Joy, joy_with
+
+SAMPLE = Path(__file__).parents[1] / "samples" / "trainer"
+
+
+@pytest.fixture
+def joy(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Joy:
+    shutil.copytree(SAMPLE, tmp_path / "trainer")
+    monkeypatch.chdir(tmp_path / "trainer")
+    monkeypatch.setattr("joymigrate.cli.scan.now", lambda: "TODAY")
+    return joy_with(capsys)
+
+
+@pytest.mark.parametrize("format", ["text", "md", "sarif", "github", "html"])
+def test_a_written_scan_shows_as_the_scan_itself(joy: Joy, format: str) -> None:
+    joy("scan", ".", "--format", "json", "-o", "scan.json", "--exclude", "scan.json")
+    told = joy("report", "scan.json", "--format", format)
+    direct = joy("scan", ".", "--format", format, "-q", "--exclude", "scan.json")
+    assert told.code == 0
+    assert told.out == direct.out
+
+
+def test_a_baseline_and_statistics_are_remembered(joy: Joy) -> None:
+    joy("scan", ".", "--write-baseline", "known.json")
+    joy("scan", ".", "--baseline", "known.json", "--format", "json", "-o", "scan.json")
+    assert joy("report", "scan.json", "--format", "text").out.startswith("Nothing new: ")
+
+
+def test_sources_may_have_moved(joy: Joy) -> None:
+    joy("scan", ".", "--format", "json", "-o", "../scan.json")
+    document = json.loads(Path("../scan.json").read_text())
+    Path("../scan.json").write_text(json.dumps({**document, "root": "/nowhere"}))
+    without = joy("report", "../scan.json", "--format", "md").out
+    assert "```diff" not in without
+    assert "```diff" in joy("report", "../scan.json", "--format", "md", "--root", ".").out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "no report for the schema None"),
+        ('{"schema": "joymigrate.scn/1"}', "Did you mean 'joymigrate.scan/1'?"),
+        ('{"schema": "joymigrate.scan/1"}', "not a joymigrate.scan/1 document"),
+        (None, "cannot read"),
+    ],
+)
+def test_a_mistake_is_one_clear_error(joy: Joy, text: str | None, message: str) -> None:
+    if text is not None:
+        Path("r.json").write_text(text)
+    told = joy("report", "r.json")
+    assert (told.code, told.out) == (2, "")
+    assert message in told.err
