@@ -17,7 +17,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from joymigrate.chips.advice import Advice
-from joymigrate.chips.chip import Chip
+from joymigrate.chips.chip import Chip, forget
 from joymigrate.chips.files import read_yaml, rules_root
 from joymigrate.chips.load import all_chips, first_marked, load_folder
 from joymigrate.errors import JoyError, did_you_mean
@@ -37,7 +37,7 @@ API_KEYS = (
     "absent",
     "moved",
 )
-SHIM_KEYS = ("import", "line", "switch", "switch_note", "source", "gaps", "note")
+SHIM_KEYS = ("import", "line", "switch", "switch_note", "covers", "source", "gaps", "note")
 KERNEL_KEYS = ("replacements", "triton", "extension", "source", "note")
 OVERRIDE_KEYS = ("tier", "message", "why", "weight", "title", "reference")
 # torch's names, and formats that data sheets give figures for.
@@ -62,6 +62,7 @@ class Problem:
 
 def validate(folder: Path) -> list[Problem]:
     """Every problem of a chip folder; empty when it is valid."""
+    forget(folder)
     try:
         chip = load_folder(folder)
     except JoyError as error:
@@ -241,16 +242,15 @@ def check_advice(chip: Chip) -> Iterator[Problem]:
 
 def check_packages(chip: Chip) -> Iterator[Problem]:
     """Advice on packages names a range that parses, a date, and where it comes from."""
+    known = chip.packages()
     own = (chip.data("packages.yaml") or {}).get("packages") or {}
-    for name, item in chip.packages().items():
+    for name, item in known.items():
         key = f"packages.{name}"
         try:
             SpecifierSet(item.versions)
         except InvalidSpecifier:
             text = f"versions {item.versions!r} is not a range such as >=2.1,<2.14"
             yield at(chip, key, text, "packages.yaml")
-        if item.aarch64 not in (True, False, None):
-            yield at(chip, key, "aarch64 is true, false or absent", "packages.yaml")
         if not (item.to or item.note or item.covers):
             yield at(chip, key, "says neither `to` nor `note`", "packages.yaml")
         if name in own and item.to and not (item.date and (item.source or item.note)):
@@ -305,7 +305,11 @@ def check_shim_and_kernels(chip: Chip) -> Iterator[Problem]:
     yield from unknown_keys(chip, "shim", chip.shim, SHIM_KEYS)
     if chip.shim and not (chip.shim.get("line") or chip.shim.get("switch")):
         yield at(chip, "shim", "needs a line to import or an environment switch")
-    for index, gap in enumerate(chip.shim.get("gaps") or ()):
+    gaps = chip.shim.get("gaps") or []
+    if not isinstance(gaps, list):
+        yield at(chip, "shim.gaps", f"expected a list, got {gaps!r}")
+        gaps = []
+    for index, gap in enumerate(gaps):
         if not isinstance(gap, Mapping) or not gap.get("what"):
             yield at(chip, f"shim.gaps[{index}]", f"expected a mapping with `what`, got {gap!r}")
     yield from unknown_keys(chip, "kernels", chip.kernels, KERNEL_KEYS)

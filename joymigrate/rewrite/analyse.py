@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from joymigrate.model import Finding, Kept, Tier
+from joymigrate.model import Finding, Kept, Style, Tier
 from joymigrate.rewrite import homes, ignores, mentions, python, readers
 from joymigrate.rewrite.codemods.patterns import patterns
 from joymigrate.rewrite.context import Context
@@ -30,6 +30,7 @@ class Job:
     own_methods: frozenset[str] = frozenset()
     active: Callable[[str], bool] = lambda rule: True
     want_kept: bool = False
+    entries: frozenset[str] = frozenset()  # files where programs start; shim style only
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ def project_of(job: Job, path: str) -> Project:
         locate=lambda dotted: job.tree.locate(path, dotted),
         own_methods=job.own_methods,
         package=job.tree.package(path),
+        entry=path in job.entries,
     )
 
 
@@ -76,13 +78,16 @@ def look(source: Source, file: File, job: Job) -> tuple[list[Finding], list[Pend
     if source.text.startswith(MARK):
         return [], []
     project = project_of(job, file.relative)
-    if not of_interest(source.text, job.context):
+    if not project.entry and not of_interest(source.text, job.context):
         python.check(source)
         return [], []
     module = Module.parse(source, job.context, project)
     raw = python.raw(module)
     pending = [item for item in raw if isinstance(item, Pending)]
     found = [item for item in raw if isinstance(item, Finding)]
+    if job.context.style is Style.SHIM:
+        # Strings that travel keep the origin's words; the shim reads them where they arrive.
+        pending = []
     if pending:
         # The import is added after the last word on the open sites.
         return python.settle(found), pending
@@ -172,6 +177,8 @@ def result(source: Source, job: Job, found: list[Finding], pending: list[Pending
 def needed_imports(findings: Iterable[Finding], job: Job) -> tuple[Finding, ...]:
     """Leave out the added import when no edit that needs it stays, and give it the best tier."""
     found = tuple(findings)
+    if job.context.style is Style.SHIM:
+        return found
     needing = [f for f in found if f.needs and f.edits]
     if not needing:
         return tuple(f for f in found if f.rule != "JM001" or (not f.needs and f.after == ""))

@@ -13,6 +13,8 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
 
     `helper_import` is the statement that imports the generated helper into this file.
     """
+    if module.context.style is Style.SHIM:
+        return shim(module, findings) if module.project.entry else None
     needs = {finding.needs for finding in findings if finding.needs and finding.edits}
     if not needs:
         return None
@@ -27,6 +29,20 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
         if not package or package in imported(module):
             return None
         statement = f"import {package}"
+    tier = Tier.SAFE if any(f.tier is Tier.SAFE and f.needs for f in findings) else Tier.UNSAFE
+    return added(module, statement, findings, tier)
+
+
+def shim(module: Module, findings: list[Finding]) -> Finding | None:
+    """The finding that adds the vendor's shim to a file where programs start."""
+    line = str(module.context.chip.shim["line"])
+    if line.split()[-1] in imported(module):
+        return None
+    return added(module, line, findings, Tier.SAFE)
+
+
+def added(module: Module, statement: str, findings: list[Finding], tier: Tier) -> Finding | None:
+    """The finding that adds one import statement, or None without a place for it."""
     place = slot(module, findings)
     if place is None:
         return None
@@ -38,7 +54,6 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
     start = module.source.starts[line - 1]
     text = f"{indent}{statement}{newline}" if before else f"{newline}{indent}{statement}"
     where = start if before else at
-    tier = Tier.SAFE if any(f.tier is Tier.SAFE and f.needs for f in findings) else Tier.UNSAFE
     return module.find(
         "JM001", (where, where), after=text.strip(), edits=[(where, where, text)], tier=tier
     )

@@ -31,6 +31,7 @@ class Project:
     locate: Locate = lambda dotted: None
     own_methods: frozenset[str] = frozenset()
     package: tuple[str, ...] = ()
+    entry: bool = False  # whether programs start in this file
 
 
 @dataclass(frozen=True, slots=True)

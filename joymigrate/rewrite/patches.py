@@ -28,7 +28,8 @@ def patches(scan: Scan, *, unsafe: bool = False) -> list[Patch]:
     made = []
     helped = []
     for path, findings in sorted(by_path.items()):
-        if all(finding.rule == "JM001" and finding.after for finding in findings):
+        imports_only = all(finding.rule == "JM001" and finding.after for finding in findings)
+        if imports_only and scan.style is not Style.SHIM:
             continue  # an import that nothing here needs
         before = content(scan, path)
         edits = list(dict.fromkeys(edit for finding in findings for edit in finding.edits))

@@ -18,6 +18,7 @@ from joymigrate.model import Finding, Scan, Style, Tier
 from joymigrate.rewrite import analyse, discover, homes
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
+from joymigrate.rewrite.entries import entries
 
 Progress = Callable[[int, int], None]
 # Below this many bytes a second process costs more than it saves.
@@ -45,16 +46,22 @@ def scan(
     processes, 0 for one per core. Paths of findings are relative to the common root of `paths`.
     """
     began = time.perf_counter()
+    if style is Style.SHIM and not chip.shim.get("line"):
+        raise JoyError(
+            f"no run-time shim is known for {chip.name}", help="use --style direct or agnostic"
+        )
     context = Context.between(chip, origin, style, chip_version)
     root = common_root(paths)
     files, skipped = discover.files(paths, root, exclude)
     dependencies = [f for name in follow_imports for f in installed(name, root)]
+    tree = tree_of([*files, *dependencies])
     job = analyse.Job(
         context=context,
-        tree=tree_of([*files, *dependencies]),
+        tree=tree,
         own_methods=own_methods(files, origin.tensor["cuda"]),
         active=selection(context, select, ignore),
         want_kept=want_kept,
+        entries=started(files, tree) if style is Style.SHIM else frozenset(),
     )
     global _JOB  # handed to forked workers without pickling
     _JOB = job
@@ -124,6 +131,11 @@ def tree_of(files: Iterable[File]) -> homes.Tree:
 def replace_roots(tree: homes.Tree, roots: dict[str, str]) -> homes.Tree:
     """The tree with its namespace packages."""
     return homes.Tree(tree.paths, tree.folders, roots)
+
+
+def started(files: Iterable[File], tree: homes.Tree) -> frozenset[str]:
+    """Files where programs start."""
+    return entries({f.relative: read_text(f.path) for f in files if f.kind == "python"}, tree)
 
 
 def read_text(path: Path) -> str:

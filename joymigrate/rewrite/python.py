@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from joymigrate.model import Finding, Tier
+from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import backend_import
 from joymigrate.rewrite.codemods import all_codemods
 from joymigrate.rewrite.context import Context
@@ -34,9 +34,17 @@ def finish(
     module: Module, found: Iterable[Finding], helper_import: str = DEFAULT_HELPER_IMPORT
 ) -> list[Finding]:
     """Sorted findings without duplicates or overlapping edits, with the import they need."""
-    settled = settle(found)
+    settled = settle(uncovered(module, found))
     added = backend_import.find(module, settled, helper_import)
     return [added, *settled] if added is not None else settled
+
+
+def uncovered(module: Module, found: Iterable[Finding]) -> Iterable[Finding]:
+    """In the shim style, only what the vendor's shim does not reach; everything in the others."""
+    if module.context.style is not Style.SHIM:
+        return found
+    covers = module.context.chip.shim.get("covers") or ()
+    return [finding for finding in found if finding.rule not in covers]
 
 
 def settle(found: Iterable[Finding]) -> list[Finding]:

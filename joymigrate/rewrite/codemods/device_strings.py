@@ -163,6 +163,8 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if special is not None:
         yield report(module, text, special, "JM900" if "attribute" in special else "JM123")
         return
+    if module.context.style is Style.SHIM and text.shape != "composite":
+        return
     targets = module.flow.literals.get(node, set())
     kinds, outside = module.flow.reach(targets)
     if text.kind in kinds:
@@ -284,6 +286,8 @@ def compared_with(node: ast.expr) -> ast.expr | None:
 def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding | Pending]:
     """A literal that a value is compared with: rewritten when that value is a device."""
     flow = module.flow
+    if module.context.style is Style.SHIM and not real(module, other, text.kind):
+        return  # the program's own strings keep the origin's words
     if evident(module, other, text.kind):
         yield fix(module, text, "JM111" if text.kind == DEVICE else text.rule, compare=True)
         return
@@ -321,6 +325,15 @@ def evident(module: Module, other: ast.expr, kind: str) -> bool:
     if isinstance(other, ast.Attribute) and other.attr == "type":
         return "dev" in last_name(other.value).lower()
     return flow.sinks.names.get(last_name(other)) == DEVICE
+
+
+def real(module: Module, other: ast.expr, kind: str) -> bool:
+    """Whether an expression comes from torch itself, so that it speaks of the target."""
+    if kind == BACKEND:
+        return isinstance(other, ast.Call) and evident(module, other, kind)
+    if isinstance(other, ast.Call) and getattr(other.func, "id", "") == "str" and other.args:
+        return real(module, other.args[0], kind)
+    return isinstance(other, ast.Attribute) and module.flow.is_device(other)
 
 
 def last_name(node: ast.expr) -> str:

@@ -97,7 +97,7 @@ class Walk:
             kept = "the name stays as it is" if to else "nothing takes its place"
             self.sites.add(rule, key.start, key.end, reason=advice.note or kept)
             return
-        if to in names:
+        if to in names or (self.sites.moves.agnostic and to in self.sites.source.text):
             return
         tier = worse(advice.tier, self.floor)
         reason = advice.note or "what reads this block of variables is not known"

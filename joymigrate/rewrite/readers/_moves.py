@@ -182,10 +182,11 @@ class Sites:
         if known is None:
             return
         spans = list(edits) if edits is not None else [(start, end, after or "")]
-        tier = worse(tier or known.tier, self.floor) if after is not None else Tier.REPORT
-        reason = reason or (self.doubt if self.floor is not Tier.SAFE else None)
-        if tier is Tier.SAFE:
-            reason = None
+        own = tier or known.tier
+        tier = worse(own, self.floor) if after is not None else Tier.REPORT
+        if after is not None and tier is not own:
+            reason = self.doubt  # what holds the edit back, not what else there is to say
+        reason = None if tier is Tier.SAFE else reason or self.doubt
         if tier is not Tier.REPORT and not self._free(spans):
             tier, reason = Tier.REPORT, "another change of the same place comes first"
         made: tuple[Edit, ...] | None = None
