@@ -9,6 +9,7 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.ledger import entry, tree
+from joymigrate.ledger.entry import Entry
 from joymigrate.ledger.place import home_of, unwritable
 from joymigrate.ledger.step import Step, from_json
 from joymigrate.ledger.transaction import PENDING, beside_of, discard, finish, undo
@@ -61,6 +62,7 @@ def recover(root: Path, keep: Callable[[str, bytes], None] | None = None) -> Rec
         for item in entries:
             beside_of(root / item.path).unlink(missing_ok=True)
         if completes:
+            refuse_loss(home, root, entries)
             finish(root, step, entries)
             return Recovered(step, completed=True)
         for item in foreign:
@@ -72,3 +74,16 @@ def recover(root: Path, keep: Callable[[str, bytes], None] | None = None) -> Rec
     except OSError as error:
         raise unwritable(Path(error.filename or root), error) from None
     return Recovered(step, completed=False)
+
+
+def refuse_loss(home: Path, root: Path, entries: list[Entry]) -> None:
+    """A change can't be completed when someone removed what was staged for it."""
+    for number, item in enumerate(entries):
+        staged = home / "stage" / str(number)
+        done = tree.hash_of(root / item.path) == item.after
+        if item.after is not None and not done and not staged.exists():
+            raise JoyError(
+                f"the new content of {item.path} is lost",
+                where=str(staged),
+                help="joymigrate rollback --force puts the tree back",
+            )

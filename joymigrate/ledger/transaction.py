@@ -194,21 +194,18 @@ def finish(root: Path, step: Step, entries: Sequence[Entry]) -> None:
     Safe to repeat: a file that has its new content is passed over.
     """
     home = home_of(root)
-    for number, item in enumerate(entries):
-        target, staged = root / item.path, home / "stage" / str(number)
-        if item.after is None:
+    for item in entries:
+        for folder in item.folders:
+            (root / folder).mkdir(exist_ok=True)
+    # Until this loop is through, a power cut leaves a mixed tree: nothing but renames in it.
+    for number, target in enumerate([root / item.path for item in entries]):
+        if entries[number].after is None:
             target.unlink(missing_ok=True)
+        else:
+            put(home / "stage" / str(number), target)
+    for item in entries:
+        if item.after is None:
             remove_folders(root, item.prunes)
-        elif staged.exists():
-            for folder in item.folders:
-                (root / folder).mkdir(exist_ok=True)
-            put(staged, target)
-        elif tree.hash_of(target) != item.after:
-            raise JoyError(
-                f"the new content of {item.path} is lost",
-                where=str(staged),
-                help="joymigrate rollback --force puts the tree back",
-            )
     for path in sorted({(root / item.path).parent for item in entries}):
         if path.is_dir():
             disk.sync_folder(path)
@@ -230,9 +227,15 @@ def close(home: Path) -> None:
 
 
 def put(staged: Path, target: Path) -> None:
-    """Rename, also onto another file system: there a copy beside the target is renamed."""
+    """Rename, also onto another file system: there a copy beside the target is renamed.
+
+    A staged file that is gone was renamed before the interruption.
+    """
     try:
         os.replace(staged, target)
+    except FileNotFoundError:
+        if staged.exists() or not target.exists():
+            raise
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise

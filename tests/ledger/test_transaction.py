@@ -217,6 +217,16 @@ def test_an_edit_after_the_interruption_is_never_overwritten(tmp_path: Path) -> 
     assert tree_of(tmp_path) == before
 
 
+def test_a_lost_staged_file_is_named_and_force_goes_back(tmp_path: Path) -> None:
+    ledger = interrupted(tmp_path)
+    for staged in (ledger.home / "stage").iterdir():
+        staged.unlink()
+    with pytest.raises(JoyError, match=r"the new content of pkg/b\.py is lost"):
+        ledger.recover()
+    ledger.rollback(force=True)
+    assert {n: d for n, (d, _) in tree_of(tmp_path).items()} == OLD
+
+
 def test_force_takes_the_interrupted_change_back_and_keeps_the_edit(tmp_path: Path) -> None:
     ledger = interrupted(tmp_path)
     (tmp_path / "pkg/b.py").write_bytes(b"edited by hand")
