@@ -13,7 +13,7 @@ from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.state import Placement
 
 Try = Callable[[Sequence["Victim"]], "Placement | None"]
-NODES_TRIED = 64  # cheapest nodes that are looked at for a one-node claim
+NODES_TRIED = 16  # cheapest nodes that are looked at for a one-node claim
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,6 +22,7 @@ from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Grant, Ints, Placement, Pool, State
 
 FAR = 1 << 40  # larger than any cost
+NO_ROOM = Refusal("none")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,11 +39,15 @@ class Shape:
 
 
 class Placer:
-    """Places jobs on a state under a policy. Remembers compiled shapes, decides nothing twice."""
+    """Places jobs on a state under a policy. Remembers compiled shapes, decides nothing twice.
 
-    def __init__(self, state: State, policy: Policy) -> None:
+    With `terse` a refusal has no reason: for questions that only want yes or no.
+    """
+
+    def __init__(self, state: State, policy: Policy, terse: bool = False) -> None:
         self.state = state
         self.policy = policy
+        self.terse = terse
         self._shapes: dict[tuple[Any, ...], list[Shape] | Refusal] = {}
 
     def place(self, job: Job, hold: Ints | None = None) -> Placement | Refusal:
@@ -97,7 +102,7 @@ class Placer:
                 cost = np.where(room(state, shape) > 0, cost, FAR)
             best = int(cost.argmin())
             if cost[best] >= IMPOSSIBLE:
-                return explain(state, shape, free)
+                return NO_ROOM if self.terse else explain(state, shape, free)
             node = int(pool.nodes[best])
             mask = int(shape.choice.select[free[best]])
             return (Grant(node, mask, 0, task.cpu_milli, task.memory_mib),)
@@ -112,7 +117,7 @@ class Placer:
                 return chosen
             return self._grants(shape, free, [(position, 1) for position in chosen])
         if int(fits.sum()) < task.pods:
-            return explain(self.state, shape, free, fits)
+            return NO_ROOM if self.terse else explain(self.state, shape, free, fits)
         if self.policy.sequential:
             return self._place_one_by_one(shape, free)
         inside = self._domain(shape, fits, free)

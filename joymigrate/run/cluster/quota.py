@@ -244,6 +244,8 @@ class Quotas:
         """Names of running jobs of a queue outside MIN (or deserved); most protected come first."""
         account = self.account(name)
         limits = (account.deserved or account.min) if deserved else account.min
+        if not limits:
+            return {job for job, _ in running}
         used = [0.0] * len(limits)
         outside: set[str] = set()
         for job, use in running:
@@ -253,7 +255,7 @@ class Quotas:
                 u + a <= limit.bound + SLACK
                 for u, a, limit in zip(used, amounts, limits, strict=True)
             )
-            if covered and fits and limits:
+            if covered and fits:
                 used = [u + a for u, a in zip(used, amounts, strict=True)]
             else:
                 outside.add(job)

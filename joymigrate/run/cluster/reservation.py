@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
+from joymigrate.run.cluster.holdings import MASK, NODE, SLOT, Holdings
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Ints, Placement, State
 
 
-class Ending(Protocol):
-    """A running job: what it holds and when it ends (infinite where nobody knows)."""
-
-    placement: Placement
-    ends: float
-
-
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The cards a job will get, at what time, and how many of the given jobs must end first."""
+    """The cards a job will get, at what time, and which running jobs are in their way."""
 
     placement: Placement
     until: float
-    ended: int
+    jobs: tuple[str, ...]
 
     def mask(self, nodes: int) -> Ints:
         """The cards per node."""
@@ -37,40 +29,65 @@ class Room:
         return mask
 
 
-def earliest(state: State, placer: Placer, job: Job, ending: Sequence[Ending]) -> Room | None:
-    """The shortest prefix of `ending` (sorted by end) whose end lets `job` start, or None.
+def earliest(state: State, holdings: Holdings, placer: Placer, job: Job) -> Room | None:
+    """The first stated end after which `job` can start, or None when even all do not help.
 
-    The state is left as it was.
+    Jobs without a stated end come last; the state is left as it was.
     """
-    saved = state.snapshot()
-    low, high, released = 1, len(ending), 0
-    found: Room | None = None
-    try:
-        while low <= high:
-            middle = (low + high) // 2
-            for run in ending[released:middle]:
-                state.give(run.placement)
-            for run in ending[middle:released]:
-                state.take(run.placement)
-            released = middle
+    live = np.nonzero(holdings.live)[0]
+    order = live[np.argsort(holdings.ends[live], kind="stable")]
+
+    def attempt(ended: int) -> Placement | None:
+        gone = np.zeros(len(holdings.live), dtype=bool)
+        gone[order[:ended]] = True
+        with holdings.without(state, gone):
             placed = placer.place(job)
-            if isinstance(placed, Refusal):
-                low = middle + 1
-            else:
-                high = middle - 1
-                found = Room(placed, ending[middle - 1].ends, middle)
-    finally:
-        state.restore(saved)
-    return found
+        return None if isinstance(placed, Refusal) else placed
+
+    # Most holes open within a few ends: steps of growing length, then back by halves.
+    found: tuple[Placement, int] | None = None
+    below, step = fewest(state, holdings, job, order), 1
+    while found is None and below < len(order):
+        ended = min(below + step, len(order))
+        placement = attempt(ended)
+        if placement is None:
+            below, step = ended, step * 4
+        else:
+            found = (placement, ended)
+    while found is not None and found[1] - below > 1:
+        middle = (below + found[1]) // 2
+        placement = attempt(middle)
+        if placement is None:
+            below = middle
+        else:
+            found = (placement, middle)
+    if found is None:
+        return None
+    chosen, ended = found
+    gone = np.zeros(len(holdings.live), dtype=bool)
+    gone[order[:ended]] = True
+    names = in_the_way(holdings, chosen, gone)
+    return Room(chosen, float(holdings.ends[order[ended - 1]]), names)
 
 
-def in_the_way(room: Room, ending: Sequence[Ending]) -> list[int]:
-    """Indices of the jobs that hold cards of this room."""
-    masks: dict[int, int] = {}
-    for grant in room.placement:
-        masks[grant.node] = masks.get(grant.node, 0) | grant.mask
-    return [
-        number
-        for number, run in enumerate(ending[: room.ended])
-        if any(masks.get(grant.node, 0) & grant.mask for grant in run.placement)
-    ]
+def fewest(state: State, holdings: Holdings, job: Job, order: Ints) -> int:
+    """How many of these jobs can end without there being cards enough, wherever they are."""
+    missing = job.cards - sum(state.kind_free)
+    if missing <= 0:
+        return 0
+    return int(np.searchsorted(np.cumsum(holdings.sizes[order]), missing))
+
+
+def in_the_way(holdings: Holdings, placement: Placement, gone: np.ndarray) -> tuple[str, ...]:
+    """Names of those of the `gone` jobs that hold cards of this placement."""
+    wanted: dict[int, int] = {}
+    for grant in placement:
+        wanted[grant.node] = wanted.get(grant.node, 0) | grant.mask
+    rows = holdings.rows[:, : holdings.used]
+    near = rows[:, np.isin(rows[NODE], list(wanted)) & (rows[SLOT] >= 0)]
+    slots = {
+        int(slot)
+        for node, mask, slot in zip(near[NODE], near[MASK], near[SLOT], strict=True)
+        if gone[slot] and wanted[int(node)] & int(mask)
+    }
+    return tuple(holdings.names[slot] for slot in sorted(slots))

@@ -17,8 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import cards, eviction, policies, quota, reservation
 from joymigrate.run.cluster.events import (
@@ -35,6 +33,7 @@ from joymigrate.run.cluster.events import (
     Submitted,
     Tick,
 )
+from joymigrate.run.cluster.holdings import Holdings
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job, Queue
 from joymigrate.run.cluster.place import Placer, Shape
@@ -103,6 +102,10 @@ class Scheduler:
         self.inventory = inventory
         self.state = State(inventory)
         self.placer = Placer(self.state, policy or policies.get(policies.DEFAULT))
+        # Questions of the kind "and if these ended?" look at states that never were; they must not
+        # reach what a policy remembers.
+        self.guess = Placer(self.state, policies.get(policies.DEFAULT), terse=True)
+        self.holdings = Holdings()
         kinds = {node.kind.name: node.kind for node in inventory.nodes}
         counts = inventory.count()
         self.quotas = quota.Quotas(
@@ -111,12 +114,14 @@ class Scheduler:
         self._kind_of = [self.quotas.number[node.kind.name] for node in inventory.nodes]
         self.settings = settings or Settings()
         self.running: dict[str, Running] = {}
+        self.by_queue: dict[str, dict[str, Running]] = {}
         self.waiting: dict[str, Entry] = {}
         self.refused: dict[str, Refusal] = {}  # jobs that can never start
         self.decisions = 0
         self._groups: dict[int, list[Entry]] = {}
         self._group_of: dict[tuple[Any, ...], int] = {}
         self._why: dict[int, Refusal] = {}
+        self._expected: dict[int, dict[int, float] | None] = {}
         self._failed: set[int] = set()
         self._numbers = itertools.count()
         self._hold: Hold | None = None
@@ -215,7 +220,9 @@ class Scheduler:
         run = self.running.pop(name, None)
         if run is None:
             return
+        del self.by_queue[run.entry.job.queue][name]
         self.state.give(run.placement)
+        self.holdings.drop(name)
         self.quotas.add(run.entry.job.queue, run.use, -1)
         self._failed.clear()
 
@@ -294,19 +301,21 @@ class Scheduler:
     def _order(self, entry: Entry) -> tuple[Any, ...]:
         job = entry.job
         account = self.quotas.account(job.queue)
-        claims = bool(account.min) and self._claims(job)
+        use = self._expected_use(entry) if account.declared else None
+        claims = use is not None and self.quotas.guaranteed(job.queue, use)
         late = self._now - entry.since > self.settings.patience
         share = self.quotas.share(job.queue) if account.declared else 0.0
         return (
             not claims, not late, -account.queue.priority, -job.priority, share, entry.number,
         )  # fmt: skip
 
-    def _claims(self, job: Job) -> bool:
-        use = self._expected_use(job)
-        return use is not None and self.quotas.guaranteed(job.queue, use)
+    def _expected_use(self, entry: Entry) -> dict[int, float] | None:
+        """Cards per kind that a job will use; None for one that can never start."""
+        if entry.group not in self._expected:
+            self._expected[entry.group] = self._expect(entry.job)
+        return self._expected[entry.group]
 
-    def _expected_use(self, job: Job) -> dict[int, float] | None:
-        """Cards per kind that a job will use, None where that depends on where it goes."""
+    def _expect(self, job: Job) -> dict[int, float] | None:
         use: dict[int, float] = {}
         for task in job.tasks:
             shapes = self.placer.shapes(job, task)
@@ -359,7 +368,7 @@ class Scheduler:
     def _admit(self, entry: Entry) -> Placement | Refusal:
         """A placement inside all limits, or the one reason why not."""
         job = entry.job
-        expected = self._expected_use(job)
+        expected = self._expected_use(entry)
         if expected is not None and len(job.tasks) == 1:
             shapes = self.placer.shapes(job, job.tasks[0])
             if not isinstance(shapes, Refusal) and len(shapes) > 1:
@@ -405,10 +414,8 @@ class Scheduler:
         return all(len(task.kinds) == 1 for task in job.tasks)
 
     def free_by_kind(self) -> dict[int, float]:
-        """Free cards per kind number."""
-        per_node = cards.count(self.state.free)
-        totals = np.bincount(self._kind_of, weights=per_node, minlength=len(self.quotas.kinds))
-        return {number: float(total) for number, total in enumerate(totals)}
+        """Free cards per kind number (kinds are numbered in order of appearance everywhere)."""
+        return dict(enumerate(self.state.kind_free))
 
     def _hold_for(self, entry: Entry) -> Ints | None:
         """The held cards that this job must leave alone."""
@@ -439,7 +446,10 @@ class Scheduler:
         self.state.take(placement)
         self.quotas.add(job.queue, use)
         ends = NEVER if job.minutes is None else began + job.minutes * 60
-        self.running[job.name] = Running(entry, placement, use, began, ends)
+        run = Running(entry, placement, use, began, ends)
+        self.running[job.name] = run
+        self.by_queue.setdefault(job.queue, {})[job.name] = run
+        self.holdings.add(job.name, placement, ends)
         return Start(job, placement, self._now - entry.since)
 
     def _use(self, job: Job, placement: Placement) -> dict[int, float]:
@@ -466,69 +476,64 @@ class Scheduler:
             return None
         return Hold(entry, room.mask(len(self.state.nodes)), room.until)
 
-    def _ending(self) -> list[Running]:
-        return sorted(self.running.values(), key=lambda run: run.ends)
-
     def _room(self, entry: Entry) -> reservation.Room | None:
-        return reservation.earliest(self.state, self.placer, entry.job, self._ending())
+        return reservation.earliest(self.state, self.holdings, self.guess, entry.job)
 
     def room_for(self, entry: Entry) -> tuple[list[str], float] | None:
         """Jobs whose end lets a waiting job start, and in how many seconds the last one ends."""
         room = self._room(entry)
-        if room is None:
-            return None
-        ending = self._ending()
-        names = [ending[i].entry.job.name for i in reservation.in_the_way(room, ending)]
-        return names, room.until - self._now
+        return None if room is None else ([*room.jobs], room.until - self._now)
 
     # -- eviction ---------------------------------------------------------------------------------
 
     def _deal(self, entry: Entry, refused: Refusal) -> eviction.Deal | None:
-        candidates = self._candidates(entry.job, refused.code == "max")
+        candidates = self._candidates(entry, refused.code == "max")
         if not candidates:
             return None
 
+        limited = refused.code == "max"
+
         def attempt(victims: Sequence[eviction.Victim]) -> Placement | None:
-            runs = [self.running[victim.job.name] for victim in victims]
-            for run in runs:
-                self.state.give(run.placement)
-                self.quotas.add(run.entry.job.queue, run.use, -1)
+            names = [victim.job.name for victim in victims]
+            if limited:
+                for name in names:
+                    self.quotas.add(entry.job.queue, self.running[name].use, -1)
             try:
-                placed = self.placer.place(entry.job)
+                with self.holdings.without(self.state, self.holdings.flags(names)):
+                    placed = self.guess.place(entry.job)
                 if isinstance(placed, Refusal):
                     return None
                 use = self._use(entry.job, placed)
                 return None if self.quotas.over_max(entry.job.queue, use) else placed
             finally:
-                for run in reversed(runs):
-                    self.state.take(run.placement)
-                    self.quotas.add(run.entry.job.queue, run.use)
+                if limited:
+                    for name in names:
+                        self.quotas.add(entry.job.queue, self.running[name].use)
 
         return eviction.search(candidates, attempt)
 
-    def _candidates(self, claim: Job, own_queue_only: bool) -> list[eviction.Victim]:
+    def _candidates(self, entry: Entry, own_queue_only: bool) -> list[eviction.Victim]:
         """Running jobs that the queues' policies let this claim stop."""
-        use = self._expected_use(claim)
+        claim, use = entry.job, self._expected_use(entry)
         if use is None:
             return []
         guaranteed = self.quotas.guaranteed(claim.queue, use)
         entitled = guaranteed or self.quotas.entitled(claim.queue, use)
-        by_queue: dict[str, list[Running]] = {}
-        for run in self.running.values():
-            by_queue.setdefault(run.entry.job.queue, []).append(run)
         found: list[Running] = []
-        for queue, runs in by_queue.items():
+        for queue, by_name in self.by_queue.items():
             policy = self.quotas.account(queue).queue
-            if "never" in policy.eviction:
+            by_rank = "lower-priority" in policy.eviction
+            by_right = entitled and "over-deserved" in policy.eviction and queue != claim.queue
+            if not by_name or not (by_rank or by_right) or "never" in policy.eviction:
                 continue
-            runs = [run for run in runs if self._now - run.started >= policy.min_runtime * 60]
+            latest = self._now - policy.min_runtime * 60
+            runs = [run for run in by_name.values() if run.started <= latest]
             if queue == claim.queue:
-                if "lower-priority" in policy.eviction:
-                    found += [r for r in runs if r.entry.job.priority < claim.priority]
-                continue
-            if own_queue_only:
-                continue
-            found += self._beyond(queue, by_queue[queue], runs, claim, guaranteed, entitled)
+                found += [r for r in runs if r.entry.job.priority < claim.priority]
+            elif not own_queue_only:
+                found += self._beyond(queue, runs, claim, guaranteed, by_right)
+        if not found:
+            return []
         kinds = self._kinds_wanted(claim)
         return [
             eviction.Victim(r.entry.job, r.placement, r.started, r.entry.job.cards)
@@ -537,29 +542,19 @@ class Scheduler:
         ]
 
     def _beyond(
-        self,
-        queue: str,
-        all_runs: list[Running],
-        runs: list[Running],
-        claim: Job,
-        guaranteed: bool,
-        entitled: bool,
+        self, queue: str, runs: list[Running], claim: Job, guaranteed: bool, by_right: bool
     ) -> list[Running]:
-        """Jobs of another queue outside what it is entitled to."""
-        policy = self.quotas.account(queue).queue.eviction
-        by_right = entitled and "over-deserved" in policy
-        by_rank = "lower-priority" in policy
-        if not by_right and not by_rank:
+        """Those of another queue's jobs that lie outside what it is entitled to."""
+        if not by_right:
+            runs = [run for run in runs if run.entry.job.priority < claim.priority]
+        if not runs:
             return []
-        order = sorted(all_runs, key=lambda r: (-r.entry.job.priority, r.entry.number))
+        order = sorted(
+            self.by_queue[queue].values(), key=lambda r: (-r.entry.job.priority, r.entry.number)
+        )
         uses = [(run.entry.job.name, run.use) for run in order]
         outside = self.quotas.beyond(queue, uses, deserved=not guaranteed)
-        return [
-            run
-            for run in runs
-            if run.entry.job.name in outside
-            and (by_right or run.entry.job.priority < claim.priority)
-        ]
+        return [run for run in runs if run.entry.job.name in outside]
 
     def _kinds_wanted(self, job: Job) -> set[int]:
         wanted: set[int] = set()

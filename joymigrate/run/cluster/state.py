@@ -89,6 +89,10 @@ class State:
         self.leaf_free: Ints = np.bincount(
             self.leaf + 1, weights=cards.count(self.free), minlength=2
         ).astype(np.int64)
+        self.kind = codes([node.kind.name for node in nodes])
+        self.kind_free = [0] * (int(self.kind.max(initial=0)) + 1)
+        for kind, free in zip(self.kind.tolist(), cards.count(self.free).tolist(), strict=True):
+            self.kind_free[kind] += free
         widths = np.array([node.kind.cards for node in nodes], dtype=np.int64)
         self.broken: Ints = widths - cards.count(self.present)  # absent or unhealthy cards
         self.touched: list[int] = []
@@ -134,7 +138,9 @@ class State:
         after = idle & int(self.usable[node])
         self.idle[node] = idle
         self.free[node] = after
-        self.leaf_free[self.leaf[node] + 1] += after.bit_count() - before.bit_count()
+        more = after.bit_count() - before.bit_count()
+        self.leaf_free[self.leaf[node] + 1] += more
+        self.kind_free[self.kind[node]] += more
         self.touched.append(node)
 
     def pools(self, kinds: tuple[str, ...], models: tuple[str, ...], cards: bool) -> list[Pool]:
@@ -180,16 +186,9 @@ class State:
         )
 
     def snapshot(self) -> tuple[Ints, ...]:
-        """Copies of everything that `take` changes, to try something and put it back."""
+        """Copies of everything that `take` and `give` change."""
         arrays = (self.idle, self.free, self.share, self.cpu, self.memory, self.leaf_free)
-        return tuple(array.copy() for array in arrays)
-
-    def restore(self, saved: tuple[Ints, ...]) -> None:
-        """Put a snapshot back."""
-        self.touched.extend(np.nonzero(self.free != saved[1])[0].tolist())
-        arrays = (self.idle, self.free, self.share, self.cpu, self.memory, self.leaf_free)
-        for array, kept in zip(arrays, saved, strict=True):
-            array[...] = kept
+        return (*(array.copy() for array in arrays), np.array(self.kind_free))
 
 
 def codes(names: list[str]) -> Ints:
