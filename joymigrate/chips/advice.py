@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -75,11 +75,14 @@ def environment(raw: Mapping[str, Any], where: str) -> dict[str, Advice]:
         canonical = CANONICAL_VARIABLES.get(role)
         if canonical is None:
             raise JoyError(
-                f"unknown key '{role}'.{did_you_mean(role, CANONICAL_VARIABLES)}",
+                f"unknown key '{role}'.{did_you_mean(str(role), CANONICAL_VARIABLES)}",
                 where=where,
                 help=f"known keys: {', '.join(CANONICAL_VARIABLES)}, map, keep, report",
             )
         found[canonical] = read_advice(canonical, value, Tier.SAFE, where)
+    for part in ("map", "keep", "report"):
+        if not isinstance(raw.get(part) or {}, dict):
+            raise JoyError(f"expected a mapping, got {raw[part]!r}", where=f"{where}.{part}")
     for name, value in (raw.get("map") or {}).items():
         found[name] = read_advice(name, value, Tier.UNSAFE, f"{where}.map")
     for name, value in (raw.get("keep") or {}).items():
@@ -94,8 +97,10 @@ def environment(raw: Mapping[str, Any], where: str) -> dict[str, Advice]:
 def read_advice(name: str, value: Any, tier: Tier, where: str) -> Advice:
     """One item: a plain string is `to`; a mapping has the fields of `Advice`."""
     where = f"{where}.{name}"
+    if not isinstance(name, str):
+        raise JoyError(f"a name must be text, got {name!r}", where=where, help="quote it")
     if isinstance(value, str):
-        return Advice(name=str(name), to=value, tier=tier)
+        return Advice(name=name, to=value, tier=tier)
     if not isinstance(value, dict):
         raise JoyError(f"expected a name or a mapping, got {value!r}", where=where)
     values = checked_fields(Advice, value, where, without=("name",))
@@ -103,7 +108,8 @@ def read_advice(name: str, value: Any, tier: Tier, where: str) -> Advice:
     # Without a replacement there is nothing to write.
     picked = read_tier(given, where) if given else (tier if values.get("to") else Tier.REPORT)
     values["also"] = tuple(values.get("also") or ())
-    return Advice(name=str(name), tier=picked, **values)
+    texts = {key: values.get(key) or "" for key in ("note", "source", "date")}
+    return Advice(name=name, tier=picked, **{**values, **texts})
 
 
 def read_tier(value: Any, where: str) -> Tier:
@@ -114,6 +120,42 @@ def read_tier(value: Any, where: str) -> Tier:
         raise JoyError(
             f"unknown tier {value!r}", where=where, help="safe, unsafe or report"
         ) from None
+
+
+def is_text(value: Any) -> bool:
+    """Text, or nothing."""
+    return value is None or isinstance(value, str)
+
+
+def is_number(value: Any) -> bool:
+    """A number; YAML's true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_texts(value: Any) -> bool:
+    """A list of texts, or nothing."""
+    return value is None or (isinstance(value, list) and all(isinstance(v, str) for v in value))
+
+
+def is_figures(value: Any) -> bool:
+    """A mapping of names to numbers, or nothing."""
+    return value is None or (
+        isinstance(value, dict)
+        and all(isinstance(k, str) and is_number(v) for k, v in value.items())
+    )
+
+
+# What a field's annotation accepts, and how to say so.
+KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "str": (is_text, "text"),
+    "str | None": (is_text, "text"),
+    "Tier": (is_text, "text"),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "bool | None": (lambda value: value is None or isinstance(value, bool), "true or false"),
+    "float | None": (lambda value: value is None or is_number(value), "a number"),
+    "tuple[str, ...]": (is_texts, "a list of texts"),
+    "Mapping[str, float]": (is_figures, "a mapping of names to numbers"),
+}
 
 
 def checked_fields(
@@ -128,7 +170,13 @@ def checked_fields(
                 where=where,
                 help=f"known keys: {', '.join(known)}",
             )
-    return {key: str(item) if key == "date" else item for key, item in value.items()}
+    kinds = {f.name: str(f.type) for f in fields(noun)}
+    values = {key: str(item) if key == "date" else item for key, item in value.items()}
+    for key, item in values.items():
+        fits, wanted = KINDS[kinds[key]]
+        if not fits(item):
+            raise JoyError(f"'{key}' must be {wanted}, got {item!r}", where=where)
+    return values
 
 
 def read_package(name: str, value: Any, path: Path) -> PackageAdvice:
@@ -137,5 +185,6 @@ def read_package(name: str, value: Any, path: Path) -> PackageAdvice:
     if not isinstance(value, dict):
         raise JoyError(f"expected a mapping, got {value!r}", where=where)
     values = checked_fields(PackageAdvice, value, where, without=("name",))
-    given = values.pop("tier", "report")
-    return PackageAdvice(name=name, tier=read_tier(given, where), **values)
+    given = values.pop("tier", None) or "report"
+    texts = {key: values.get(key) or "" for key in ("versions", "covers", "note", "source", "date")}
+    return PackageAdvice(name=name, tier=read_tier(given, where), **{**values, **texts})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +97,7 @@ class Chip:
     def name_list(self) -> name_lists.NameList | None:
         """The chip's name list; None where the chip has none (then names are not checked)."""
         relative = self.api.get("names")
-        return read_names(self.folder / str(relative)) if relative else None
+        return read_names(self.folder, str(relative)) if relative else None
 
     def version(self, version: str | None = None) -> str | None:
         """The listed version that `version` belongs to, or the default one; None without a list."""
@@ -212,15 +211,25 @@ def match_pattern(known: Mapping[str, T], name: str) -> T | None:
     return known[max(fitting, key=len)] if fitting else None
 
 
-@functools.cache
-def read_names(path: Path) -> name_lists.NameList:
-    """A name list, read once."""
-    if not path.is_file():
-        raise JoyError("the name list is missing", where=str(path), help="see docs/chips.md")
-    return name_lists.parse(path)
-
-
 CACHE: dict[tuple[Path, str], Any] = {}
+
+
+def forget(folder: Path) -> None:
+    """Read the files of a chip's folder again when they are asked for."""
+    for key in [key for key in CACHE if key[0] == folder]:
+        del CACHE[key]
+
+
+def read_names(folder: Path, relative: str) -> name_lists.NameList:
+    """A name list, read once."""
+    where = (folder, relative)
+    if where not in CACHE:
+        path = folder / relative
+        if not path.is_file():
+            raise JoyError("the name list is missing", where=str(path), help="see docs/chips.md")
+        CACHE[where] = name_lists.parse(path)
+    found: name_lists.NameList = CACHE[where]
+    return found
 
 
 def advice(chip: Chip, section: str, key: str | None, tier: Tier) -> Mapping[str, Advice]:
@@ -249,9 +258,10 @@ def layers(chip: Chip, relative: str, key: str) -> Iterator[tuple[Path, Mapping[
     for path in (rules_root() / COMMON / relative, chip.folder / relative):
         if path.is_file():
             document = read_yaml(path)
-            if not isinstance(document, dict):
-                raise JoyError("expected a mapping of keys", where=str(path))
-            yield path, document.get(key) or {}
+            found = (document or {}).get(key) or {} if isinstance(document or {}, dict) else None
+            if not isinstance(found, dict):
+                raise JoyError("expected a mapping of keys", where=f"{path} {key}")
+            yield path, found
 
 
 def file_advice(chip: Chip, relative: str, key: str) -> Mapping[str, Advice]:
@@ -276,7 +286,7 @@ def package_advice(chip: Chip) -> Mapping[str, PackageAdvice]:
         found: dict[str, PackageAdvice] = {}
         if not chip.origin:
             for path, raw in layers(chip, "packages.yaml", "packages"):
-                found |= {normalised(n): read_package(n, v, path) for n, v in raw.items()}
+                found |= {normalised(str(n)): read_package(n, v, path) for n, v in raw.items()}
         CACHE[where] = found
     read: Mapping[str, PackageAdvice] = CACHE[where]
     return read

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from joymigrate.chips.advice import checked_fields
+from joymigrate.chips.advice import checked_fields, is_text, is_texts
 from joymigrate.chips.chip import Chip, Sku
 from joymigrate.chips.files import read_yaml, rules_root
 from joymigrate.errors import JoyError, did_you_mean
@@ -115,6 +115,20 @@ def check_keys(raw: Any, path: Path) -> None:
         for key in keys:
             if raw.get(key) is not None and not isinstance(raw[key], kind):
                 raise JoyError(f"'{key}' must be {wanted}, got {raw[key]!r}", where=where)
+    check_inner(raw, where)
+
+
+def check_inner(raw: Mapping[str, Any], where: str) -> None:
+    """Raise `JoyError` for values inside `aliases` and `api` that no reader could use."""
+    if not is_texts(raw.get("aliases")):
+        raise JoyError(f"'aliases' must be a list of texts, got {raw['aliases']!r}", where=where)
+    api = raw.get("api") or {}
+    for key in ("names", "import_module"):
+        if not is_text(api.get(key)):
+            raise JoyError(f"'{key}' must be text, got {api[key]!r}", where=f"{where} api")
+    tensor = api.get("tensor") or {}
+    if not isinstance(tensor, dict) or not is_texts([*tensor, *tensor.values()]):
+        raise JoyError(f"'tensor' must map names to names, got {tensor!r}", where=f"{where} api")
 
 
 def load_sku(raw: Any, path: Path) -> Sku:
@@ -125,10 +139,10 @@ def load_sku(raw: Any, path: Path) -> Sku:
     values = checked_fields(Sku, raw, where)
     for key in ("dtypes", "match"):
         values[key] = tuple(values.get(key) or ())
-    for text in (values["name"], *values["dtypes"], *values["match"]):
-        if not isinstance(text, str):  # YAML reads 910_93 as a number
-            raise JoyError(f"expected text, got {text!r}", where=where, help="quote it")
-    return Sku(**values)
+    if not isinstance(values["name"], str):  # YAML reads 910_93 as a number
+        raise JoyError(f"'name' must be text, got {raw['name']!r}", where=where, help="quote it")
+    texts = {key: values.get(key) or "" for key in ("note", "source")}
+    return Sku(**{**values, **texts, "peak_tflops": values.get("peak_tflops") or {}})
 
 
 @functools.cache

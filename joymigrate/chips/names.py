@@ -94,7 +94,11 @@ def parse(path: Path) -> NameList:
     spans: dict[str, frozenset[str]] = {}
     sections: dict[str, dict[str, set[str]]] = {}
     current: dict[str, set[str]] | None = None
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise JoyError("a name list is UTF-8 text", where=f"{path} byte {error.start}") from None
+    for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
         if not line or line.startswith("#"):
             continue

@@ -97,7 +97,7 @@ def chip_folders(named: list[str]) -> list[Path]:
     found = []
     for item in named:
         path = Path(item)
-        is_path = path.is_dir() or path.name == "chip.yaml" or len(path.parts) > 1
+        is_path = path.is_dir() or path.name == "chip.yaml" or "/" in item
         if not is_path:
             found.append(get(item).folder)
             continue

@@ -215,8 +215,11 @@ def problems(results: Mapping[str, Sequence[Problem]]) -> str:
     """Each problem on a line, then what was checked."""
     lines = [str(problem) for found in results.values() for problem in found]
     bad = sum(1 for found in results.values() if found)
-    lines.append(
-        f"Checked {len(results)} chip{'s' if len(results) != 1 else ''}: "
-        + (f"{len(lines)} problems in {bad}." if bad else "valid.")
-    )
+    verdict = f"{count(len(lines), 'problem')} in {bad} of them." if bad else "valid."
+    lines.append(f"Checked {count(len(results), 'chip')}: {verdict}")
     return "\n".join(lines) + "\n"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 chip`, `2 chips`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

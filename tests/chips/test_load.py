@@ -48,7 +48,7 @@ def test_the_least_chip_needs_five_lines(tmp_path: Path) -> None:
         (GOOD.replace("acm\n", "910\n", 1), "'device' must be text, got 910"),
         (GOOD.replace("chip/1", "chip/9"), "schema 'joymigrate.chip/9' is not one"),
         (GOOD + "skus: [{memory_gib: 4}]", "a SKU needs a name"),
-        (GOOD + "skus: [{name: 910_93}]", "expected text, got 91093"),
+        (GOOD + "skus: [{name: 910_93}]", "'name' must be text, got 91093"),
         (GOOD + "skus: [{name: x, memory: 4}]", "unknown key 'memory'"),
     ],
 )
