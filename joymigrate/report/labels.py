@@ -15,6 +15,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "area": ("Area", "领域"),
     "manual": ("Work by hand, the heaviest first", "人工工作（按工作量排序）"),
     "blockers": ("Blockers", "阻碍项"),
+    "blocker": ("blocker", "阻碍项"),
     "blockers_note": (
         "One site of these takes an hour or more. Decide about them first.",
         "此类每处需一小时以上，建议优先评估。",

@@ -101,7 +101,7 @@ def shared(portfolio: Portfolio, say: Labels) -> Html:
     for one in portfolio.shared:
         what: Html = code(one.title)
         if one.blocker:
-            what = Html(f"{what} {badge(say('blockers'), 'report')}")
+            what = Html(f"{what} {badge(say('blocker'), 'report')}")
         effort = (say.duration(one.minutes), round(one.minutes, 2))
         spread = (", ".join(one.repositories), len(one.repositories))
         rows.append([one.rule, what, spread, one.sites, effort])
