@@ -58,7 +58,7 @@ def of_python(source: Source, joined: Joined, context: Context) -> Iterator[Find
                 return
             text = text[: cell.start] + blank + text[cell.end :]
             continue
-        yield from placed(found, source, joined)
+        yield from placed(found, source, joined, text)
         return
 
 
@@ -112,7 +112,7 @@ def of_shell(source: Source, joined: Joined, context: Context) -> Iterator[Findi
         for start, end in cell.magics:
             if not (set_variable(sites, start, end) or found_between(sites, start, end)):
                 opaque(sites, start, end, "a line with a magic")
-    yield from placed(sites.ordered(), source, joined)
+    yield from placed(sites.ordered(), source, joined, joined.plain)
 
 
 def found_between(sites: Sites, start: int, end: int) -> bool:
@@ -152,9 +152,10 @@ def opaque(sites: Sites, start: int, end: int, what: str) -> None:
         sites.add("JM900", *match.span(), reason=f"{what}: nothing here reads it")
 
 
-def placed(found: Iterable[Finding], source: Source, joined: Joined) -> Iterator[Finding]:
-    """Findings of the joined text as findings of the notebook."""
-    text = joined.plain
+def placed(
+    found: Iterable[Finding], source: Source, joined: Joined, text: str
+) -> Iterator[Finding]:
+    """Findings of `text`, which has the places of the joined text, as findings of the notebook."""
     ascii_only = text.isascii()
     data = b"" if ascii_only else text.encode("utf-8", "surrogatepass")
 
@@ -199,22 +200,37 @@ def edit_in_file(source: Source, joined: Joined, start: int, end: int, text: str
     """An edit of the joined text as an edit of the notebook's bytes."""
     places = joined.places
     if start == end:
-        raw, text = insertion(joined, start, text)
-        first = last = raw
-        owner = start if start < len(places) and places[start] else start - 1
-    else:
-        inside = [place for place in places[start:end] if place is not None]
-        if not inside:
-            return edit_in_file(source, joined, end, end, text)
-        first, last = inside[0][0], inside[-1][1]
-        owner = start
-    cell = next(
-        (c for c in joined.cells if c.start <= owner < max(c.end, c.start + 1)), joined.cells[-1]
-    )
-    if not text and cell.between is not None:
+        return inserted(source, joined, start, text)
+    inside = [place for place in places[start:end] if place is not None]
+    if not inside:
+        return inserted(source, joined, end, text)
+    first, last = inside[0][0], inside[-1][1]
+    cell = next(cell for cell in joined.cells if cell.start <= start < cell.end)
+    if text or (cell.between is None and places[end - 1] is not None):
+        return source.edit(first, last, written(text, cell, source.text[last : last + 1] == '"'))
+    before = places[start - 1] if start > cell.start else None
+    if places[end - 1] is None and before is not None and joined.plain[start - 1] == "\n":
+        return source.edit(before[0], last, "")  # the last line goes with the end of the one above
+    if cell.between is not None:
         first, last = whole_items(source.text, first, last, cell.between)
-        return source.edit(first, last, "")
-    return source.edit(first, last, written(text, cell, source.text[last : last + 1] == '"'))
+    return source.edit(first, last, "")
+
+
+def inserted(source: Source, joined: Joined, at: int, text: str) -> Edit:
+    """New text. Between two cells it belongs to the upper one: the lower may be no Python."""
+    places = joined.places
+    above = next((cell for cell in joined.cells if cell.start < cell.end == at), None)
+    here = places[at] if at < len(places) else None
+    if above is None and here is not None:
+        cell = next(cell for cell in joined.cells if cell.start <= at < cell.end)
+        return source.edit(here[0], here[0], written(text, cell, False))
+    cell = above or next(cell for cell in joined.cells if cell.start <= at < cell.end)
+    last = next(place for place in reversed(places[:at]) if place is not None)[1]
+    if places[at - 1] is None:
+        return source.edit(last, last, written("\n" + text.removesuffix("\n"), cell, True))
+    new_item = cell.between is not None and joined.plain[at - 1] == "\n"
+    head = f'"{cell.between}"' if new_item else ""
+    return source.edit(last, last, head + written(text, cell, True))
 
 
 def whole_items(text: str, first: int, last: int, between: str) -> tuple[int, int]:
@@ -226,20 +242,6 @@ def whole_items(text: str, first: int, last: int, between: str) -> tuple[int, in
     if text[: first - 1].endswith(between):
         return first - 1 - len(between), last + 1
     return first, last
-
-
-def insertion(joined: Joined, at: int, text: str) -> tuple[int, str]:
-    """Where new text goes in the file; a line behind a cell's last one begins with its line end."""
-    places = joined.places
-    before = places[at - 1] if at else None
-    if at and before is None:
-        raw = next(place for place in reversed(places[:at]) if place is not None)
-        return raw[1], "\n" + text.removesuffix("\n")
-    if at < len(places):
-        here = places[at]
-        if here is not None:
-            return here[0], text
-    return (before[1] if before else 0), text
 
 
 def written(text: str, cell: Cell, closes: bool) -> str:

@@ -1,0 +1,82 @@
+"""CUDA and C++ sources: the inventory, known replacements, and the callers."""
+
+from __future__ import annotations
+
+from joymigrate.rewrite.readers.kernels import callers, relate
+from tests.rewrite.readers.moved import found, rules
+
+SOURCE = """\
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+// __global__ void commented_out() {}
+/* m.def("old", &old); */
+template <typename T>
+__global__ void __launch_bounds__(256) rms_norm_kernel(T* x, int n) {}
+static __global__ void scale(float* x);
+__global__ void scale(float* x) {}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("rms_norm", &rms_norm, "text");
+  m.def("twist", &twist);
+}
+TORCH_LIBRARY(mylib, m) { m.def("fold(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(mylib, CPU, m) { m.impl("fold", fold_cpu); }
+TORCH_LIBRARY_IMPL(mylib, CUDA, m) { m.impl("fold", fold_cuda); m.impl("bend", bend_cuda); }
+"""
+
+
+def test_kernels_and_bound_operators_are_listed_once() -> None:
+    assert [text for _, _, text in rules("ops.cu", SOURCE)] == [
+        "rms_norm_kernel",
+        "scale",
+        "rms_norm",
+        "twist",
+        "fold",
+        "bend",
+    ]
+    assert {(rule, tier) for rule, tier, _ in rules("ops.cu", SOURCE)} == {("JM203", "report")}
+
+
+def test_a_known_replacement_is_named() -> None:
+    reasons = {f.before: str(f.reason) for f in found("ops.cu", SOURCE)}
+    assert "torch_npu.npu_rms_norm" in reasons["rms_norm_kernel"]
+    assert "torch_npu.npu_rms_norm" in reasons["rms_norm"]
+    assert reasons["twist"] == "operator twist is bound for Python: no replacement is known"
+    assert "torch.ops.mylib.bend" in reasons["bend"]
+
+
+def test_a_host_file_is_known_by_its_header() -> None:
+    text = "#include <vector>\n#include <cuda_runtime.h>\nvoid f() { cudaFree(0); }\n"
+    assert [text for _, _, text in rules("a.cpp", text)] == ["cuda_runtime.h"]
+
+
+def test_plain_cpp_is_none_of_our_business() -> None:
+    text = '#include <pybind11/pybind11.h>\nPYBIND11_MODULE(helpers, m) { m.def("f", &f); }\n'
+    assert found("helpers.cpp", text) == []
+    assert found("ops.cu", SOURCE, to="hygon") == []
+
+
+PYTHON = {
+    "setup.py": 'setup(ext_modules=[CUDAExtension("pkg.my_ops", ["ops.cu"])])\n',
+    "a.py": "from pkg import my_ops\n\ny = my_ops.rms_norm(x)\nz = other.twist(x)\n",
+    "b.py": "from pkg.my_ops import twist as turn\nturn(x)\n",
+    "c.py": "import torch\ntorch.ops.mylib.fold(x)\n",
+    "d.py": "ext = load(name='jit_ops', sources=['ops.cu'])\next.twist(x)\n",
+    "broken.py": "def twist(:\n",
+}
+
+
+def test_callers_are_found_through_modules_names_and_torch_ops() -> None:
+    calls = callers({"rms_norm", "twist", "fold", "bend"}, PYTHON)
+    places = {name: [f"{c.path}:{c.line}" for c in each] for name, each in calls.items()}
+    assert places == {
+        "rms_norm": ["a.py:3"],
+        "twist": ["b.py:2", "d.py:2"],
+        "fold": ["c.py:2"],
+    }
+
+
+def test_callers_stand_in_the_reasons() -> None:
+    reasons = {f.before: str(f.reason) for f in relate(found("ops.cu", SOURCE), PYTHON)}
+    assert reasons["twist"].endswith("called from b.py:2, d.py:2")
+    assert reasons["bend"].endswith("no Python file of this project calls it by name")
+    assert "called" not in reasons["scale"]
