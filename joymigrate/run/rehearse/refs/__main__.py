@@ -99,6 +99,6 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    # Without CANN or a rehearsal, importing torch beside torch_npu fails unless told not to load it.
+    # Beside torch_npu and without CANN, torch can't be imported unless told to leave it alone.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     print(table(), end="")

@@ -1,0 +1,65 @@
+"""Choosing tokens: top-k and top-p filters, and a step of vLLM's bookkeeping."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.dtypes import Unsimulated
+from joymigrate.run.rehearse.refs.randomness import generator_of, next_pair
+
+DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
+Maybe = Tensor | None
+
+
+@reference("npu_top_k_top_p", source=DOCS.format("npu_top_k_top_p"))
+def npu_top_k_top_p(logits: Tensor, p: Maybe = None, k: Maybe = None) -> Tensor:
+    """Logits outside the k best, and outside the smallest set of mass p, become -inf."""
+    values, order = logits.sort(dim=-1, stable=True)
+    if k is not None:
+        least = values.gather(1, (values.shape[1] - k.long()).unsqueeze(1))
+        values = values.masked_fill(values < least, -torch.inf)
+    if p is not None:
+        mass = values.float().softmax(-1).cumsum(-1)
+        hide = mass <= (1 - p.float()).unsqueeze(1)
+        hide[:, -1] = False  # the best one always stays
+        values = values.masked_fill(hide, -torch.inf)
+    return torch.empty_like(values).scatter_(-1, order, values)
+
+
+@reference("npu_sim_exponential_", source=DOCS.format("npu_sim_exponential_"))
+def npu_sim_exponential_(
+    x: Tensor, lambd: float = 1, *, generator: torch.Generator | None = None
+) -> Tensor:
+    """Exponential numbers, in place."""
+    return x.exponential_(lambd, generator=generator or generator_of(*next_pair()))
+
+
+@reference("npu_advance_step_flashattn", source=DOCS.format("npu_advance_step_flashattn"))
+def npu_advance_step_flashattn(
+    input_tokens: Tensor,
+    sampled_token_ids: Tensor,
+    input_positions: Tensor,
+    seq_lens: Tensor,
+    slot_mapping: Tensor,
+    block_tables: Tensor,
+    num_seqs: int,
+    num_queries: int,
+    block_size: int,
+    *,
+    spec_token: Maybe = None,
+    accepted_num: Maybe = None,
+) -> None:
+    """One decoding step of every query, in place: token, position, length, slot."""
+    if spec_token is not None or accepted_num is not None:
+        raise Unsimulated("npu_advance_step_flashattn", "speculative tokens")
+    input_tokens[:num_queries] = sampled_token_ids.reshape(-1)[:num_queries].to(input_tokens.dtype)
+    positions = seq_lens[:num_queries].clone()
+    input_positions[:num_queries] = positions.to(input_positions.dtype)
+    seq_lens[:num_queries] = positions + 1
+    row = torch.arange(num_queries)
+    block = block_tables[row, (positions // block_size).long()].long()
+    slot_mapping[:num_queries] = (block * block_size + positions % block_size).to(
+        slot_mapping.dtype
+    )
