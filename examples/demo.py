@@ -173,8 +173,9 @@ def rehearse() -> str:
     found = load("rehearsal.json")
     if found["exit_code"] != 0:
         raise Failed(f"the program ended with {found['exit_code']}")
-    ours, theirs = losses(PROJECT / "out/npu/metrics.jsonl"), losses(
-        PROJECT / "out/cpu/metrics.jsonl"
+    ours, theirs = (
+        losses(PROJECT / "out/npu/metrics.jsonl"),
+        losses(PROJECT / "out/cpu/metrics.jsonl"),
     )
     gap = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
     device = next(iter(found["peak_memory_bytes"]))

@@ -1,4 +1,4 @@
-"""Checkpoints: written next to the old one and renamed, so that a crash never leaves half a file."""
+"""Checkpoints: written beside the old one and renamed; a crash never leaves half a file."""
 
 from __future__ import annotations
 
