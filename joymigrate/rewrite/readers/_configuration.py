@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from joymigrate.chips import Advice
 from joymigrate.model import Tier
@@ -48,13 +48,9 @@ class Walk:
     sites: Sites
     another: Another
     floor: Tier = Tier.UNSAFE  # for variables and commands: nobody saw what reads them
-    seen: set[int] = field(default_factory=set)
 
     def node(self, node: Node, key: str = "") -> None:
         """A node and everything below it; `key` is the nearest key above."""
-        if id(node) in self.seen:
-            return
-        self.seen.add(id(node))
         if isinstance(node, Mapping):
             self.mapping(node)
         elif isinstance(node, Sequence):
