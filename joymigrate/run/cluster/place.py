@@ -181,7 +181,9 @@ class Placer:
         for _ in range(task.pods):
             node, card = self.policy.share(state, shape, hold)
             if node < 0:
-                refused = explain(state, shape, state.free[pool.index])
+                refused = NO_ROOM
+                if not self.terse:
+                    refused = explain(state, shape, state.free[pool.index])
                 break
             grants.append(Grant(node, 1 << card, task.milli, task.cpu_milli, task.memory_mib))
             if task.pods > 1:

@@ -9,6 +9,7 @@ from typing import Any
 # code → (reason, what would free it); the fields are filled from `Refusal.facts`.
 TEXTS: dict[str, tuple[str, str]] = {
     "none": ("there is no room", "room"),
+    "next": ("its cards have just become free", "the next decision"),
     "kind": (
         "no node offers {wanted}",
         "add a node that does, or accept another kind: {have}",

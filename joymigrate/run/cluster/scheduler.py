@@ -36,13 +36,13 @@ from joymigrate.run.cluster.events import (
 from joymigrate.run.cluster.holdings import Holdings
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job, Queue
-from joymigrate.run.cluster.place import Placer, Shape
+from joymigrate.run.cluster.place import NO_ROOM, Placer, Shape
 from joymigrate.run.cluster.policies import Policy
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Grant, Ints, Placement, State
 
 NEVER = float("inf")
-PHYSICAL = ("cards", "shape", "leaf", "superpod", "cpu", "open")  # mended by jobs that end
+PHYSICAL = ("none", "cards", "shape", "leaf", "superpod", "cpu", "open")  # mended by jobs that end
 CYCLES = 8  # rounds of offering what evictions left over
 ALIKE_DEPTH = 64  # jobs of one group that are looked at for a gap before the held job starts
 
@@ -101,7 +101,10 @@ class Scheduler:
     ) -> None:
         self.inventory = inventory
         self.state = State(inventory)
-        self.placer = Placer(self.state, policy or policies.get(policies.DEFAULT))
+        chosen = policy or policies.get(policies.DEFAULT)
+        # Most tries of a full cluster fail; their reasons are worked out when somebody asks.
+        self.placer = Placer(self.state, chosen, terse=True)
+        self.explainer = Placer(self.state, chosen)
         # Questions of the kind "and if these ended?" look at states that never were; they must not
         # reach what a policy remembers.
         self.guess = Placer(self.state, policies.get(policies.DEFAULT), terse=True)
@@ -123,6 +126,7 @@ class Scheduler:
         self._why: dict[int, Refusal] = {}
         self._expected: dict[int, dict[int, float] | None] = {}
         self._failed: set[int] = set()
+        self._walls: dict[tuple[int, bool], list[tuple[int, int]]] = {}
         self._numbers = itertools.count()
         self._hold: Hold | None = None
         self._now = 0.0
@@ -152,7 +156,7 @@ class Scheduler:
                 case NodeBack():
                     self._back(event)
                 case Tick():
-                    self._failed.clear()
+                    self._reopen()
         for _ in range(CYCLES):
             decided = self._cycle()
             actions += decided
@@ -191,7 +195,12 @@ class Scheduler:
 
     def _release_hold(self) -> None:
         self._hold = None
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """Something was given back: what has failed may fit now."""
         self._failed.clear()
+        self._walls.clear()
 
     def _adopt(self, entry: Entry) -> None:
         """Take over a job that already runs where its `running` says."""
@@ -224,7 +233,7 @@ class Scheduler:
         self.state.give(run.placement)
         self.holdings.drop(name)
         self.quotas.add(run.entry.job.queue, run.use, -1)
-        self._failed.clear()
+        self._reopen()
 
     def _cancelled(self, name: str) -> list[Action]:
         if name in self.waiting:
@@ -249,7 +258,7 @@ class Scheduler:
                 actions.append(Evict(run.entry.job, "", why))
         kept = int(self.state.usable[number]) & ~mask
         self.state.set_usable(number, kept, failed is not None and bool(self.state.ready[number]))
-        self._failed.clear()
+        self._reopen()
         self._hold = None
         return actions
 
@@ -374,7 +383,7 @@ class Scheduler:
             if not isinstance(shapes, Refusal) and len(shapes) > 1:
                 return self._admit_any(entry, shapes)
         if expected is not None:
-            refused = self._limits(job, expected)
+            refused = self._limits(job, expected) if self._same_kinds(job) else None
             if refused is not None:
                 return refused
         return self._checked(job, self._place_beside_hold(entry))
@@ -430,14 +439,52 @@ class Scheduler:
     def _place_beside_hold(self, entry: Entry) -> Placement | Refusal:
         """Place; when only held cards would do, say for whom they are held."""
         mask = self._hold_for(entry)
+        if self._walled(entry, mask is not None):
+            return NO_ROOM
         placed = self.placer.place(entry.job, mask)
-        if mask is None or not isinstance(placed, Refusal) or placed.permanent:
+        if not isinstance(placed, Refusal) or placed.permanent:
             return placed
-        if isinstance(self.placer.place(entry.job), Refusal) or self._hold is None:
-            return placed
-        until = self._hold.until
-        when = "unknown" if until == NEVER else f"in {(until - self._now) / 60:.0f} minutes"
-        return Refusal("held", {"head": self._hold.entry.job.name, "until": when})
+        if mask is not None and self._hold is not None and not self._walled(entry, False):
+            if not isinstance(self.placer.place(entry.job), Refusal):
+                until = self._hold.until
+                left = f"in {(until - self._now) / 60:.0f} minutes"
+                when = "unknown" if until == NEVER else left
+                return Refusal("held", {"head": self._hold.entry.job.name, "until": when})
+            self._wall(entry, False)
+        self._wall(entry, mask is not None)
+        return placed
+
+    def _plain(self, entry: Entry) -> tuple[int, int, int] | None:
+        """Pool, pods and cards of a job whose failing says something about larger ones."""
+        job = entry.job
+        if len(job.tasks) > 1 or job.sp_block or job.leaf == "one" or job.numa == "one":
+            return None
+        task = job.tasks[0]
+        shapes = self.placer.shapes(job, task)
+        if isinstance(shapes, Refusal) or len(shapes) > 1 or not task.cards:
+            return None
+        pool = shapes[0].pool
+        return (id(pool), task.pods, task.cards) if pool.kind.rule == "count" else None
+
+    def _wall(self, entry: Entry, held: bool) -> None:
+        """Remember that this many pods of this size fit nowhere until something is given back."""
+        plain = self._plain(entry)
+        task = entry.job.tasks[0]
+        if plain is not None and not task.cpu_milli and not task.memory_mib:
+            self._walls.setdefault((plain[0], held), []).append(plain[1:])
+
+    def _walled(self, entry: Entry, held: bool) -> bool:
+        """Whether a smaller or equal request on the same nodes has failed since."""
+        if entry.job.cards > sum(self.state.kind_free) and not self._shares(entry.job):
+            return True
+        plain = self._plain(entry)
+        if plain is None:
+            return False
+        walls = self._walls.get((plain[0], held), ())
+        return any(pods <= plain[1] and cards_ <= plain[2] for pods, cards_ in walls)
+
+    def _shares(self, job: Job) -> bool:
+        return any(task.milli for task in job.tasks)
 
     def _start(self, entry: Entry, placement: Placement, started: float | None = None) -> Start:
         job = entry.job
@@ -582,4 +629,10 @@ class Scheduler:
         if name in self.refused:
             return self.refused[name]
         entry = self.waiting.get(name)
-        return None if entry is None else self._why.get(entry.group)
+        if entry is None:
+            return None
+        known = self._why.get(entry.group)
+        if known is not None and known is not NO_ROOM:
+            return known
+        placed = self.explainer.place(entry.job, self._hold_for(entry))
+        return placed if isinstance(placed, Refusal) else Refusal("next")
