@@ -154,9 +154,6 @@ def show(result: Result, view: View) -> None:
     from joymigrate.report import text
 
     terminal = view.output is None and view.format == "text" and sys.stdout.isatty()
-    emit(render(result, view, terminal), view.output)
-    if view.quiet:
-        return
     color = use_color(view.color, sys.stderr)
     lines = text.warnings(result, color=color)
     if view.verbose:
@@ -165,7 +162,11 @@ def show(result: Result, view: View) -> None:
         lines += text.readiness(result, color=color).splitlines()
     elif view.output is not None:
         lines.append(f"wrote {view.output}: {result.last_line()}")
-    talk(lines)
+    if terminal and not view.quiet:
+        talk(lines)  # above the findings, so that the closing line closes
+    emit(render(result, view, terminal), view.output)
+    if not terminal and not view.quiet:
+        talk(lines)
 
 
 def render(result: Result, view: View, terminal: bool) -> str:

@@ -16,6 +16,8 @@ from joymigrate.rewrite.effort import from_settings
 from joymigrate.rewrite.excerpts import Excerpts
 from joymigrate.rewrite.readiness import Readiness, assess
 
+INSTALLED = "site-packages/"
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -49,7 +51,12 @@ class Result:
         return "" if inner == "." else f"{inner}/"
 
     def shown(self, path: str) -> str:
-        """A finding's path as the user can open it from `folder`."""
+        """A finding's path as the user can open it from `folder`.
+
+        Files of followed packages have no path below the root; theirs stays as the scan names it.
+        """
+        if path.startswith(INSTALLED):
+            return path
         prefix = self.prefix()
         return f"{prefix}{path}" if prefix is not None else (self.scan.root / path).as_posix()
 

@@ -15,7 +15,9 @@ from joymigrate.rewrite import readiness
 from joymigrate.rewrite.baseline import fingerprints
 from joymigrate.rewrite.readiness import UNREADABLE
 
-SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
+SCHEMA_URI = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
 FINGERPRINT = "joymigrate/v1"
 ROOT = "SRCROOT"
 LINK_SIGN = re.compile(r"[\[\]\\]")

@@ -273,6 +273,41 @@ def test_a_pipe_that_closes_early_is_no_error(project: Path) -> None:
     assert b"BrokenPipe" not in done.stderr
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_a_terminal_gets_excerpts_colour_and_progress(project: Path) -> None:
+    shown = on_a_terminal("scan", "train.py")
+    assert "\x1b[1mtrain.py" in shown
+    assert "scanning 1/1" in shown
+    plain = re.sub(r"\x1b\[[0-9;]*[mK]", "", shown).replace("\r", "")
+    assert (
+        '11 |     dist.init_process_group("nccl")\n   |                             ^^^^^^' in plain
+    )
+    assert 'help: write `"hccl"`' in plain
+    assert plain.rstrip().splitlines()[-1].startswith("Found ")
+    assert "Readiness for ascend" in plain
+    assert "\x1b[1m" not in on_a_terminal("scan", "train.py", "--color", "never")
+
+
+def on_a_terminal(*arguments: str) -> str:
+    """What a command shows on a pseudo-terminal."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "joymigrate", *arguments]
+    environment = {**os.environ, "TERM": "xterm"}
+    done = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    pieces = []
+    try:
+        while piece := os.read(ours, 65536):
+            pieces.append(piece)
+    except OSError:  # Linux says so when the other end is closed
+        pass
+    done.wait()
+    os.close(ours)
+    return b"".join(pieces).decode()
+
+
 def test_no_color_wins_over_force_color(monkeypatch: pytest.MonkeyPatch) -> None:
     from joymigrate.cli._output import use_color
 

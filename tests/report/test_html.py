@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate.model import Finding, Tier
+from joymigrate.report.html import page as page_module
 from joymigrate.report.html import scan
 from joymigrate.report.html.page import Html, Page, Part, Section, bar, code, escape, table
 from joymigrate.report.labels import AREAS, WORDS, Labels
@@ -170,6 +171,58 @@ def test_a_table_sorts_by_numbers_not_by_their_text() -> None:
     assert 'data-key="1000">1,000<' in shown
 
 
+STYLE = (Path(page_module.__file__).parent / "page.css").read_text(encoding="utf-8")
+COLOURS = {
+    name: pair for name, *pair in re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", STYLE)
+}
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of two colours (WCAG 2.2, from 1 to 21)."""
+    lights = sorted((luminance(one), luminance(other)))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `#rrggbb`."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_colours_can_be_told_from_the_ground(theme: int) -> None:
+    """WCAG 2.2: 4.5 for text (1.4.3), 3 for graphics (1.4.11)."""
+    for ground in ("ground", "panel"):
+        for name in ("text", "soft", "link", "safe", "unsafe", "report", "plain"):
+            assert contrast(COLOURS[name][theme], COLOURS[ground][theme]) >= 4.5, (name, ground)
+    for name in ("safe-fill", "unsafe-fill", "report-fill", "plain-fill"):
+        assert contrast(COLOURS[name][theme], COLOURS["ground"][theme]) >= 3, name
+    for name in ("gone", "gone-mark", "come", "come-mark", "site"):
+        assert contrast(COLOURS["text"][theme], COLOURS[name][theme]) >= 4.5, name
+
+
+@pytest.mark.chromium
+def test_filters_narrow_the_list(tmp_path: Path) -> None:
+    root = write(tmp_path, {"a.py": "x.cuda()\ny = flash\n", "b.py": "z.cuda(1)\n"})
+    findings = [
+        site(root, "a.py", "x.cuda()", "x.npu()"),
+        site(root, "a.py", "flash", rule="JM200", area="kernels"),
+        site(root, "b.py", "z.cuda(1)", "z.npu(1)"),
+    ]
+    assert "3 / 3 shown" in drawn(tmp_path, findings)
+    steps = {
+        "document.querySelector('[name=tier][value=safe]').click()": "1 / 3 shown",
+        "document.querySelector('#rule').value = 'JM101'": "2 / 3 shown",
+        "document.querySelector('#area').value = 'kernels'": "1 / 3 shown",
+        "document.querySelector('#text').value = 'b.py CUDA'": "1 / 3 shown",
+        "document.querySelector('#text').value = 'nothing like it'": "No finding matches",
+        "document.querySelector('a[data-rule=JM200]').click()": "1 / 3 shown",
+    }
+    for script, expected in steps.items():
+        assert expected in drawn(tmp_path, findings, script), script
+
+
 @pytest.mark.chromium
 def test_ten_thousand_findings_are_drawn_on_demand(tmp_path: Path) -> None:
     root = write(tmp_path, {"f0.py": "x.cuda()\n"})
@@ -186,12 +239,18 @@ def test_ten_thousand_findings_are_drawn_on_demand(tmp_path: Path) -> None:
     assert "Show more (351)" in dom
 
 
-def drawn(root: Path, findings: list[Finding]) -> str:
-    """The document after its scripts ran in Chromium."""
+def drawn(root: Path, findings: list[Finding], script: str = "") -> str:
+    """The document after its scripts ran in Chromium, and after one more step of a reader."""
+    shown = scan.render(result_of(root, *findings), "en", "")
+    if script:  # the page's own policy would refuse it
+        shown = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", shown)
+        event = "document.querySelector('#filters').dispatchEvent(new Event('input'))"
+        shown = shown.replace("</body>", f"<script>{script};{event}</script></body>")
     page = root / "report.html"
-    page.write_text(scan.render(result_of(root, *findings), "en", ""), encoding="utf-8")
+    page.write_text(shown, encoding="utf-8")
     names = ("chromium", "chromium-browser", "google-chrome")
     program = next(filter(None, map(shutil.which, names)))
     command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
-               f"--user-data-dir={root / 'profile'}", page.as_uri()]  # fmt: skip
+               "--virtual-time-budget=2000", f"--user-data-dir={root / 'profile'}",
+               page.as_uri()]  # fmt: skip
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
