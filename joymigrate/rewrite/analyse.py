@@ -112,7 +112,12 @@ def interest(context: Context) -> tuple[str, ...]:
         table = patterns(context)
         words = {name.rpartition(".")[2] for name in (*table.names, *table.prefixes)}
         words |= {name.split(".")[0] for name in (*table.imports, *context.chip.imports())}
-        words |= {*table.methods, *table.commands, *(name for name, _ in table.keywords)}
+        words |= {
+            *table.methods,
+            *table.commands,
+            *table.strings,
+            *(name for name, _ in table.keywords),
+        }
         words |= {"torch.load", "mask]", "getattr(torch"}
         _INTEREST[key] = tuple(sorted(words))
     return _INTEREST[key]
@@ -228,8 +233,24 @@ def answer(file: File, job: Job, keys: frozenset[str]) -> dict[str, tuple[set[st
             each if "::" in each or each.startswith(".") else f"{file.relative}::{each}"
             for each in outside
         }
+        further |= reexported(module, file.relative, key)
         if kinds or further - {key}:
             found[key] = (kinds, further - {key})
+    return found
+
+
+def reexported(module: Module, path: str, key: str) -> set[str]:
+    """Names under which this file hands on what it imported: `from pkg.base import D`."""
+    owner, _, local = key.partition("::")
+    suffix = "()" if local.endswith("()") else ""
+    wanted = (owner, local.strip("#()"))
+    found = set()
+    for name, bindings in module.names.root.names.items():
+        binding = bindings[0]
+        if binding.kind == "import" and binding.dotted and path != owner:
+            place = module.project.locate(binding.dotted)
+            if place == wanted:
+                found.add(f"{path}::{name}{suffix}" if suffix else f"{path}::#{name}")
     return found
 
 

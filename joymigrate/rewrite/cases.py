@@ -2,7 +2,8 @@
 
 Besides the names that rules know (`{device}`, `{backend}` …) a case may use the canonical name of
 an environment variable, tool or name of the torch package for what it becomes
-(`{CUDA_VISIBLE_DEVICES}`, `{nvidia-smi}`, `{CUDAGraph}`, `{torch.profiler.profile}`), and `{resource}`, `{gres}`, `{accelerate}` for the target's words in manifests.
+(`{CUDA_VISIBLE_DEVICES}`, `{nvidia-smi}`, `{CUDAGraph}`, `{torch.profiler.profile}`), and
+`{resource}`, `{gres}`, `{accelerate}` for the target's words in manifests.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ A rule's `match` items may have:
   methods: method names called on some value (`x.double()`), optionally `unless_args: true`
   keywords: {name: [values]} of any call
   commands: programs named in strings that are run
+  strings: whole strings, wherever they stand
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Patterns:
     methods: dict[str, str] = field(default_factory=dict)
     keywords: dict[tuple[str, str], str] = field(default_factory=dict)
     commands: dict[str, str] = field(default_factory=dict)
+    strings: dict[str, str] = field(default_factory=dict)
 
 
 _MADE: dict[int, Patterns] = {}
@@ -68,6 +70,7 @@ def add(found: Patterns, rule: Rule, item: dict[str, Any]) -> None:
     for keyword, values in (item.get("keywords") or {}).items():
         found.keywords.update({(keyword, str(value)): rule.id for value in values})
     found.commands.update(dict.fromkeys(item.get("commands", ()), rule.id))
+    found.strings.update(dict.fromkeys(item.get("strings", ()), rule.id))
 
 
 def find(module: Module) -> Iterator[Finding]:
@@ -78,6 +81,10 @@ def find(module: Module) -> Iterator[Finding]:
         yield from names(module, table, top, dotted)
     for call in module.names.nodes[ast.Call]:
         yield from called(module, table, call)
+    for node in module.names.nodes[ast.Constant]:
+        rule = table.strings.get(node.value) if isinstance(node.value, str) else None
+        if rule is not None and node not in module.names.docstrings:
+            yield module.find(rule, node, tier=Tier.REPORT)
 
 
 def lookup(dotted: str, exact: dict[str, str], prefixes: dict[str, str]) -> str | None:

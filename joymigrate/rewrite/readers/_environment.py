@@ -46,8 +46,8 @@ def assignments(sites: Sites, command: Command) -> None:
 
 
 def deals_with(sites: Sites, name: str) -> None:
-    """Note that the file uses `name` on its own account: nothing else is renamed to it."""
-    sites.handled[f"variable {name}"] = f"this file already deals with {name}"
+    """Note that the file uses the variable `name` on its own account."""
+    sites.deals_with(f"variable {name}", name)
 
 
 def mentions(command: Command) -> Iterator[Mention]:

@@ -214,6 +214,14 @@ class Sites:
             )
         )
 
+    def deals_with(self, subject: str, name: str) -> None:
+        """Note that the file names the target's `name` already: nothing else is renamed to it.
+
+        Text that is edited on request only doesn't count: it may be what an earlier run left.
+        """
+        if self.floor is Tier.SAFE:
+            self.handled[subject] = f"this file already deals with {name}"
+
     def _free(self, spans: Iterable[tuple[int, int, str]]) -> bool:
         """Whether no earlier edit touches these spans."""
         return not any(

@@ -133,7 +133,7 @@ def device(sites: Sites, word: Word, at: int, text: str, rule: str) -> None:
     if not moves.moves_device:
         return
     if text == target or text.startswith(f"{target}:"):
-        sites.handled["device"] = f"this file already deals with {target}"
+        sites.deals_with("device", target)
     if moves.device(re.sub(r":?\*$", "", text)) is None:  # `cuda:*` is a pattern of the shell
         return
     span = word.span(at, at + len(moves.context.origin.device))
@@ -151,7 +151,7 @@ def backend(sites: Sites, word: Word, at: int, text: str, rule: str) -> None:
     moves = sites.moves
     old, new = moves.context.origin.backend, moves.context.chip.backend
     if new in text.split(","):
-        sites.handled["backend"] = f"this file already deals with {new}"
+        sites.deals_with("backend", new)
     if old == new or old not in re.split(r"[,:]", text):
         return
     span = word.span(at, at + len(text))

@@ -1,0 +1,143 @@
+"""Agnostic code runs: the same results as before on a machine without an accelerator."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from joymigrate import chips
+from joymigrate.model import Style
+from joymigrate.rewrite import helper
+from tests.rewrite.projects import move, write
+
+PROGRAM = """\
+import argparse
+import torch
+import torch.nn as nn
+from torch.cuda.amp import GradScaler
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+args = parser.parse_args([])
+device = torch.device(args.device)
+device_type = "cuda" if "cuda" in str(device) else "cpu"
+torch.manual_seed(0)
+if torch.cuda.is_available():
+    torch.cuda.manual_seed_all(0)
+model = nn.Linear(4, 2).to(device)
+optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda", enabled=device.type == "cuda")
+for step in range(3):
+    x = torch.randn(8, 4, device=device)
+    with torch.autocast(device_type, enabled=device_type == "cuda"):
+        loss = model(x).square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimiser)
+    scaler.update()
+    optimiser.zero_grad()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    print(f"{loss.item():.8f}", x.is_cuda, x.device.type != "cuda", torch.cuda.device_count())
+"""
+
+
+def run(path: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, path.name], cwd=path.parent, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_an_agnostic_program_behaves_as_the_original_did_on_the_cpu(tmp_path: Path) -> None:
+    write(tmp_path, {"train.py": PROGRAM})
+    before = run(tmp_path / "train.py")
+    move(tmp_path, Style.AGNOSTIC)
+    text = (tmp_path / "train.py").read_text()
+    assert "cuda" not in text.replace("is_cuda", "")
+    assert run(tmp_path / "train.py") == before
+
+
+def test_a_program_with_hard_coded_devices_runs_on_the_cpu(tmp_path: Path) -> None:
+    text = (
+        "import torch\ntorch.cuda.set_device(0)\n"
+        "x = torch.ones(2, device='cuda').cuda(0, non_blocking=True)\n"
+        "y = x.to(f'cuda:{0}') + torch.zeros(2).cuda()\ntorch.cuda.synchronize()\n"
+        "print(y.sum().item())\n"
+    )
+    write(tmp_path, {"train.py": text})
+    move(tmp_path, Style.AGNOSTIC)
+    assert run(tmp_path / "train.py") == "2.0\n"
+
+
+def test_the_helper_lies_where_each_file_can_import_it(tmp_path: Path) -> None:
+    files = {
+        "pkg/__init__.py": "",
+        "pkg/sub/__init__.py": "",
+        "pkg/sub/net.py": "import torch\nx = torch.ones(1).cuda()\n",
+        "tools/bench.py": "import torch\ntorch.cuda.empty_cache()\n",
+        "main.py": "import torch\nfrom pkg.sub import net\nprint(net.x.is_cuda)\n",
+    }
+    write(tmp_path, files)
+    move(tmp_path, Style.AGNOSTIC)
+    made = sorted(
+        p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("joymigrate_device.py")
+    )
+    assert made == [
+        "joymigrate_device.py",
+        "pkg/joymigrate_device.py",
+        "tools/joymigrate_device.py",
+    ]
+    assert "from pkg import joymigrate_device as jm" in (tmp_path / "pkg/sub/net.py").read_text()
+    assert run(tmp_path / "main.py") == "False\n"
+    assert run(tmp_path / "tools/bench.py") == ""
+
+
+def test_a_program_that_uses_the_short_name_gets_the_long_one(tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": "import torch\njm = 3\ntorch.cuda.empty_cache()\n"})
+    move(tmp_path, Style.AGNOSTIC)
+    assert "joymigrate_device.device_module().empty_cache()" in (tmp_path / "a.py").read_text()
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> ModuleType:
+    file = tmp_path / "joymigrate_device.py"
+    file.write_text(helper.source(chips.origin(), chips.target(None), "0"))
+    spec = importlib.util.spec_from_file_location("made_helper", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_without_an_accelerator_devices_are_the_cpu(made: ModuleType) -> None:
+    assert (made.device(), made.device(3), made.device_type()) == ("cpu", "cpu", "cpu")
+    assert made.accelerator() == "cuda"
+    assert made.dist_backend() == "gloo"
+    assert made.accelerator_backend() == "nccl"
+    assert made.device_module().is_available() is False
+
+
+def test_the_helper_refuses_a_device_that_is_not_there(
+    made: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOYMIGRATE_DEVICE", "npu")
+    with pytest.raises(RuntimeError, match="no such device"):
+        made.device()
+
+
+def test_the_helper_serves_an_accelerator_when_there_is_one(
+    made: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(made, "_available", lambda name: name == "npu")
+    made._found.cache_clear()
+    assert (made.device(), made.device(3)) == ("npu", "npu:3")
+    assert made.dist_backend(with_cpu=True) == "cpu:gloo,npu:hccl"
+    assert made.visible_devices_variable() == "ASCEND_RT_VISIBLE_DEVICES"
+    assert made.is_accel("npu:1")
+    assert not made.is_accel("cpu")

@@ -1,0 +1,161 @@
+"""Device strings that travel: inside a file, through options and classes, between files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from joymigrate.model import Tier
+from tests.rewrite.projects import findings, look, move, rewritten, write
+
+TRAVELS = {
+    "a constant": "D = 'cuda'\nmodel.to(D)\n",
+    "a default argument": "def f(where='cuda'):\n    x.to(where)\n",
+    "a keyword of the project's own function": "def f(w):\n    x.to(w)\nf(w='cuda')\n",
+    "a positional argument": "def f(a, w):\n    x.to(w)\nf(1, 'cuda')\n",
+    "a method's argument": (
+        "class A:\n    def go(self, w):\n        x.to(w)\n"
+        "    def run(self):\n        self.go('cuda')\n"
+    ),
+    "a conditional expression": "d = 'cuda' if ok else 'cpu'\nx.to(d)\n",
+    "a return value": "def pick():\n    return 'cuda'\nx.to(pick())\n",
+    "an attribute": (
+        "class A:\n    def __init__(self):\n        self.dev = 'cuda'\n"
+        "    def run(self, x):\n        return x.to(self.dev)\n"
+    ),
+    "a class attribute": "class C:\n    where = 'cuda'\nx.to(C().where)\n",
+    "an option": "p.add_argument('--where', default='cuda')\nx.to(args.where)\n",
+    "an option's choices": "p.add_argument('--device', choices=['cpu', 'cuda'])\n",
+    "click's option": (
+        "import click\n@click.option('--where', default='cuda')\n"
+        "def main(where):\n    x.to(where)\n"
+    ),
+    "an environment default": "import os\nd = os.environ.get('DEV', 'cuda')\nx.to(d)\n",
+    "a loop over a list": "for d in ['cuda:0', 'cuda:1']:\n    x.to(d)\n",
+    "a walrus": "if (d := 'cuda'):\n    x.to(d)\n",
+    "an alternative": "d = given or 'cuda'\nx.to(d)\n",
+    "a lambda": "f = lambda d='cuda': x.to(d)\n",
+    "a tuple": "a, d = 1, 'cuda'\nx.to(d)\n",
+}
+
+
+@pytest.mark.parametrize("text", TRAVELS.values(), ids=TRAVELS.keys())
+def test_a_string_is_followed_through(text: str, tmp_path: Path) -> None:
+    assert "cuda" not in rewritten(tmp_path, text)
+
+
+STAYS = {
+    "an unknown function": "transport('cuda')\n",
+    "a name that goes nowhere": "mode = 'cuda'\n",
+    "a shadowed torch": (
+        "class torch:\n    @staticmethod\n    def device(x): pass\ntorch.device('cuda')\n"
+    ),
+    "a different variable of the name": (
+        "def f():\n    d = 'cuda'\n    return d2\ndef g(d2):\n    x.to(d2)\n"
+    ),
+    "a dictionary key": "states = {'cuda': 1}\n",
+    "a comparison with anything": "if kind == 'cuda':\n    pass\n",
+}
+
+
+@pytest.mark.parametrize("text", STAYS.values(), ids=STAYS.keys())
+def test_what_is_not_proven_stays_and_is_reported(text: str, tmp_path: Path) -> None:
+    assert rewritten(tmp_path, text) == text
+    found = findings(tmp_path, text)
+    assert all(f.tier is Tier.REPORT and f.reason for f in found)
+    assert found
+
+
+SILENT = {
+    "a message": "print('cuda')\nlogger.info('cuda')\nraise ValueError('cuda')\n",
+    "a docstring": "def f():\n    'cuda'\n",
+    "a mode's name": "backend = 'cuda_amp'\n",
+    "a class path": "config = {'target': 'main.CUDACallback'}\n",
+    "a flag": "p.add_argument('--no-cuda', action='store_true', help='disables CUDA')\nargs.cuda\n",
+    "somebody else's symbol": "from transformers.utils import is_torch_cuda_available\n",
+    "a method of another library": "trt.deserialize_cuda_engine(x)\n",
+    "a URL": "open('cuda://host')\n",
+}
+
+
+@pytest.mark.parametrize("text", SILENT.values(), ids=SILENT.keys())
+def test_what_plainly_is_no_device_is_left_in_silence(text: str, tmp_path: Path) -> None:
+    assert findings(tmp_path, text) == []
+
+
+def test_a_constant_reaches_a_device_in_another_file(tmp_path: Path) -> None:
+    write(
+        tmp_path, {"settings.py": "D = 'cuda'\n", "train.py": "from settings import D\nx.to(D)\n"}
+    )
+    move(tmp_path)
+    assert (tmp_path / "settings.py").read_text() == "D = 'npu'\n"
+
+
+def test_a_constant_travels_over_a_reexport_and_a_module_attribute(tmp_path: Path) -> None:
+    files = {
+        "pkg/__init__.py": "from pkg.base import D\n",
+        "pkg/base.py": "D = 'cuda'\n",
+        "train.py": "import pkg\nx.to(pkg.D)\n",
+    }
+    write(tmp_path, files)
+    move(tmp_path)
+    assert (tmp_path / "pkg/base.py").read_text() == "D = 'npu'\n"
+
+
+def test_an_argument_reaches_a_device_in_another_file(tmp_path: Path) -> None:
+    files = {
+        "lib/__init__.py": "",
+        "lib/build.py": "def build(n, where):\n    return net.to(where)\n",
+        "train.py": "from lib.build import build\nbuild(1, 'cuda')\nbuild(2, where='cuda:1')\n",
+    }
+    write(tmp_path, files)
+    move(tmp_path)
+    assert "cuda" not in (tmp_path / "train.py").read_text()
+
+
+def test_a_return_value_reaches_a_device_in_another_file(tmp_path: Path) -> None:
+    files = {
+        "util.py": "def pick():\n    return 'cuda'\n",
+        "train.py": "from util import pick\nx.to(pick())\n",
+    }
+    write(tmp_path, files)
+    move(tmp_path)
+    assert "'npu'" in (tmp_path / "util.py").read_text()
+
+
+def test_a_string_that_no_other_file_takes_to_a_device_is_reported(tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": "PLACE = 'cuda'\n", "b.py": "from a import PLACE\nprint(PLACE)\n"})
+    (finding,) = look(tmp_path).findings
+    assert finding.rule == "JM121"
+    assert finding.reason == "not seen to reach a device: it is kept in PLACE"
+
+
+def test_an_option_defined_in_one_file_and_used_in_another(tmp_path: Path) -> None:
+    files = {
+        "options.py": "p.add_argument('--gpu-device', default='cuda')\n",
+        "train.py": "def run(args):\n    x.to(args.gpu_device)\n",
+    }
+    write(tmp_path, files)
+    move(tmp_path)
+    assert "'npu'" in (tmp_path / "options.py").read_text()
+
+
+def test_a_method_of_a_project_class_is_not_taken_for_torchs(tmp_path: Path) -> None:
+    text = (
+        "import torch\nclass Batch:\n    def cuda(self):\n        return self\n"
+        "b = Batch().cuda()\nx = torch.ones(1).cuda()\n"
+    )
+    new = rewritten(tmp_path, text)
+    assert "Batch().cuda()" in new
+    assert "torch.ones(1).npu()" in new
+
+
+def test_a_branch_for_the_target_leaves_the_other_branch_alone(tmp_path: Path) -> None:
+    text = (
+        "import torch\nif is_npu():\n    torch.npu.synchronize()\n"
+        "else:\n    torch.cuda.synchronize()\n"
+    )
+    assert rewritten(tmp_path, text) == text
+    (finding,) = findings(tmp_path, text, "JM101")
+    assert "already serves" in (finding.reason or "")
