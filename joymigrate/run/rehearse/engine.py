@@ -17,7 +17,7 @@ from torch import Tensor
 
 from joymigrate.run.rehearse import aliases, generators, numerics
 from joymigrate.run.rehearse.callsite import call_site
-from joymigrate.run.rehearse.operator import Operator
+from joymigrate.run.rehearse.operator import Operator, out_variant
 from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.settings import Settings
 from joymigrate.run.rehearse.vendor import AGREES, Vendor
@@ -105,7 +105,7 @@ def pick(args: Sequence[Any], kwargs: dict[str, Any], place: int | str) -> Any:
 class Call:
     """One operator's way through the engine."""
 
-    __slots__ = ("compute", "engine", "operator", "source")
+    __slots__ = ("compute", "direct", "engine", "operator", "source")
 
     def __init__(
         self, engine: Engine, operator: Operator, compute: Callable[..., Any], source: str
@@ -114,6 +114,11 @@ class Call:
         self.operator = operator
         self.compute = compute
         self.source = source
+        # Straight into device memory: when it is torch's own kernel that computes a new tensor.
+        plain = compute is operator.overload._op
+        if plain and not (operator.writes or operator.views or operator.random):
+            operator.into = out_variant(operator.overload)
+        self.direct = operator.into is not None and not engine.always
 
     def __call__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         operator = self.operator
@@ -140,6 +145,15 @@ class Call:
                 if len(operator.seen) < SEEN_LIMIT or engine.always:
                     return self.first(args, kwargs, host_args, host_kwargs, pairs, index, key)
                 plan = operator.usual
+            form = operator.direct.get(key)
+            if form is not None:
+                target = torch.empty_strided(
+                    form[0], form[1], dtype=form[2], device=aliases.device(index)
+                )
+                into, name = operator.into
+                host_kwargs[name] = aliases.alias_of(target)
+                into(*host_args, **host_kwargs)
+                return target
         result = self.run(host_args, host_kwargs, index)
         return self.back(result, args, kwargs, pairs, index, plan)
 
@@ -210,7 +224,10 @@ class Call:
         plan = engine.vendor.compare(operator, result, made, pairs)
         operator.seen[key] = plan
         operator.usual = tuple(form and (form[0], None) for form in plan)
-        return self.back(result, args, kwargs, pairs, index, plan, made.results)
+        back = self.back(result, args, kwargs, pairs, index, plan, made.results)
+        if self.direct and type(back) is Tensor and back.dtype is result.dtype and back.numel():
+            operator.direct[key] = (back.size(), back.stride(), back.dtype)
+        return back
 
     def back(
         self,
@@ -363,6 +380,7 @@ class Laid:
         if kind is list or kind is tuple:
             return [self.value(item) for item in value]
         if kind is float:
+            self.signature.append(float)
             return value
         return self.other(value)
 

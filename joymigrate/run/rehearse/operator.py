@@ -52,6 +52,31 @@ class Operator:
     vendor: Any = None  # the package's own kernel, before it was overridden
     seen: dict[Any, Any] = field(default_factory=dict)  # plans by signature (see vendor.py)
     usual: tuple[Any, ...] = ()  # plan of the last one, without strides
+    direct: dict[Any, Any] = field(default_factory=dict)  # result forms by signature
+    into: Any = None  # the out variant and its argument's name, where `direct` may be used
+
+
+def out_variant(overload: Any) -> Any:
+    """The overload with the same arguments and one to write to, and that one's name; or None.
+
+    Only for an operator with one new tensor as result: then torch can compute straight into
+    device memory.
+    """
+    schema = overload._schema
+    if len(schema.returns) != 1 or str(schema.returns[0].type) != "Tensor":
+        return None
+    wanted = [(a.name, str(a.type)) for a in schema.arguments]
+    drop = ("dtype", "layout", "device", "pin_memory")
+    packet = overload.overloadpacket
+    for name in packet.overloads():
+        other = getattr(packet, name)
+        arguments = other._schema.arguments
+        outs = [a for a in arguments if a.kwarg_only and a.alias_info and a.alias_info.is_write]
+        rest = [(a.name, str(a.type)) for a in arguments if a not in outs]
+        if len(outs) == 1 and rest == wanted:
+            name = outs[0].name
+            return None if any(item[0] in drop for item in wanted) else (other._op, name)
+    return None
 
 
 def describe(name: str, overload: Any) -> Operator:

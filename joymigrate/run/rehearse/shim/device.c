@@ -9,6 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef __GLIBC__ /* known once a header of the C library was read */
+#include <malloc.h>
+#endif
 
 static int device_count = 8;
 static uint64_t device_bytes = 64ull << 30;
@@ -16,8 +19,19 @@ static char soc_name[64] = "Ascend910B3";
 static __thread int current = -1;
 static __thread char message[1024];
 
+/* Results are computed in host memory that comes and goes with every operator, in autograd's
+ * threads too: keep it instead of handing pages back and faulting them in again. */
+static void keep_host_memory(void) {
+#ifdef __GLIBC__
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
+}
+
 /* Called once, before torch_npu is loaded. */
 JOY_PUBLIC void joy_configure(const char *soc, int devices, uint64_t bytes) {
+  keep_host_memory();
   snprintf(soc_name, sizeof soc_name, "%s", soc);
   device_count = devices < 1 ? 1 : devices > JOY_MAX_DEVICES ? JOY_MAX_DEVICES : devices;
   device_bytes = bytes;
