@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from joymigrate.chips import Advice, Chip, PackageAdvice, Relation
-from joymigrate.chips.validate import Problem
+from joymigrate.chips.problems import Problem
 from joymigrate.errors import JoyError, did_you_mean
 
 LIST_SCHEMA = "joymigrate.chips/1"

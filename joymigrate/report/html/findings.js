@@ -38,13 +38,26 @@ const FINDINGS_AT_ONCE = 100;
       && words.every((word) => haystack(file, finding).includes(word));
   };
 
+  const wordly = (letter) => letter !== undefined && /[\p{L}\p{N}_]/u.test(letter);
+
+  // How many characters two lines share at their start and end, cut back to whole words.
   const common = (a, b) => {
     let head = 0;
     while (head < a.length && head < b.length && a[head] === b[head]) head++;
     let tail = 0;
     while (tail < a.length - head && tail < b.length - head
       && a[a.length - 1 - tail] === b[b.length - 1 - tail]) tail++;
+    while (head > 0 && wordly(a[head - 1]) && (wordly(a[head]) || wordly(b[head]))) head--;
+    while (tail > 0 && wordly(a[a.length - tail])
+      && (wordly(a[a.length - tail - 1]) || wordly(b[b.length - tail - 1]))) tail--;
     return [head, tail];
+  };
+
+  // The indentation that all lines share: it carries nothing in an excerpt.
+  const margin = (lines) => {
+    const filled = lines.filter((line) => line.some((letter) => letter.trim()));
+    return filled.length
+      ? Math.min(...filled.map((line) => line.findIndex((letter) => letter.trim()))) : 0;
   };
 
   const row = (kind, number, sign, line, from, to) => {
@@ -59,8 +72,9 @@ const FINDINGS_AT_ONCE = 100;
 
   const difference = ([first, before, after]) => {
     const rows = [];
-    const old = before.map((line) => Array.from(line));
-    const now = after.map((line) => Array.from(line));
+    const shift = margin([...before, ...after].map((line) => Array.from(line)));
+    const old = before.map((line) => Array.from(line).slice(shift));
+    const now = after.map((line) => Array.from(line).slice(shift));
     const pairs = old.length === now.length;
     for (const [lines, others, kind, sign] of [[old, now, "gone", "-"], [now, old, "come", "+"]]) {
       lines.forEach((line, index) => {
@@ -72,13 +86,17 @@ const FINDINGS_AT_ONCE = 100;
     return rows;
   };
 
-  const excerpt = (finding) => finding[LINES].map((text, index) => {
-    const line = Array.from(text);
-    const number = finding[LINE] + index;
-    const from = number === finding[LINE] ? finding[COLUMN] - 1 : line.findIndex((c) => c.trim());
-    const to = number === finding[END_LINE] ? finding[END_COLUMN] - 1 : line.length;
-    return row("site", String(number), "", line, Math.max(0, from), to);
-  });
+  const excerpt = (finding) => {
+    const lines = finding[LINES].map((text) => Array.from(text));
+    const shift = margin(lines);
+    return lines.map((line, index) => {
+      const number = finding[LINE] + index;
+      const from = number === finding[LINE] ? finding[COLUMN] - 1 : line.findIndex((c) => c.trim());
+      const to = number === finding[END_LINE] ? finding[END_COLUMN] - 1 : line.length;
+      return row("site", String(number), "", line.slice(shift), Math.max(0, from - shift),
+        to - shift);
+    });
+  };
 
   const spoken = (text) => text.split("`").map((part, index, all) =>
     index % 2 && all.length % 2 ? make("code", {}, part) : part);
