@@ -9,34 +9,23 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from joymigrate.chips.advice import Advice
 from joymigrate.chips.chip import Chip, forget
 from joymigrate.chips.files import read_yaml, rules_root
 from joymigrate.chips.load import all_chips, first_marked, load_folder
+from joymigrate.chips.problems import Problem, at, problem_of, unknown_keys
+from joymigrate.chips.validate_names import DOTTED, check_api, check_names, check_target
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.model import Tier
 
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 WORD = re.compile(r"[A-Za-z_]\w*")
-DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*\*?")
-API_KEYS = (
-    "names",
-    "version",
-    "import_module",
-    "tensor",
-    "capability",
-    "renamed",
-    "absent",
-    "moved",
-)
 SHIM_KEYS = ("import", "line", "switch", "switch_note", "covers", "source", "gaps", "note")
 KERNEL_KEYS = ("replacements", "triton", "extension", "source", "note")
 OVERRIDE_KEYS = ("tier", "message", "why", "weight", "title", "reference")
@@ -46,18 +35,6 @@ DTYPES = (
     *("float8_e4m3fn", "float8_e5m2", "hif8", "float4", "mxfp4"),
     *("int64", "int32", "int16", "int8", "int4", "uint8", "bool", "complex64", "complex128"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One mistake: the file, the key inside it (empty for the whole file), and what is wrong."""
-
-    path: str
-    key: str
-    what: str
-
-    def __str__(self) -> str:
-        return ": ".join(part for part in (self.path, self.key, self.what) if part)
 
 
 def validate(folder: Path) -> list[Problem]:
@@ -89,17 +66,6 @@ def validate(folder: Path) -> list[Problem]:
         except JoyError as error:
             found.append(problem_of(error, folder))
     return list(dict.fromkeys(found))
-
-
-def problem_of(error: JoyError, path: Path) -> Problem:
-    """A `JoyError` as a problem; its `where` is `FILE[ KEY]`."""
-    file, _, key = (error.where or str(path)).partition(" ")
-    return Problem(file, key, error.what)
-
-
-def at(chip: Chip, key: str, what: str, file: str = "chip.yaml") -> Problem:
-    """A problem in a file of the chip."""
-    return Problem(str(chip.folder / file), key, what)
 
 
 def check_identity(chip: Chip) -> Iterator[Problem]:
@@ -146,67 +112,6 @@ def cut_texts(value: Any, at: str) -> Iterator[str]:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from cut_texts(item, f"{at}[{index}]")
-
-
-def check_api(chip: Chip) -> Iterator[Problem]:
-    """`api` has known keys; names are well-formed; every target exists in the name list."""
-    yield from unknown_keys(chip, "api", chip.api, API_KEYS)
-    origin = first_marked("origin")
-    for section, entries in (("renamed", chip.renamed()), ("absent", chip.absent())):
-        for name, item in entries.items():
-            full = f"{origin.module}.{name}"
-            yield from check_entry(chip, f"api.{section}.{name}", full, item, origin)
-            if section == "renamed" and item.to and not item.to.startswith(f"{chip.module}."):
-                target = f"{chip.module}.{item.to}"
-                yield from check_target(chip, f"api.{section}.{name}", target, origin)
-            elif item.to and section == "absent":
-                yield from check_target(chip, f"api.{section}.{name}", item.to, origin)
-            if section == "absent" and name in chip.names():
-                yield at(chip, f"api.absent.{name}", f"{chip.module}.{name} exists after all")
-    for name, item in chip.moved().items():
-        yield from check_entry(chip, f"api.moved.{name}", name, item, origin)
-        if item.to and not item.keeps:
-            yield from check_target(chip, f"api.moved.{name}", item.to, origin)
-
-
-def check_entry(chip: Chip, key: str, full: str, item: Advice, origin: Chip) -> Iterator[Problem]:
-    """One name of the origin: well-formed, known there, and safe only when it can go back."""
-    for text in (full, item.to or full):
-        if not DOTTED.fullmatch(text):
-            yield at(chip, key, f"{text!r} is not a dotted name")
-    if origin.exists(full) is False:
-        yield at(chip, key, f"{origin.name} has no {full}")
-    if item.one_way and item.tier is Tier.SAFE:
-        yield at(chip, key, "a way without a return can't be safe: tier unsafe or report")
-    if item.to is None and not item.note:
-        yield at(chip, key, "says neither what takes its place (to) nor what to do (note)")
-    if item.to is None and item.tier is not Tier.REPORT:
-        yield at(chip, key, f"tier {item.tier.value} needs `to`")
-
-
-def check_target(chip: Chip, key: str, target: str, origin: Chip) -> Iterator[Problem]:
-    """A name that would be written exists in some version of the chip's package, or in torch."""
-    listed = chip.name_list()
-    exists: bool | None = None
-    if listed is not None:
-        known = [chip.exists(target, version) for version in listed.versions]
-        exists = True if True in known else (False if False in known else None)
-    if exists is None:
-        exists = origin.exists(target)
-    if exists is False:
-        yield at(chip, key, f"{target} is in no version of the name list")
-
-
-def check_names(chip: Chip) -> Iterator[Problem]:
-    """The name list parses, covers the chip's module, and knows the default version."""
-    listed = chip.name_list()
-    if listed is None:
-        return
-    if chip.module not in listed.sections:
-        yield Problem(str(listed.path), "", f"has no section [{chip.module}]")
-    default = chip.api.get("version")
-    if default is not None and str(default) not in listed.versions:
-        yield at(chip, "api.version", f"{default!r} is not a version of {listed.path.name}")
 
 
 def check_environment(chip: Chip) -> Iterator[Problem]:
@@ -305,13 +210,21 @@ def check_shim_and_kernels(chip: Chip) -> Iterator[Problem]:
     yield from unknown_keys(chip, "shim", chip.shim, SHIM_KEYS)
     if chip.shim and not (chip.shim.get("line") or chip.shim.get("switch")):
         yield at(chip, "shim", "needs a line to import or an environment switch")
-    gaps = chip.shim.get("gaps") or []
-    if not isinstance(gaps, list):
-        yield at(chip, "shim.gaps", f"expected a list, got {gaps!r}")
-        gaps = []
-    for index, gap in enumerate(gaps):
+    known = rule_ids()
+    for key in ("covers", "gaps"):
+        if not isinstance(chip.shim.get(key) or [], list):
+            yield at(chip, f"shim.{key}", f"expected a list, got {chip.shim[key]!r}")
+            return
+    for rule in chip.shim.get("covers") or ():
+        if rule not in known:
+            near = did_you_mean(str(rule), known)
+            yield at(chip, "shim.covers", f"there is no rule {rule!r}.{near}")
+    for index, gap in enumerate(chip.shim.get("gaps") or ()):
+        key = f"shim.gaps[{index}]"
         if not isinstance(gap, Mapping) or not gap.get("what"):
-            yield at(chip, f"shim.gaps[{index}]", f"expected a mapping with `what`, got {gap!r}")
+            yield at(chip, key, f"expected a mapping with `what`, got {gap!r}")
+        elif not re.fullmatch(r"\d+\.\d+", str(gap.get("until", "1.0"))):
+            yield at(chip, key, f"until {gap['until']!r} is not a version major.minor")
     yield from unknown_keys(chip, "kernels", chip.kernels, KERNEL_KEYS)
     for name, item in chip.operators().items():
         if item.to is None and not item.note:
@@ -350,12 +263,3 @@ def rule_ids() -> set[str]:
         if isinstance(document, list):
             found |= {str(item.get("id")) for item in document if isinstance(item, dict)}
     return found
-
-
-def unknown_keys(
-    chip: Chip, section: str, raw: Mapping[str, Any], known: tuple[str, ...]
-) -> Iterator[Problem]:
-    """Keys of one section that nobody reads."""
-    for key in raw:
-        if key not in known:
-            yield at(chip, f"{section}.{key}", f"unknown key.{did_you_mean(str(key), known)}")

@@ -52,7 +52,7 @@ def test_the_tutorial_adds_a_chip_from_a_package(tmp_path: Path) -> None:
 
 def test_every_key_of_a_chip_is_explained() -> None:
     from joymigrate.chips.load import KNOWN_KEYS
-    from joymigrate.chips.validate import API_KEYS
+    from joymigrate.chips.validate_names import API_KEYS
 
     page = PAGE.read_text(encoding="utf-8")
     unsaid = {"schema", "notes"}  # they explain themselves

@@ -80,6 +80,9 @@ def test_a_small_chip_is_valid(chip: Path) -> None:
         ("shim: {import: acme}", "shim: needs a line to import or an environment switch"),
         ("shim: {line: import x, gap: []}", "shim.gap: unknown key. Did you mean 'gaps'?"),
         ("shim: {line: import x, gaps: [{note: x}]}", "shim.gaps[0]: expected a mapping with"),
+        ("shim: {line: import x, covers: [JM9999]}", "shim.covers: there is no rule 'JM9999'"),
+        ("shim: {line: import x, gaps: [{what: x, until: now}]}", "until 'now' is not a version"),
+        ("shim: {line: import x, gaps: x}", "shim.gaps: expected a list, got 'x'"),
         ("kernels: {replacements: {nms: {}}}", "kernels.replacements.nms: says neither"),
     ],
 )
