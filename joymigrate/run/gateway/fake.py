@@ -66,6 +66,7 @@ class Fake:
     salt: tuple[int, ...] = ()  # another salt is another model
     drift: float = 0.0  # share of the answers that differ from the other backend's
     empty: bool = False  # answers without a word
+    metrics: str = ""  # what /metrics says, if anything
     seen: int = 0
     healthy: bool = True
     injected: Counter[str] = field(default_factory=Counter)
@@ -118,6 +119,10 @@ class Fake:
         """Health and the list of models."""
         if path == "/v1/models":
             await whole(writer, 200, {"object": "list", "data": [{"id": "fake"}]})
+        elif path == "/metrics" and self.metrics:
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n\r\n"
+            text = self.metrics.encode()
+            writer.write(head % len(text) + text)
         elif path == "/health":
             await whole(writer, 200 if self.healthy else 503, {})
         else:

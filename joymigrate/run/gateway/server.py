@@ -35,8 +35,12 @@ from joymigrate.run.gateway.settings import Settings
 from joymigrate.run.gateway.shadow import Shadow
 from joymigrate.run.gateway.store import Store
 from joymigrate.run.gateway.upstreams import Upstream
+from joymigrate.run.monitor import service
+from joymigrate.run.monitor import web as monitor_web
 from joymigrate.run.monitor.metrics import Metrics
+from joymigrate.run.monitor.service import Monitor
 
+OF_BACKENDS = frozenset(("kv", "prefix"))  # what only a backend knows about itself
 TICK_SECONDS = 0.2
 SAVE_SECONDS = 1.0
 GATE_SECONDS = 10.0  # how often a closed gate asks the ledger again
@@ -74,6 +78,8 @@ class Gateway:
             ("GET", "/admin/rollout"): self.show_rollout,
             ("POST", "/admin/rollout"): self.take_order,
             ("GET", "/admin/shadow"): self.show_shadow,
+            ("GET", "/dashboard"): self.show_dashboard,
+            ("GET", "/monitor.json"): self.show_numbers,
         }
         self.tasks: list[asyncio.Task[None]] = []
         self.dirty = False
@@ -83,6 +89,7 @@ class Gateway:
         self.router: Router
         self.relay: Relay
         self.shadow: Shadow
+        self.monitor: Monitor
 
     # Life
 
@@ -111,6 +118,7 @@ class Gateway:
             for up in both
         ]
         self.tasks.append(loop.create_task(self.tick()))
+        self.tasks.append(loop.create_task(self.monitor.run()))
 
     def assemble(self) -> None:
         """Build the parts that need a running loop."""
@@ -134,6 +142,29 @@ class Gateway:
             self.shadow.heard if settings.shadow.percent > 0 else None,
         )
         gauges.add(self.metrics, self.router)
+        self.monitor = self.watcher()
+
+    def watcher(self) -> Monitor:
+        """The monitor of this gateway."""
+        wanted, folder = self.settings.monitor, self.settings.path.resolve().parent
+        own = service.Own(
+            "gateway", self.metrics, lambda: admin.describe(self.rollout, self.router)
+        )
+        backends = [
+            service.Page(up.name, url + "/metrics", up.key, only=OF_BACKENDS)
+            for up in self.settings.upstreams
+            for url in up.urls
+            if up.name not in self.given and wanted.backends
+        ]
+        return service.assemble(
+            [own, *backends],
+            history=folder / (wanted.history or f"{self.settings.path.stem}.history.sqlite"),
+            retention_days=wanted.retention_days,
+            interval_seconds=wanted.interval_seconds,
+            alert_file=folder / wanted.alerts if wanted.alerts else None,
+            read_devices=wanted.devices,
+            talk=self.talk,
+        )
 
     async def listen(self, runner: web.ServerRunner) -> None:
         try:
@@ -162,6 +193,7 @@ class Gateway:
             await self.runner.cleanup()
         for upstream in (self.router.primary, self.router.standby):
             await upstream.backend.close()
+        await self.monitor.close()
         self.save()
         if self.journal is not None:
             self.journal.flush()
@@ -319,6 +351,14 @@ class Gateway:
     async def show_shadow(self, request: web.BaseRequest) -> web.StreamResponse:
         refusal = admin.admitted(request, self.settings.admin_key)
         return refusal or replies.data(self.shadow.summary())
+
+    async def show_dashboard(self, request: web.BaseRequest) -> web.StreamResponse:
+        refusal = admin.admitted(request, self.settings.admin_key)
+        return refusal or await monitor_web.dashboard(self.monitor, request)
+
+    async def show_numbers(self, request: web.BaseRequest) -> web.StreamResponse:
+        refusal = admin.admitted(request, self.settings.admin_key)
+        return refusal or await monitor_web.data(self.monitor, request)
 
     async def take_order(self, request: web.BaseRequest) -> web.StreamResponse:
         refusal = admin.admitted(request, self.settings.admin_key)

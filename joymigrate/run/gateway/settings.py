@@ -85,6 +85,7 @@ class MonitorSettings:
     retention_days: float = 14.0
     alerts: str | None = None
     devices: bool = True
+    backends: bool = True  # read the backends' own /metrics, where they have one
 
 
 @dataclass(frozen=True, slots=True)

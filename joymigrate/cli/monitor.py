@@ -1,0 +1,100 @@
+"""Watch services: dashboard, history, alerts; export rules for Prometheus and Grafana."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from joymigrate.errors import Exit, JoyError
+
+
+def command(
+    sources: list[str] = typer.Argument(
+        None,
+        metavar="[NAME=]URL…",
+        help="Metrics pages: gateways, engines, device exporters (default: the local gateway).",
+    ),
+    port: int = typer.Option(9300, "--port", min=0, max=65535, help="Where the dashboard listens."),
+    host: str = typer.Option("127.0.0.1", "--host", help="Address of the dashboard."),
+    history: Path = typer.Option(
+        Path("joymigrate-monitor.sqlite"), "--history", help="The SQLite file of the history."
+    ),
+    retention_days: float = typer.Option(14.0, "--retention-days", min=0.01, help="Kept so long."),
+    interval: float = typer.Option(2.0, "--interval", min=0.1, help="Seconds between readings."),
+    alerts: Path | None = typer.Option(None, "--alerts", help="Alerts and whom to tell (YAML)."),
+    no_devices: bool = typer.Option(
+        False, "--no-devices", help="Leave this machine's devices out."
+    ),
+    key: str | None = typer.Option(
+        None, "--key", envvar="JOYMIGRATE_ADMIN_KEY", help="The gateway's admin key."
+    ),
+    export: str | None = typer.Option(
+        None, "--export", help="Print `prometheus` rules or a `grafana` dashboard and stop."
+    ),
+    output: Path | None = typer.Option(None, "-o", help="Write the export to a file."),
+) -> int:
+    """Show what services do, keep it, and raise alerts."""
+    if export is not None:
+        return show_export(export, alerts, output)
+    import asyncio
+
+    from joymigrate.cli.serve import need_extra, talk
+
+    need_extra()
+    from joymigrate.run.monitor import service, web
+
+    pages = [service.Page(*named(text), key) for text in sources or DEFAULT]
+    made = service.assemble(
+        pages,
+        history=history,
+        retention_days=retention_days,
+        interval_seconds=interval,
+        alert_file=alerts,
+        read_devices=not no_devices,
+        talk=talk,
+    )
+    asyncio.run(web.serve(made, host, port, talk))
+    return Exit.OK
+
+
+DEFAULT = ["gateway=http://127.0.0.1:8080/metrics"]
+
+
+def named(text: str) -> tuple[str, str]:
+    """Name and address of a source. A bare host and port means its /metrics."""
+    name, found, url = text.partition("=")
+    if not found or "://" in name:
+        name, url = "", text
+    if not url.startswith(("http://", "https://")):
+        raise JoyError(
+            f"a source is an address, got {text!r}",
+            help="for example npu=http://10.0.0.7:8000/metrics",
+        )
+    rest = url.split("://", 1)[1]
+    if "/" not in rest.rstrip("/"):
+        url = url.rstrip("/") + "/metrics"
+    return name or rest.split("/")[0], url
+
+
+def show_export(kind: str, alerts: Path | None, output: Path | None) -> int:
+    """Print rules or a dashboard."""
+    from joymigrate.run.monitor import alerts as rules
+    from joymigrate.run.monitor import exports
+
+    if kind == "prometheus":
+        text = exports.prometheus_rules((rules.load(alerts) if alerts else rules.load())[0])
+    elif kind == "grafana":
+        text = exports.grafana_dashboard() + "\n"
+    else:
+        raise JoyError(f"unknown export '{kind}'", help="--export prometheus or --export grafana")
+    if output is None:
+        print(text, end="")
+        return Exit.OK
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise JoyError(
+            f"cannot write: {error.strerror}", where=str(output), help="name a writable file"
+        ) from None
+    return Exit.OK
