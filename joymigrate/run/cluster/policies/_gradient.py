@@ -70,8 +70,8 @@ class Remembered:
 class Gradient:
     """ΔF of placing one pod on each node, remembered per request."""
 
-    def __init__(self, demand: Sequence[Typical]) -> None:
-        self.fragments = Fragments(demand)
+    def __init__(self, fragments: Fragments) -> None:
+        self.fragments = fragments
         self._known: dict[tuple[object, ...], Remembered] = {}
         self._position: dict[int, Ints] = {}
 

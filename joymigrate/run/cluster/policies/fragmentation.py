@@ -1,62 +1,67 @@
-"""`fragmentation`: the node where the pod leaves the least capacity that typical work cannot use.
+"""`fragmentation`: the node where the pod leaves the least capacity that work to come cannot use.
 
-The published fragmentation gradient: each node scores int(100·sigmoid(−ΔF/1000)), and the first of
-the best wins. The rounding matters: it makes small differences ties, and ties go to low nodes, so
-that high nodes stay whole (an exact minimum allocates two points less on the published trace).
+The published gradient (see `gradient`) asks whether one more typical pod would still run. That is
+short-sighted twice: a node with CPU for one pod counts as open although its other cards are lost,
+and nothing pays for using up the CPU that the node's free cards will need. So two terms are added:
+
+    F' = F + 0.1 · Σ w_i · (free − what as many pods of kind i as fit would use) + 0.3 · starved
+
+where w_i is the share of request i in the demand for cards, and `starved` the free cards beyond
+what the node's free CPU can feed at the demand's mean CPU per card. Scores have 200 steps instead
+of 100. Allocation on the published experiment: docs/cluster.md, Policies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joymigrate.run.cluster.cards import IMPOSSIBLE
 from joymigrate.run.cluster.policies import Policy, Typical
-from joymigrate.run.cluster.policies._gradient import Gradient
-from joymigrate.run.cluster.policies._shares import tightest
+from joymigrate.run.cluster.policies._gradient import WHOLE, Floats, Fragments, Gradient
+from joymigrate.run.cluster.policies.gradient import Published
+from joymigrate.run.cluster.state import Ints
 
-if TYPE_CHECKING:
-    from joymigrate.run.cluster.place import Shape
-    from joymigrate.run.cluster.state import Ints, State
-
-BEST = 100  # the score of a pod that mends fragmentation without bound
+FILLED = 0.1  # weight of what a node could not use if it were filled with one kind of pod
+STARVED = 0.3  # weight of cards beyond the node's CPU
+STEPS = 200
 
 
-class Fragmentation:
-    """Fragmentation gradient descent with the published, rounded score."""
-
-    name = "fragmentation"
-    local = True
-    sequential = True
+class Farsighted(Fragments):
+    """F plus what is lost when a node is filled, and what its CPU cannot feed."""
 
     def __init__(self, demand: Sequence[Typical]) -> None:
-        self.gradient = Gradient(demand) if demand else None
+        super().__init__(demand)
+        self.uses = np.array([t.milli or WHOLE * t.cards for t in demand], dtype=np.int64)
+        wanted = self.share * self.uses
+        self.weight = wanted / max(float(wanted.sum()), 1e-12)
+        cpu = float((self.share * self.cpu * (self.uses > 0)).sum())
+        self.cpu_per_milli = cpu / max(float(wanted.sum()), 1e-12)
 
-    def costs(self, state: State, shape: Shape, free: Ints) -> Ints:
-        if self.gradient is None:
-            return shape.choice.cost[free]
-        cost = rounded(self.gradient.of(state, shape).cost)
-        # Cards that are held for somebody are in the remembered cost but not in `free`.
-        return np.where(shape.choice.fits[free] > 0, cost, IMPOSSIBLE)
+    def of(self, cpu: Ints, left: Ints) -> Floats:
+        """F' of each state, in thousandths of a card."""
+        lost: Floats = super().of(cpu, left) + FILLED * self.unfilled(cpu, left)
+        if not self.cpu_per_milli:
+            return lost
+        return lost + STARVED * np.maximum(0, left.sum(axis=1) - cpu / self.cpu_per_milli)
 
-    def share(self, state: State, shape: Shape, hold: Ints | None) -> tuple[int, int]:
-        if self.gradient is None or hold is not None:
-            return tightest(state, shape, hold)
-        known = self.gradient.of(state, shape)
-        cost = rounded(known.cost)
-        position = int(cost.argmin())
-        if cost[position] >= IMPOSSIBLE:
-            return -1, -1
-        return int(shape.pool.nodes[position]), int(known.card[position])
+    def unfilled(self, cpu: Ints, left: Ints) -> Floats:
+        """Mean of what stays free when the node takes as many pods of one request as it can."""
+        shares = (left[:, None, :] // self.asks[None, :, None]).sum(axis=2)[:, self.ask_of]
+        pods = np.where(self.uses < WHOLE, shares, shares // np.maximum(self.cards, 1))
+        pods = np.minimum(pods, cpu[:, None] // np.maximum(self.cpu, 1))
+        used = np.where(self.plain, 0, pods * self.uses)
+        return (left.sum(axis=1)[:, None] - used) @ self.weight  # type: ignore[no-any-return]
 
 
-def rounded(delta: np.ndarray) -> Ints:
-    """100 − int(100·sigmoid(−ΔF/1000)); IMPOSSIBLE where ΔF is infinite."""
-    finite = np.isfinite(delta)
-    score = np.floor(BEST / (1 + np.exp(np.clip(np.where(finite, delta, 0), -1e5, 1e5) / 1000)))
-    return np.where(finite, BEST - score, IMPOSSIBLE).astype(np.int64)
+class Fragmentation(Published):
+    """Gradient descent on F'."""
+
+    name = "fragmentation"
+    steps = STEPS
+
+    def __init__(self, demand: Sequence[Typical]) -> None:
+        self.gradient = Gradient(Farsighted(demand)) if demand else None
 
 
 def make(demand: Sequence[Typical]) -> Policy:

@@ -1,0 +1,193 @@
+"""Puts one node together from what its tools say: kind, cards, NUMA, health, network place."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.cluster import kinds
+from joymigrate.run.cluster.detect import Table, lscpu, numa_groups
+from joymigrate.run.cluster.inventory import Inventory, Node, parse
+
+TIMEOUT_S = 20.0
+LABELS = {"leaf": ("joymigrate/leaf", "volcano.sh/tor"), "superpod": ("joymigrate/superpod",)}
+
+
+def tools() -> list[ModuleType]:
+    """Readers of vendors' tools: modules of this folder with a `TOPO` command."""
+    names = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
+    package = __name__.rpartition(".")[0]
+    found = [
+        importlib.import_module(f"{package}.{name}")
+        for name in names
+        if name[0] != "_" and name not in ("node", "matrix", "lscpu")
+    ]
+    return [module for module in found if hasattr(module, "TOPO")]
+
+
+def detect(
+    records: Path | None = None,
+    name: str | None = None,
+    network: Mapping[str, Mapping[str, str]] | None = None,
+) -> Inventory:
+    """This node, or the one whose tool outputs lie in the folder `records`.
+
+    `records` holds files named after the tool: `nvidia-smi-topo.txt`, `npu-smi-topo.txt`,
+    `lscpu.txt` and so on. `network` maps a node to its leaf, spine and superpod.
+    """
+    host = name or platform.node() or "node"
+    warnings: list[str] = []
+    cpus = cpu_table(records)
+    node: Node | None = None
+    for tool in tools():
+        text = output_of(tool.TOPO, records)
+        if text is not None:
+            node = read_node(tool, text, host, cpus, records, warnings) or node
+    if node is None:
+        warnings.append("no accelerator tool answered: a node without cards")
+        node = Node(host, kinds.get("cpu"), 0)
+    place = dict((network or {}).get(host, {}))
+    if not place.get("leaf") and node.cards:
+        warnings.append(f"{host}: its leaf switch is not known (give --network FILE)")
+    cores = len(cpus) or (os.cpu_count() or 0 if records is None else 0)
+    found = replace(
+        node,
+        leaf=place.get("leaf", ""),
+        spine=place.get("spine", ""),
+        superpod=place.get("superpod", ""),
+        cpu_milli=cores * 1000 if cores else node.cpu_milli,
+    )
+    return Inventory((found,), tuple(warnings))
+
+
+def read_node(
+    tool: ModuleType,
+    text: str,
+    host: str,
+    cpus: Mapping[int, int],
+    records: Path | None,
+    warnings: list[str],
+) -> Node | None:
+    """The node as one tool sees it; without a link table its cards are counted, no ring claimed."""
+    try:
+        table: Table = tool.topo(text)
+    except JoyError as error:
+        asked = tool.ask_runtime() if records is None and hasattr(tool, "ask_runtime") else None
+        if asked is not None:
+            return from_table(tool, asked, host, cpus, records, warnings)
+        warnings.append(f"{host}: {error.what}; no ring is claimed")
+        listed = output_of(tool.LIST, records) or ""
+        count = sum(1 for line in listed.splitlines() if "NPU ID" in line or "GPU " in line)
+        return plain_node(host, tool, count, ()) if count else None
+    return from_table(tool, table, host, cpus, records, warnings)
+
+
+def from_table(
+    tool: ModuleType,
+    table: Table,
+    host: str,
+    cpus: Mapping[int, int],
+    records: Path | None,
+    warnings: list[str],
+) -> Node | None:
+    """The node with the kind that its links make."""
+    kind_name, notes = tool.kind(table)
+    warnings += [f"{host}: {note}" for note in notes]
+    numa = numa_groups(table, cpus)
+    if kind_name is None:
+        return plain_node(host, tool, len(table.ids), numa)
+    kind = kinds.get(kind_name)
+    broken = ()
+    if hasattr(tool, "unhealthy"):
+        broken = tool.unhealthy(output_of(tool.INFO, records) or "")
+    models = tool.models(output_of(tool.LIST, records) or "") if hasattr(tool, "models") else ()
+    model = models[0] if models else ""
+    return Node(host, kind, len(table.ids), unhealthy=broken, numa=numa, model=model)
+
+
+def plain_node(host: str, tool: ModuleType, count: int, numa: Any) -> Node | None:
+    """A node of cards whose links are unknown: the family's kind of this size without groups."""
+    fitting = [
+        kind
+        for kind in kinds.all_kinds().values()
+        if kind.family == tool.FAMILY and kind.cards == count and not kind.groups
+    ]
+    if fitting:
+        return Node(host, fitting[0], count, numa=numa)
+    larger = [
+        kind
+        for kind in kinds.all_kinds().values()
+        if kind.family == tool.FAMILY and kind.cards > count and not kind.groups
+    ]
+    if not larger:
+        return None
+    kind = min(larger, key=lambda one: one.cards)
+    return Node(host, kind, count, unhealthy=tuple(range(count, kind.cards)), numa=numa)
+
+
+def cpu_table(records: Path | None) -> dict[int, int]:
+    """CPU → NUMA node, from the records or from this machine."""
+    if records is None:
+        return lscpu.from_sysfs()
+    text = output_of(("lscpu", "-e=CPU,NODE"), records)
+    return lscpu.read(text, str(records)) if text else {}
+
+
+def output_of(command: tuple[str, ...], records: Path | None) -> str | None:
+    """What a tool says: its recorded file, or its output here; None where there is neither."""
+    if records is not None:
+        if not records.is_dir():
+            raise JoyError("no folder of recorded outputs", where=str(records))
+        words = [word.lstrip("-") for word in command if word not in ("-t", "-m", "info")]
+        stem = "-".join(words).split("=")[0]
+        stem = {"lscpu-e": "lscpu", "npu-smi-l": "npu-smi-list", "npu-smi": "npu-smi-info",
+                "nvidia-smi-query-gpu": "nvidia-smi-list"}.get(stem, stem)  # fmt: skip
+        path = records / f"{stem}.txt"
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+            encoding="utf-8", errors="replace",
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout or done.stderr
+
+
+def read_network(path: Path) -> dict[str, dict[str, str]]:
+    """Leaf, spine and super-pod per node: a CSV (node,leaf,spine,superpod), a YAML mapping, or the
+    list of switches with their servers (`server_list: [{tor_id, server: [{server_ip}]}]`)."""
+    import csv
+    import io
+
+    text = path.read_text(encoding="utf-8-sig")
+    head = text.split("\n", 1)[0].lower().split(",")
+    if head[0].strip() == "node":
+        rows = csv.DictReader(io.StringIO(text.replace("\r", "")))
+        return {row["node"]: {k: v for k, v in row.items() if k != "node" and v} for row in rows}
+    raw = parse(text, str(path))
+    if isinstance(raw, dict) and "server_list" in raw:
+        return {
+            str(server["server_ip"]): {"leaf": str(switch["tor_id"])}
+            for switch in raw["server_list"]
+            for server in switch.get("server") or ()
+        }
+    if not isinstance(raw, dict):
+        raise JoyError("a network file maps nodes to leaf, spine, superpod", where=str(path))
+    return {
+        str(node): {
+            k: str(v) for k, v in (item if isinstance(item, dict) else {"leaf": item}).items()
+        }
+        for node, item in raw.items()
+    }

@@ -1,0 +1,33 @@
+"""The origin's tool: `nvidia-smi topo -m`, `nvidia-smi --query-gpu=index,name --format=csv`."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from joymigrate.run.cluster.detect import Table, groups, matrix
+
+TOPO = ("nvidia-smi", "topo", "-m")
+LIST = ("nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader")
+FAMILY = "gpu"
+
+
+def topo(text: str, where: str = "nvidia-smi topo -m") -> Table:
+    """The link table: NV#, PIX, PXB, PHB, NODE, SYS."""
+    return matrix.read(text, r"GPU(\d+)", where, "record the whole output of `nvidia-smi topo -m`")
+
+
+def models(text: str) -> tuple[str, ...]:
+    """Card names by index."""
+    rows = [row for row in csv.reader(io.StringIO(text), skipinitialspace=True) if len(row) >= 2]
+    return tuple(row[1].strip() for row in sorted(rows, key=lambda row: int(row[0])))
+
+
+def kind(table: Table) -> tuple[str, list[str]]:
+    """The server kind; any legal count is a legal choice, so that links decide nothing."""
+    return f"gpu-{len(table.ids)}", []
+
+
+def islands(table: Table) -> tuple[tuple[int, ...], ...]:
+    """Cards joined by NVLink."""
+    return groups(table, ("NV",))
