@@ -77,6 +77,7 @@ def facts(chip: Chip, relation: Relation, version: str | None) -> dict[str, Any]
             "of_origin": {"total": len(public), "same": len(public & known)} if listed else None,
             "capability": chip.api.get("capability"),
             "tensor": dict(chip.tensor),
+            "list": sorted(known),
         },
         "renamed": [plain(item) for item in chip.renamed().values()],
         "absent": [plain(item) for item in chip.absent().values()],

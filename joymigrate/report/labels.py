@@ -46,8 +46,8 @@ WORDS: dict[str, tuple[str, str]] = {
         "人工处理：每处按其规则的权重计",
     ),
     "model_repeat": (
-        "a further site of the same rule in the same file: {share} of that",
-        "同一文件中同一规则的后续处：按 {share} 计",
+        "a further site of the rule in the same file, or with the same text: {share} of that",
+        "同一规则在同一文件或相同文本的后续处：按 {share} 计",
     ),
     "model_learned": (
         "a rule that an earlier repository solved by hand: {share} of that",

@@ -5,7 +5,6 @@ The defaults are estimates, not measurements: set your own in `[tool.joymigrate.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.model import Finding, Tier
 
 MINUTES_PER_DAY = 8 * 60
+ONE_BY_ONE = ("kernels",)  # areas whose sites look alike and are not
 FIGURES = ("safe", "unsafe", "report", "repeat", "learned")
 
 
@@ -23,7 +23,7 @@ class EffortModel:
 
     safe: reading one automatic edit in the diff. unsafe: reviewing and testing one `--unsafe`
     edit. report: one site by hand; None takes the weight that its rule carries. repeat: the share
-    of that price for every further site of the same rule in the same file. learned: the share for
+    of that price for a further site (see `minutes`). learned: the share for
     a rule that an earlier repository of a portfolio already solved.
     """
 
@@ -48,14 +48,21 @@ class EffortModel:
         return finding.weight if self.report is None else self.report
 
     def minutes(self, findings: Iterable[Finding]) -> list[float]:
-        """Minutes of every finding, in their order. Safe edits are read one by one: no discount."""
-        seen: Counter[tuple[str, str]] = Counter()
+        """Minutes of every finding, in their order.
+
+        A further site is one of the same rule in the same file, or with the same text in another:
+        what became of a package or a variable once, becomes of it everywhere. Kernels are ported
+        one by one, so equal text says nothing there. Safe edits are read one by one.
+        """
+        seen: set[tuple[str, str, str]] = set()
         costs = []
         for finding in findings:
-            key = (finding.path, finding.rule)
-            again = seen[key] and finding.tier is not Tier.SAFE
+            keys = {(finding.rule, "file", finding.path)}
+            if finding.area not in ONE_BY_ONE:
+                keys.add((finding.rule, "text", " ".join(finding.before.split())))
+            again = finding.tier is not Tier.SAFE and not seen.isdisjoint(keys)
             costs.append(self.price(finding) * (self.repeat if again else 1.0))
-            seen[key] += 1
+            seen |= keys
         return costs
 
     def document(self) -> dict[str, Any]:

@@ -58,8 +58,16 @@ def test_the_manual_list_is_ordered_by_weight() -> None:
 def test_further_sites_in_a_file_cost_less_than_the_first() -> None:
     one_file = [site("JM200", Tier.REPORT, weight=40) for _ in range(3)]
     assert EffortModel(repeat=0.25).minutes(one_file) == [40, 10, 10]
-    two_files = [site("JM200", Tier.REPORT, path, weight=40) for path in ("a.py", "b.py")]
-    assert EffortModel().minutes(two_files) == [40, 40]
+
+
+def test_the_same_text_elsewhere_costs_less_but_kernels_are_ported_one_by_one() -> None:
+    for area, costs in (("packages", [40, 10]), ("kernels", [40, 40])):
+        sites = [site("JM200", Tier.REPORT, p, weight=40, area=area) for p in ("a.py", "b.py")]
+        assert EffortModel(repeat=0.25).minutes(sites) == costs
+
+
+def test_safe_edits_are_read_one_by_one() -> None:
+    assert EffortModel(safe=2).minutes([site(), site()]) == [2, 2]
 
 
 def test_the_most_specific_figure_wins() -> None:
