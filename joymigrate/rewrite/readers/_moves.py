@@ -214,6 +214,11 @@ class Sites:
             )
         )
 
+    def take(self, finding: Finding) -> None:
+        """Note a finding that was made by others, in text that no reader here edits."""
+        self._subjects.append("")
+        self.found.append(finding)
+
     def deals_with(self, subject: str, name: str) -> None:
         """Note that the file names the target's `name` already: nothing else is renamed to it.
 

@@ -1,12 +1,12 @@
-"""Vendor tools in shell text: monitors, compilers, profilers, and code handed over as text."""
+"""Vendor tools in shell text: monitors, compilers, profilers, and the toolkit's folder."""
 
 from __future__ import annotations
 
-import itertools
 import re
 
 from joymigrate.chips import Advice
 from joymigrate.model import Tier
+from joymigrate.rewrite.readers import _inline
 from joymigrate.rewrite.readers._environment import SPEAKS
 from joymigrate.rewrite.readers._moves import Sites, worse
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Script, Word
@@ -34,7 +34,7 @@ def tools(sites: Sites, script: Script) -> None:
         found = tool_in(sites, command)
         if found is not None:
             tool(sites, command, *found)
-        inline_code(sites, command)
+        _inline.python_code(sites, command)
     toolkit(sites, script)
 
 
@@ -94,21 +94,6 @@ def tool(sites: Sites, command: Command, first: int, last: int, advice: Advice) 
         after = to
     tier = worse(advice.tier, Tier.UNSAFE)
     sites.add("JM180", start, end, after, tier=tier, reason=advice.note or None)
-
-
-def inline_code(sites: Sites, command: Command) -> None:
-    """Python in a string or a heredoc: `python -c "…"`, `python - <<EOF`."""
-    words = command.words
-    if not any(re.fullmatch(r"(?:.*/)?python[\d.]*", each.value) for each in words):
-        return
-    mention = re.compile(rf"\b{re.escape(sites.context.origin.device)}\b")
-    for before, word in itertools.pairwise(words):
-        if before.value == "-c" and mention.search(word.value):
-            sites.add("JM900", word.start, word.end, reason="Python code inside a shell string")
-    for heredoc in command.heredocs:
-        match = mention.search(sites.source.text, heredoc.start, heredoc.end)
-        if match:
-            sites.add("JM900", *match.span(), reason="Python code inside a shell script")
 
 
 def toolkit(sites: Sites, script: Script) -> None:

@@ -124,9 +124,29 @@ def test_a_text_in_a_heredoc_stays() -> None:
     assert found("run.sh", "cat <<EOF\nrun with CUDA_VISIBLE_DEVICES=0 on cuda\nEOF\n") == []
 
 
-def test_python_inside_a_script_is_reported() -> None:
-    text = "python -c 'import torch; torch.cuda.init()'\npython - <<E\nx.to('cuda')\nE\n"
-    assert [rule for rule, _, _ in rules("run.sh", text)] == ["JM900", "JM900"]
+def test_python_inside_a_script_is_moved_after_a_look() -> None:
+    before = (
+        "n=$(python -c 'import torch; print(torch.cuda.device_count())')  # 中文\n"
+        "python - <<'PY'\nimport torch\nx = torch.zeros(1, device=\"cuda\")\nPY\n"
+    )
+    assert moved("run.sh", before) == before
+    assert moved("run.sh", before, unsafe=True) == (
+        "n=$(python -c 'import torch_npu; import torch; print(torch.npu.device_count())')  # 中文\n"
+        "python - <<'PY'\nimport torch\nimport torch_npu\n"
+        'x = torch.zeros(1, device="npu")\nPY\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'python -c "import torch; print($A, torch.cuda.x)"\n',
+        "python - <<PY\nprint(torch.cuda.x, $A)\nPY\n",
+        "python -c 'torch.cuda.x('\n",
+    ],
+)
+def test_python_that_the_shell_completes_is_reported(text: str) -> None:
+    assert [(rule, tier) for rule, tier, _ in rules("run.sh", text)] == [("JM900", "report")]
 
 
 def test_unbalanced_quotes_turn_edits_into_reports() -> None:
