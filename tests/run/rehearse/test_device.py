@@ -1,0 +1,83 @@
+"""What the device computes, against the CPU: from inside a rehearsal, and whole programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.run.rehearse.conftest import PROGRAMS, Run
+
+pytestmark = pytest.mark.compiler
+ROOT = Path(__file__).parents[3]
+
+
+def losses_on_the_cpu(*arguments: str) -> list[float]:
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / "gpt.py"), "cpu", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    losses: list[float] = json.loads(done.stdout)["losses"]
+    return losses
+
+
+def test_the_device_behaves_as_its_checks_say(rehearse: Run) -> None:
+    done = rehearse(
+        "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(PROGRAMS),
+        str(PROGRAMS / "device_checks.py"),
+    )  # fmt: skip
+    assert done.code == 0, done.out[-4000:]
+
+
+@pytest.mark.parametrize("flags", [(), ("--sdpa",)])
+def test_training_a_gpt_gives_the_losses_of_the_cpu(rehearse: Run, flags: tuple[str]) -> None:
+    wanted = losses_on_the_cpu("20", *flags)
+    done = rehearse("python", str(PROGRAMS / "gpt.py"), "npu", "20", *flags)
+    got = json.loads(done.out)["losses"]
+    assert len(got) == 20
+    assert max(abs(a - b) for a, b in zip(got, wanted, strict=True)) <= 1e-6
+    assert got[-1] < got[0] - 1
+    assert done.report is not None
+    assert done.report["checked_by"]["vendor_cpp"] > 0.9
+    assert done.report["unsimulated"] == []
+
+
+def test_small_models_of_many_kinds_match_the_cpu(rehearse: Run) -> None:
+    done = rehearse("python", str(PROGRAMS / "models.py"))
+    found = json.loads(done.out)
+    assert set(found) == {"llama", "qwen2", "bert", "unet", "ctr"}
+    for name, result in found.items():
+        assert result["output"] <= 1e-5, name
+        assert result["gradient"] <= 1e-5, name
+        assert result.get("tokens_equal", True), name
+
+
+def test_torchs_own_operator_samples_agree(rehearse: Run) -> None:
+    done = rehearse("python", str(ROOT / "benchmarks" / "rehearse_opinfo.py"), "float32")
+    assert done.code == 0, done.out
+    agreed, total = [int(word) for word in done.out.split() if word.isdigit()][:2]
+    assert agreed >= 650
+    assert agreed >= 0.97 * total
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_samples_agree_in_half_precision(rehearse: Run, dtype: str) -> None:
+    done = rehearse("python", str(ROOT / "benchmarks" / "rehearse_opinfo.py"), dtype)
+    assert done.code == 0, done.out
+
+
+@pytest.mark.slow
+def test_transformers_models_match_the_cpu(rehearse: Run) -> None:
+    pytest.importorskip("transformers")
+    done = rehearse("python", str(PROGRAMS / "transformers_models.py"))
+    assert done.code == 0, done.err
+    for name, result in json.loads(done.out.splitlines()[-1]).items():
+        assert result["output"] <= 1e-5, name
+        assert result["gradient"] <= 1e-5, name
+        assert result["tokens_equal"], name

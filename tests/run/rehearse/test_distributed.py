@@ -1,0 +1,53 @@
+"""Several processes over the package's own process group: equal to one process, and no remains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.run.rehearse.conftest import PROGRAMS, Outcome, Run
+
+pytestmark = pytest.mark.compiler
+CHECKS = str(PROGRAMS / "collectives.py")
+
+
+def shared_memory() -> set[str]:
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def assert_equal_to_one_process(done: Outcome, ranks: int) -> None:
+    assert done.code == 0, done.err[-3000:]
+    found = [json.loads(line) for line in done.out.splitlines() if line.startswith('{"rank"')]
+    assert sorted(rank["rank"] for rank in found) == list(range(ranks))
+    for rank in found:
+        assert len(rank["results"]) == 19
+        wrong = {k: v for k, v in rank["results"].items() if isinstance(v, str) or v > 1e-5}
+        assert not wrong
+    assert done.report is not None
+    assert {rank["rank"] for rank in done.report["ranks"]} >= set(range(ranks))
+    assert len(done.report["peak_memory_bytes"]) == ranks
+
+
+def test_two_ranks_equal_one_process(rehearse: Run) -> None:
+    before = shared_memory()
+    done = rehearse("torchrun", "--nproc-per-node", "2", CHECKS, options=("--devices", "2"))
+    assert_equal_to_one_process(done, 2)
+    assert not {name for name in shared_memory() - before if "joymigrate" in name}
+
+
+@pytest.mark.slow
+def test_four_ranks_equal_one_process(rehearse: Run) -> None:
+    done = rehearse("torchrun", "--nproc-per-node", "4", CHECKS, options=("--devices", "4"))
+    assert_equal_to_one_process(done, 4)
+
+
+def test_a_killed_rank_ends_the_others_with_a_message(rehearse: Run) -> None:
+    done = rehearse("python", str(PROGRAMS / "killed_rank.py"))
+    seconds = float(done.out.splitlines()[0].split()[1])
+    assert seconds < 20  # a tenth of a second to notice, the rest is the process's own end
+    assert "codes 1 -9" in done.out
+    assert "rehearsal: rank 1" in done.out
+    assert "ended while rank 0 waited for it in all_reduce" in done.out
+    assert "unreachable" not in done.out

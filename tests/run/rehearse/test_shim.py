@@ -1,0 +1,90 @@
+"""The simulated runtime: what it must offer, and how it is built."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from joymigrate.errors import JoyError
+from joymigrate.run.rehearse import build, symbols
+
+SYSTEM = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0")
+SYSTEM += ("libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")
+# The interpreter's own, and what the loader looks up in thread-local and profiling code.
+LOADERS = ("Py", "_Py", "_ITM_", "__gmon_start__", "_ZTH", "__cxa_finalize")
+
+
+def system_libraries() -> list[Path]:
+    folders = [Path("/lib"), Path("/lib64"), Path("/usr/lib"), Path("/usr/lib64")]
+    folders += list(Path("/lib").glob("*-linux-gnu"))
+    found = {name: f / name for f in folders for name in SYSTEM if (f / name).is_file()}
+    return list(found.values())
+
+
+@pytest.mark.compiler
+def test_the_wheel_needs_no_symbol_that_nobody_offers() -> None:
+    import importlib.util
+
+    package = build.find_package()
+    folder = build.build(package)
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None
+    assert torch.origin is not None
+    offered: set[str] = set()
+    for path in [
+        *sorted((Path(torch.origin).parent / "lib").glob("*.so*")),
+        *folder.glob("*.so"),
+        *package.libraries(),
+        *system_libraries(),
+    ]:
+        offered |= symbols.read_library(path).defined
+    for path in package.libraries():
+        missing = symbols.read_library(path).undefined - offered
+        assert not {name for name in missing if not name.startswith(LOADERS)}, path.name
+
+
+def test_the_kernels_of_the_wheel_are_found_by_name() -> None:
+    kernels = symbols.chip_kernels(build.find_package().main_library)
+    assert len(kernels) > 900
+    assert {"aclnnMm", "aclnnFlashAttentionScore", "aclnnGelu"} <= set(kernels)
+
+
+def test_without_a_compiler_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("JOYMIGRATE_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(JoyError) as caught:
+        build.build(build.find_package())
+    assert "apt-get install gcc libc6-dev" in str(caught.value)
+    assert "yum install gcc" in str(caught.value)
+    assert not list((tmp_path / "cache" / "rehearse").glob("[!.]*"))
+
+
+def test_a_failing_compiler_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "false")
+    monkeypatch.setenv("JOYMIGRATE_CACHE", str(tmp_path))
+    with pytest.raises(JoyError, match="compiler failed"):
+        build.build(build.find_package())
+    assert [path.name for path in (tmp_path / "rehearse").iterdir()] == [".lock"]
+
+
+def _build(cache: str) -> str:
+    os.environ["JOYMIGRATE_CACHE"] = cache
+    return str(build.build(build.find_package()))
+
+
+@pytest.mark.compiler
+def test_processes_that_start_together_share_one_build(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        folders = set(pool.map(_build, [str(tmp_path)] * 3))
+    assert len(folders) == 1
+    libraries = {path.name for path in Path(folders.pop()).iterdir()}
+    assert {"libascendcl.so", "libhccl.so", "libopapi.so"} <= libraries
+    assert not list((tmp_path / "rehearse").glob(".build-*"))
