@@ -56,9 +56,10 @@ class Result:
         Files of followed packages have no path below the root; theirs stays as the scan names it.
         """
         if path.startswith(INSTALLED):
-            return path
+            return spelled(path)
         prefix = self.prefix()
-        return f"{prefix}{path}" if prefix is not None else (self.scan.root / path).as_posix()
+        whole = f"{prefix}{path}" if prefix is not None else (self.scan.root / path).as_posix()
+        return spelled(whole)
 
     def by_rule(self) -> dict[str, int]:
         """Number of findings per rule id, in order of id."""
@@ -110,6 +111,13 @@ def nothing_to_do(result: Result) -> str:
     if scan.scanned == 0:
         return "Nothing to do: no file that joymigrate reads."
     return f"Nothing to do: no {scan.origin} site ({read})."
+
+
+def spelled(path: str) -> str:
+    """A path on one line: line ends and other control characters as escapes."""
+    if path.isprintable():
+        return path
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)
 
 
 def counted(number: int, noun: str) -> str:

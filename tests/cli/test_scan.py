@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import joymigrate
+from joymigrate.cli._main import run as joy_run
 from tests.cli.joy import Joy, joy_with
 
 SAMPLE = Path(__file__).parents[1] / "samples" / "trainer"
@@ -306,6 +307,20 @@ def on_a_terminal(*arguments: str) -> str:
     done.wait()
     os.close(ours)
     return b"".join(pieces).decode()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs file names that are not UTF-8")
+@pytest.mark.parametrize("format", ["text", "json", "sarif", "github", "md", "html"])
+def test_a_name_that_is_not_utf8_passes_every_format(
+    project: Path, capfdbinary: pytest.CaptureFixture[bytes], format: str
+) -> None:
+    with open(os.fsencode(project) + b"/\xff.py", "wb") as file:
+        file.write(b"import torch\nx = torch.zeros(1).to('cuda')\n")
+    assert joy_run(["scan", ".", "--format", format]) == 1
+    shown = capfdbinary.readouterr().out
+    assert b"%FF.py" in shown if format == "sarif" else b"\\udcff.py" in shown
+    if format in ("json", "sarif"):
+        json.loads(shown)
 
 
 def test_no_color_wins_over_force_color(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,3 +161,9 @@ def test_the_readiness_block_states_shares_and_the_model(tmp_path: Path) -> None
     assert "JM200 the origin's device: b.cuda(1) (1 site, 60 min)" in block
     assert "a safe edit: 12 s to read in the diff" in block
     assert text.readiness(result_of(root)) == ""
+
+
+def test_a_line_end_in_a_path_does_not_break_the_line(tmp_path: Path) -> None:
+    root = write(tmp_path, {"new\nline.py": "x.cuda()\n"})
+    shown = text.render(result_of(root, site(root, "new\nline.py", "x.cuda()")))
+    assert shown.splitlines()[0].startswith("new\\nline.py:1:1: JM101")
