@@ -118,7 +118,7 @@ def interest(context: Context) -> tuple[str, ...]:
             *table.strings,
             *(name for name, _ in table.keywords),
         }
-        words |= {"torch.load", "mask]", "getattr(torch"}
+        words |= {"torch.load", "mask]", "getattr(torch", "install_requires"}
         _INTEREST[key] = tuple(sorted(words))
     return _INTEREST[key]
 
