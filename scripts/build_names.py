@@ -153,9 +153,8 @@ def schema_names(text: str | None, keys: Iterable[str]) -> set[str]:
 
 def stub_names(text: str) -> set[str]:
     """Functions, classes and variables of a type stub's top level."""
-    return {
-        match[1] for match in re.finditer(r"^(?:def|class) ([A-Za-z]\w*|_[A-Za-z]\w*)", text, flags=re.MULTILINE)
-    } | {match[1] for match in re.finditer(r"^([a-z]\w*): ", text, flags=re.MULTILINE)}
+    defined = re.findall(r"^(?:def|class) (_?[A-Za-z]\w*)", text, flags=re.MULTILINE)
+    return {*defined, *re.findall(r"^([a-z]\w*): ", text, flags=re.MULTILINE)}
 
 
 if __name__ == "__main__":
