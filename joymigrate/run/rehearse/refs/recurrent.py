@@ -230,14 +230,29 @@ def npu_lstm_cell_backward(
     o: Tensor,
     tanhc: Tensor,
 ) -> tuple[Maybe, ...]:
-    """Gradients of input, both weights, both biases (they are equal), h and c."""
-    bias = x.new_zeros(w_ih.shape[1])
-    dx, dw_ih, dw_hh, db, dh, dc = vjp(
-        lambda a, wi, wh, b, hh, cc: _cell(a, wi, wh, b, None, hh, cc)[:3],
-        (x, w_ih, w_hh, bias, h, c),
-        (grady, gradh, gradc),
+    """Gradients of input, both weights, both biases (they are equal), h and c.
+
+    Computed from the gates the forward kept: the biases aren't among the arguments.
+    """
+    x, w_ih, w_hh, h, c = (part.float() for part in (x, w_ih, w_hh, h, c))
+    i, j, f, o, tanhc = (part.float().reshape(c.shape) for part in (i, j, f, o, tanhc))
+    dh = torch.zeros_like(c)
+    for part in (grady, gradh):
+        dh = dh if part is None else dh + part.float().reshape(c.shape)
+    dc = dh * o * (1 - tanhc * tanhc)
+    dc = dc if gradc is None else dc + gradc.float().reshape(c.shape)
+    gates = torch.cat(
+        (
+            dc * j * i * (1 - i),
+            dc * c * f * (1 - f),
+            dc * i * (1 - j * j),
+            dh * tanhc * o * (1 - o),
+        ),
+        dim=1,
     )
-    return dx, dw_ih, dw_hh, db, None if db is None else db.clone(), dh, dc
+    bias = gates.sum(0)
+    found = (gates @ w_ih.T, x.T @ gates, h.T @ gates, bias, bias, gates @ w_hh.T, dc * f)
+    return tuple(part.to(y_output.dtype) for part in found)
 
 
 def gru_steps(

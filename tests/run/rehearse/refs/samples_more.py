@@ -7,7 +7,7 @@ import torch
 from tests.run.rehearse.refs.samples import HALF, add, b, i, p, r
 
 add("npu_rms_norm_quant", r(4, 8, dtype=HALF), p(8, dtype=HALF), r(8, dtype=HALF), p(1), i(9, 1))
-add("npu_rms_norm_quant_v2", r(4, 8), p(8), p(8), offset=None, beta=r(8))
+add("npu_rms_norm_quant_v2", r(4, 8), p(8), p(8), offset=r(8), beta=r(8))
 X = (r(4, 8, dtype=HALF), r(4, 8, dtype=HALF), p(8, dtype=HALF))
 add("npu_add_rms_norm_quant", *X, p(8), i(9, 8, dtype=torch.int32))
 add("npu_add_rms_norm_quant", *X, p(8), None, None, p(8), None, div_mode=False)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.run.rehearse.refs.formulas import DTYPES, LIMITS, call, gradients, near, numbers
+from tests.run.rehearse.refs.formulas import DTYPES, call, gradients, near, numbers
 
 # ── losses ──────────────────────────────────────────────────────────────────────────────────────
 
