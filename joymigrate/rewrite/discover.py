@@ -31,6 +31,8 @@ NOT_SOURCE = (
     *("build", "_build", "dist", ".eggs", "*.egg-info", "cmake-build-*", ".ipynb_checkpoints"),
     *(".joymigrate", ".idea", ".vscode", ".terraform"),
 )
+# A folder that holds one of these is a Python environment, whatever it is called.
+ENVIRONMENT_MARKS = frozenset(("pyvenv.cfg", "conda-meta"))
 MB = 1024 * 1024
 LIMIT = 50 * MB
 PYTHON_LIMIT = 5 * MB
@@ -92,6 +94,7 @@ class Walk:
         self.found: list[File] = []
         self.skipped: list[Skipped] = []
         self._seen: set[str] = set()
+        self._named: set[str] = set()
         lines = list(exclude)
         self._exclude = (
             [Ignored(f"{root}/".replace("//", "/"), pathspec.GitIgnoreSpec.from_lines(lines))]
@@ -109,6 +112,7 @@ class Walk:
             ) from None
         real = os.path.realpath(path)
         if stat.S_ISDIR(mode):
+            self._named.add(real)
             self._folder(real, [*self._exclude, *ignores_above(real)])
             return
         if not stat.S_ISREG(mode):
@@ -135,7 +139,10 @@ class Walk:
                 reason = f"cannot list this folder: {error.strerror}"
                 self.skipped.append(Skipped(self._relative(folder), reason))
                 continue
-            if any(entry.name == ".gitignore" for entry in entries):
+            names = {entry.name for entry in entries}
+            if names & ENVIRONMENT_MARKS and folder not in self._named:
+                continue
+            if ".gitignore" in names:
                 ignored = [*ignored, *read_ignore(f"{folder}/.gitignore", folder)]
             below: list[tuple[str, list[Ignored]]] = []
             for entry in entries:

@@ -91,6 +91,11 @@ def test_environments_caches_and_build_folders_are_left_out(tmp_path: Path) -> N
     assert found(tmp_path, named) == ["lib/python3.11/site-packages/torch/b.py"]
 
 
+def test_an_environment_is_known_by_what_lies_in_it(tmp_path: Path) -> None:
+    lay(tmp_path, "my-env/pyvenv.cfg", "my-env/lib/a.py", "ok.py")
+    assert found(tmp_path) == ["ok.py"]
+
+
 def test_exclude_reads_patterns_as_gitignore_does(tmp_path: Path) -> None:
     lay(tmp_path, "a.py", "tests/b.py", "tests/keep.py")
     assert found(tmp_path, exclude=("tests/*", "!tests/keep.py")) == ["a.py", "tests/keep.py"]

@@ -30,7 +30,7 @@ COMMANDS = re.compile(
     re.I,
 )
 IMAGES = re.compile(
-    r"(?:.*_)?(?:image|image_uri|docker_image|base_image|from_image|repository)", re.I
+    r"(?:.*_)?(?:image|image_uri|docker_image|base_image|from_image|repository|container)", re.I
 )
 # Keys whose values are names that somebody chose, whatever they look like.
 NAMES = re.compile(

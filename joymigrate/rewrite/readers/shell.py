@@ -11,7 +11,7 @@ from joymigrate.rewrite.readers import _environment, _install, _launch, _options
 from joymigrate.rewrite.readers._moves import Sites
 from joymigrate.rewrite.source import Source
 
-PATTERNS = ("*.sh", "*.bash", "*.zsh", "*.ksh", "*.slurm", "*.sbatch", "*.pbs", "*.lsf")
+PATTERNS = ("*.sh", "*.bash", "*.zsh", "*.ksh", "*.slurm", "*.sbatch", "*.pbs", "*.lsf", "*.args")
 # Programs that run the heredoc that they are fed.
 RUNS = re.compile(r"(?:ba|z|k|da)?sh|ssh|sbatch|qsub|bsub|sudo|srun|tee|cat")
 
