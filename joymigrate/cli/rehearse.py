@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+# The chip's own profiler needs a library that the simulated runtime does not have.
+NOT_REHEARSED = ("JM160",)
 CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
@@ -28,13 +30,25 @@ def command(
     inject: list[str] | None = typer.Option(
         None, "--inject", help="A faulty operator: gelu=1e-2 (relative error). Repeatable."
     ),
+    migrate: bool = typer.Option(
+        False, "--migrate", help="Rewrite the program in memory as it loads (the runtime switch)."
+    ),
+    switch: str = typer.Option(
+        "rules", "--switch", help="With --migrate: rules (joymigrate's own) or vendor (its shim)."
+    ),
+    follow_imports: list[str] = typer.Option(
+        [], "--follow-imports", metavar="PACKAGE", help="With --migrate: this package as well."
+    ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     form: str | None = typer.Option(None, "--format", help="text, json or html."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where the report goes."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="No banner and no summary."),
 ) -> int:
     """Run COMMAND on the simulated chip. Its output and exit code are its own."""
-    from joymigrate.cli import _program
+    from contextlib import nullcontext
+
+    from joymigrate.chips import target
+    from joymigrate.cli import _program, _switch
     from joymigrate.run.rehearse import report, session
     from joymigrate.run.rehearse.options import read_options
 
@@ -55,7 +69,21 @@ def command(
         if not quiet:
             print(report.banner(settings), file=sys.stderr, flush=True)
         environment = session.environment(settings, _program.environment())
-        code = _program.run(resolved, environment)
+        around = (
+            _switch.switched(
+                resolved,
+                environment,
+                chip=target(settings.chip),
+                kind=switch,
+                follow_imports=follow_imports,
+                leave=NOT_REHEARSED,
+                quiet=quiet,
+            )
+            if migrate
+            else nullcontext(environment)
+        )
+        with around as ready:
+            code = _program.run(resolved, ready)
         result = report.summarise(settings, session.read_records(settings), code)
     if not quiet:
         print(report.as_text(result), file=sys.stderr)

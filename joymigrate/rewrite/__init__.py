@@ -1,8 +1,27 @@
-"""Source → findings → patch: what keeps a program on one vendor's devices, and the way off."""
+"""Source → findings → patch: what keeps a program on one vendor's devices, and the way off.
+
+`scan` and `patches` are loaded when first used: the runtime switch lives in this package too and
+must start in milliseconds.
+"""
 
 from __future__ import annotations
 
-from joymigrate.rewrite.patches import patches
-from joymigrate.rewrite.project import scan
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from joymigrate.rewrite.patches import patches
+    from joymigrate.rewrite.project import scan
 
 __all__ = ["patches", "scan"]
+
+
+def __getattr__(name: str) -> Any:
+    # Not by `import`: a function and the module that holds it may share a name.
+    from importlib import import_module
+
+    homes = {"patches": "joymigrate.rewrite.patches", "scan": "joymigrate.rewrite.project"}
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(homes[name]), name)
+    globals()[name] = found
+    return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from joymigrate import chips
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.model import Tier
 from joymigrate.rewrite.effort import EffortModel
@@ -117,6 +118,11 @@ def repository(item: Any, where: str, folder: Path) -> Repository:
     if not path.exists():
         raise JoyError(f"no such path: {item['path']}", where=where, help=f"looked at {path}")
     to = item.get("to")
+    if to is not None:
+        try:
+            chips.get(str(to))
+        except JoyError as error:
+            raise JoyError(error.what, where=where, help=error.help) from None
     return Repository(str(item.get("name") or path.name), path, None if to is None else str(to))
 
 

@@ -13,6 +13,7 @@ from joymigrate.rewrite.effort import EffortModel
 BLOCKER_MINUTES = 60.0  # a site by hand from this price on is called a blocker
 UNREADABLE = "JM000"
 SAMPLES = 4  # texts of sites that stand for a rule
+PLACES = 10  # files that a summary names
 LONGEST = 48  # characters of such a text
 
 
@@ -56,6 +57,16 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """One file: its sites, those of them by hand, and the minutes they take."""
+
+    path: str
+    sites: int
+    by_hand: int
+    minutes: float
+
+
+@dataclass(frozen=True, slots=True)
 class Readiness:
     """The summary of one scan. Shares are of all sites, None where there is none."""
 
@@ -65,6 +76,7 @@ class Readiness:
     tier_minutes: Mapping[Tier, float]
     areas: tuple[Area, ...]
     items: tuple[Item, ...]  # by rule id
+    places: tuple[Place, ...] = ()  # the files with the most work, the heaviest first
     model: EffortModel = field(default_factory=EffortModel)
 
     @property
@@ -121,9 +133,27 @@ def assess(
         tiers={tier: scan.count(tier) for tier in Tier},
         tier_minutes=tier_minutes,
         areas=tuple(sorted(areas, key=lambda area: (-area.sites, area.name))),
+        places=places(scan, costs)[:PLACES],
         items=tuple(item_of(groups[key], model, titles) for key in sorted(groups)),
         model=model,
     )
+
+
+def places(scan: Scan, costs: list[float]) -> tuple[Place, ...]:
+    """All files with findings, the one with the most work first."""
+    files: dict[str, list[tuple[Finding, float]]] = defaultdict(list)
+    for finding, cost in zip(scan.findings, costs, strict=True):
+        files[finding.path].append((finding, cost))
+    found = [
+        Place(
+            path,
+            len(sites),
+            sum(finding.tier is Tier.REPORT for finding, _ in sites),
+            sum(cost for _, cost in sites),
+        )
+        for path, sites in files.items()
+    ]
+    return tuple(sorted(found, key=lambda place: (-place.minutes, place.path)))
 
 
 def item_of(
@@ -167,6 +197,15 @@ def document(readiness: Readiness) -> dict[str, Any]:
             for area in readiness.areas
         ],
         "manual": [item_document(item) for item in readiness.manual],
+        "places": [
+            {
+                "path": place.path,
+                "sites": place.sites,
+                "by_hand": place.by_hand,
+                "minutes": round(place.minutes, 1),
+            }
+            for place in readiness.places
+        ],
         "model": readiness.model.document(),
     }
 

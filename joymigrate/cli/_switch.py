@@ -1,0 +1,82 @@
+"""The runtime switch around a command: `run`, and `rehearse --migrate`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from joymigrate.chips import Chip
+from joymigrate.errors import JoyError
+
+SWITCHES = ("rules", "vendor")
+HOOK = "joymigrate.rewrite.switch.load:start"
+
+
+@contextmanager
+def switched(
+    command: Sequence[str],
+    base: Mapping[str, str],
+    *,
+    chip: Chip,
+    kind: str = "rules",
+    follow_imports: Sequence[str] = (),
+    leave: Sequence[str] = (),
+    quiet: bool = False,
+) -> Iterator[dict[str, str]]:
+    """The environment in which `command` and its children run on `chip`, unchanged.
+
+    `kind` is `rules` (joymigrate's own rewriting, in memory) or `vendor` (the vendor's shim).
+    """
+    made = dict(base)
+    if kind not in SWITCHES:
+        raise JoyError(f"--switch cannot be '{kind}'", help=f"--switch takes {', '.join(SWITCHES)}")
+    if kind == "vendor":
+        name, _, value = str(chip.shim.get("switch") or "").partition("=")
+        if not name:
+            raise JoyError(f"no run-time shim is known for {chip.name}", help="--switch rules")
+        made[name] = value or "1"
+        yield made
+        return
+    from joymigrate import chips
+    from joymigrate.rewrite.switch import plan
+
+    origin = chips.origin()
+    made_plan = plan.make(
+        command, chip=chip, origin=origin, follow_imports=follow_imports, leave=leave
+    )
+    path = plan.save(made_plan)
+    if not quiet:
+        edits = sum(len(file["edits"]) for file in made_plan["files"].values())
+        print(
+            f"switch: {edits} edits in {len(made_plan['files'])} files, made in memory "
+            f"({origin.device} → {chip.device})",
+            file=sys.stderr,
+            flush=True,
+        )
+        for hint in plan.hints(command, origin, chip):
+            print(f"switch: {hint}", file=sys.stderr, flush=True)
+    try:
+        made["JOYMIGRATE_SWITCH"] = HOOK
+        made[plan.ENVIRONMENT] = str(path)
+        yield made
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def start_folder() -> Path:
+    """The folder whose sitecustomize starts the switch in every Python child."""
+    from joymigrate.run.rehearse.session import START
+
+    return START
+
+
+def with_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the start folder in front of PYTHONPATH, once."""
+    made = dict(environment)
+    entries = [e for e in made.get("PYTHONPATH", "").split(os.pathsep) if e]
+    start = str(start_folder())
+    made["PYTHONPATH"] = os.pathsep.join([start, *(e for e in entries if e != start)])
+    return made

@@ -1,0 +1,35 @@
+"""Run an unchanged program on a chip: its source is rewritten in memory as it loads."""
+
+from __future__ import annotations
+
+import typer
+
+CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def command(
+    program: list[str] | None = typer.Argument(None, metavar="-- COMMAND"),
+    to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
+    switch: str = typer.Option(
+        "rules", "--switch", help="rules: joymigrate's own; vendor: the vendor's shim."
+    ),
+    follow_imports: list[str] = typer.Option(
+        [], "--follow-imports", metavar="PACKAGE", help="Rewrite this installed package as well."
+    ),
+    module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
+    quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing of our own."),
+) -> int:
+    """Run COMMAND on the chip. Its output and exit code are its own; no file is changed."""
+    from pathlib import Path
+
+    from joymigrate import chips, config
+    from joymigrate.cli import _program, _switch
+
+    chip = chips.target(to or config.load(Path.cwd())["to"])
+    arguments = [*(["-m", module] if module else []), *(program or [])]
+    resolved = _program.resolve(arguments)
+    base = _program.environment()
+    with _switch.switched(
+        resolved, base, chip=chip, kind=switch, follow_imports=follow_imports, quiet=quiet
+    ) as environment:
+        return _program.run(resolved, _switch.with_start(environment))

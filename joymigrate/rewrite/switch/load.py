@@ -1,0 +1,306 @@
+"""Inside the program: files are rewritten as they are imported, run as scripts, or collected.
+
+Everything heavy is imported only when a file needs it. The file on disk is never touched, and the
+interpreter's own bytecode cache is left alone, so a later run without the switch is unaffected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import marshal
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+ENVIRONMENT = "JOYMIGRATE_SWITCH_PLAN"
+SOURCE = (".py", ".pyw")
+
+
+class Rewriter:
+    """The plan, and the new text of any file it covers."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.plan = plan
+        self.roots = tuple(root + os.sep for root in plan["roots"])
+
+    def covers(self, path: str) -> bool:
+        """Whether a file belongs to the user's project or to a package that is followed."""
+        real = os.path.realpath(path)
+        if real in self.plan["files"]:
+            return True
+        inside = any(real.startswith(root) or real == root[:-1] for root in self.roots)
+        return inside and not in_environment(real, self.roots)
+
+    def text(self, path: str, data: bytes) -> bytes | None:
+        """The rewritten content of a file; None when nothing changes."""
+        planned = self.plan["files"].get(os.path.realpath(path))
+        if planned is None:
+            # Without a site when the plan was made, unless it was written since.
+            return self.fresh(path, data)
+        if planned["sha256"] != hashlib.sha256(data).hexdigest():
+            return self.fresh(path, data)
+        return applied(data, planned["edits"])
+
+    def fresh(self, path: str, data: bytes) -> bytes | None:
+        """Rewrite a file that the plan does not know, by itself."""
+        words = [word.encode() for word in self.plan["words"]]
+        lower = data.lower()
+        if not any(word in lower for word in words):
+            return None
+        from joymigrate import chips
+        from joymigrate.rewrite import python
+        from joymigrate.rewrite.context import Context
+        from joymigrate.rewrite.source import Unreadable, decode
+        from joymigrate.rewrite.switch.plan import edits_by_file, one_line
+
+        context = Context.between(chips.get(self.plan["chip"]), chips.get(self.plan["origin"]))
+        try:
+            found = python.findings(decode(path, data, python=True), context)
+        except Unreadable:
+            return None
+        edits = edits_by_file(found, self.plan["leave"]).get(path, [])
+        return (
+            applied(data, [[e.start, e.end, one_line(e, path)] for e in edits]) if edits else None
+        )
+
+    def code(self, path: str, data: bytes) -> CodeType | None:
+        """The compiled rewritten file, from the cache where it was compiled before."""
+        new = self.text(path, data)
+        if new is None:
+            return None
+        key = hashlib.sha256(new + path.encode() + sys.version.encode()).hexdigest()
+        kept = cache_folder() / f"{key}.bin"
+        try:
+            found: CodeType = marshal.loads(kept.read_bytes())
+            return found
+        except (OSError, ValueError, EOFError, TypeError):
+            code = compile(new, path, "exec", dont_inherit=True)
+            store(kept, marshal.dumps(code))
+            return code
+
+
+def applied(data: bytes, edits: Sequence[Sequence[Any]]) -> bytes:
+    """`data` with [start, end, text] edits made; texts are bytes as Latin-1."""
+    pieces: list[bytes] = []
+    at = 0
+    for start, end, text in edits:
+        pieces += (data[at:start], text.encode("latin-1"))
+        at = end
+    return b"".join([*pieces, data[at:]])
+
+
+def in_environment(path: str, roots: tuple[str, ...]) -> bool:
+    """Whether a file below a root lies in an installed environment inside it."""
+    for root in roots:
+        if path.startswith(root):
+            inner = path[len(root) :].split(os.sep)
+            return any(
+                part in ("site-packages", "dist-packages", ".venv", "venv") for part in inner
+            )
+    return False
+
+
+def cache_folder() -> Path:
+    """Where compiled rewritten files are kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "joymigrate" / "switch"
+
+
+def store(path: Path, data: bytes) -> None:
+    """Keep bytes under a name, atomically; a cache that can't be written is no error."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError:
+        return
+
+
+class SwitchLoader(SourceFileLoader):
+    """Loads a module from its rewritten source, and from its own where nothing changes."""
+
+    rewriter: Rewriter
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        path = self.get_filename(fullname)
+        code = self.rewriter.code(path, self.get_data(path))
+        return code if code is not None else super().get_code(fullname)
+
+
+class Finder(MetaPathFinder):
+    """Puts the switch's loader in front of the files it covers, and waits for two packages."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.rewriter = rewriter
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        after = {"torch": self.torch_loaded, "_pytest.assertion.rewrite": self.pytest_loaded}
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None or not spec.origin:
+            return None
+        if name in after:
+            spec.loader = Followed(spec.loader, after[name])
+            return spec
+        if type(spec.loader) is SourceFileLoader and self.rewriter.covers(spec.origin):
+            spec.loader = loader(self.rewriter, name, spec.origin)
+            return spec
+        return None
+
+    def torch_loaded(self, module: ModuleType) -> None:
+        """Load the chip's package, where torch does not load backends by itself."""
+        package = self.rewriter.plan.get("package")
+        if package and package not in sys.modules:
+            __import__(package)
+
+    def pytest_loaded(self, module: Any) -> None:
+        """Let pytest's assertion rewriting start from the rewritten source of test files."""
+        rewriter = self.rewriter
+        original = module._rewrite_test
+        real_ast = module.ast
+
+        class Ast:
+            """`ast` as that module uses it, with `parse` given the switch's text."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(real_ast, name)
+
+            def parse(self, source: bytes, filename: str = "<unknown>", **more: Any) -> Any:
+                new = rewriter.text(filename, source) if rewriter.covers(filename) else None
+                return real_ast.parse(new or source, filename=filename, **more)
+
+        def rewrite_test(path: Any, config: Any) -> Any:
+            return original(path, config)
+
+        module.ast = Ast()
+        module._rewrite_test = rewrite_test
+        # Test files compiled under the switch must not be found by a later run without it.
+        module._write_pyc = lambda *given: False
+        module._read_pyc = lambda *given, **more: None
+
+
+def loader(rewriter: Rewriter, name: str, path: str) -> SwitchLoader:
+    """The switch's loader for one file."""
+    made = SwitchLoader(name, path)
+    made.rewriter = rewriter
+    return made
+
+
+class Followed(Loader):
+    """A loader with something to do after the module ran."""
+
+    def __init__(self, real: Any, then: Any) -> None:
+        self.real = real
+        self.then = then
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self.real.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.real.exec_module(module)
+        self.then(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+class ScriptSpec(ModuleSpec):
+    """The spec of a script: as `python script.py` has it, with no package and no module name."""
+
+    @property
+    def parent(self) -> Any:
+        return None
+
+
+class ScriptImporter:
+    """Stands for a script file on the path, so that Python asks it for `__main__`.
+
+    Python treats a file that a path hook accepts like a zip archive: it puts it on `sys.path` and
+    runs its `__main__`. The loader puts the path right again before the first line runs.
+    """
+
+    def __init__(self, rewriter: Rewriter, path: str) -> None:
+        self.rewriter = rewriter
+        self.path = path
+
+    def find_spec(self, name: str, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "__main__":
+            return None
+        made = ScriptLoader(name, self.path)
+        made.rewriter = self.rewriter
+        spec = ScriptSpec(name, made, origin=self.path)
+        spec.has_location = True
+        made.spec = spec
+        return spec
+
+
+class ScriptLoader(SwitchLoader):
+    """Loads the rewritten script as `__main__`, with the path that the user's script would see."""
+
+    spec: ScriptSpec
+
+    def get_code(self, fullname: str) -> CodeType:
+        data = Path(self.path).read_bytes()
+        put_path_right(self.path)
+        # Multiprocessing goes by the file when `__main__` has no module name.
+        self.spec.name = None  # type: ignore[assignment]
+        code = self.rewriter.code(self.path, data)
+        return code if code is not None else compile(data, self.path, "exec", dont_inherit=True)
+
+    def get_filename(self, name: str | None = None) -> str:
+        return self.path
+
+
+def put_path_right(script: str) -> None:
+    """Replace the script on `sys.path` by its folder, as `python script.py` does."""
+    if script not in sys.path:
+        return
+    at = sys.path.index(script)
+    if getattr(sys.flags, "safe_path", False):
+        del sys.path[at]
+    else:
+        sys.path[at] = os.path.dirname(os.path.realpath(script))
+    sys.path_importer_cache.pop(script, None)
+
+
+def script_hook(rewriter: Rewriter) -> Any:
+    """A path hook that accepts scripts the switch covers."""
+
+    def accept(path: str) -> ScriptImporter:
+        if not path or not os.path.isfile(path) or is_archive(path) or not rewriter.covers(path):
+            raise ImportError(path)
+        return ScriptImporter(rewriter, path)
+
+    return accept
+
+
+def is_archive(path: str) -> bool:
+    """Whether a file is a zip archive or compiled, which Python runs in its own way."""
+    if path.endswith(SOURCE):
+        return False
+    with open(path, "rb") as file:
+        head = file.read(256)
+    return b"\0" in head or head.startswith(b"PK")
+
+
+def start() -> None:
+    """Install the switch in this process; called when the interpreter starts."""
+    path = os.environ.get(ENVIRONMENT)
+    if not path or any(isinstance(finder, Finder) for finder in sys.meta_path):
+        return
+    try:
+        plan = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # the run that made the plan is over
+    rewriter = Rewriter(plan)
+    sys.meta_path.insert(0, Finder(rewriter))
+    sys.path_hooks.insert(0, script_hook(rewriter))
