@@ -69,6 +69,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "unsafe": ("to review", "需审阅"),
     "report": ("by hand", "人工"),
     "by_hand": ("by hand", "人工"),
+    "places": ("Files with the most work", "工作量最大的文件"),
+    "menu_places": ("Files", "文件"),
     "menu_by_hand": ("By hand", "人工工作"),
     "all": ("all", "全部"),
     "search": ("Search path, message or code", "搜索路径、说明或代码"),

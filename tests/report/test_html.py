@@ -218,6 +218,7 @@ def test_filters_narrow_the_list(tmp_path: Path) -> None:
         "document.querySelector('#text').value = 'b.py CUDA'": "1 / 3 shown",
         "document.querySelector('#text').value = 'nothing like it'": "No finding matches",
         "document.querySelector('a[data-rule=JM200]').click()": "1 / 3 shown",
+        "document.querySelector('a[data-text=\"a.py\"]').click()": "2 / 3 shown",
     }
     for script, expected in steps.items():
         assert expected in drawn(tmp_path, findings, script), script

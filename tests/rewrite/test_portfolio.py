@@ -115,6 +115,7 @@ def test_paths_count_from_the_file(tmp_path: Path, text: str) -> None:
         ("- {path: repo, pth: 1}", "Did you mean 'path'"),
         ("- repo\n- {path: ., name: repo}", "two repositories are called 'repo'"),
         ("- {path: repo", "not valid YAML"),
+        ("- {path: repo, to: asend}", "Did you mean 'ascend'"),
     ],
 )
 def test_a_mistake_is_one_clear_error(tmp_path: Path, text: str, message: str) -> None:

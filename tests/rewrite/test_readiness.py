@@ -90,6 +90,16 @@ def test_areas_add_up() -> None:
     assert found.areas[0].tiers == {Tier.SAFE: 1, Tier.UNSAFE: 1, Tier.REPORT: 0}
 
 
+def test_the_files_with_the_most_work_come_first() -> None:
+    found = readiness.assess(
+        scan_of(site(path="a.py"), site(path="a.py"), site("JM200", Tier.REPORT, "b.py", weight=9))
+    )
+    assert [(one.path, one.sites, one.by_hand) for one in found.places] == [
+        ("b.py", 1, 1),
+        ("a.py", 2, 0),
+    ]
+
+
 def test_the_commonest_message_speaks_for_a_rule() -> None:
     found = readiness.assess(scan_of(site(message="a"), site(message="b"), site(message="b")))
     assert found.items[0].message == "b"
@@ -114,6 +124,7 @@ def test_every_breakdown_has_the_same_totals(findings: list[Finding]) -> None:
     assert sum(area.sites for area in found.areas) == len(findings)
     assert sum(item.sites for item in found.items) == len(findings)
     assert sum(item.minutes for item in found.items) == pytest.approx(found.minutes)
+    assert sum(place.sites for place in found.places) == len(findings)
     assert sum(area.minutes for area in found.areas) == pytest.approx(found.minutes)
 
 

@@ -182,10 +182,11 @@ const FINDINGS_AT_ONCE = 100;
     for (const folder of list.querySelectorAll(".file")) folder.open = false;
   });
   document.addEventListener("click", (event) => {
-    const link = event.target.closest("[data-rule]");
+    const link = event.target.closest("[data-rule], [data-text]");
     if (!link) return;
     form.reset();
-    form.querySelector("#rule").value = link.dataset.rule;
+    form.querySelector("#rule").value = link.dataset.rule ?? "";
+    form.querySelector("#text").value = link.dataset.text ?? "";
     refresh();
   });
   refresh();

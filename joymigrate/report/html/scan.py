@@ -68,6 +68,7 @@ def sections(result: Result, say: Labels) -> list[Section | None]:
         )
         if found.manual
         else None,
+        Section("places", say("places"), places(found, say), menu=say("menu_places")),
         Section("findings", say("findings"), findings(result, say), found.sites),
         kept(result, say),
         loose_ends(result, say),
@@ -145,6 +146,22 @@ def work(result: Result, items: tuple[Item, ...], say: Labels) -> Html:
         rows.append([link, what, say.area(item.area), item.sites, item.files, effort])
     head = [say("rule"), say("what"), say("area"), say("sites"), say("files"), say("effort")]
     return table(head, rows, right=(3, 4, 5))
+
+
+def places(found: Readiness, say: Labels) -> Html:
+    """The files with the most work."""
+    rows = [
+        [
+            Html(f'<a class="path" href="#findings" data-text="{escape(one.path)}">'
+                 f"{escape(one.path)}</a>"),
+            one.sites,
+            one.by_hand,
+            (say.duration(one.minutes), round(one.minutes, 2)),
+        ]
+        for one in found.places
+    ]  # fmt: skip
+    head = [say("file"), say("sites"), say("by_hand"), say("effort")]
+    return table(head, rows, right=(1, 2, 3))
 
 
 def samples(item: Item) -> str:
