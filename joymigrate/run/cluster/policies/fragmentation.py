@@ -43,7 +43,8 @@ class Farsighted(Fragments):
         lost: Floats = super().of(cpu, left) + FILLED * self.unfilled(cpu, left)
         if not self.cpu_per_milli:
             return lost
-        return lost + STARVED * np.maximum(0, left.sum(axis=1) - cpu / self.cpu_per_milli)
+        starved: Floats = np.maximum(0, left.sum(axis=1) - cpu / self.cpu_per_milli)
+        return lost + STARVED * starved
 
     def unfilled(self, cpu: Ints, left: Ints) -> Floats:
         """Mean of what stays free when the node takes as many pods of one request as it can."""
@@ -51,7 +52,8 @@ class Farsighted(Fragments):
         pods = np.where(self.uses < WHOLE, shares, shares // np.maximum(self.cards, 1))
         pods = np.minimum(pods, cpu[:, None] // np.maximum(self.cpu, 1))
         used = np.where(self.plain, 0, pods * self.uses)
-        return (left.sum(axis=1)[:, None] - used) @ self.weight  # type: ignore[no-any-return]
+        lost: Floats = (left.sum(axis=1)[:, None] - used) @ self.weight
+        return lost
 
 
 class Fragmentation(Published):

@@ -1,0 +1,1 @@
+"""Kubernetes: manifests from our jobs and queues, strict checks of manifests, applying them."""
