@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.readers import _environment, _json_tree, _launch, _options, _words, shell
+from joymigrate.rewrite.readers import _commands, _environment, _json_tree, _launch, _options, shell
 from joymigrate.rewrite.readers._moves import Sites
 from joymigrate.rewrite.readers._tree import Scalar, Sequence
 from joymigrate.rewrite.readers._words import Command, Word
@@ -114,7 +114,7 @@ def image(sites: Sites, start: int, name: str) -> None:
 def variables(sites: Sites, each: Instruction) -> None:
     """`ENV NAME=value …`, `ENV NAME value`, `ARG NAME=value`."""
     source = sites.source
-    script = _words.read(source.text, each.start, each.end)
+    script = _commands.read(source.text, each.start, each.end)
     words = [word for command in script.commands for word in command.words]
     if not words:
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.readers import _environment, _words, shell
+from joymigrate.rewrite.readers import _commands, _environment, shell
 from joymigrate.rewrite.readers._moves import Sites, worth_reading
 from joymigrate.rewrite.source import Source
 
@@ -68,7 +68,7 @@ def variable(sites: Sites, start: int, end: int) -> None:
     known = sites.moves.variable(match["name"])
     if known is None:
         _environment.deals_with(sites, match["name"])
-        value = _words.read(sites.source.text, *match.span("value"))
+        value = _commands.read(sites.source.text, *match.span("value"))
         _environment.uses(sites, value.expansions)
         return
     rule, advice = known

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.readers import _environment, _install, _launch, _options, _tools, _words
+from joymigrate.rewrite.readers import (
+    _commands,
+    _environment,
+    _install,
+    _launch,
+    _options,
+    _tools,
+    _words,
+)
 from joymigrate.rewrite.readers._moves import Sites
 from joymigrate.rewrite.source import Source
 
@@ -25,7 +33,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
 
 def script(sites: Sites, start: int, end: int, depth: int = 0) -> None:
     """Find the sites of the shell text `start:end` of a file."""
-    text = _words.read(sites.source.text, start, end)
+    text = _commands.read(sites.source.text, start, end)
     floor, doubt = sites.floor, sites.doubt
     if text.broken is not None and text.broken < end:
         line, _ = sites.source.position(text.broken)
