@@ -20,6 +20,8 @@ HERE = Path(__file__).parent
 OUT = Path("demo-out")
 MARK = OUT / ".made-by-demo"
 PROJECT = OUT / "gpt"
+AGNOSTIC = OUT / "agnostic"
+ORIGINAL_LOSSES = PROJECT / "out/cpu/metrics.jsonl"
 LOGS = OUT / "logs"
 TRAIN = ("train.py", "--steps", "12", "--batch-size", "8", "--log-every", "1", "--eval-sums", "4")
 SHOWN_LINES = 6
@@ -102,7 +104,7 @@ def copy() -> str:
 
 def original() -> str:
     call("original", sys.executable, *TRAIN, "--device", "cpu", "--out", "out/cpu")
-    found = losses(PROJECT / "out/cpu/metrics.jsonl")
+    found = losses(ORIGINAL_LOSSES)
     return f"{count(len(found), 'step')}, loss {found[0]:.4f} to {found[-1]:.4f}"
 
 
@@ -145,6 +147,19 @@ def rollback() -> str:
     return "every byte as committed"
 
 
+def both() -> str:
+    target = ("-o", "../agnostic", "--style", "agnostic")
+    output = joymigrate("agnostic", "rewrite", ".", *target, "--format", "json")
+    (OUT / "agnostic.json").write_bytes(output)
+    edits = load("agnostic.json")["summary"]["edits"]
+    # Without an accelerator the same command takes the CPU: no --device here.
+    call("agnostic-run", sys.executable, *TRAIN, "--out", "out/cpu", cwd=AGNOSTIC)
+    ours, theirs = losses(AGNOSTIC / "out/cpu/metrics.jsonl"), losses(ORIGINAL_LOSSES)
+    if ours != theirs:
+        raise Failed(f"the losses differ: {ours} and {theirs}")
+    return f"{count(edits, 'site')} in a copy; on the CPU every loss equals the original's"
+
+
 def again() -> str:
     joymigrate("rewrite-again", "rewrite", ".", "-q")
     promised = changed_lines((OUT / "migration.patch").read_bytes())
@@ -167,16 +182,9 @@ def rescan() -> str:
 
 
 def rehearse() -> str:
-    report = str((OUT / "rehearsal.json").resolve())
     program = (sys.executable, *TRAIN, "--no-amp", "--out", "out/npu")
-    joymigrate("rehearse", "rehearse", "--format", "json", "-o", report, "--", *program)
-    found = load("rehearsal.json")
-    if found["exit_code"] != 0:
-        raise Failed(f"the program ended with {found['exit_code']}")
-    ours, theirs = (
-        losses(PROJECT / "out/npu/metrics.jsonl"),
-        losses(PROJECT / "out/cpu/metrics.jsonl"),
-    )
+    found = rehearsal("rehearsal", "--", *program)
+    ours, theirs = losses(PROJECT / "out/npu/metrics.jsonl"), losses(ORIGINAL_LOSSES)
     gap = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
     device = next(iter(found["peak_memory_bytes"]))
     peak = found["peak_memory_bytes"][device] / 2**20
@@ -188,6 +196,25 @@ def rehearse() -> str:
     )
 
 
+def two_cards() -> str:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    program = (sys.executable, *launcher, *TRAIN, "--no-amp", "--out", "out/npu2")
+    found = rehearsal("rehearsal-2", "--devices", "2", "--", *program)
+    ours = losses(PROJECT / "out/npu2/metrics.jsonl")
+    cards = " and ".join(found["peak_memory_bytes"])
+    return f"torchrun over hccl on {cards}: loss {ours[0]:.4f} to {ours[-1]:.4f}; simulated"
+
+
+def rehearsal(name: str, *arguments: str) -> dict:
+    """Run a program on the simulated chip and return what the rehearsal saw."""
+    report = str((OUT / f"{name}.json").resolve())
+    joymigrate(name, "rehearse", "--format", "json", "-o", report, *arguments)
+    found = load(f"{name}.json")
+    if found["exit_code"] != 0:
+        raise Failed(f"the program ended with {found['exit_code']}")
+    return found
+
+
 STEPS = [
     Step("copy the example", copy),
     Step("run it on the CPU", original),
@@ -195,14 +222,17 @@ STEPS = [
     Step("diff", diff),
     Step("rewrite", rewrite),
     Step("roll back", rollback),
+    Step("a copy for both", both),
     Step("rewrite again", again),
     Step("scan again", rescan),
     Step("rehearse the result", rehearse),
+    Step("rehearse on two cards", two_cards),
 ]
 REPORTS = {
     "report for people": OUT / "report.html",
     "the diff": OUT / "migration.patch",
     "the migrated program": PROJECT,
+    "the copy for both": AGNOSTIC,
     "what the rehearsal saw": OUT / "rehearsal.json",
     "what every step printed": LOGS,
 }
@@ -213,6 +243,7 @@ def main() -> int:
     # With torch_npu installed and no CANN, a plain `import torch` fails otherwise.
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the demo compares runs on the CPU
     for name in [name for name in os.environ if name.startswith("JOYMIGRATE_")]:
         del os.environ[name]
     print("joymigrate demo: a CUDA training program moves to Ascend\n")
@@ -226,9 +257,9 @@ def main() -> int:
             failed.append(step.name)
         seconds = time.perf_counter() - began
         first, *rest = fact.splitlines()
-        print(f"  {mark}  {step.name:<20} {first}  ({seconds:.1f} s)", flush=True)
+        print(f"  {mark}  {step.name:<22} {first}  ({seconds:.1f} s)", flush=True)
         for line in rest:
-            print(f"        {'':<20} {line}", flush=True)
+            print(f"        {'':<22} {line}", flush=True)
     print()
     for name, path in REPORTS.items():
         if path.exists():

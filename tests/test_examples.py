@@ -60,7 +60,7 @@ def test_the_demo_passes_twice(tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "examples", tmp_path / "examples")
     for _ in range(2):
         out = python("-m", "examples.demo", cwd=tmp_path)
-        assert "All 9 steps passed." in out
+        assert "steps passed." in out, out
     assert (tmp_path / "demo-out/report.html").stat().st_size > 10_000
 
 

@@ -118,16 +118,15 @@ def chip_checks(chip: Chip) -> list[Check]:
     except metadata.PackageNotFoundError:
         version = None
     if version is None:
-        found.append(Check("chip", name, "missing", help=f"pip install {name}"))
+        found.append(Check("chip", name, "missing", help=how_to_get(name, chip)))
     else:
-        reason, cards, names = probe(chip)
-        sdk = sdk_for(chip, version)
+        reason, cards, card = probe(chip)
         if reason:
-            help = f"needs the chip's driver{' and ' + sdk if sdk else ''}; "
-            help += "without a chip: joymigrate rehearse"
+            help = "needs the chip's driver and toolkit; without a chip: joymigrate rehearse"
             found.append(Check("chip", name, "broken", version, reason, help))
         else:
-            found.append(Check("chip", name, "ok", version, f"{cards} x {names}"))
+            found.append(Check("chip", name, "ok", version, f"{cards} x {card}"))
+        found += toolkit(chip, version, loads=reason is None)
     tool = smi(chip)
     if tool:
         path = shutil.which(tool)
@@ -137,12 +136,38 @@ def chip_checks(chip: Chip) -> list[Check]:
     return found
 
 
-def sdk_for(chip: Chip, version: str) -> str | None:
-    """The vendor's toolkit that goes with this version of the chip's package."""
-    for item in chip.versions:
-        if str(item.get("package")) == version.split("+")[0]:
-            return str(item["sdk"]) if item.get("sdk") else None
-    return None
+def how_to_get(distribution: str, chip: Chip) -> str:
+    """Our extra where one brings the package, else its vendor: few of them are in an index."""
+    for extra in metadata.metadata("joymigrate").get_all("Provides-Extra") or []:
+        if any(requirement.name == distribution for requirement in requirements(extra)):
+            return f"pip install 'joymigrate[{extra}]'"
+    return f"comes from the vendor of the {chip.title}"
+
+
+def toolkit(chip: Chip, version: str, *, loads: bool) -> list[Check]:
+    """The vendor's toolkit that goes with a version of the chip's package, as far as known.
+
+    The package loads only with it, so it counts as there when the package loads.
+    """
+    known = [item for item in chip.versions if item.get("sdk")]
+    exact = [item for item in known if str(item.get("package")) == version.split("+")[0]]
+    item = next(iter(exact or known), None)
+    if item is None:
+        return []
+    name = str(item["sdk"]).split()[0]
+    package = item.get("package") or item.get("torch") or ""
+    goes_with = f"{item['sdk']} goes with {chip.distribution} {package}".rstrip()
+    if loads:
+        return [Check("chip", name, "ok", detail=goes_with)]
+    return [
+        Check(
+            "chip",
+            name,
+            "missing",
+            detail=goes_with,
+            help=f"comes from the vendor of the {chip.title}",
+        )
+    ]
 
 
 def smi(chip: Chip) -> str | None:

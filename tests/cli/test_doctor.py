@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from joymigrate.chips import Chip, all_chips
 from joymigrate.cli import _installed
 from joymigrate.cli._main import command_names, run
 
@@ -23,6 +24,18 @@ def test_json_covers_every_command_and_extra(capsys: pytest.CaptureFixture[str])
     assert core["torch"]["status"] == "ok"
     for check in document["checks"]:
         assert check["status"] == "ok" or check["help"], check
+
+
+@pytest.mark.parametrize("chip", list(all_chips().values()), ids=lambda chip: chip.name)
+def test_every_chip_can_be_looked_for(chip: Chip, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_installed, "probe", lambda chip: ("it does not load", 0, ""))
+    for check in _installed.chip_checks(chip):
+        assert check.status == "ok" or check.help
+    name = chip.distribution or chip.name
+    for loads in (True, False):
+        for check in _installed.toolkit(chip, "1.0", loads=loads):
+            assert (check.status == "ok") == loads
+            assert name in check.detail
 
 
 def test_text_says_how_to_get_what_is_missing(
