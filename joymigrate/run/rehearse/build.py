@@ -49,8 +49,9 @@ class Package:
 
     def libraries(self) -> list[Path]:
         """The shared libraries that the package loads when imported."""
-        extra = self.folder / "lib" / "libtensorpipe.so"
-        return [self.main_library, *([extra] if extra.is_file() else [])]
+        names = ("libtensorpipe.so", "libnpu_profiler.so")
+        extra = [self.folder / "lib" / name for name in names]
+        return [self.main_library, *(path for path in extra if path.is_file())]
 
 
 def find_package() -> Package:

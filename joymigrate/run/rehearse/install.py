@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from joymigrate.run.rehearse import fallback, observe
+from joymigrate.run.rehearse import fallback, observe, traps
 from joymigrate.run.rehearse.builtin import BUILT_IN
 from joymigrate.run.rehearse.engine import Engine
+from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator import Operator, describe
 from joymigrate.run.rehearse.record import Record, open_record
 from joymigrate.run.rehearse.settings import Settings
@@ -87,6 +88,7 @@ def install(settings: Settings, shim: Shim) -> None:
     """Install the device in this process. The dry mode keeps all of the vendor's kernels."""
     record = open_record(settings.session)
     observe.install(settings, shim, record)
+    traps.install(record)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that kernels are overridden: on purpose
         installer = Installer()
@@ -94,12 +96,13 @@ def install(settings: Settings, shim: Shim) -> None:
         if settings.mode != "dry":
             install_kernels(installer, settings, shim, record)
         fallback.install(falling_back, installer.put, settings, record)
+        watch_casts(installer, record)
     _installed.append(installer.libraries)
 
 
 def install_kernels(installer: Installer, settings: Settings, shim: Shim, record: Record) -> None:
     """Override the package's kernels by the engine's."""
-    engine = Engine(settings, record, Vendor(shim, record))
+    engine = Engine(settings, record, Vendor(shim, record, Limits(settings.soc)))
     references = load_references()
     composites = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
     computable = registered("CPU").union(*map(registered, composites))
@@ -123,6 +126,14 @@ def install_kernels(installer: Installer, settings: Settings, shim: Shim, record
             installer.put(name, engine.kernel(operator, overload._op, "cpu_alias"))
         elif operator.vendor is not None:
             installer.put(name, passed_on(operator, record))
+
+
+def watch_casts(installer: Installer, record: Record) -> None:
+    """Put a watching kernel before the package's `_to_copy`."""
+    real = vendor_kernel("aten::_to_copy")
+    if real is not None:
+        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
+        installer.put("aten::_to_copy", traps.watching_casts(real, keys, record))
 
 
 def passed_on(operator: Operator, record: Record) -> Callable[..., Any]:

@@ -30,6 +30,7 @@ def page(result: Mapping[str, Any]) -> str:
         section("Memory over time", plot(result["ranks"])),
         section("Traps", trap_table(result["traps"])),
         section("Operators that fell back to the CPU", fallback_table(result["fallbacks"])),
+        section("What the chip would refuse, by its documents", documented_table(result)),
         section("Operators without simulation", count_table(result["unsimulated"], "op")),
         section("Results in another form than on the CPU", difference_table(result)),
         section("Ranks and processes", rank_table(result["ranks"])),
@@ -146,6 +147,20 @@ def fallback_table(fallbacks: Sequence[Mapping[str, Any]]) -> str:
         for row in fallbacks
     ]
     return table(("operator", "calls", "where"), rows)
+
+
+def documented_table(result: Mapping[str, Any]) -> str:
+    rows = [
+        (
+            f"<code>{escape(row['where'])}</code>",
+            f"<code>{escape(row['kernel'])}</code>",
+            escape(row["dtype"]),
+            f"<code>{escape(row['op'])}</code>",
+            escape(row["source"]),
+        )
+        for row in result["documented"]
+    ]
+    return table(("where", "kernel", "takes no", "operator", "source (documented)"), rows)
 
 
 def count_table(rows: Sequence[Mapping[str, Any]], label: str) -> str:

@@ -38,6 +38,7 @@ class Record:
     unsimulated: Counter[str] = field(default_factory=Counter)
     differences: dict[str, str] = field(default_factory=dict)
     traps: dict[str, dict[str, Any]] = field(default_factory=dict)
+    documented: dict[str, dict[str, str]] = field(default_factory=dict)
     kernels: Counter[str] = field(default_factory=Counter)
     kernel_sequence: list[str] = field(default_factory=list)
     peak_bytes: dict[str, int] = field(default_factory=dict)

@@ -50,6 +50,18 @@ class Shim:
         kept = min(asked.value, SEQUENCE_LIMIT)
         return [self.names[numbers[i]] for i in range(kept)], asked.value
 
+    def asked(self) -> int:
+        """How many chip kernels were asked for so far."""
+        length = ctypes.c_uint64()
+        self.runtime.joy_kernel_sequence(ctypes.byref(length))
+        return length.value
+
+    def since(self, start: int) -> list[str]:
+        """The chip kernels asked for after the first `start` ones."""
+        length = ctypes.c_uint64()
+        numbers = self.runtime.joy_kernel_sequence(ctypes.byref(length))
+        return [self.names[numbers[i]] for i in range(start, min(length.value, SEQUENCE_LIMIT))]
+
     def memory(self, device: int) -> tuple[int, int]:
         """Bytes that the allocator holds on `device` now, and the most it ever held."""
         now, most = ctypes.c_uint64(), ctypes.c_uint64()

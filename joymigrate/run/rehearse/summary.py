@@ -44,6 +44,9 @@ def summarise(
             (r["kernel_sequence"] for r in records if r["kernel_sequence"]), []
         ),
         "traps": traps(records),
+        "documented": list(
+            {key: row for record in records for key, row in record["documented"].items()}.values()
+        ),
         "differences": [
             {"op": name, "vendor": text}
             for name, text in sorted(
@@ -172,6 +175,11 @@ def as_text(result: Mapping[str, Any]) -> str:
         )
     lines += text_of("fell back to the CPU", result["fallbacks"])
     lines += text_of("without simulation", result["unsimulated"])
+    for row in result["documented"][:10]:
+        lines.append(
+            f"  {row['where']}: documented: {row['kernel']} takes no {row['dtype']} ({row['op']}); "
+            "the chip would refuse this"
+        )
     for trap in result["traps"]:
         lines.append(f"  {trap['where']}: {trap['message']}")
         lines.append(f"    help: {trap['remedy']}")

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse import generators
+from joymigrate.run.rehearse.callsite import call_site
+from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator import Operator
 from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.shim import Shim
@@ -33,9 +35,10 @@ class Made:
 class Vendor:
     """Calls the kernels that the package registered, before they were overridden."""
 
-    def __init__(self, shim: Shim, record: Record) -> None:
+    def __init__(self, shim: Shim, record: Record, limits: Limits) -> None:
         self.shim = shim
         self.record = record
+        self.limits = limits
         self.keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
 
     def call(
@@ -53,6 +56,7 @@ class Vendor:
         generator = generator_of(operator, args, kwargs, index)
         state = generator.get_state() if generator is not None else None
         args, kwargs = with_tensors(operator, args, kwargs)
+        asked = self.shim.asked()
         self.shim.set_tracing(1)
         try:
             result = operator.vendor.call_boxed(self.keys, *args, **kwargs)
@@ -63,9 +67,27 @@ class Vendor:
                     tensor.copy_(saved)
             if generator is not None and state is not None:
                 generator.set_state(state)
+        self.warn_of_limits(operator, self.shim.since(asked), flat_tensors(args))
         if operator.writes:
             return Made(True)
         return Made(True, tuple(self.own_memory(item, args, kwargs) for item in listed(result)))
+
+    def warn_of_limits(
+        self, operator: Operator, kernels: list[str], inputs: Sequence[Tensor]
+    ) -> None:
+        """Note what the documents say that the chip would refuse."""
+        dtypes = [str(t.dtype).removeprefix("torch.") for t in inputs if t.get_device() >= 0]
+        for refusal in self.limits.refused(kernels, dtypes):
+            key = f"{operator.name} {refusal.kernel} {refusal.dtype}"
+            if key not in self.record.documented:
+                self.record.documented[key] = {
+                    "op": operator.name,
+                    "kernel": refusal.kernel,
+                    "dtype": refusal.dtype,
+                    "where": call_site(),
+                    "source": refusal.source,
+                    "grade": "documented",
+                }
 
     def own_memory(self, result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
         """A result tensor that can be filled: plain memory that is no argument's."""

@@ -33,7 +33,7 @@ add(
     softmax=p(4, 6).softmax(-1),
 )
 
-adam = {"var": r(6), "m": r(6), "v": p(6)}
+adam = {"out": [r(6), r(6), p(6)]}
 add("npu_apply_adam.out", 0.81, 0.99, 0.1, 0.9, 0.995, 1e-8, r(6), None, False, **adam)
 add(
     "npu_apply_adam_w.out",

@@ -166,9 +166,7 @@ def test_fused_adamw_is_torchs(amsgrad: bool, maximize: bool) -> None:
         call(
             "npu_apply_adam_w.out",
             *(*powers, 0.1, 0.2, 0.9, 0.95, 1e-6, grad, largest, amsgrad, maximize),
-            var=var,
-            m=m,
-            v=v,
+            out=[var, m, v],
         )
         if not amsgrad or step == 0:
             near(var, parameter.detach())
@@ -186,7 +184,7 @@ def test_fused_adam_and_bert_adam() -> None:
         call(
             "npu_apply_adam.out",
             *(0.81, 0.98, 0.1, 0.9, 0.99, 1e-6, grad, None, nesterov),
-            **dict(zip(("var", "m", "v"), parts, strict=True)),
+            out=parts,
         )
         for i in range(5):
             first = 0.9 * float(m[i]) + 0.1 * float(grad[i])
@@ -199,7 +197,7 @@ def test_fused_adam_and_bert_adam() -> None:
     call(
         "npu_bert_apply_adam.out",
         *(0.1, 0.9, 0.99, 1e-6, grad, 1.0, 4.0, 0.01),
-        **dict(zip(("var", "m", "v"), parts, strict=True)),
+        out=parts,
     )
     clipped = grad.double() / 4
     first, second = 0.9 * m.double() + 0.1 * clipped, 0.99 * v.double() + 0.01 * clipped**2

@@ -1,0 +1,223 @@
+"""Migration traps: what works elsewhere and not on this chip, recognised while the program runs.
+
+A trap is found by a message of the package (an error that ends the program, a Python warning), by
+a question the program asks (`torch.cuda.is_available()`), or by an argument (`memory_format`).
+Nothing the program sees changes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType, TracebackType
+from typing import Any, TextIO
+
+import torch
+
+from joymigrate.run.rehearse.callsite import call_site, is_users
+from joymigrate.run.rehearse.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """A message to recognise, and what to do about it."""
+
+    name: str
+    pattern: str
+    remedy: str
+
+
+MESSAGES = (
+    Trap(
+        "channels_last",
+        r"Only contiguous_format or preserve_format is supported",
+        "drop memory_format=torch.channels_last on this device",
+    ),
+    Trap(
+        "collective_float64",
+        r"HCCL.*Unsupported data type.*[Dd]ouble",
+        "send float32; collectives take int8 to int64, float16, bfloat16 and float32",
+    ),
+    Trap(
+        "no_cuda",
+        r"Torch not compiled with CUDA enabled|Found no NVIDIA driver|without CUDA support",
+        "joymigrate rewrite turns CUDA calls into the chip's",
+    ),
+    Trap(
+        "nccl",
+        r"Distributed package doesn't have NCCL|ProcessGroupNCCL is only supported",
+        "init_process_group('hccl')",
+    ),
+    Trap(
+        "same_device",
+        r"Expected all tensors to be on the same device",
+        "move the tensor to the other one's device before the call",
+    ),
+    Trap(
+        "out_of_memory",
+        r"NPU out of memory",
+        "smaller batches, checkpointing or sharding; --memory sets the device's size",
+    ),
+    Trap(
+        "missing_attribute",
+        r"module 'torch\.npu' has no attribute|module 'torch_npu\.npu' has no attribute",
+        "torch.npu has no such function; joymigrate explain names what to use",
+    ),
+    Trap(
+        "inductor",
+        r"Device npu not supported|Cannot find a working triton",
+        "torch.compile needs the chip's own backend; leave it off or use backend='eager'",
+    ),
+    Trap(
+        "jit_script",
+        r"torch\.jit\.script.* will be disabled",
+        "the vendor's switch disables torch.jit.script; rewrite the program instead",
+    ),
+    Trap(
+        "no_simulation",
+        r"rehearsal device: chip kernel \w+ has no simulation",
+        "the chip has this kernel, the rehearsal has not: --mode dry goes on without numbers",
+    ),
+    Trap(
+        "sparse",
+        r"rehearsal device: .*(sparse|quantised)|SparseCsrnpu|SparsePrivateUse1",
+        "keep sparse and quantised tensors on the CPU",
+    ),
+)
+FLOAT64 = "float64 becomes float32 on the device"
+FLOAT64_REMEDY = "use float32 and compare with tolerances, or keep the tensor on the CPU"
+IS_AVAILABLE = "torch.cuda.is_available() is False on this chip: the program takes its CPU path"
+IS_AVAILABLE_REMEDY = "joymigrate rewrite, or ask torch.npu.is_available()"
+
+
+def recognise(message: str) -> Trap | None:
+    """The trap that a message belongs to."""
+    return next((trap for trap in MESSAGES if re.search(trap.pattern, message, re.S)), None)
+
+
+def install(record: Record) -> None:
+    """Watch this process."""
+    watch_errors(record)
+    watch_warnings(record)
+    watch_cuda(record)
+    watch_attributes(record)
+
+
+def user_frame(trace: TracebackType | None) -> str:
+    """`file:line` of the last frame of the program's own in a traceback."""
+    frames = [f for f in traceback.extract_tb(trace) if is_users(f.filename)]
+    own = [f for f in frames if "site-packages" not in f.filename] or frames
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else "unknown"
+
+
+def watch_errors(record: Record) -> None:
+    """Errors that end the program or one of its threads."""
+    before, before_thread = sys.excepthook, threading.excepthook
+
+    def note(kind: type[BaseException], error: BaseException | None, trace: Any) -> None:
+        trap = recognise(str(error))
+        if trap is not None:
+            first = next((line for line in str(error).splitlines() if line.strip()), "")
+            record.trap(trap.name, user_frame(trace), trap.remedy, first[:300])
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
+        note(kind, error, trace)
+        return before(kind, error, trace)
+
+    def thread_hook(arguments: threading.ExceptHookArgs) -> Any:
+        note(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
+        return before_thread(arguments)
+
+    sys.excepthook, threading.excepthook = hook, thread_hook
+
+
+def watch_warnings(record: Record) -> None:
+    """Warnings that the program would see."""
+    before = warnings.showwarning
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        trap = recognise(str(message))
+        if trap is not None:
+            record.trap(trap.name, f"{filename}:{lineno}", trap.remedy, str(message)[:300])
+        before(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
+
+
+def watch_cuda(record: Record) -> None:
+    """A program that still asks for CUDA gets no error, only the CPU."""
+    real = torch.cuda.is_available
+
+    def is_available() -> bool:
+        found = real()
+        frame = sys._getframe(1)
+        name = frame.f_code.co_filename
+        if not found and is_users(name) and "site-packages" not in name:
+            place = f"{name}:{frame.f_lineno}"
+            record.trap("cuda_is_available", place, IS_AVAILABLE_REMEDY, IS_AVAILABLE)
+        return found
+
+    is_available.__wrapped__ = real  # type: ignore[attr-defined]
+    torch.cuda.is_available = is_available
+
+
+def watch_attributes(record: Record) -> None:
+    """`torch.npu.OutOfMemoryError` and others that torch.cuda has and torch.npu has not."""
+    module: ModuleType = torch.npu  # type: ignore[attr-defined]
+    before = getattr(module, "__getattr__", None)
+
+    def missing(name: str) -> Any:
+        if before is not None:
+            try:
+                return before(name)
+            except AttributeError:
+                pass
+        frame = sys._getframe(1)
+        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        asked = is_users(frame.f_code.co_filename) and not name.startswith("_")
+        if asked and hasattr(torch.cuda, name):
+            text = f"torch.npu has no {name}, which torch.cuda has"
+            record.trap("missing_attribute", place, remedy_of(name), text)
+        raise AttributeError(f"module '{module.__name__}' has no attribute '{name}'")
+
+    module.__getattr__ = missing  # type: ignore[method-assign]
+
+
+def remedy_of(name: str) -> str:
+    """What to use instead of a missing function."""
+    known = {
+        "OutOfMemoryError": "catch torch.OutOfMemoryError, which both have",
+        "nvtx": "torch.npu.mstx marks ranges on this chip",
+        "CUDAGraph": "torch.npu.NPUGraph",
+        "graph": "torch.npu.graph with NPUGraph",
+        "nccl": "collectives go through torch.distributed with backend hccl",
+    }
+    return known.get(name, "guard the call with the device's type, or leave it out")
+
+
+def watching_casts(real: Any, keys: Any, record: Record) -> Callable[..., Any]:
+    """The package's `_to_copy`, which tells of float64 and of memory formats."""
+
+    def to_copy(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("dtype") is torch.float64:
+            record.trap("float64", call_site(), FLOAT64_REMEDY, FLOAT64)
+        form = kwargs.get("memory_format")
+        if form in (torch.channels_last, torch.channels_last_3d):
+            trap = MESSAGES[0]
+            text = "memory_format=torch.channels_last is refused on this device"
+            record.trap(trap.name, call_site(), trap.remedy, text)
+        return real.call_boxed(keys, *args, **kwargs)
+
+    return to_copy

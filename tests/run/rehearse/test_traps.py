@@ -1,0 +1,95 @@
+"""Traps and documented limits: recognised, with the line and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from joymigrate.run.rehearse import limits, symbols
+from joymigrate.run.rehearse.build import find_package
+from tests.run.rehearse.conftest import Run
+
+TRAPPED = """\
+import torch
+device = "cuda" if torch.cuda.is_available() else "npu"
+x = torch.ones(2, 3, 4, 4, device="npu")
+try:
+    x.to(memory_format=torch.channels_last)
+except RuntimeError:
+    pass
+x.double()
+try:
+    raise ValueError
+except getattr(torch, "npu").OutOfMemoryError:
+    pass
+"""
+
+
+@pytest.mark.compiler
+def test_traps_are_named_with_their_line_and_remedy(rehearse: Run, tmp_path: Path) -> None:
+    script = tmp_path / "trapped.py"
+    script.write_text(TRAPPED)
+    done = rehearse("python", "trapped.py")
+    assert done.code == 1
+    assert done.report is not None
+    found = {trap["trap"]: trap for trap in done.report["traps"]}
+    places = {name: trap["where"].rpartition(":")[2] for name, trap in found.items()}
+    assert places == {
+        "cuda_is_available": "2",
+        "channels_last": "5",
+        "float64": "8",
+        "missing_attribute": "11",
+    }
+    assert all(trap["remedy"] for trap in found.values())
+    assert "torch.OutOfMemoryError" in found["missing_attribute"]["remedy"]
+    assert f"{script}:5" in done.err
+
+
+@pytest.mark.compiler
+def test_an_error_that_ends_the_program_is_a_trap(rehearse: Run, tmp_path: Path) -> None:
+    (tmp_path / "left.py").write_text("import torch\n\ntorch.ones(2).cuda()\n")
+    done = rehearse("python", "left.py")
+    assert done.code == 1
+    assert done.report is not None
+    (trap,) = done.report["traps"]
+    assert trap["trap"] == "no_cuda"
+    assert trap["where"].endswith("left.py:3")
+
+
+LIMITED = """
+import torch
+x = torch.ones(4, 4, device="npu", dtype=torch.int32)
+print((x @ x).sum().item())
+y = torch.ones(4, 4, device="npu", dtype=torch.bfloat16)
+print((y @ y).sum().item())
+"""
+
+
+@pytest.mark.compiler
+def test_what_the_documents_refuse_is_a_warning_of_that_grade(
+    rehearse: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "limited.py").write_text(LIMITED)
+    done = rehearse("python", "limited.py", options=("--soc", "910A"))
+    assert done.code == 0, done.err  # a document stops nobody
+    assert done.report is not None
+    rows = {(row["kernel"], row["dtype"]): row for row in done.report["documented"]}
+    assert ("aclnnMatmul", "int32") in rows
+    assert any(dtype == "bfloat16" for _, dtype in rows)
+    assert {row["grade"] for row in rows.values()} == {"documented"}
+    assert rows["aclnnMatmul", "int32"]["source"].startswith("hicann/ops-nn")
+
+
+def test_a_model_without_a_dtype_is_told_apart() -> None:
+    old, new = limits.Limits("Ascend910A"), limits.Limits("Ascend910B3")
+    assert [r.dtype for r in old.refused(["aclnnMatmul"], ["bfloat16"])] == ["bfloat16"]
+    assert new.refused(["aclnnMatmul"], ["bfloat16", "float32"]) == []
+    assert new.refused(["aclnnUnheardOf"], ["float64"]) == []
+    assert [r.kernel for r in new.refused(["aclnnMatmul"], ["int64"])] == ["aclnnMatmul"]
+
+
+def test_the_documented_kernels_are_the_wheels() -> None:
+    known = set(limits.Limits("Ascend910B3").dtypes)
+    used = set(symbols.chip_kernels(find_package().main_library))
+    assert len(known & used) > 500
