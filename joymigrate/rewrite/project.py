@@ -19,6 +19,7 @@ from joymigrate.rewrite import analyse, discover, homes
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import entries
+from joymigrate.rewrite.readers import kernels
 
 Progress = Callable[[int, int], None]
 # Below this many bytes a second process costs more than it saves.
@@ -74,6 +75,7 @@ def scan(
         for finding in (*result.findings, *(item.no for item in result.open))
         if job.active(finding.rule) or finding.rule == "JM001"
     ]
+    findings = with_callers(findings, files)
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
     return Scan(
         root=root,
@@ -93,6 +95,14 @@ def scan(
 
 
 _JOB: analyse.Job | None = None
+
+
+def with_callers(findings: list[Finding], files: Iterable[File]) -> list[Finding]:
+    """Add to operators that CUDA sources bind which Python files call them."""
+    if not any(kernels.is_bound(finding) for finding in findings):
+        return findings
+    python = {f.relative: read_text(f.path) for f in files if f.kind == "python"}
+    return kernels.relate(findings, python)
 
 
 def common_root(paths: Sequence[Path]) -> Path:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from joymigrate import chips
+from joymigrate.rewrite.project import scan
 from joymigrate.rewrite.readers.kernels import callers, relate
 from tests.rewrite.readers.moved import found, rules
 
@@ -80,3 +84,12 @@ def test_callers_stand_in_the_reasons() -> None:
     assert reasons["twist"].endswith("called from b.py:2, d.py:2")
     assert reasons["bend"].endswith("no Python file of this project calls it by name")
     assert "called" not in reasons["scale"]
+
+
+def test_a_scan_of_the_project_names_the_callers(tmp_path: Path) -> None:
+    for name, text in {**PYTHON, "csrc/ops.cu": SOURCE}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = scan([tmp_path], chip=chips.get("ascend"), origin=chips.get("nvidia"), jobs=1)
+    reasons = {f.before: str(f.reason) for f in found.findings if f.path == "csrc/ops.cu"}
+    assert reasons["rms_norm"].endswith("called from a.py:3")
