@@ -84,6 +84,19 @@ class Chip:
         return str(self.api.get("import_module") or self.module)
 
     @property
+    def import_modules(self) -> Mapping[str, str]:
+        """Modules below the chip's one that are imported from elsewhere: `amp` → full name."""
+        return self.api.get("import_modules") or {}
+
+    def import_name(self, rest: str) -> str:
+        """What stands in an import statement for the module `rest` (`amp`, or empty for the
+        chip's own module)."""
+        for head, full in self.import_modules.items():
+            if rest == head or rest.startswith(f"{head}."):
+                return full + rest[len(head) :]
+        return f"{self.import_module}.{rest}" if rest else self.import_module
+
+    @property
     def tensor(self) -> Mapping[str, str]:
         """Tensor and module attributes by their canonical name: `cuda`, `is_cuda`."""
         found = {"cuda": self.device, "is_cuda": f"is_{self.device}"}

@@ -126,9 +126,10 @@ def check_inner(raw: Mapping[str, Any], where: str) -> None:
     for key in ("names", "import_module"):
         if not is_text(api.get(key)):
             raise JoyError(f"'{key}' must be text, got {api[key]!r}", where=f"{where} api")
-    tensor = api.get("tensor") or {}
-    if not isinstance(tensor, dict) or not is_texts([*tensor, *tensor.values()]):
-        raise JoyError(f"'tensor' must map names to names, got {tensor!r}", where=f"{where} api")
+    for key in ("tensor", "import_modules"):
+        names = api.get(key) or {}
+        if not isinstance(names, dict) or not is_texts([*names, *names.values()]):
+            raise JoyError(f"'{key}' must map names to names, got {names!r}", where=f"{where} api")
 
 
 def load_sku(raw: Any, path: Path) -> Sku:

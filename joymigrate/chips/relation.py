@@ -53,6 +53,21 @@ class Relation:
         """What becomes of an environment variable; patterns count, None when nothing is known."""
         return match_pattern(self.variables, name)
 
+    def import_name(self, dotted: str) -> str | None:
+        """What stands in an import statement of the target for a module of the origin.
+
+        `torch.cuda.amp` → the target's module that can be imported; None for a module that is
+        not the origin's.
+        """
+        origin = self.origin
+        for head, full in origin.import_modules.items():
+            if dotted == full or dotted.startswith(f"{full}."):
+                return self.target.import_name(head + dotted[len(full) :])
+        for full in (origin.module, origin.import_module):
+            if dotted == full or dotted.startswith(f"{full}."):
+                return self.target.import_name(dotted[len(full) + 1 :])
+        return None
+
     def checked(self, found: Advice, below: bool, version: str | None) -> Advice:
         """`found`, unless its target does not exist in this version of the chip's package."""
         if found.to is None:

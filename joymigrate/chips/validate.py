@@ -82,6 +82,8 @@ def check_identity(chip: Chip) -> Iterator[Problem]:
     for other in all_chips().values():
         if other.folder.resolve() == chip.folder.resolve():
             continue
+        if other.name == chip.name and other.source != "built in":
+            continue  # an installed copy of the folder that is being checked
         for name in {chip.name, *chip.aliases} & {other.name, *other.aliases}:
             yield at(chip, "name", f"'{name}' is taken by {other.name} ({other.source})")
         for flag in ("origin", "default"):

@@ -16,6 +16,7 @@ API_KEYS = (
     "names",
     "version",
     "import_module",
+    "import_modules",
     "tensor",
     "capability",
     "renamed",
@@ -27,6 +28,9 @@ API_KEYS = (
 def check_api(chip: Chip) -> Iterator[Problem]:
     """`api` has known keys; names are well-formed; every target exists in the name list."""
     yield from unknown_keys(chip, "api", chip.api, API_KEYS)
+    for text in (chip.import_module, *chip.import_modules, *chip.import_modules.values()):
+        if not DOTTED.fullmatch(text):
+            yield at(chip, "api.import_modules", f"{text!r} is not a dotted name")
     origin = first_marked("origin")
     for section, entries in (("renamed", chip.renamed()), ("absent", chip.absent())):
         for name, item in entries.items():

@@ -127,3 +127,22 @@ def test_two_names_that_became_one_are_not_guessed_apart(tmp_path: Path) -> None
     )
     back = relate(load_folder(tmp_path), origin())
     assert back.moved["torch.bb.one"].tier is Tier.REPORT
+
+
+@pytest.mark.parametrize(
+    ("chip", "module", "written"),
+    [
+        ("ascend", "torch.cuda", "torch.npu"),
+        ("ascend", "torch.cuda.amp.autocast_mode", "torch.npu.amp.autocast_mode"),
+        ("musa", "torch.cuda", "torch_musa"),
+        ("musa", "torch.cuda.amp.autocast_mode", "torch_musa.core.amp.autocast_mode"),
+        ("metax", "torch.cuda.amp", "torch.cuda.amp"),
+    ],
+)
+def test_import_statements_name_what_can_be_imported(chip: str, module: str, written: str) -> None:
+    assert relate(origin(), get(chip)).import_name(module) == written
+    assert relate(get(chip), origin()).import_name(written) == module
+
+
+def test_a_module_of_somebody_else_has_no_import_name() -> None:
+    assert relate(origin(), get("ascend")).import_name("torch.cudart") is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -24,13 +25,10 @@ LABELS = {"leaf": ("joymigrate/leaf", "volcano.sh/tor"), "superpod": ("joymigrat
 
 def tools() -> list[ModuleType]:
     """Readers of vendors' tools: modules of this folder with a `TOPO` command."""
-    names = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
     package = __name__.rpartition(".")[0]
-    found = [
-        importlib.import_module(f"{package}.{name}")
-        for name in names
-        if name[0] != "_" and name not in ("node", "matrix", "lscpu")
-    ]
+    others = ("__init__", "node", "matrix", "lscpu")
+    stems = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
+    found = [importlib.import_module(f"{package}.{s}") for s in stems if s not in others]
     return [module for module in found if hasattr(module, "TOPO")]
 
 
@@ -41,8 +39,8 @@ def detect(
 ) -> Inventory:
     """This node, or the one whose tool outputs lie in the folder `records`.
 
-    `records` holds files named after the tool: `nvidia-smi-topo.txt`, `npu-smi-topo.txt`,
-    `lscpu.txt` and so on. `network` maps a node to its leaf, spine and superpod.
+    `records` holds files named after the tool: `nvidia-smi-topo.txt`, `lscpu.txt` and so on.
+    `network` maps a node to its leaf, spine and superpod.
     """
     host = name or platform.node() or "node"
     warnings: list[str] = []
@@ -86,7 +84,7 @@ def read_node(
             return from_table(tool, asked, host, cpus, records, warnings)
         warnings.append(f"{host}: {error.what}; no ring is claimed")
         listed = output_of(tool.LIST, records) or ""
-        count = sum(1 for line in listed.splitlines() if "NPU ID" in line or "GPU " in line)
+        count = sum(1 for line in listed.splitlines() if A_CARD.search(line))
         return plain_node(host, tool, count, ()) if count else None
     return from_table(tool, table, host, cpus, records, warnings)
 
@@ -142,6 +140,17 @@ def cpu_table(records: Path | None) -> dict[int, int]:
     return lscpu.read(text, str(records)) if text else {}
 
 
+A_CARD = re.compile(r"GPU |[A-Z]PU ID")  # a line of a tool's list that is about one card
+
+# How the record of a command is called where it is not the command's own words.
+RECORD_ENDS = (
+    ("lscpu-e", "lscpu"),
+    ("-query-gpu", "-list"),
+    ("-l", "-list"),
+    ("-smi", "-smi-info"),
+)
+
+
 def output_of(command: tuple[str, ...], records: Path | None) -> str | None:
     """What a tool says: its recorded file, or its output here; None where there is neither."""
     if records is not None:
@@ -149,8 +158,10 @@ def output_of(command: tuple[str, ...], records: Path | None) -> str | None:
             raise JoyError("no folder of recorded outputs", where=str(records))
         words = [word.lstrip("-") for word in command if word not in ("-t", "-m", "info")]
         stem = "-".join(words).split("=")[0]
-        stem = {"lscpu-e": "lscpu", "npu-smi-l": "npu-smi-list", "npu-smi": "npu-smi-info",
-                "nvidia-smi-query-gpu": "nvidia-smi-list"}.get(stem, stem)  # fmt: skip
+        for end, name in RECORD_ENDS:
+            if stem.endswith(end):
+                stem = stem.removesuffix(end) + name
+                break
         path = records / f"{stem}.txt"
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
     if shutil.which(command[0]) is None:
