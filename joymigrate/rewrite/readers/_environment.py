@@ -64,8 +64,9 @@ def mentions(command: Command) -> Iterator[Mention]:
             option = before if before in CARRIES and name not in DECLARE else ""
             yield Mention(word, 0, match.end(1), match.end(), True, option)
             continue
-        leading = leading and match is not None
-        if name in SPEAKS or (index == 0 and not match):
+        # `sudo` and `env` take assignments before the command, options may stand between.
+        leading = word.value in ("sudo", "env") or (leading and word.value.startswith("-"))
+        if word.script or name in SPEAKS or (index == 0 and not match):
             continue
         if re.fullmatch(r"[A-Za-z_]\w*", word.value):
             bare = name in (*DECLARE, "unset", "printenv") or before in (*CARRIES, "-u", "-v")

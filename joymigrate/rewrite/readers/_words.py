@@ -35,6 +35,7 @@ class Word:
     expansions: list[Expansion] = field(default_factory=list)
     quoted: bool = False
     array: bool = False  # `name=(…)`; the elements are a command of their own
+    script: bool = False  # shell text handed to a shell; read as a script of its own
 
     def span(self, first: int, last: int) -> tuple[int, int] | None:
         """Place of `value[first:last]`, or None where quotes or escapes lie inside it."""

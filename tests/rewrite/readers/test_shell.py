@@ -124,6 +124,22 @@ def test_a_text_in_a_heredoc_stays() -> None:
     assert found("run.sh", "cat <<EOF\nrun with CUDA_VISIBLE_DEVICES=0 on cuda\nEOF\n") == []
 
 
+def test_sudo_and_env_take_assignments() -> None:
+    before = "sudo -E CUDA_VISIBLE_DEVICES=0 a\nnohup env CUDA_VISIBLE_DEVICES=1 b &\n"
+    assert moved("run.sh", before) == before.replace("CUDA_", "ASCEND_RT_")
+
+
+@pytest.mark.parametrize(
+    "head", ["bash -c", "ssh node1", "sudo bash -lc", "eval", "docker exec x bash -c"]
+)
+def test_a_script_inside_quotes_waits_for_a_look(head: str) -> None:
+    before = f"{head} 'export CUDA_VISIBLE_DEVICES=0; python a.py --device cuda # cuda'\n"
+    assert moved("run.sh", before) == before
+    after = before.replace("CUDA_V", "ASCEND_RT_V").replace("device cuda", "device npu")
+    assert moved("run.sh", before, unsafe=True) == after
+    assert len(found("run.sh", before)) == 2
+
+
 def test_python_inside_a_script_is_moved_after_a_look() -> None:
     before = (
         "n=$(python -c 'import torch; print(torch.cuda.device_count())')  # 中文\n"
