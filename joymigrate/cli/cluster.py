@@ -18,6 +18,8 @@ INVENTORY = typer.Option(..., "--inventory", help="Nodes and cards: YAML, JSON o
 FORMAT = typer.Option("text", "--format", help="text or json.")
 OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
 
+ADDRESS = typer.Option(None, "--address", help="Ray cluster; default: RAY_ADDRESS, else local.")
+
 
 def show(data: dict[str, Any], form: str, text: str, output: Path | None) -> None:
     """Write a result as JSON or as text."""
@@ -100,4 +102,174 @@ def simulate(
         emit(html.render(results, runs, str(inventory), str(trace)), output)
         return Exit.OK
     show(data, form, report.simulations(results), output)
+    return Exit.OK
+
+
+@app.command("detect")
+def detect(
+    records: Path | None = typer.Option(
+        None, "--from", help="Folder of recorded tool outputs instead of this machine."
+    ),
+    name: str | None = typer.Option(None, "--name", help="The node's name."),
+    network: Path | None = typer.Option(
+        None, "--network", help="Leaf, spine and super-pod per node (CSV, YAML, switch list)."
+    ),
+    append: Path | None = typer.Option(
+        None, "--append", help="An inventory to which the node is added."
+    ),
+    output: Path | None = OUTPUT,
+) -> int:
+    """Write the inventory entry of this node: cards, links, NUMA, health."""
+    import yaml
+
+    from joymigrate.run.cluster import inventory as nodes
+    from joymigrate.run.cluster.detect import node
+
+    found = node.detect(records, name, node.read_network(network) if network else None)
+    if append is not None:
+        old = nodes.load(append)
+        kept = tuple(one for one in old.nodes if one.name != found.nodes[0].name)
+        found = nodes.Inventory((*kept, *found.nodes), (*old.warnings, *found.warnings))
+    talk([f"warning: {text}" for text in found.warnings])
+    text = yaml.safe_dump(nodes.to_data(found), sort_keys=False, allow_unicode=True, width=100)
+    emit(text, output)
+    return Exit.OK
+
+
+@app.command("render")
+def render(
+    jobs: Path = typer.Argument(..., help="A job or a jobs file."),
+    engine: str = typer.Option("volcano", "--for", help="volcano, kueue or mindcluster."),
+    inventory: Path | None = typer.Option(None, "--inventory", help="Nodes, for the topology."),
+    output: Path | None = OUTPUT,
+) -> int:
+    """Write the Kubernetes manifests of jobs and queues."""
+    import yaml
+
+    from joymigrate.run.cluster import inventory as nodes
+    from joymigrate.run.cluster import jobs as work
+    from joymigrate.run.cluster.kubernetes import renderers
+
+    cluster = None if inventory is None else nodes.load(inventory)
+    made = renderers.render(work.load(jobs), cluster, engine)
+    talk([f"note: {text}" for text in made.notes])
+    emit(yaml.safe_dump_all(made.objects, sort_keys=False, allow_unicode=True, width=100), output)
+    return Exit.OK
+
+
+@app.command("validate")
+def validate(
+    files: list[Path] = typer.Argument(..., help="Manifests."),
+    crd_dir: Path | None = typer.Option(
+        None, "--crd-dir", help="Definitions of your cluster (kubectl get crd -o yaml)."
+    ),
+    form: str = FORMAT,
+    output: Path | None = OUTPUT,
+) -> int:
+    """Check manifests: strict schemas (an unknown field is an error) and the webhooks' rules."""
+    from joymigrate.report import cluster as report
+    from joymigrate.run.cluster.kubernetes import validate as checking
+
+    found = checking.validate(files, crd_dir)
+    data = report.checked_data(found)
+    talk([f"note: {text}" for text in found.notes])
+    show(data, form, report.checked(data), output)
+    return Exit.FOUND if found.problems else Exit.OK
+
+
+@app.command("apply")
+def apply(
+    files: list[Path] = typer.Argument(..., help="Manifests."),
+    context: str | None = typer.Option(None, "--context", help="Context of the kubeconfig."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Let the server check, change nothing."),
+    crd_dir: Path | None = typer.Option(None, "--crd-dir", help="Your cluster's definitions."),
+) -> int:
+    """Apply manifests to a Kubernetes cluster, after `validate` found nothing wrong."""
+    from joymigrate.run.cluster.kubernetes import apply as applying
+    from joymigrate.run.cluster.kubernetes import validate as checking
+
+    documents = [document for path in files for document in checking.read(path)]
+    found = checking.check(documents, checking.schemas(crd_dir))
+    if found.problems:
+        raise JoyError(
+            f"{len(found.problems)} problems, the first: {found.problems[0]}",
+            help="joymigrate cluster validate FILE names them all",
+        )
+    for one in applying.apply(documents, context, dry_run):
+        print(f"{one.name}: {one.outcome}")
+    return Exit.OK
+
+
+@app.command("submit")
+def submit(
+    jobs: Path = typer.Argument(..., help="A job or a jobs file; jobs need a command."),
+    address: str | None = ADDRESS,
+    policy: str = typer.Option("topology", "--policy", help="Policy, for a cluster's first job."),
+    wait: bool | None = typer.Option(
+        None, "--wait/--no-wait", help="Wait for the end (always without --address)."
+    ),
+    form: str = FORMAT,
+) -> int:
+    """Start jobs on Ray: a cluster given by --address, else one inside this command."""
+    import os
+
+    from joymigrate.report import cluster as report
+    from joymigrate.run.cluster import inventory as nodes
+    from joymigrate.run.cluster import jobs as work
+    from joymigrate.run.cluster.on_ray import connect, follow
+
+    raw = nodes.parse(jobs.read_text("utf-8-sig"), str(jobs)) if jobs.is_file() else None
+    workload = work.from_data(raw, str(jobs)) if raw is not None else work.load(jobs)
+    embedded = not (address or os.environ.get("RAY_ADDRESS"))
+    ray = connect.attach(address, embedded=embedded)
+    items = raw.get("jobs", [raw])
+    shared = {key: raw[key] for key in ("queues", "weights", "priorities") if key in raw}
+    captain = connect.captain(ray, shared, policy)
+    answer = connect.ask(ray, captain.submit.remote(items, shared.get("priorities") or {}))
+    names = [job.name for job in workload.jobs]
+    if embedded or wait:
+        answer = follow.to_the_end(ray, captain, names, talk)
+        if embedded:
+            ray.kill(captain)
+            ray.shutdown()
+    show(answer, form, report.status(answer), None)
+    failed = any(row["state"] == "failed" for row in answer["jobs"])
+    return Exit.FOUND if failed else Exit.OK
+
+
+@app.command("status")
+def status(address: str | None = ADDRESS, form: str = FORMAT) -> int:
+    """Show the jobs and nodes of a Ray cluster: who runs where, who waits and why."""
+    from joymigrate.report import cluster as report
+    from joymigrate.run.cluster.on_ray import connect
+
+    ray = connect.attach(address)
+    answer = connect.ask(ray, connect.captain(ray).status.remote())
+    show(answer, form, report.status(answer), None)
+    return Exit.OK
+
+
+@app.command("cancel")
+def cancel(job: str = typer.Argument(...), address: str | None = ADDRESS) -> int:
+    """Stop a job on a Ray cluster for good."""
+    from joymigrate.run.cluster.on_ray import connect
+
+    ray = connect.attach(address)
+    before = connect.ask(ray, connect.captain(ray).cancel.remote(job))
+    print(f"{job}: was {before}")
+    return Exit.OK
+
+
+@app.command("logs")
+def logs(
+    job: str = typer.Argument(...),
+    address: str | None = ADDRESS,
+    lines: int = typer.Option(200, "--lines", help="How many of the last lines per pod."),
+) -> int:
+    """Show the last lines of every pod of a job on a Ray cluster."""
+    from joymigrate.run.cluster.on_ray import connect
+
+    ray = connect.attach(address)
+    pods = connect.ask(ray, connect.captain(ray).logs.remote(job, lines))
+    emit("".join(f"[{rank}] {line}\n" for rank, pod in enumerate(pods) for line in pod))
     return Exit.OK

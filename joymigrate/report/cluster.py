@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from joymigrate.run.cluster.kubernetes.validate import Checked
+
 WAITING_SHOWN = 20  # distinct reasons under a simulation
 
 
@@ -71,3 +73,46 @@ def reasons(unplaced: Sequence[Mapping[str, str]]) -> list[str]:
     ranked = sorted(found.items(), key=lambda item: -item[1])
     lines = [f"  {number} × {reason}" for reason, number in ranked[:WAITING_SHOWN]]
     return ["", "Never placed under the first policy:", *lines] if lines else []
+
+
+def checked_data(found: Checked) -> dict[str, Any]:
+    """Problems of manifests as plain data (schema `joymigrate.manifests/1`)."""
+    return {
+        "schema": "joymigrate.manifests/1",
+        "objects": found.objects,
+        "problems": [
+            {"where": p.where, "path": p.path, "what": p.what, "help": p.help}
+            for p in found.problems
+        ],
+        "notes": list(found.notes),
+    }
+
+
+def checked(data: Mapping[str, Any]) -> str:
+    """One problem a line with its remedy, and the count."""
+    lines = []
+    for item in data["problems"]:
+        place = f"{item['where']}: {item['path']}" if item["path"] else item["where"]
+        lines.append(f"{place}: {item['what']}")
+        if item["help"]:
+            lines.append(f"  help: {item['help']}")
+    lines.append(f"Checked {data['objects']} objects, found {len(data['problems'])} problems.")
+    return "\n".join(lines) + "\n"
+
+
+def status(data: Mapping[str, Any]) -> str:
+    """Jobs with their cards or reasons, then nodes with their free cards."""
+    lines = []
+    for row in data["jobs"]:
+        lines.append(f"{row['job']}: {row['state']} (queue {row['queue']})")
+        for pod in row["pods"]:
+            cards = ",".join(str(card) for card in pod["cards"]) or "none"
+            lines.append(f"  [{pod['rank']}] {pod['node']} cards {cards}")
+        if row["reason"]:
+            lines.append(f"  {row['reason']}")
+        if row["frees"]:
+            lines.append(f"  frees: {row['frees']}")
+    for node in data["nodes"]:
+        if node["cards"]:
+            lines.append(f"{node['node']}: {node['kind']}, {node['free']}/{node['cards']} free")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,83 @@
+"""`cluster apply`: create or replace objects through the official client, if a cluster answers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.cluster.kubernetes.validate import Document
+
+MANAGER = "joymigrate"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One object and what the server answered."""
+
+    name: str
+    outcome: str
+
+
+def apply(documents: Sequence[Document], context: str | None, dry_run: bool) -> list[Applied]:
+    """Server-side apply, in order; the first refusal stops with the server's words."""
+    client = connect(context)
+    done = []
+    for document in documents:
+        done.append(Applied(document.where, apply_one(client, document, dry_run)))
+    return done
+
+
+def connect(context: str | None) -> Any:
+    """A dynamic client for the cluster of the kubeconfig; no cluster raises `JoyError`."""
+    try:
+        config: Any = importlib.import_module("kubernetes.config")
+        dynamic: Any = importlib.import_module("kubernetes.dynamic")
+        api_client: Any = importlib.import_module("kubernetes.client.api_client")
+    except ImportError as error:
+        raise JoyError(
+            "cluster apply needs the kubernetes client", help="pip install 'joymigrate[cluster]'"
+        ) from error
+    try:
+        if context is None:
+            try:
+                config.load_incluster_config()
+            except config.ConfigException:
+                config.load_kube_config()
+        else:
+            config.load_kube_config(context=context)
+        return dynamic.DynamicClient(api_client.ApiClient())
+    except Exception as error:  # the client raises urllib3's, yaml's and its own errors
+        raise JoyError(
+            f"no Kubernetes cluster answers: {str(error).splitlines()[0][:200]}",
+            help="check `kubectl get nodes`, or write the manifests with `cluster render -o FILE`",
+        ) from error
+
+
+def apply_one(client: Any, document: Document, dry_run: bool) -> str:
+    """Apply one object."""
+    from kubernetes.client import ApiException
+    from kubernetes.dynamic.exceptions import DynamicApiError, ResourceNotFoundError
+
+    data = document.data
+    meta = data.get("metadata") or {}
+    options: dict[str, Any] = {"dry_run": "All"} if dry_run else {}
+    try:
+        api = client.resources.get(api_version=data["apiVersion"], kind=data["kind"])
+        namespace = meta.get("namespace", "default") if api.namespaced else None
+        client.server_side_apply(
+            api, body=dict(data), name=meta.get("name"), namespace=namespace,
+            field_manager=MANAGER, **options,
+        )  # fmt: skip
+    except ResourceNotFoundError as error:
+        raise JoyError(
+            f"the cluster has no {data['apiVersion']} {data['kind']}",
+            where=document.where,
+            help="install the engine that defines it",
+        ) from error
+    except (ApiException, DynamicApiError) as error:
+        words = str(getattr(error, "body", "") or error)[:300]
+        raise JoyError(f"the cluster refuses it: {words}", where=document.where) from error
+    return "would be applied" if dry_run else "applied"

@@ -1,0 +1,206 @@
+"""Volcano: PriorityClass, Queue, HyperNode, vcjob, and the scheduler's configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from joymigrate.run.cluster.inventory import Inventory
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, Queue, Workload
+from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.kubernetes.renderers import (
+    LABELS,
+    Rendered,
+    dns,
+    kind_of,
+    kinds_in_use,
+    pod_spec,
+    priority_name,
+    queue_of,
+    quotas,
+    used_queues,
+)
+
+NAME = "volcano"
+CONFIGURATION = """\
+actions: "enqueue, allocate, preempt, reclaim, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: predicates
+  - name: capacity
+    enableHierarchy: {hierarchy}
+  - name: network-topology-aware
+  - name: numa-aware
+  - name: binpack
+    arguments:
+      binpack.weight: 10
+      binpack.cpu: 1
+      binpack.memory: 1
+      binpack.resources: {resources}
+"""
+
+
+def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+    """All objects for one workload."""
+    out.objects += priority_classes(workload)
+    known = kinds_in_use(workload, inventory)
+    out.objects += [
+        queue_object(queue, workload, known, out)
+        for queue in used_queues(workload)
+        if queue.name != DEFAULT_QUEUE or queue.max or queue.min
+    ]
+    out.objects += hyper_nodes(inventory)
+    for job in workload.jobs:
+        out.objects.append(vcjob(job, inventory, out))
+    out.objects.append(scheduler_configuration(workload, known))
+
+
+def priority_classes(workload: Workload) -> list[dict[str, Any]]:
+    """One class for each priority that a job uses."""
+    return [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": priority_name(priority)},
+            "value": priority,
+            "globalDefault": False,
+            "description": "Priority of joymigrate jobs",
+        }
+        for priority in sorted({job.priority for job in workload.jobs} - {0})
+    ]
+
+
+def queue_object(
+    queue: Queue, workload: Workload, known: list[Kind], out: Rendered
+) -> dict[str, Any]:
+    """MIN is the guarantee, MAX the capability."""
+    spec: dict[str, Any] = {"weight": max(1, round(queue.weight)), "type": "default"}
+    low = quotas(queue.min, known, f"queue {queue.name}: MIN", out)
+    middle = quotas(queue.deserved or queue.min, known, f"queue {queue.name}: deserved", out)
+    high = quotas(queue.max, known, f"queue {queue.name}: MAX", out)
+    parent = queue
+    while parent.parent:
+        parent = queue_of(workload, parent.parent)
+        above = quotas(parent.max, known, f"queue {parent.name}: MAX", out)
+        # The webhook refuses a child that may grow beyond its parent.
+        for name in high.keys() & above.keys():
+            high[name] = min(high[name], above[name], key=float)
+    if low:
+        spec["guarantee"] = {"resource": low}
+        out.note(f"queue {queue.name}: Volcano does not lend a guarantee, unused MIN stays idle")
+    if middle:
+        spec["deserved"] = middle
+    if high:
+        spec["capability"] = high
+    if queue.parent:
+        spec["parent"] = dns(queue.parent)
+    if queue.priority > 0:
+        spec["priority"] = queue.priority
+    spec["reclaimable"] = "over-deserved" in queue.eviction
+    spec["dequeueStrategy"] = queue.strategy
+    if queue.min_runtime:
+        out.note(f"queue {queue.name}: a minimum run time is not expressible")
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": dns(queue.name)},
+        "spec": spec,
+    }
+
+
+def hyper_nodes(inventory: Inventory | None) -> list[dict[str, Any]]:
+    """Leaves (tier 1) over nodes, spines (tier 2) over leaves; super-pods where there are any."""
+    if inventory is None:
+        return []
+    leaves: dict[str, list[str]] = {}
+    spines: dict[str, list[str]] = {}
+    for node in inventory.nodes:
+        domain = node.leaf or node.superpod
+        if domain:
+            leaves.setdefault(domain, []).append(node.name)
+            if node.spine and domain not in spines.setdefault(node.spine, []):
+                spines[node.spine].append(domain)
+    found = [hyper_node(f"leaf-{leaf}", 1, "Node", nodes) for leaf, nodes in leaves.items()]
+    found += [
+        hyper_node(f"spine-{spine}", 2, "HyperNode", [dns(f"leaf-{leaf}") for leaf in below])
+        for spine, below in spines.items()
+    ]
+    return found
+
+
+def hyper_node(name: str, tier: int, kind: str, members: list[str]) -> dict[str, Any]:
+    """One domain of the network."""
+    return {
+        "apiVersion": "topology.volcano.sh/v1alpha1",
+        "kind": "HyperNode",
+        "metadata": {"name": dns(name)},
+        "spec": {
+            "tier": tier,
+            "tierName": LABELS["leaf" if tier == 1 else "spine"],
+            "members": [
+                {"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members
+            ],
+        },
+    }
+
+
+def vcjob(job: Job, inventory: Inventory | None, out: Rendered) -> dict[str, Any]:
+    """A gang: minAvailable is the number of all pods."""
+    tasks = []
+    for task in job.tasks:
+        kind = kind_of(job, task, inventory)
+        pod = pod_spec(job, task, kind, out)
+        if kind is not None and kind.kubernetes.get("labels"):
+            pod["nodeSelector"] = dict(kind.kubernetes["labels"])
+        pod["schedulerName"] = "volcano"
+        if len(task.kinds) > 1:
+            out.note(f"job {job.name}: only its first kind, {task.kinds[0]}, is rendered")
+        tasks.append(
+            {
+                "name": dns(task.name),
+                "replicas": task.pods,
+                "minAvailable": task.pods,
+                "template": {"metadata": {"labels": {"app": dns(job.name)}}, "spec": pod},
+            }
+        )
+    spec: dict[str, Any] = {
+        "schedulerName": "volcano",
+        "queue": dns(job.queue),
+        "minAvailable": job.pods,
+        "maxRetry": max(1, job.retries),
+        "plugins": {"svc": [], "env": []},
+        "policies": [{"event": "PodEvicted", "action": "RestartJob"},
+                     {"event": "PodFailed", "action": "RestartJob" if job.retries else "AbortJob"}],
+        "tasks": tasks,
+    }  # fmt: skip
+    if job.priority:
+        spec["priorityClassName"] = priority_name(job.priority)
+    if job.pods > 1 and job.leaf != "any":
+        mode = "hard" if job.leaf == "one" else "soft"
+        spec["networkTopology"] = {"mode": mode, "highestTierAllowed": 1 if mode == "hard" else 2}
+    if job.minutes is not None:
+        spec["runningEstimate"] = f"{round(job.minutes * 60)}s"
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": dns(job.name)},
+        "spec": spec,
+    }
+
+
+def scheduler_configuration(workload: Workload, known: list[Kind]) -> dict[str, Any]:
+    """The scheduler's configuration: `capacity`, which knows MIN and MAX, not `proportion`."""
+    names = sorted({str(kind.kubernetes.get("resource")) for kind in known})
+    hierarchy = "true" if any(queue.parent for queue in workload.queues) else "false"
+    text = CONFIGURATION.format(hierarchy=hierarchy, resources=", ".join(names) or '""')
+    text += "".join(f"      binpack.resources.{name}: 10\n" for name in names)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "volcano-scheduler-configmap", "namespace": "volcano-system"},
+        "data": {"volcano-scheduler.conf": text},
+    }

@@ -1,0 +1,1 @@
+"""The scheduler over Ray: Ray holds machines and processes, we hold policy."""

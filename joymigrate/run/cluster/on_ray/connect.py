@@ -1,0 +1,68 @@
+"""From a command line to the captain of a Ray cluster; starts one where there is none yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from joymigrate.errors import JoyError
+
+ACTOR = "joymigrate-captain"
+NAMESPACE = "joymigrate"
+
+
+def attach(address: str | None, embedded: bool = False) -> Any:
+    """Connect to Ray; `embedded` starts one in this process when no address is given."""
+    try:
+        import ray
+    except ImportError as error:
+        raise JoyError("this needs ray", help="pip install 'joymigrate[cluster]'") from error
+    where = address or os.environ.get("RAY_ADDRESS")
+    options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False}
+    options["logging_level"] = "ERROR"
+    try:
+        if where is None and embedded:
+            ray.init(include_dashboard=False, **options)
+        else:
+            ray.init(address=where or "auto", **options)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise JoyError(
+            f"no Ray cluster answers: {str(error).splitlines()[0][:200]}",
+            where=where or "the local machine",
+            help="start one with `ray start --head`, or name it with --address",
+        ) from error
+    return ray
+
+
+def captain(ray: Any, workload: Mapping[str, Any] | None = None, policy: str = "topology") -> Any:
+    """The detached actor: the one that runs, else a new one on the head node."""
+    from joymigrate.run.cluster.on_ray.captain import Captain
+
+    if workload is None:
+        try:
+            return ray.get_actor(ACTOR, namespace=NAMESPACE)
+        except ValueError as error:
+            raise JoyError(
+                "nothing has been submitted to this Ray cluster",
+                help="joymigrate cluster submit JOB.yaml --address …",
+            ) from error
+    return (
+        ray.remote(Captain)
+        .options(
+            name=ACTOR, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0,
+            max_concurrency=64,
+        )
+        .remote(dict(workload), policy)
+    )  # fmt: skip
+
+
+def ask(ray: Any, reference: Any) -> Any:
+    """The answer of the captain; the user's mistakes come back as such."""
+    try:
+        return ray.get(reference)
+    except Exception as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, JoyError):
+            raise JoyError(cause.what, where=cause.where, help=cause.help) from None
+        raise
