@@ -6,11 +6,13 @@ content. So CRLF files, files without a final newline and files in any encoding 
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 CONTEXT = 3  # lines, as git
+NEAR = 40  # lines passed at most, old and new together, when looking for the next agreement
+SURE = 3  # equal lines that prove an insertion or a removal
 PLAIN = re.compile(rb'[^\x00-\x1f"\\\x7f]*')
 ESCAPES = {9: b"\\t", 10: b"\\n", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
 
@@ -46,18 +48,77 @@ def lines_of(data: bytes) -> list[bytes]:
 
 def hunks(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[bytes]:
     """The hunks between two lists of lines."""
-    for group in difflib.SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT):
-        first, last = group[0], group[-1]
-        yield b"@@ -%s +%s @@\n" % (
-            span(first[1], last[2]),
-            span(first[3], last[4]),
-        )
-        for tag, i1, i2, j1, j2 in group:
-            if tag == "equal":
-                yield from marked(b" ", old[i1:i2])
-                continue
-            yield from marked(b"-", old[i1:i2])
-            yield from marked(b"+", new[j1:j2])
+    for group in grouped(changed(old, new)):
+        start, stop = max(group[0].i1 - CONTEXT, 0), min(group[-1].i2 + CONTEXT, len(old))
+        shift = group[0].j1 - group[0].i1
+        new_stop = group[-1].j2 + stop - group[-1].i2
+        yield b"@@ -%s +%s @@\n" % (span(start, stop), span(start + shift, new_stop))
+        at = start
+        for block in group:
+            yield from marked(b" ", old[at : block.i1])
+            yield from marked(b"-", old[block.i1 : block.i2])
+            yield from marked(b"+", new[block.j1 : block.j2])
+            at = block.i2
+        yield from marked(b" ", old[at:stop])
+
+
+class Block(NamedTuple):
+    """Lines `i1:i2` of the old text became lines `j1:j2` of the new one."""
+
+    i1: int
+    i2: int
+    j1: int
+    j2: int
+
+
+def grouped(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+    """Blocks whose context touches, together."""
+    group: list[Block] = []
+    for block in blocks:
+        if group and block.i1 - group[-1].i2 > 2 * CONTEXT:
+            yield group
+            group = []
+        group.append(block)
+    if group:
+        yield group
+
+
+def changed(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[Block]:
+    """The blocks that differ, first to last.
+
+    A rewrite changes lines and adds a few, so the texts stay in step; this walks them side by side
+    and costs little more than reading them. `difflib` needs minutes where lines repeat often.
+    """
+    i = j = 0
+    while i < len(old) or j < len(new):
+        if i < len(old) and j < len(new) and old[i] == new[j]:
+            i, j = i + 1, j + 1
+            continue
+        di, dj = in_step_again(old, new, i, j)
+        yield Block(i, i + di, j, j + dj)
+        i, j = i + di, j + dj
+
+
+def in_step_again(old: Sequence[bytes], new: Sequence[bytes], i: int, j: int) -> tuple[int, int]:
+    """How many lines to pass on both sides until the texts agree; the fewest within `NEAR`.
+
+    As many lines on both sides need one equal line to follow, other pairs `SURE` ones.
+    """
+    for total in range(1, NEAR):
+        for di in sorted(range(total + 1), key=lambda di: abs(total - 2 * di)):
+            dj = total - di
+            if agree(old, new, i + di, j + dj, 1 if di == dj else SURE):
+                return di, dj
+    for far in range(NEAR // 2, min(len(old) - i, len(new) - j)):
+        if agree(old, new, i + far, j + far, SURE):
+            return far, far
+    return len(old) - i, len(new) - j
+
+
+def agree(old: Sequence[bytes], new: Sequence[bytes], i: int, j: int, count: int) -> bool:
+    """Whether `count` lines are equal from `i` and `j` on, or all that are left on both sides."""
+    inside = i <= len(old) and j <= len(new)
+    return inside and old[i : i + count] == new[j : j + count]
 
 
 def span(start: int, stop: int) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joymigrate.rewrite.diff import unified
+from joymigrate.rewrite.diff import changed, unified
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -47,6 +47,31 @@ def test_a_change_in_the_middle_has_three_lines_of_context() -> None:
 
 def test_no_change_has_no_diff() -> None:
     assert unified("a.py", b"x", b"x") == b""
+
+
+def test_lines_that_repeat_often_take_no_longer() -> None:
+    """Work is counted, not time: every line is compared a bounded number of times."""
+    compared = 0
+
+    class Line(bytes):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return bytes(self) == other
+
+        __hash__ = bytes.__hash__
+
+    old = [Line(b"cuda" if n % 20 == 0 else b"y%d" % (n % 110)) for n in range(4000)]
+    new = [Line(line.replace(b"cuda", b"npu")) for line in old]
+    blocks = list(changed(old, new))
+    assert blocks == [(n, n + 1, n, n + 1) for n in range(0, 4000, 20)]
+    assert compared < 5 * len(old)
+
+
+def test_an_insertion_before_the_last_lines_is_one_line() -> None:
+    assert list(changed([b"a", b"b"], [b"x", b"a", b"b"])) == [(0, 0, 0, 1)]
+    assert list(changed([b"a"], [b"a", b"x"])) == [(1, 1, 1, 2)]
+    assert list(changed([b"x", b"a", b"b"], [b"a", b"b"])) == [(0, 1, 0, 0)]
 
 
 @needs_git
@@ -93,7 +118,7 @@ lines = st.lists(
 
 
 @needs_git
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(old=lines, new=lines, end=st.sampled_from([b"\n", b"\r\n"]), final=st.booleans())
 def test_git_applies_any_pair_of_texts(
     tmp_path_factory: pytest.TempPathFactory,
