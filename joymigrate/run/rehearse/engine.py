@@ -20,7 +20,7 @@ from joymigrate.run.rehearse.callsite import call_site
 from joymigrate.run.rehearse.operator import Operator, out_variant
 from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.settings import Settings
-from joymigrate.run.rehearse.vendor import AGREES, Vendor
+from joymigrate.run.rehearse.vendor import AGREES, Made, Vendor
 
 _torch_function_mode = torch._C._is_torch_function_mode_enabled
 SEEN_LIMIT = 2048  # combinations of one operator that go through the vendor's C++
@@ -38,12 +38,23 @@ class Engine:
         self.vendor = vendor
         self.local = threading.local()
         self.always = settings.mode == "shadow"
+        self.operators: list[Operator] = []
+        record.sources.append(self.count_kernels)
+
+    def count_kernels(self, record: Record) -> None:
+        """Chip kernels of the calls that did not go through the vendor's C++ again."""
+        record.repeated.clear()
+        for operator in self.operators:
+            for key, hits in list(operator.hits.items()):
+                for kernel in operator.kernels[key] if hits else ():
+                    record.repeated[kernel] += hits
 
     def kernel(
         self, operator: Operator, compute: Callable[..., Any], source: str
     ) -> Callable[..., Any]:
         """The kernel of `operator`: `compute` takes the CPU aliases. `source` says what it is."""
         compute = self.with_numerics(operator, compute)
+        self.operators.append(operator)
         run = Call(self, operator, compute, source)
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -135,25 +146,27 @@ class Call:
         if laid.host_tensor is not None and pairs and not (nested or operator.mixes_host):
             refuse_host_tensor(operator, laid.host_tensor, index)
 
-        plan: Any = AGREES
-        key: Any = None
-        if not nested:
-            engine.record.calls[operator.name] += 1
-            key = tuple(signature)
-            plan = operator.seen.get(key)
-            if plan is None or engine.always:
-                if len(operator.seen) < SEEN_LIMIT or engine.always:
-                    return self.first(args, kwargs, host_args, host_kwargs, pairs, index, key)
-                plan = operator.usual
-            form = operator.direct.get(key)
-            if form is not None:
-                target = torch.empty_strided(
-                    form[0], form[1], dtype=form[2], device=aliases.device(index)
-                )
-                into, name = operator.into
-                host_kwargs[name] = aliases.alias_of(target)
-                into(*host_args, **host_kwargs)
-                return target
+        if nested:  # inside the vendor's C++: see which kernels this part of it asks for
+            return self.first(args, kwargs, host_args, host_kwargs, pairs, index, None)
+        engine.record.calls[operator.name] += 1
+        key = tuple(signature)
+        plan = operator.seen.get(key)
+        if plan is None or engine.always:
+            if len(operator.seen) < SEEN_LIMIT or engine.always:
+                return self.first(args, kwargs, host_args, host_kwargs, pairs, index, key)
+            plan = operator.usual
+        elif key in operator.hits:
+            operator.hits[key] += 1
+        form = operator.direct.get(key)
+        if form is not None:
+            dtype, size, stride = form
+            target = torch.empty_strided(size, stride, dtype=dtype, device=aliases.device(index))
+            at = (target.data_ptr(), form)
+            alias = aliases._kept.get(at)
+            into, name = operator.into
+            host_kwargs[name] = aliases.keep(at, target) if alias is None else alias
+            into(*host_args, **host_kwargs)
+            return target
         result = self.run(host_args, host_kwargs, index)
         return self.back(result, args, kwargs, pairs, index, plan)
 
@@ -206,28 +219,40 @@ class Call:
         index: int,
         key: Any,
     ) -> Any:
-        """The first call of a combination: the vendor's C++ checks it and shapes the results."""
+        """The first call of a combination: the vendor's C++ checks it and shapes the results.
+
+        Without a `key` the call comes from the vendor's C++ itself and is not the program's.
+        """
         engine, operator = self.engine, self.operator
         written = [pick(host_args, host_kwargs, place) for place in operator.writes]
+        outermost = key is not None
         engine.local.nested = True
         try:
             made = engine.vendor.call(operator, args, kwargs, written, index)
         finally:
-            engine.local.nested = False
+            engine.local.nested = not outermost
+        result = self.run(host_args, host_kwargs, index)
+        plan = engine.vendor.compare(operator, result, made, pairs)
+        back = self.back(result, args, kwargs, pairs, index, plan, made.results)
+        if outermost:
+            self.remember(key, made, plan, result, back)
+        return back
+
+    def remember(self, key: Any, made: Made, plan: Any, result: Any, back: Any) -> None:
+        """What later calls of this combination need to know."""
+        engine, operator = self.engine, self.operator
         source = self.source
         if made.ran and source != "reference":
             source = "vendor_cpp"
-        known = engine.record.operators.get(operator.name)
-        if known != "vendor_cpp":
+        if engine.record.operators.get(operator.name) != "vendor_cpp":
             engine.record.operators[operator.name] = source
-        result = self.run(host_args, host_kwargs, index)
-        plan = engine.vendor.compare(operator, result, made, pairs)
+        if made.kernels and not engine.always:
+            operator.kernels[key] = made.kernels
+            operator.hits[key] = 0
         operator.seen[key] = plan
         operator.usual = tuple(form and (form[0], None) for form in plan)
-        back = self.back(result, args, kwargs, pairs, index, plan, made.results)
         if self.direct and type(back) is Tensor and back.dtype is result.dtype and back.numel():
-            operator.direct[key] = (back.size(), back.stride(), back.dtype)
-        return back
+            operator.direct[key] = (back.dtype, back.size(), back.stride())
 
     def back(
         self,

@@ -40,6 +40,7 @@ class Record:
     traps: dict[str, dict[str, Any]] = field(default_factory=dict)
     documented: dict[str, dict[str, str]] = field(default_factory=dict)
     kernels: Counter[str] = field(default_factory=Counter)
+    repeated: Counter[str] = field(default_factory=Counter)  # further calls of seen operators
     kernel_sequence: list[str] = field(default_factory=list)
     peak_bytes: dict[str, int] = field(default_factory=dict)
     reserved_bytes: dict[str, int] = field(default_factory=dict)

@@ -39,7 +39,7 @@ def summarise(
         "unsimulated": named_counts(records, "unsimulated", "op"),
         "peak_memory_bytes": highest(records, "peak_bytes"),
         "peak_reserved_bytes": highest(records, "reserved_bytes"),
-        "kernels": dict(summed(records, "kernels").most_common()),
+        "kernels": dict((summed(records, "kernels") + summed(records, "repeated")).most_common()),
         "kernel_sequence": next(
             (r["kernel_sequence"] for r in records if r["kernel_sequence"]), []
         ),

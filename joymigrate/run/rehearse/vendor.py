@@ -30,6 +30,7 @@ class Made:
 
     ran: bool
     results: tuple[Tensor | None, ...] | None = None
+    kernels: tuple[str, ...] = ()  # that the chip would have run
 
 
 class Vendor:
@@ -67,13 +68,15 @@ class Vendor:
                     tensor.copy_(saved)
             if generator is not None and state is not None:
                 generator.set_state(state)
-        self.warn_of_limits(operator, self.shim.since(asked), flat_tensors(args))
+        kernels = tuple(self.shim.since(asked))
+        self.warn_of_limits(operator, kernels, flat_tensors(args))
         if operator.writes:
-            return Made(True)
-        return Made(True, tuple(self.own_memory(item, args, kwargs) for item in listed(result)))
+            return Made(True, kernels=kernels)
+        results = tuple(self.own_memory(item, args, kwargs) for item in listed(result))
+        return Made(True, results, kernels)
 
     def warn_of_limits(
-        self, operator: Operator, kernels: list[str], inputs: Sequence[Tensor]
+        self, operator: Operator, kernels: Sequence[str], inputs: Sequence[Tensor]
     ) -> None:
         """Note what the documents say that the chip would refuse."""
         dtypes = [str(t.dtype).removeprefix("torch.") for t in inputs if t.get_device() >= 0]
@@ -92,6 +95,8 @@ class Vendor:
     def own_memory(self, result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
         """A result tensor that can be filled: plain memory that is no argument's."""
         if not isinstance(result, Tensor) or result.get_device() < 0:
+            return None
+        if result.layout is not torch.strided:
             return None
         import torch_npu
 

@@ -24,7 +24,7 @@ void joy_kernel_table(const char *const *names, int count) {
   counts = calloc((size_t)count, sizeof *counts);
 }
 JOY_PUBLIC void joy_set_dry(int on) { dry = on; }
-JOY_PUBLIC void joy_set_tracing(int on) { tracing = on; }
+JOY_PUBLIC void joy_set_tracing(int on) { tracing += on ? 1 : -1; } /* nests */
 JOY_PUBLIC int joy_kernel_total(void) { return kernel_count; }
 JOY_PUBLIC const char *joy_kernel_name(int number) { return kernel_names[number]; }
 JOY_PUBLIC const uint64_t *joy_kernel_counts(void) { return counts; }
