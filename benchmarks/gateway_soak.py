@@ -29,6 +29,7 @@ from joymigrate.run.gateway.fake import Fake, full_text
 from joymigrate.run.gateway.faults import Fault, Schedule
 
 TOKENS = 6
+OPEN = 100  # requests at a time: a machine that cannot keep the rate must not pile them up
 FAULTS = ("refuse", "status_500", "error_after_200", "truncate", "cut", "reset", "invalid_json")
 
 
@@ -95,14 +96,14 @@ async def load(given: argparse.Namespace, url: str, process: psutil.Process) -> 
     started = time.monotonic()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         while time.monotonic() < end:
-            while number < (time.monotonic() - started) * given.rate:
+            while number < (time.monotonic() - started) * given.rate and len(tasks) < OPEN:
                 task = asyncio.create_task(one(session, url, number, seen))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
                 number += 1
             if time.monotonic() - sampled >= 10:
                 sampled = time.monotonic()
-                sizes.append((process.memory_info().rss / 2**20, process.num_fds()))
+                sizes.append((round(process.memory_info().rss / 2**20, 1), process.num_fds()))
             await asyncio.sleep(0.02)
         await asyncio.gather(*tasks)
     used = process.cpu_times()
@@ -113,6 +114,8 @@ async def load(given: argparse.Namespace, url: str, process: psutil.Process) -> 
     return {
         "minutes": given.minutes,
         "requests": number,
+        "requests_per_s": round(number / (given.minutes * 60), 1),
+        "series": sizes[:: max(1, len(sizes) // 12)],
         "seen": dict(seen),
         "rss_mib": [round(value, 1) for value in rss],
         "descriptors": fds,

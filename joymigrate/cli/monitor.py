@@ -69,7 +69,7 @@ def named(text: str) -> tuple[str, str]:
     if not url.startswith(("http://", "https://")):
         raise JoyError(
             f"a source is an address, got {text!r}",
-            help="for example npu=http://10.0.0.7:8000/metrics",
+            help="for example engine=http://10.0.0.7:8000/metrics",
         )
     rest = url.split("://", 1)[1]
     if "/" not in rest.rstrip("/"):

@@ -12,7 +12,8 @@ from joymigrate.run.gateway.events import Served
 from joymigrate.run.gateway.meters import UpstreamMeters
 from joymigrate.run.gateway.upstreams import Instance, Upstream
 
-Report = Callable[[Served, dict[str, Any]], None]
+Details = Callable[[], dict[str, Any]]
+Report = Callable[[Served, Details], None]
 
 
 class Attempt:
@@ -22,7 +23,18 @@ class Attempt:
     evidence about the backend.
     """
 
-    __slots__ = ("answer", "call", "ended", "first", "instance", "meters", "report", "upstream")
+    __slots__ = (
+        "answer",
+        "call",
+        "ended",
+        "ended_at",
+        "first",
+        "instance",
+        "meters",
+        "report",
+        "tokens",
+        "upstream",
+    )
 
     def __init__(
         self,
@@ -37,6 +49,7 @@ class Attempt:
         self.answer: Answer | None = None
         self.first: float | None = None  # when the first byte came
         self.ended = False
+        self.tokens, self.ended_at = 0, 0.0
         instance.inflight += 1
 
     async def open(self, path: str | None = None, body: bytes | None = None) -> Answer:
@@ -95,19 +108,20 @@ class Attempt:
         self.let_go()
         if self.call.method != "POST":
             return  # a list of models is no evidence about the models
-        served = Served(
-            time.time(), self.upstream.role, failure, 1, f"{self.meters.name}:{self.instance.url}"
-        )
-        self.report(
-            served,
-            {
-                "path": self.call.path,
-                "upstream": self.meters.name,
-                "seconds": now - self.call.started,
-                "first_byte_seconds": self.first - self.call.started if self.first else None,
-                "tokens": tokens,
-            },
-        )
+        self.tokens, self.ended_at = tokens, now
+        served = Served(time.time(), self.upstream.role, failure, 1, self.instance.url)
+        self.report(served, self.details)
+
+    def details(self) -> dict[str, Any]:
+        """What the request log says beside the outcome."""
+        started = self.call.started
+        return {
+            "path": self.call.path,
+            "upstream": self.meters.name,
+            "seconds": self.ended_at - started,
+            "first_byte_seconds": self.first - started if self.first else None,
+            "tokens": self.tokens,
+        }
 
     def let_go(self) -> None:
         """Give the connection back."""

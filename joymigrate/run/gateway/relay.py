@@ -31,6 +31,12 @@ ANSWER_BYTES = 64 * 2**20  # larger answers are relayed without being judged
 GONE = (ConnectionError,)
 
 
+class Relayed(web.StreamResponse):
+    """A stream whose headers travel with its first bytes: one system call less per request."""
+
+    _send_headers_immediately = False
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     """What the client was told, for the shadow to compare with."""
@@ -175,7 +181,7 @@ class Relay:
         """Bytes of another kind (audio, text): relayed as they come, cut visibly when they end."""
         block = await answer.read()
         attempt.begun()
-        response = web.StreamResponse(
+        response = Relayed(
             status=answer.status, headers=passed_on(answer.headers, attempt.meters.name)
         )
         try:
@@ -217,7 +223,7 @@ class Relay:
             block = stream.feed(received)
             if stream.failure and not block:
                 raise Broken(stream.failure)
-        response = web.StreamResponse(
+        response = Relayed(
             status=answer.status, headers=passed_on(answer.headers, attempt.meters.name)
         )
         try:
@@ -235,8 +241,11 @@ class Relay:
                 finish = stream.finish[0] if stream.finish else None
                 self.tell(call, attempt, "".join(stream.pieces), finish)
             attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
-            await response.write_eof(block)
-            await answer.finish()
+            try:
+                await response.write_eof(block)
+                await answer.finish()
+            finally:
+                answer.close()
         except GONE:
             self.went_away(attempt)
             return response
@@ -325,8 +334,11 @@ class Relay:
             if stream.failure:
                 raise Broken(stream.failure)
         attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
-        await response.write(resume.DONE)
-        await answer.finish()
+        try:
+            await response.write(resume.DONE)
+            await answer.finish()
+        finally:
+            answer.close()
 
     def tell(self, call: Call, attempt: Attempt, text: str, finish: str | None) -> None:
         """Hand a good answer to the shadow. It works later and elsewhere."""

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from joymigrate.errors import JoyError
 from joymigrate.run.gateway import admin, gate, gauges, health, replies
+from joymigrate.run.gateway.attempt import Details
 from joymigrate.run.gateway.backend import Backend, HttpBackend
 from joymigrate.run.gateway.calls import Call, kind_of, parsed_body, sticky_key
 from joymigrate.run.gateway.events import (
@@ -196,7 +197,7 @@ class Gateway:
         await self.monitor.close()
         self.save()
         if self.journal is not None:
-            self.journal.flush()
+            self.flush(self.journal)
 
     async def tick(self) -> None:
         """Let time pass for the rollout; write down what changed."""
@@ -216,14 +217,26 @@ class Gateway:
         """Evidence and journal go to the disk without holding up requests."""
         if self.dirty:
             self.dirty = False
-            number, snapshot = self.store.number(), self.rollout.snapshot()
-            await asyncio.to_thread(self.store.save, number, snapshot)
+            await asyncio.to_thread(self.write, self.store.number(), self.rollout.snapshot())
         if self.journal is not None:
-            await asyncio.to_thread(self.journal.flush)
+            await asyncio.to_thread(self.flush, self.journal)
 
     def save(self) -> None:
         """Write the state now."""
-        self.store.save(self.store.number(), self.rollout.snapshot())
+        self.write(self.store.number(), self.rollout.snapshot())
+
+    def write(self, number: int, snapshot: dict[str, Any]) -> None:
+        """A full disk is told to the operator; it is no reason to stop serving."""
+        try:
+            self.store.save(number, snapshot)
+        except OSError as error:
+            self.talk(f"cannot write the state, a restart would not know it: {error}")
+
+    def flush(self, journal: Journal) -> None:
+        try:
+            journal.flush()
+        except OSError as error:
+            self.talk(f"cannot write the request log: {error}")
 
     # Events
 
@@ -236,12 +249,12 @@ class Gateway:
                 self.talk(f"rollout {change.state} {change.weight:g} %: {change.text}")
         return changes
 
-    def report(self, served: Served, details: dict[str, Any]) -> None:
+    def report(self, served: Served, details: Details) -> None:
         """A backend succeeded or failed."""
         self.dirty = True
         self.handle(served)
         if self.journal is not None:
-            self.journal.add(served, details)
+            self.journal.add(served, details())
 
     def health_changed(self, upstream: Upstream, up: bool, detail: str) -> None:
         self.handle(Health(time.time(), upstream.role, up, detail))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.run.gateway import whole
+from joymigrate.run.gateway.attempt import Report
 from joymigrate.run.gateway.bounds import wilson
 from joymigrate.run.gateway.calls import Call, forwarded
 from joymigrate.run.gateway.events import PRIMARY, ROLLED_BACK, SECOND, Served
@@ -50,7 +50,7 @@ class Shadow:
     standby: Upstream
     rollout: Rollout
     meters: Meters
-    report: Callable[[Served, dict[str, Any]], None]
+    report: Report
     point: float = 0.0
     running: set[asyncio.Task[None]] = field(default_factory=set)
     agreed: int = 0
@@ -153,7 +153,7 @@ class Shadow:
         """A mirrored request is evidence about the standby's infrastructure."""
         self.report(
             Served(time.time(), SECOND, failure, 1, self.standby.name, shadow=True),
-            {"upstream": self.standby.name, "shadow": True},
+            lambda: {"upstream": self.standby.name},
         )
 
     def summary(self) -> dict[str, Any]:
