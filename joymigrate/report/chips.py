@@ -189,7 +189,11 @@ def item_line(item: Mapping[str, Any]) -> str:
         target = "stays" if item.get("to") == item.get("name") else item.get("to") or "-"
         head = f"{head} → {target} [{item['tier']}]"
     skip = ("name", "what", "to", "tier", "note", "source", "date", "match", "torch")
-    extra = [f"{k} {flat(v)}" for k, v in item.items() if k not in skip and v not in (None, "")]
+    extra = [
+        f"{'closed in' if k == 'until' else k} {flat(v)}"
+        for k, v in item.items()
+        if k not in skip and v not in (None, "")
+    ]
     if "torch" in item:
         head = f"torch {item['torch']}"
     note = one_line(item.get("note") or "")

@@ -79,6 +79,19 @@ def test_show_keeps_to_a_section_and_a_version(joymigrate: Joymigrate) -> None:
     assert document["names"]["version"] == "2.7"
 
 
+@pytest.mark.parametrize("name", [*all_chips()])
+def test_everything_about_every_chip_goes_to_json_and_text(
+    joymigrate: Joymigrate, name: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "chip.json"
+    assert joymigrate("chips", "show", name, "--format", "json", "-o", file) == (0, "", "")
+    document = json.loads(file.read_text())
+    assert document["schema"] == "joymigrate.chip-facts/1"
+    assert document["chip"]["name"] == name
+    assert len(document["names"]["list"]) == (document["chip"]["names"] or 0)
+    assert joymigrate("chips", "show", name)[1].startswith(f"{name}: ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
