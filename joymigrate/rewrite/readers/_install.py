@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from joymigrate.model import Style, Tier
+from joymigrate.model import Tier
 from joymigrate.rewrite.readers._moves import Sites
-from joymigrate.rewrite.readers._packages import RULE, index_change, package_advice
+from joymigrate.rewrite.readers._packages import RULE, index_change, index_reason, package_advice
 from joymigrate.rewrite.readers._words import ASSIGNMENT, Command, Script, Word
 
 PIP = re.compile(r"(?:.*/)?(?:pip[\d.]*|uv|pipx|poetry|pdm)")
@@ -82,9 +82,7 @@ def index_url(sites: Sites, word: Word, at: int) -> None:
     span = word.span(at + found[0], at + found[1]) if found else None
     if found is None or span is None:
         return
-    agnostic = sites.context.style is Style.AGNOSTIC
-    reason = "torch itself comes from the plain index; the device is another package"
-    sites.add(RULE, *span, None if agnostic else found[2], tier=Tier.UNSAFE, reason=reason)
+    sites.add(RULE, *span, found[2], tier=Tier.UNSAFE, reason=index_reason(sites.context))
 
 
 def requirement(sites: Sites, word: Word, others: frozenset[str]) -> None:

@@ -152,9 +152,11 @@ def local_version(text: str, name: str, context: Context) -> Change | None:
     after = LOCAL.sub("", text)
     if after == text:
         return None
-    reason = "a build for the origin's toolkit; the plain version has the same interface"
+    if context.chip.keeps_device:
+        return Change(name, Tier.REPORT, f"{context.chip.title} has builds of its own")
     if context.style is Style.AGNOSTIC:
         return Change(name, Tier.REPORT, "a build for the origin's toolkit")
+    reason = "a build for the origin's toolkit; the plain version has the same interface"
     return Change(name, Tier.UNSAFE, reason, after)
 
 
@@ -202,9 +204,20 @@ def unlisted(version: str, context: Context) -> str:
     return f"no build for torch {wanted} is known (known: {', '.join(listed)})"
 
 
-def index_change(url: str, context: Context) -> tuple[int, int, str] | None:
-    """`…/whl/cu121` → `…/whl/cpu`, as a span of `url`: the device comes with another package."""
+def index_change(url: str, context: Context) -> tuple[int, int, str | None] | None:
+    """`…/whl/cu121` → `…/whl/cpu`, as a span of `url`: the device comes with another package.
+
+    The text is None where that is not so: the target has builds of its own, or both must work.
+    """
     match = INDEX.search(url)
     if match is None or not context.origin.origin:
         return None
-    return (*match.span(), "cpu")
+    stays = context.chip.keeps_device or context.style is Style.AGNOSTIC
+    return (*match.span(), None if stays else "cpu")
+
+
+def index_reason(context: Context) -> str:
+    """What to say about such an index."""
+    if context.chip.keeps_device:
+        return f"{context.chip.title} has builds of its own, from another index"
+    return "torch itself comes from the plain index; the device is another package"

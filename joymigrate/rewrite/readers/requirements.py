@@ -6,10 +6,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from joymigrate.model import Finding, Style, Tier
+from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._moves import Sites
-from joymigrate.rewrite.readers._packages import RULE, Change, index_change, package_advice
+from joymigrate.rewrite.readers._packages import (
+    RULE,
+    Change,
+    index_change,
+    index_reason,
+    package_advice,
+)
 from joymigrate.rewrite.source import Source
 
 PATTERNS = (
@@ -18,8 +24,7 @@ PATTERNS = (
     *("requirements*.pip", "requirements_*", "requirements-*"),
 )
 OPTION = re.compile(
-    r"(?P<name>-{1,2}(?:i|f|index-url|extra-index-url|find-links))(?:\s*=\s*|\s+|(?<=-[if]))"
-    r"(?P<url>\S+)"
+    r"(?:--(?:index-url|extra-index-url|find-links)(?:\s*=\s*|\s+)|-[if]\s*)(?P<url>\S+)"
 )
 # What stands behind a requirement on the same line: options and a comment.
 TAIL = re.compile(r"\s+(?:--[\w-]+.*|#.*)|\s*$", re.DOTALL)
@@ -78,11 +83,8 @@ def option(sites: Sites, line: Line) -> None:
         return
     first, last, after = found
     at = line.start + match.start("url")
-    agnostic = sites.context.style is Style.AGNOSTIC
-    reason = "torch itself comes from the plain index; the device is another package"
-    sites.add(
-        RULE, at + first, at + last, None if agnostic else after, tier=Tier.UNSAFE, reason=reason
-    )
+    reason = index_reason(sites.context)
+    sites.add(RULE, at + first, at + last, after, tier=Tier.UNSAFE, reason=reason)
 
 
 def requirement(sites: Sites, line: Line, named: set[str]) -> None:

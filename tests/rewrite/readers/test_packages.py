@@ -80,7 +80,9 @@ def test_a_hash_is_never_contradicted() -> None:
     assert rules("requirements.txt", text) == [("JM191", "report", "torch==2.1.0")]
 
 
-@pytest.mark.parametrize("option", ["--extra-index-url ", "--index-url=", "-i ", "-f "])
+@pytest.mark.parametrize(
+    "option", ["--extra-index-url ", "--index-url ", "--index-url=", "-i ", "-f"]
+)
 def test_an_index_of_toolkit_builds_becomes_the_plain_one(option: str) -> None:
     before = f"{option}https://example.org/whl/cu121\ntorch\ntorch-npu\n"
     assert moved("requirements.txt", before, unsafe=True) == before.replace("cu121", "cpu")
@@ -134,3 +136,11 @@ def test_condas_own_packages_are_reported_and_pips_are_moved() -> None:
 
 def test_a_yaml_file_of_other_dependencies_is_no_environment() -> None:
     assert found("galaxy.yml", "dependencies:\n  - name: torch\n    version: 1\n") == []
+
+
+def test_a_vendor_with_builds_of_its_own_is_not_sent_to_the_plain_ones() -> None:
+    text = "--index-url https://example.org/whl/cu121\ntorch==2.1.0+cu121\n"
+    assert moved("requirements.txt", text, to="hygon", unsafe=True) == text
+    reasons = [str(f.reason) for f in found("requirements.txt", text, to="hygon")]
+    assert all("builds of its own" in reason for reason in reasons)
+    assert len(reasons) == 2
