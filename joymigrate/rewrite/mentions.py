@@ -23,14 +23,26 @@ def kept(source: Source, context: Context, findings: list[Finding]) -> Iterator[
     )
     if context.origin.device == context.chip.device or not words.search(source.text):
         return
-    covered = [((f.line, f.column), (f.end_line, f.end_column)) for f in findings]
+    covered = [((f.line, f.column), (f.end_line, f.end_column)) for f in findings if f.cell is None]
+    in_cells = {f.file_line for f in findings if f.cell is not None}
     places = kinds(source) if source.path.endswith((".py", ".pyi")) else []
     for match in words.finditer(source.text):
         line, column = source.position(match.start())
-        if any(start <= (line, column) < end for start, end in covered):
+        if line in in_cells or any(start <= (line, column) < end for start, end in covered):
             continue
-        kind = next((k for first, last, k in places if first <= match.start() < last), "text")
+        kind = next((k for first, last, k in places if first <= match.start() < last), None)
+        kind = kind or ("text" if places else kind_of_line(source, line, column))
         yield Kept(source.path, line, column, match.group(), kind)
+
+
+def kind_of_line(source: Source, line: int, column: int) -> str:
+    """`comment` behind a comment sign of the file's own kind, else `text`."""
+    suffix = source.path.rpartition(".")[2]
+    if suffix in ("json", "ipynb"):
+        return "text"
+    sign = "//" if suffix in ("cu", "cuh", "cpp", "cc", "cxx", "h", "hpp", "jsonc") else "#"
+    head = source.line_text(line)[: column - 1]
+    return "comment" if re.search(rf"(?:^|\s){re.escape(sign)}", head) else "text"
 
 
 def kinds(source: Source) -> list[tuple[int, int, str]]:
