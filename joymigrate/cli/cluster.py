@@ -218,8 +218,8 @@ def submit(
     from joymigrate.run.cluster import jobs as work
     from joymigrate.run.cluster.on_ray import connect, follow
 
-    raw = nodes.parse(jobs.read_text("utf-8-sig"), str(jobs)) if jobs.is_file() else None
-    workload = work.from_data(raw, str(jobs)) if raw is not None else work.load(jobs)
+    workload = work.load(jobs)
+    raw: Any = nodes.parse(jobs.read_text("utf-8-sig"), str(jobs))
     embedded = not (address or os.environ.get("RAY_ADDRESS"))
     ray = connect.attach(address, embedded=embedded)
     items = raw.get("jobs", [raw])

@@ -116,13 +116,10 @@ class Run:
     def play(self, policy: str, seed: int, demand: Sequence[policies.Typical]) -> Simulation:
         """Feed all events in order of time."""
         first, last = self.arrivals[0].at, self.arrivals[-1].at
-        shot: Picture | None = None
         now = first
         for at, events in self._batches():
             self._blocked(now, min(at, last))
             self.samples.until(at)
-            if shot is None and at >= last:
-                shot = picture(self.scheduler)
             now = at
             for event in events:
                 if isinstance(event, Ended):
@@ -153,7 +150,7 @@ class Run:
             hours=(now - first) / HOUR,
             tally=self.tally,
             timeline=self.samples.timeline(),
-            picture=shot or picture(self.scheduler),
+            picture=self.samples.shot or picture(self.scheduler),
         )
 
     def _batches(self) -> Iterator[tuple[float, list[Event]]]:

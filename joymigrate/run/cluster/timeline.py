@@ -51,6 +51,8 @@ class Samples:
         self.step = (last - first) / POINTS
         self.next = first
         self.in_use = 0.0
+        self.shot: Picture | None = None  # when most cards were in use
+        self._most = -1.0
         self.peak = 0.0
         self.size = sum(int(m).bit_count() for m in scheduler.state.present) or 1
         self._area = 0.0
@@ -79,6 +81,8 @@ class Samples:
             self.next += self.step
 
     def _sample(self) -> None:
+        if self.in_use > self._most:
+            self._most, self.shot = self.in_use, picture(self.scheduler)
         self._at.append((self.next - self.first) / 3600)
         queues: dict[str, float] = {}
         kinds = np.zeros(len(self.scheduler.quotas.kinds))
