@@ -10,18 +10,18 @@ from joymigrate.run.rehearse.record import SAVE_EVERY_S, Record
 from joymigrate.run.rehearse.settings import Settings
 from joymigrate.run.rehearse.shim import Shim
 
-SAMPLE_EVERY_S = 0.05
+SAMPLE_EVERY_S = 0.1
 
 
 def install(settings: Settings, shim: Shim, record: Record) -> None:
     """Fill the record with what only the runtime and the allocator know."""
     record.sources.append(lambda made: made.kernels.update(new_kernels(made, shim)))
-    record.sources.append(lambda made: note_memory(made, settings))
+    record.sources.append(lambda made: note_memory(made, settings, shim))
     if settings.mode == "dry":
         record.sources.append(lambda made: note_sequence(made, shim))
-    watch_resets(record, settings)
+    watch_resets(record, settings, shim)
     thread = threading.Thread(
-        target=sample, args=(record, settings), name="joymigrate-rehearsal", daemon=True
+        target=sample, args=(record, settings, shim), name="joymigrate-rehearsal", daemon=True
     )
     thread.start()
 
@@ -44,12 +44,14 @@ def allocator() -> Any:
     return torch_npu.npu if torch_npu.npu.is_initialized() else None
 
 
-def note_memory(record: Record, settings: Settings) -> None:
+def note_memory(record: Record, settings: Settings, shim: Shim) -> None:
     """The allocator's own peaks, per device."""
     npu = allocator()
     if npu is None:
         return
     for index in range(settings.devices):
+        if not shim.memory(index)[1]:
+            continue  # asking the allocator would initialise the device
         name = f"npu:{index}"
         held, reserved = npu.max_memory_allocated(index), npu.max_memory_reserved(index)
         if held or reserved:
@@ -57,7 +59,7 @@ def note_memory(record: Record, settings: Settings) -> None:
             record.reserved_bytes[name] = max(reserved, record.reserved_bytes.get(name, 0))
 
 
-def watch_resets(record: Record, settings: Settings) -> None:
+def watch_resets(record: Record, settings: Settings, shim: Shim) -> None:
     """A program that resets its peak must not hide the real one from the report."""
     import torch_npu
 
@@ -67,13 +69,13 @@ def watch_resets(record: Record, settings: Settings) -> None:
             continue
 
         def reset(*args: Any, _real: Any = real, **kwargs: Any) -> Any:
-            note_memory(record, settings)
+            note_memory(record, settings, shim)
             return _real(*args, **kwargs)
 
         setattr(torch_npu.npu, name, reset)
 
 
-def sample(record: Record, settings: Settings) -> None:
+def sample(record: Record, settings: Settings, shim: Shim) -> None:
     """Memory over time, and a record on disk should the process be killed."""
     saved = time.monotonic()
     while True:
@@ -81,7 +83,8 @@ def sample(record: Record, settings: Settings) -> None:
         npu = allocator()
         if npu is None:
             continue
-        record.sample(sum(npu.memory_allocated(i) for i in range(settings.devices)))
+        used = [i for i in range(settings.devices) if shim.memory(i)[1]]
+        record.sample(sum(npu.memory_allocated(i) for i in used))
         if time.monotonic() - saved > SAVE_EVERY_S:
             record.save()
             saved = time.monotonic()
