@@ -127,6 +127,16 @@ def test_simulate_replays_a_record(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "literal would have gone on" in out
 
 
+def test_simulate_shows_what_a_burst_cap_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["serve", "simulate", "--rate", "100%", "--rule", "cusum", "--burst-cap"]
+    assert run([*arguments, "--requests-per-second", "20", "--runs", "5", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["rates"]
+    assert [(row["rule"], row["median"]) for row in found] == [
+        ("cusum", 7),
+        ("cusum, burst cap", 120),
+    ]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["--rate", "lots"], ["--traffic", "30000"], ["--rule", "cusom"], ["--failures", "nowhere"]],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from joymigrate.run.gateway.routing import Router
+from joymigrate.run.gateway.shadow import Shadow
 from joymigrate.run.monitor.metrics import Metrics
 
 
-def add(metrics: Metrics, router: Router) -> None:
+def add(metrics: Metrics, router: Router, shadow: Shadow) -> None:
     """Register what can be read off the router and its rollout."""
     both, rollout = (router.primary, router.standby), router.rollout
 
@@ -42,6 +43,11 @@ def add(metrics: Metrics, router: Router) -> None:
         "joymigrate_standby_failure_bound",
         "Upper 95 % bound of that rate",
         ask=lambda: {(): rollout.upper_bound},
+    )
+    metrics.gauge(
+        "joymigrate_shadow_agreement",
+        "Share of mirrored requests with the same text",
+        ask=lambda: {(): shadow.agreed / shadow.compared} if shadow.compared else {},
     )
     metrics.gauge(
         "joymigrate_rule_level",

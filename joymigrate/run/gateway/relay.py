@@ -129,9 +129,10 @@ class Relay:
                 attempt.failed(failure)
                 return Refused(failure, reply)
             content = answer.headers.get("Content-Type", "")
-            if content.startswith("text/event-stream"):
+            readable = answer.headers.get("Content-Encoding", "identity") == "identity"
+            if readable and is_stream(call, answer.status, content):
                 return await self.streamed(request, call, attempt, answer, tried)
-            if answer.status < 400 and "json" not in content:
+            if answer.status < 400 and ("json" not in content or not readable):
                 return await self.raw(request, call, attempt, answer)
             return await self.in_one_piece(call, attempt, answer)
         except Broken as broken:
@@ -361,6 +362,14 @@ class Relay:
             return last.reply
         why = f"the last one failed with {last.kind}" if last else "none may be used"
         return error(502, f"no backend could answer: {why}", last.kind if last else "no_backend")
+
+
+def is_stream(call: Call, status: int, content: str) -> bool:
+    """Whether an answer is a stream of events. Some servers forget to say so."""
+    if content.startswith("text/event-stream"):
+        return True
+    asked = call.strict and bool((call.parsed or {}).get("stream"))
+    return asked and status < 400 and "json" not in content
 
 
 RETRY = {"Retry-After": "1"}

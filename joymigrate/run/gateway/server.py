@@ -142,7 +142,7 @@ class Gateway:
             self.report,
             self.shadow.heard if settings.shadow.percent > 0 else None,
         )
-        gauges.add(self.metrics, self.router)
+        gauges.add(self.metrics, self.router, self.shadow)
         self.monitor = self.watcher()
 
     def watcher(self) -> Monitor:
@@ -323,6 +323,8 @@ class Gateway:
             if request.content.is_eof() or not request.body_exists:
                 body = await request.read()
             else:
+                if request.headers.get("Expect", "").lower() == "100-continue":
+                    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 body = await asyncio.wait_for(request.read(), limits.body_seconds)
         except web.HTTPRequestEntityTooLarge:
             return replies.error(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from joymigrate.run.gateway import settings, simulate, streams
 from joymigrate.run.gateway.events import Plan
 from joymigrate.run.gateway.evidence import Rule
 from joymigrate.run.gateway.simulate import Delays
+from joymigrate.run.gateway.streams import Outcome
 
 SCHEMA = "joymigrate.rollout-simulation/1"
 RATES = (0.0002, 0.0005, 0.001, 0.0011, 0.0012, 0.0015, 0.002, 0.005, 0.01, 0.1, 1.0)
@@ -29,6 +30,7 @@ PERIODS = {
     "week": 604_800,
 }
 CALENDAR_RUNS = 50
+RESAMPLED_RUNS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,48 +54,31 @@ class Question:
 def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
     """The simulation's JSON, and the curves for a picture."""
     plan, rules = plan_and_rules(asked)
-    quick = replace(plan, min_step_seconds=0.0, burst_cap=plan.burst_cap or asked.burst_cap)
+    quick = replace(plan, min_step_seconds=0.0)
+    plans = dict.fromkeys(rules, quick)
+    if asked.burst_cap and not plan.burst_cap:
+        # The cap's price shows beside the same rule without it.
+        for name in list(rules):
+            capped = f"{name}, burst cap"
+            rules[capped], plans[capped] = rules[name], replace(quick, burst_cap=True)
     record = streams.read(asked.record, asked.upstream) if asked.record else []
     rates = asked.rates or (() if record else RATES)
-    curves: dict[str, list[Delays]] = {name: [] for name in rules}
-    for name, rule in rules.items():
-        for rate in rates:
-            curves[name].append(
-                simulate.characterise(
-                    name,
-                    quick,
-                    rule,
-                    rate=rate,
-                    runs=asked.runs,
-                    horizon=horizon_of(rate, asked.horizon),
-                    seed=asked.seed,
-                    requests_per_s=asked.standby_per_s,
-                )
-            )
-        if record:
-            curves[name].append(
-                simulate.characterise(
-                    name,
-                    quick,
-                    rule,
-                    record=record,
-                    runs=min(asked.runs, 200),
-                    horizon=asked.horizon,
-                    seed=asked.seed,
-                    requests_per_s=asked.standby_per_s,
-                )
-            )
+    curves: dict[str, list[Delays]] = {
+        name: [run(name, plans[name], rule, asked, rate) for rate in rates]
+        + ([run(name, plans[name], rule, asked, None, record)] if record else [])
+        for name, rule in rules.items()
+    }
     found: dict[str, Any] = {
         "schema": SCHEMA,
         "runs": asked.runs,
         "seed": asked.seed,
-        "burst_cap": quick.burst_cap,
+        "burst_cap": plan.burst_cap or asked.burst_cap,
         "rules": {name: rule().describe() for name, rule in rules.items()},
         "rates": [row(delays, asked.horizon) for rows in curves.values() for delays in rows],
     }
     if record:
         found["replay"] = [
-            asdict(simulate.replay(name, quick, rule, record)) for name, rule in rules.items()
+            asdict(simulate.replay(name, plans[name], rule, record)) for name, rule in rules.items()
         ]
     if asked.requests_per_s is not None:
         first = next(iter(rules.values()))
@@ -109,6 +94,28 @@ def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
             )
         ) | {"requests_per_s": asked.requests_per_s, "shadow": asked.shadow}
     return found, curves
+
+
+def run(
+    name: str,
+    plan: Plan,
+    rule: Callable[[], Rule],
+    asked: Question,
+    rate: float | None,
+    record: Sequence[Outcome] = (),
+) -> Delays:
+    """One rule at one rate, or against a resampled record."""
+    return simulate.characterise(
+        name,
+        plan,
+        rule,
+        rate=rate,
+        record=record,
+        runs=asked.runs if rate is not None else min(asked.runs, RESAMPLED_RUNS),
+        horizon=asked.horizon if rate is None else horizon_of(rate, asked.horizon),
+        seed=asked.seed,
+        requests_per_s=asked.standby_per_s,
+    )
 
 
 def plan_and_rules(asked: Question) -> tuple[Plan, dict[str, Callable[[], Rule]]]:

@@ -94,6 +94,7 @@ PANELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Whole request", "ms", ("e2e_p50", "e2e_p99")),
     ("Tokens per second", "short", ("tokens_in", "tokens_out")),
     ("Running and waiting", "short", ("inflight", "waiting")),
+    ("Same text in the shadow", "percent", ("agreement",)),
     ("KV cache and prefix hits", "percent", ("kv", "prefix")),
 )
 

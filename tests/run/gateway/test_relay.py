@@ -338,3 +338,59 @@ def test_two_servers_of_one_upstream_share_its_load(table: Table) -> None:
         scenario, gpu=gpu, rollout={"start": "manual"},
         gpu_more={"urls": [f"http://127.0.0.1:{gpu.port}", "http://127.0.0.1:9"]},
     )  # fmt: skip
+
+
+OLD = {
+    "plain": b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n",
+    "silent": b"HTTP/1.0 200 OK\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("head", OLD)
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_server_of_the_old_school_is_read_and_judged(
+    table: Table, head: str, whole: bool
+) -> None:
+    """HTTP/1.0, the end of the connection is the end of the answer, perhaps without its type."""
+    sent = (
+        b'data: {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": null}]}\n\n'
+    )
+    end = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\n'
+    sent += (end + b"data: [DONE]\n\n") if whole else b""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        if request.startswith(b"GET"):
+            writer.write(b"HTTP/1.0 501 Unsupported method\r\n\r\n")
+        else:
+            writer.write(OLD[head] + sent)
+        await writer.drain()
+        writer.close()
+
+    async def scenario(bench: Bench) -> None:
+        old = await asyncio.start_server(answer, "127.0.0.1", 0)
+        instance = bench.gateway.router.primary.instances[0]
+        instance.url = f"http://127.0.0.1:{old.sockets[0].getsockname()[1]}"
+        got = await bench.ask()
+        assert bench.gateway.rollout.primary.failures == (0 if whole else 1)
+        assert (got.outcome, got.text) == (("ok", "Hi") if whole else ("error", "Hi"))
+        old.close()
+
+    table.run(scenario, rollout={"start": "manual"})
+
+
+def test_a_large_body_that_waits_for_permission_gets_it(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", bench.gateway.port)
+        body = b'{"messages": [], "stream": false}'
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+            b"content-length: %d\r\n\r\n" % len(body)
+        )
+        assert b" 100 " in await reader.readline()
+        assert await reader.readline() == b"\r\n"
+        writer.write(body)
+        assert b" 200 " in await reader.readline()
+        writer.close()
+
+    table.run(scenario, rollout={"start": "manual"})
