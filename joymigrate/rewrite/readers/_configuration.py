@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from joymigrate.chips import Advice
+from joymigrate.chips import Advice, relate
 from joymigrate.model import Tier
+from joymigrate.rewrite import sinks
 from joymigrate.rewrite.readers import _launch, _options, shell
 from joymigrate.rewrite.readers._environment import Mention, deals_with, doubtful
 from joymigrate.rewrite.readers._moves import Sites, worse
@@ -26,7 +27,7 @@ DESCRIPTIONS = re.compile(
 )
 COMMANDS = re.compile(
     r"(?:pre_|post_|before_|after_|test_)?(?:run|script|scripts|command|commands|cmd|entrypoint"
-    r"|entry_?point|args|shell|setup|exec|launch|launcher|start_command|setup_commands)",
+    r"|entry_?point|args|shell|setup|exec|launch|launcher|start_command|setup_commands|exec\w*)",
     re.I,
 )
 IMAGES = re.compile(
@@ -52,7 +53,7 @@ class Walk:
     def node(self, node: Node, key: str = "") -> None:
         """A node and everything below it; `key` is the nearest key above."""
         if isinstance(node, Mapping):
-            self.mapping(node)
+            self.mapping(node, key)
         elif isinstance(node, Sequence):
             self.sequence(node, key)
         else:
@@ -60,16 +61,22 @@ class Walk:
 
     # --- mappings -----------------------------------------------------------------------------
 
-    def mapping(self, node: Mapping) -> None:
-        """Entries of a mapping; `{name: NAME, value: …}` is an entry of an environment."""
+    def mapping(self, node: Mapping, above: str = "") -> None:
+        """Entries of a mapping; `{name: NAME, value: …}` is an entry of an environment.
+
+        Below a key that holds devices (`device_map: {"": cuda}`) every value is one.
+        """
+        devices = bool(above) and self.sites.moves.sink(above) == sinks.DEVICE
         names = {entry.key.value for entry in node.entries}
         for entry in node.entries:
             if DESCRIPTIONS.fullmatch(entry.key.value.lstrip("-").replace("-", "_")):
                 continue
             if entry.key.value == "name" and names & {"value", "valueFrom"}:
                 self.pair(node, entry)
-                continue
-            self.entry(entry, names)
+            elif devices and isinstance(entry.value, Scalar):
+                self.scalar(entry.value, above)
+            else:
+                self.entry(entry, names)
 
     def entry(self, entry: Entry, names: set[str]) -> None:
         """One entry: its key may be a variable or a resource, its value a device."""
@@ -231,9 +238,27 @@ class Walk:
         moves = self.sites.moves
         if kind is not None:
             _options.value(self.sites, node.word, 0, kind, key=key)
+        elif node.value.startswith(f"{moves.context.origin.module}."):
+            self.class_path(node)
         elif moves.moves_device and moves.device(node.value) and not NAMES.fullmatch(key):
             reason = f"nothing says that the key {key} holds a device"
             self.sites.add("JM121", node.start, node.end, reason=reason)
+
+    def class_path(self, node: Scalar) -> None:
+        """`_target_: torch.cuda.amp.GradScaler`: a name of the origin's module."""
+        origin, chip = self.sites.context.origin, self.sites.context.chip
+        name = node.value.removeprefix(f"{origin.module}.")
+        if origin.module == chip.module or not re.fullmatch(r"[\w.]+", name):
+            return
+        advice = relate(origin, chip).name(name, self.sites.context.version)
+        span = node.word.span(0, len(node.value))
+        if advice.to is None or span is None or self.sites.moves.agnostic:
+            self.sites.add("JM101", node.start, node.end, reason=advice.note or None)
+            return
+        full = advice.to.split(".")[0] in ("torch", chip.package)
+        to = advice.to if full else f"{chip.module}.{advice.to}"
+        reason = advice.note or "a name that something imports"
+        self.sites.add("JM101", *span, to, tier=worse(advice.tier, Tier.UNSAFE), reason=reason)
 
     def device_like(self, node: Scalar, key: str) -> None:
         """`model_device: cuda`, `accelerator: cuda`: very likely a device."""

@@ -12,6 +12,7 @@ from joymigrate.rewrite.readers._moves import Sites, worse
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Expansion, Word
 
 DECLARE = frozenset(("export", "declare", "typeset", "local", "readonly", "env", "setenv"))
+NAMES_ONLY = frozenset(("unset", "printenv", "read", "mapfile", "readarray"))
 SPEAKS = frozenset(("echo", "printf", "grep", "egrep", "sed", "awk", "log", "die", "warn", "rg"))
 # Options whose value is `NAME=value` or `NAME`, in docker, podman, mpirun, kubectl, srun, qsub …
 CARRIES = frozenset(("-e", "--env", "-x", "-genv", "-env", "--build-arg", "-v", "--export"))
@@ -69,7 +70,7 @@ def mentions(command: Command) -> Iterator[Mention]:
         if word.script or name in SPEAKS or (index == 0 and not match):
             continue
         if re.fullmatch(r"[A-Za-z_]\w*", word.value):
-            bare = name in (*DECLARE, "unset", "printenv") or before in (*CARRIES, "-u", "-v")
+            bare = name in (*DECLARE, *NAMES_ONLY) or before in (*CARRIES, "-u", "-v")
             if bare:
                 option = before if before in (*CARRIES, "-u") else ""
                 yield Mention(word, 0, len(word.value), None, True, option)

@@ -61,6 +61,8 @@ class Moves:
 
     def _variable(self, name: str) -> tuple[str, Advice] | None:
         advice = self.renames.get(name) or self._by_pattern(name)
+        if advice is not None and advice.keeps and advice.tier is Tier.SAFE:
+            return None  # the target reads the same variable
         if advice is None and not self.ours.fullmatch(name):
             return None
         canonical = self.canonical.get(name, name)

@@ -135,6 +135,8 @@ def device(sites: Sites, word: Word, at: int, text: str, rule: str) -> None:
     if text == target or text.startswith(f"{target}:"):
         sites.deals_with("device", target)
     if moves.device(re.sub(r":?\*$", "", text)) is None:  # `cuda:*` is a pattern of the shell
+        if re.search(rf"(?<![\w.]){re.escape(moves.context.origin.device)}(?![\w.])", text):
+            sites.add("JM121", word.start, word.end, reason="a device inside a longer value")
         return
     span = word.span(at, at + len(moves.context.origin.device))
     if span is None:

@@ -195,3 +195,20 @@ def test_slots_of_a_hostfile_are_a_question() -> None:
 def test_compose_runtimes_and_drivers_are_reported() -> None:
     text = "services: {a: {runtime: nvidia, deploy: {devices: [{driver: nvidia}]}}}\n"
     assert [tier for _, tier, _ in rules("compose.yaml", text)] == ["report", "report"]
+
+
+def test_every_value_of_a_device_map_is_a_device() -> None:
+    before = "device_map: {'': 'cuda:0', lm_head: cpu}\n"
+    assert moved("a.yaml", before) == "device_map: {'': 'npu:0', lm_head: cpu}\n"
+
+
+def test_a_class_path_of_the_device_module_waits_for_a_look() -> None:
+    before = "scaler: {_target_: torch.cuda.amp.GradScaler}\nother: main.CUDACallback\n"
+    assert moved("a.yaml", before) == before
+    assert moved("a.yaml", before, unsafe=True) == before.replace("torch.cuda", "torch.npu")
+
+
+def test_a_device_inside_an_expression_is_reported() -> None:
+    assert rules("a.yaml", "device: ${oc.env:DEVICE,cuda}\n") == [
+        ("JM121", "report", "${oc.env:DEVICE,cuda}")
+    ]
