@@ -27,7 +27,7 @@ DESCRIPTIONS = re.compile(
 )
 COMMANDS = re.compile(
     r"(?:pre_|post_|before_|after_|test_)?(?:run|script|scripts|command|commands|cmd|entrypoint"
-    r"|entry_?point|args|shell|setup|exec|launch|launcher|start_command|setup_commands|exec\w*)",
+    r"|entry_?point|args|shell|setup|launch|launcher|start_command|setup_commands|exec\w*)",
     re.I,
 )
 IMAGES = re.compile(

@@ -189,32 +189,35 @@ class Sites:
         if after is not None and tier is not own:
             reason = self.doubt  # what holds the edit back, not what else there is to say
         reason = None if tier is Tier.SAFE else reason or self.doubt
-        if tier is not Tier.REPORT and not self._free(spans):
-            tier, reason = Tier.REPORT, "another change of the same place comes first"
-        made: tuple[Edit, ...] | None = None
+        made: tuple[Edit, ...] = ()
         if tier is not Tier.REPORT:
-            try:
-                made = tuple(self.source.edit(*span) for span in spans)
-            except UnicodeEncodeError:
-                tier, reason = Tier.REPORT, f"can't be written in {self.source.encoding}"
-            else:
-                self._taken += [(first, last) for first, last, _ in spans]
-        if tier is Tier.REPORT:
-            after, made = None, ()
-            reason = reason or known.why or known.message
-        self._subjects.append(subject)
-        self.found.append(
-            self.source.finding(
-                known,
-                start,
-                end,
-                after=after,
-                reason=reason or None,
-                tier=tier,
-                message=known.message.replace("{before}", text[start:end]),
-                edits=made,
-            )
+            made, refused = self._edits(spans)
+            if refused:
+                tier, reason = Tier.REPORT, refused
+        report = tier is Tier.REPORT
+        finding = self.source.finding(
+            known,
+            start,
+            end,
+            after=None if report else after,
+            reason=(reason or known.why or known.message) if report else reason or None,
+            tier=tier,
+            message=known.message.replace("{before}", text[start:end]),
+            edits=made,
         )
+        self._subjects.append(subject)
+        self.found.append(finding)
+
+    def _edits(self, spans: list[tuple[int, int, str]]) -> tuple[tuple[Edit, ...], str]:
+        """The edits of some spans, or why they can't be made."""
+        if not self._free(spans):
+            return (), "another change of the same place comes first"
+        try:
+            made = tuple(self.source.edit(*span) for span in spans)
+        except UnicodeEncodeError:
+            return (), f"can't be written in {self.source.encoding}"
+        self._taken += [(first, last) for first, last, _ in spans]
+        return made, ""
 
     def take(self, finding: Finding) -> None:
         """Note a finding that was made by others, in text that no reader here edits."""
