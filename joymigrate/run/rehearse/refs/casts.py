@@ -23,7 +23,8 @@ def _npu_dtype_cast_backward(grad: Tensor, dtype: torch.dtype) -> Tensor:
 
 @reference("npu_dtype_cast", source=SOURCE)
 def npu_dtype_cast(x: Tensor, dtype: int, input_dtype: int | None = None) -> Tensor:
-    if input_dtype is not None:
+    """Cast; `input_dtype` says how x's bits are meant, here only as what they are."""
+    if torch_dtype(input_dtype, x.dtype, "npu_dtype_cast") != x.dtype:
         raise Unsimulated("npu_dtype_cast", f"input_dtype {input_dtype}")
     return x.to(torch_dtype(dtype, x.dtype, "npu_dtype_cast"))
 

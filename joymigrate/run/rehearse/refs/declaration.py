@@ -30,6 +30,8 @@ def signatures() -> dict[str, str]:
 
     Extracted from the wheel's `npu_native_functions_by_codegen.yaml` (`npu::`, and the `aten::`
     operators that torch has no CPU kernel for) and from op-plugin's ATB libraries (`atb::`).
+    Forms with several outputs take `Tensor[] out`, as the package registers them; it also
+    registers every `self` under the name `input`.
     """
     text = resources.files(__package__).joinpath("signatures.txt").read_text(encoding="utf-8")
     return {line.split("(", 1)[0]: line for line in text.splitlines() if "(" in line}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -247,14 +248,18 @@ def npu_renorm_backward(grad: Tensor, x: Tensor, p: float, dim: int, maxnorm: fl
 def npu_masked_fill_range(
     x: Tensor, start: Tensor, end: Tensor, value: Tensor, axis: int = -1
 ) -> Tensor:
-    """Filled from start to end along an axis of x, the ranges being those of row n: [N, …]."""
+    """Filled with value[i] from start[i, j] to end[i, j] along `axis`.
+
+    start and end are [loops, ranges]. Along the last axis (of two or more) range j is for row j
+    of x; along another one every range is for all of x. Loops follow one another.
+    """
     found = x.clone()
     axis = axis % x.dim()
-    for row, (low, high) in enumerate(zip(start.reshape(-1), end.reshape(-1), strict=True)):
-        target = found[row] if axis > 0 and len(start.reshape(-1)) == len(x) else found
-        along = axis - 1 if target.dim() < x.dim() else axis
-        length = max(0, int(high) - int(low))
-        target.narrow(along, int(low), length).fill_(value.reshape(-1)[min(row, value.numel() - 1)])
+    by_row = x.dim() > 1 and axis == x.dim() - 1
+    for loop, row in itertools.product(range(start.shape[0]), range(start.shape[1])):
+        low, high = int(start[loop, row]), int(end[loop, row])
+        target = found[row].movedim(-1, 0) if by_row else found.movedim(axis, 0)
+        target[low:high] = value[loop]
     return found
 
 

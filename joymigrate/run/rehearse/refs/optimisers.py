@@ -1,4 +1,4 @@
-"""Fused optimiser steps: Adam, AdamW, Adam of BERT. The `.out` forms write var, m and v.
+"""Fused optimiser steps: Adam, AdamW, Adam of BERT. The `.out` forms write out = [var, m, v].
 
 The functional forms have nothing to update: the vendor's own C++ refuses them.
 """
@@ -15,10 +15,12 @@ Maybe = Tensor | None
 Three = tuple[Tensor, Tensor, Tensor]
 
 
-def _written(targets: Three, values: Three) -> Three:
+def _written(targets: list[Tensor], *values: Tensor) -> Three:
+    """Copy the new values into var, m and v, and return those."""
+    var, m, v = targets
     for target, value in zip(targets, values, strict=True):
         target.copy_(value)
-    return targets
+    return var, m, v
 
 
 @reference("npu_apply_adam.out", source="op-plugin （beta）torch_npu-npu_apply_adam.md")
@@ -33,19 +35,15 @@ def npu_apply_adam_out(
     use_locking: bool | None,
     use_nesterov: bool | None,
     *,
-    var: Tensor,
-    m: Tensor,
-    v: Tensor,
+    out: list[Tensor],
 ) -> Three:
     """var -= lr·√(1 - β₂ᵗ)/(1 - β₁ᵗ) · m / (√v + ε), the powers given as they are."""
-    g, first, second = working(grad), working(m), working(v)
+    g, (var, first, second) = working(grad), map(working, out)
     first = first * beta1 + (1 - beta1) * g
     second = second * beta2 + (1 - beta2) * g * g
     rate = lr * (1 - beta2_power) ** 0.5 / (1 - beta1_power)
     step = first * beta1 + (1 - beta1) * g if use_nesterov else first
-    return _written(
-        (var, m, v), (working(var) - rate * step / (second.sqrt() + epsilon), first, second)
-    )
+    return _written(out, var - rate * step / (second.sqrt() + epsilon), first, second)
 
 
 @reference("npu_apply_adam_w.out", source="op-plugin ApplyAdamWKernelNpuOpApi.cpp")
@@ -62,17 +60,16 @@ def npu_apply_adam_w_out(
     amsgrad: bool | None,
     maximize: bool | None,
     *,
-    var: Tensor,
-    m: Tensor,
-    v: Tensor,
+    out: list[Tensor],
 ) -> Three:
     """Decoupled decay, then Adam; the powers are those before this step.
 
     With amsgrad, `max_grad_norm` is the running maximum of v and is updated in place.
     """
     g = -working(grad) if maximize else working(grad)
-    first = working(m) * beta1 + (1 - beta1) * g
-    second = working(v) * beta2 + (1 - beta2) * g * g
+    var, first, second = map(working, out)
+    first = first * beta1 + (1 - beta1) * g
+    second = second * beta2 + (1 - beta2) * g * g
     largest = second
     if amsgrad:
         if max_grad_norm is None:
@@ -80,9 +77,9 @@ def npu_apply_adam_w_out(
         largest = working(max_grad_norm).maximum(second)
         max_grad_norm.copy_(largest)
     denominator = (largest / (1 - beta2_power * beta2)).sqrt() + epsilon
-    decayed = working(var) * (1 - lr * weight_decay)
+    decayed = var * (1 - lr * weight_decay)
     moved = decayed - lr * first / (1 - beta1_power * beta1) / denominator
-    return _written((var, m, v), (moved, first, second))
+    return _written(out, moved, first, second)
 
 
 @reference("npu_bert_apply_adam.out", source="op-plugin （beta）torch_npu-npu_bert_apply_adam.md")
@@ -98,9 +95,7 @@ def npu_bert_apply_adam_out(
     step_size: float | None = None,
     adam_mode: int = 0,
     *,
-    var: Tensor,
-    m: Tensor,
-    v: Tensor,
+    out: list[Tensor],
 ) -> Three:
     """BertAdam: the gradient is scaled down to max_grad_norm, no bias correction, decay added."""
     if adam_mode != 0:
@@ -108,8 +103,9 @@ def npu_bert_apply_adam_out(
     g = working(grad)
     if max_grad_norm > 0 and global_grad_norm > max_grad_norm:
         g = g * (max_grad_norm / global_grad_norm)
-    first = working(m) * beta1 + (1 - beta1) * g
-    second = working(v) * beta2 + (1 - beta2) * g * g
-    update = first / (second.sqrt() + epsilon) + weight_decay * working(var)
+    var, first, second = map(working, out)
+    first = first * beta1 + (1 - beta1) * g
+    second = second * beta2 + (1 - beta2) * g * g
+    update = first / (second.sqrt() + epsilon) + weight_decay * var
     rate = lr if step_size is None else lr * step_size
-    return _written((var, m, v), (working(var) - rate * update, first, second))
+    return _written(out, var - rate * update, first, second)

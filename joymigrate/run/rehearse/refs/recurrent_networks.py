@@ -35,15 +35,22 @@ class Network:
     batch_sizes: Maybe
 
     def run(self, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor]) -> Any:
-        """torch's network on CPU: outputs, then the final states."""
+        """torch's network on CPU: outputs, then the final states.
+
+        With batch_sizes x is [T·B, I], its padding kept, and the outputs are [T, B, …], zero
+        where a sequence has ended.
+        """
         if self.dropout and self.train and self.num_layers > 1:
             raise Unsimulated(f"_{self.kind}_npu", "dropout between layers")
         function: Callable[..., Any] = getattr(torch._VF, self.kind)
         start = list(states) if self.kind == "lstm" else states[0]
         scalars = (self.has_biases, self.num_layers, 0.0, self.train, self.bidirectional)
-        if self.batch_sizes is not None and self.batch_sizes.numel():
-            return function(x, self.batch_sizes, start, list(params), *scalars)
-        return function(x, start, list(params), *scalars, self.batch_first)
+        if self.batch_sizes is None or not self.batch_sizes.numel():
+            return function(x, start, list(params), *scalars, self.batch_first)
+        rows = x.reshape(len(self.batch_sizes), -1, x.shape[-1])
+        runs = torch.arange(rows.shape[1]) < self.batch_sizes.reshape(-1, 1)
+        y, *final = function(rows[runs], self.batch_sizes, start, list(params), *scalars)
+        return (y.new_zeros(*runs.shape, y.shape[-1]).masked_scatter(runs[..., None], y), *final)
 
     def gates(self, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor]) -> list[Tensor]:
         """What every layer and direction computes step by step, stacked."""

@@ -74,10 +74,10 @@ add(
 add("npu_weight_quant_batchmatmul", r(4, 16, dtype=HALF), B8, p(8, dtype=HALF) / 100)
 add(
     "npu_weight_quant_batchmatmul",
-    *(r(4, 16, dtype=BF16), i(2**31 - 1, 16, 1, dtype=i32), p(2, 8, dtype=BF16)),
+    *(r(4, 64, dtype=BF16), i(2**31 - 1, 64, 1, dtype=i32), p(2, 8, dtype=BF16)),
     r(2, 8, dtype=BF16),
     bias=r(8),
-    antiquant_group_size=8,
+    antiquant_group_size=32,
 )
 add("npu_dequant_bias", i(999, 4, 8, dtype=i32), p(8) / 100, p(4), None, output_dtype=HALF)
 for name in ("npu_add_quant_matmul", "npu_add_quant_matmul_"):

@@ -18,6 +18,7 @@ for mode in (0, 1):
         "npu_swiglu_quant",
         r(6, 16),
         smooth_scales=p(2, 8),
+        offsets=None if mode else r(2, 8),
         group_index=torch.tensor([2, 6], dtype=torch.int32),
         quant_mode=mode,
         dst_type=torch.int8,
@@ -58,7 +59,7 @@ def c(*shape: int) -> torch.Tensor:
 add("fft_r2c_backward", c(3, 4), [1], 0, True, 6)
 add("fft_r2c_backward", c(3, 6), [1], 0, False, 6)
 add("fft_c2r_backward", r(3, 6), [1], 0)
-add("stft_backward", c(5, 4), r(20), 8, 4, None, torch.hann_window(8))
+add("stft_backward", c(5, 4), r(20), 8, 4, None, torch.hann_window(8), return_complex=True)
 
 BN = (r(4, 3, 5), r(3), p(3))
 add("aten::batch_norm_stats", BN[0], 1e-5)

@@ -56,6 +56,7 @@ add("npu_bert_apply_adam.out", 0.1, 0.9, 0.99, 1e-6, r(6), 1.0, 2.0, 0.01, **ada
 add("_npu_dtype_cast", r(2, 3), HALF)
 add("_npu_dtype_cast_backward", r(2, 3, dtype=HALF), torch.float32)
 add("npu_dtype_cast", r(2, 3), 15)
+add("npu_dtype_cast", r(2, 3), 15, 6)
 add("npu_dtype_cast_backward", r(2, 3, dtype=BF16), torch.float32)
 add("npu_dtype_cast_", r(2, 3), r(2, 3, dtype=HALF))
 add("npu_view_copy", r(2, 3), r(2, 3), False)
@@ -146,7 +147,7 @@ add("npu_broadcast", r(1, 3), [2, 3])
 add("npu_broadcast.out", r(1, 3), [2, 3], out=r(2, 3))
 add("npu_reshape", r(2, 6), [3, 4])
 add("npu_reshape.out", r(2, 6), [3, 4], out=r(3, 4))
-add("npu_slice", r(4, 5), [1, 0], [2, -1])
+add("npu_slice", r(4, 5), [1, 0], [2, 4])
 add("npu_slice.out", r(4, 5), [1, 0], [2, 5], out=r(2, 5))
 add("npu_indexing", r(4, 5), [1, 2], [3, 0], [1, 2], 0, 2)
 add("npu_indexing.out", r(4, 5), [1, 0], [3, 5], [1, 2], out=r(2, 3))
@@ -166,9 +167,9 @@ add("npu_renorm_backward", r(3, 4), r(3, 4), 2, 0, 1.0)
 add(
     "npu_masked_fill_range",
     r(3, 8),
-    torch.tensor([0, 2, 3]),
-    torch.tensor([2, 2, 8]),
-    torch.ones(3),
+    torch.tensor([[0, 2, 3]], dtype=torch.int32),
+    torch.tensor([[2, 2, 8]], dtype=torch.int32),
+    torch.ones(1),
 )
 add("npu_sign_bits_pack", r(20), 1)
 add("npu_sign_bits_unpack", i(256, 4, dtype=torch.uint8), 1, torch.float32)
@@ -242,8 +243,8 @@ NORMS = (0.0, 0.0, 0.0, 0.0, 0.1, 0.1, 0.2, 0.2)
 add("npu_bounding_box_encode", CORNERS[:3], TRUTHS, *NORMS)
 add("npu_bounding_box_decode", CORNERS, r(4, 4), *NORMS, [50, 60], 0.016)
 A4, B4 = CORNERS[:3].T.contiguous(), TRUTHS.T.contiguous()
-add("npu_giou", A4, B4)
-add("npu_giou_backward", r(3, 1), A4, B4)
+add("npu_giou", A4, B4, True)
+add("npu_giou_backward", r(3, 1), A4, B4, True)
 add("npu_diou", A4, B4)
 add("npu_diou_backward", r(1, 3), A4, B4)
 for name in ("npu_ciou", "_npu_ciou"):

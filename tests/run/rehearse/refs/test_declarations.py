@@ -94,7 +94,9 @@ def test_only_annotated_arguments_are_written(name: str) -> None:
 WRITTEN_UNDECLARED = {
     "npu::npu_apply_rotary_pos_emb",
     "npu::npu_kv_rmsnorm_rope_cache",
-    "npu::npu_apply_adam_w.out",  # max_grad_norm is the running maximum
+    "npu::npu_apply_adam.out",  # the schemas of these mark `Tensor[] out` as read only
+    "npu::npu_apply_adam_w.out",
+    "npu::npu_bert_apply_adam.out",
     "atb::_npu_group_topk",
 }
 
@@ -118,6 +120,7 @@ def vendor_shapes() -> dict[str, Any]:
 
 # Where the vendor's meta kernel and the vendor's C++ disagree, and which of them we follow.
 META_DIFFERS: dict[str, str] = {
+    "npu::npu_rms_norm_quant_v2": "the C++ leaves rstd empty for inputs without gradient",
     "npu::npu_dropout_with_add_softmax": "the C++ packs the mask into bits, meta gives bytes",
     "npu::npu_fusion_attention_grad_v2": "the meta kernel fails without rope parts",
     "npu::npu_geglu_grad": "the meta kernel lacks the schema's defaults",

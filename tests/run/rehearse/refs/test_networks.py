@@ -327,15 +327,16 @@ def test_networks_are_torchs_with_their_gradients(
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_packed_networks(kind: str) -> None:
     module = network(kind, 1, False)
-    x, sizes = numbers(5, 4), torch.tensor([2, 2, 1])
+    x, sizes = numbers(6, 4), torch.tensor([2, 2, 1])  # [T·B, I]; the last row is padding
     hx = [numbers(1, 2, 5, seed=s) for s in range(2 if kind == "lstm" else 1)]
     params = [p.detach().float() for p in module.parameters()]
     start = hx if kind == "lstm" else hx[0]
     found = call(f"_{kind}_npu", x, start, params, True, 1, 0.0, True, False, batch_sizes=sizes)
-    packed = torch.nn.utils.rnn.PackedSequence(x.double(), sizes)
+    packed = torch.nn.utils.rnn.PackedSequence(x[:5].double(), sizes)
     states = tuple(part.double() for part in hx)
     y, last = module(packed, states if kind == "lstm" else states[0])
-    near(found[0], y.data)
+    padded, _ = torch.nn.utils.rnn.pad_packed_sequence(y)
+    near(found[0], padded)
     near(found[1], last[0] if kind == "lstm" else last)
 
 
@@ -631,6 +632,10 @@ def test_positions_and_shapes() -> None:
     x = numbers(4, 5)
     assert torch.equal(call("npu_slice", x, [1, 2], [2, -1]), x[1:3, 2:])
     assert torch.equal(call("npu_indexing", x, [1, 0], [0, 4], [1, 2], 0, 1), x[1:, 0:4:2])
+    start, end = torch.tensor([[0, 1, 4, 2]]), torch.tensor([[2, 1, 5, 9]])
+    filled = call("npu_masked_fill_range", x, start, end, torch.tensor([7.0]))
+    inside = (torch.arange(5) >= start.T) & (torch.arange(5) < end.T)
+    assert torch.equal(filled, torch.where(inside, 7.0, x))
     padded = call("npu_pad", x, [1, 0, 2, 1])
     assert padded.shape == (5, 8)
     assert torch.equal(padded[1:, 2:7], x)
