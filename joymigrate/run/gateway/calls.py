@@ -27,6 +27,7 @@ class Call:
     body: bytes
     parsed: dict[str, Any] | None
     started: float  # seconds on the process's clock
+    settled: bool = False  # what the client got has been counted
     point: float = 0.0  # 0 to 100: below the standby's weight it belongs to the standby
 
     @property

@@ -196,20 +196,21 @@ class EProcess:
     def successes(self, count: int) -> bool:
         # A success only lowers the ratio: nothing to judge, and the level may be a little old.
         before, self.requests = self.requests, self.requests + count
-        if self.failures and before // REFRESH != self.requests // REFRESH:
-            self.log_value = self.ratio()
+        mark = self.requests // REFRESH * REFRESH
+        if self.failures and mark > before:
+            self.log_value = self.ratio(mark)
         return self.tripped
 
     def failure(self) -> bool:
         self.requests += 1
         self.failures += 1
-        self.log_value = self.ratio()
+        self.log_value = self.ratio(self.requests)
         self.tripped = self.tripped or self.log_value >= -math.log(self.alpha)
         return self.tripped
 
-    def ratio(self) -> float:
-        """Logarithm of the mixture's likelihood ratio."""
-        passed = self.requests - self.failures
+    def ratio(self, requests: int) -> float:
+        """Logarithm of the mixture's likelihood ratio after `requests`."""
+        passed = requests - self.failures
         logs = [self.failures * up + passed * down for up, down in self.terms]
         top = max(logs)
         return top + math.log(sum(math.exp(value - top) for value in logs) / GRID)
@@ -230,9 +231,13 @@ class EProcess:
         return f"eprocess against {self.limit:.3%}, false alarms at most {self.alpha:.1%} for ever"
 
     def state(self) -> dict[str, Any]:
-        return {"requests": self.requests, "failures": self.failures, "tripped": self.tripped}
+        return {
+            "requests": self.requests,
+            "failures": self.failures,
+            "log_value": self.log_value,
+            "tripped": self.tripped,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.requests, self.failures = int(state["requests"]), int(state["failures"])
-        self.tripped = bool(state["tripped"])
-        self.log_value = self.ratio()
+        self.log_value, self.tripped = float(state["log_value"]), bool(state["tripped"])

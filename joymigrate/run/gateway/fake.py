@@ -66,6 +66,7 @@ class Fake:
     salt: tuple[int, ...] = ()  # another salt is another model
     drift: float = 0.0  # share of the answers that differ from the other backend's
     empty: bool = False  # answers without a word
+    takes_ids: bool = True  # accepts prompts of token ids
     metrics: str = ""  # what /metrics says, if anything
     seen: int = 0
     healthy: bool = True
@@ -133,6 +134,9 @@ class Fake:
         self.seen += 1
         if self.keep_bodies:
             self.bodies.append(body)
+        if isinstance(body.get("prompt"), list) and not self.takes_ids:
+            await whole(writer, 400, {"error": {"message": "a prompt is a string"}})
+            return
         if body.get("model") == "unknown":
             await whole(writer, 404, {"error": {"message": "no such model"}})
             return

@@ -1,7 +1,7 @@
 """Carries one request to a backend and its answer back, over to another backend where needed.
 
 Before the first byte a failed attempt is repeated elsewhere without the client noticing. Behind
-it, a broken stream is taken over exactly (see `resume`) or ends in a visible error event.
+it, a broken stream is taken over exactly (see `takeover`) or ends in a visible error event.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from joymigrate.run.gateway import resume, whole
+from joymigrate.run.gateway import whole
 from joymigrate.run.gateway.attempt import Attempt, Report
 from joymigrate.run.gateway.backend import Answer
 from joymigrate.run.gateway.calls import OTHER, Call
@@ -25,6 +25,7 @@ from joymigrate.run.gateway.replies import error, passed_on
 from joymigrate.run.gateway.routing import Router
 from joymigrate.run.gateway.settings import Limits
 from joymigrate.run.gateway.stream import Stream
+from joymigrate.run.gateway.takeover import take_over
 from joymigrate.run.gateway.upstreams import Instance, Overloaded, Upstream
 
 ANSWER_BYTES = 64 * 2**20  # larger answers are relayed without being judged
@@ -81,7 +82,7 @@ class Relay:
             try:
                 result = await self.first(request, call, attempt, tried)
             except asyncio.CancelledError:
-                self.went_away(attempt)
+                self.went_away(call, attempt)
                 raise
             except BaseException:
                 attempt.no_evidence("abandoned")
@@ -89,7 +90,7 @@ class Relay:
             if isinstance(result, web.StreamResponse):
                 return result
             last = result
-        return self.give_up(last)
+        return self.give_up(call, last)
 
     async def begin(
         self, call: Call, tried: list[Instance]
@@ -167,7 +168,7 @@ class Relay:
         if good and call.kind != OTHER:
             parsed = whole.judge(body, strict=call.strict)
         attempt.ok(*whole.usage_of(parsed))
-        self.meters.outcomes["ok" if good else "client_error"].value += 1
+        self.settle(call, "ok" if good else "client_error")
         if good and self.heard is not None:
             self.tell(call, attempt, whole.text_of(parsed), whole.finish_of(parsed))
         return web.Response(
@@ -193,15 +194,15 @@ class Relay:
             await response.write_eof()
         except Broken as broken:
             attempt.failed(broken.kind)
-            self.meters.outcomes["interrupted"].value += 1
+            self.settle(call, "interrupted")
             if request.transport is not None:
                 request.transport.abort()
             return response
         except GONE:
-            self.went_away(attempt)
+            self.went_away(call, attempt)
             return response
         attempt.ok()
-        self.meters.outcomes["ok"].value += 1
+        self.settle(call, "ok")
         return response
 
     async def streamed(
@@ -233,11 +234,11 @@ class Relay:
             failure, block = await pump(answer, stream, response, block, until)
             if failure:
                 attempt.failed(failure)
-                whole_again = await self.take_over(response, call, stream, tried)
-                self.meters.outcomes["ok" if whole_again else "interrupted"].value += 1
+                whole_again = await take_over(self, response, call, stream, tried)
+                self.settle(call, "ok" if whole_again else "interrupted")
                 await response.write_eof()
                 return response
-            self.meters.outcomes["ok"].value += 1
+            self.settle(call, "ok")
             if self.heard is not None:
                 finish = stream.finish[0] if stream.finish else None
                 self.tell(call, attempt, "".join(stream.pieces), finish)
@@ -248,98 +249,9 @@ class Relay:
             finally:
                 answer.close()
         except GONE:
-            self.went_away(attempt)
+            self.went_away(call, attempt)
             return response
         return response
-
-    async def take_over(
-        self,
-        response: web.StreamResponse,
-        call: Call,
-        broken: Stream,
-        tried: list[Instance],
-    ) -> bool:
-        """Complete a broken stream on other backends; False after a visible error event."""
-        if broken.strict and broken.finished:
-            await response.write(resume.DONE)  # every token is there; only the mark was missing
-            return True
-        why = f"the backend failed in the middle ({broken.failure})"
-        hindrance = resume.obstacle(call, broken)
-        if broken.failure == "garbage":
-            hindrance = "what was sent is garbage"
-        sent = resume.Sent.of(broken)
-        while hindrance is None and len(tried) < self.limits.attempts:
-            attempt, _ = await self.begin(call, tried)
-            if attempt is None:
-                hindrance = "no other backend is there to go on"
-                break
-            way = resume.continuation(call, sent)
-            try:
-                await self.go_on(response, call, attempt, way)
-            except Broken as again:
-                attempt.failed(again.kind)
-                hindrance = f"the next one failed, too ({again.kind})"
-                if way.wrote:
-                    break
-                hindrance = None
-                continue
-            except resume.Diverged as diverged:
-                attempt.no_evidence("abandoned")
-                hindrance = str(diverged)
-                break
-            except BaseException:
-                attempt.no_evidence("abandoned")
-                raise
-            self.meters.resumed.of(attempt.meters.name, way.way).add()
-            return True
-        reason = hindrance or "no other backend is there to go on"
-        await response.write(resume.error_event(f"{why}; it cannot be resumed: {reason}"))
-        return False
-
-    async def go_on(
-        self,
-        response: web.StreamResponse,
-        call: Call,
-        attempt: Attempt,
-        way: resume.Continuation,
-    ) -> None:
-        """Relay the continuation; raises `Broken` or `Diverged`."""
-        if way.exhausted:
-            attempt.no_evidence("abandoned")
-            await response.write(resume.encode(resume.finish_event(call, way.sent)))
-            await response.write(resume.DONE)
-            return
-        body = way.body if way.body is not None else self.asked(call, attempt.upstream)
-        answer = await attempt.open(way.path, body)
-        if answer.status >= 400 or not answer.headers.get("Content-Type", "").startswith(
-            "text/event-stream"
-        ):
-            raise Broken(of_status(answer.status) or f"status_{answer.status}", "no stream")
-        stream = Stream(keep=True)
-        while not stream.done:
-            received = await answer.read()
-            if not received:
-                failure = stream.end()
-                if failure:
-                    raise Broken(failure)
-                break
-            if attempt.first is None:
-                attempt.begun()
-            stream.feed(received)
-            for event in stream.events:
-                converted = way.convert(event)
-                if converted is not None:
-                    way.wrote = True
-                    await response.write(resume.encode(converted))
-            stream.events.clear()
-            if stream.failure:
-                raise Broken(stream.failure)
-        attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
-        try:
-            await response.write(resume.DONE)
-            await answer.finish()
-        finally:
-            answer.close()
 
     def tell(self, call: Call, attempt: Attempt, text: str, finish: str | None) -> None:
         """Hand a good answer to the shadow. It works later and elsewhere."""
@@ -348,16 +260,21 @@ class Relay:
             first = attempt.first - call.started if attempt.first else None
             self.heard(call, Heard(attempt.upstream, text, finish, now - call.started, first))
 
-    def went_away(self, attempt: Attempt) -> None:
+    def went_away(self, call: Call, attempt: Attempt) -> None:
         """The client closed the connection: nobody's failure."""
-        if not attempt.ended:
-            attempt.no_evidence("abandoned")
-            self.meters.outcomes["client_closed"].value += 1
+        attempt.no_evidence("abandoned")
+        self.settle(call, "client_closed")
 
-    def give_up(self, last: Refused | None) -> web.StreamResponse:
+    def settle(self, call: Call, outcome: str) -> None:
+        """Count what the client got, once."""
+        if not call.settled:
+            call.settled = True
+            self.meters.outcomes[outcome].value += 1
+
+    def give_up(self, call: Call, last: Refused | None) -> web.StreamResponse:
         """No backend could answer: the last one's own words, or the gateway's."""
         rejected = last is not None and last.kind in ("busy", "overloaded")
-        self.meters.outcomes["rejected" if rejected else "error"].value += 1
+        self.settle(call, "rejected" if rejected else "error")
         if last is not None and last.reply is not None:
             return last.reply
         why = f"the last one failed with {last.kind}" if last else "none may be used"

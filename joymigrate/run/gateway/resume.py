@@ -88,13 +88,13 @@ def obstacle(call: Call, stream: Stream) -> str | None:
     return None
 
 
-def continuation(call: Call, sent: Sent) -> Continuation:
-    """The exact way to go on behind what was sent."""
+def continuations(call: Call, sent: Sent) -> list[Continuation]:
+    """The exact ways to go on behind what was sent, the better one first."""
     body = call.parsed or {}
     structured = body.get("response_format") or body.get("tools") or body.get("guided_json")
     if sent.prompt_ids and sent.ids and not structured and list(sent.text) == [CONTENT]:
-        return ByIds(call, sent)
-    return ByReplay(call, sent)
+        return [ByIds(call, sent), ByReplay(call, sent)]
+    return [ByReplay(call, sent)]
 
 
 class ByReplay:

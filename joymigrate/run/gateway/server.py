@@ -343,7 +343,7 @@ class Gateway:
             body,
             parsed,
             started,
-            self.router.point(key),
+            point=self.router.point(key),
         )
 
     # Pages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joymigrate.run.gateway.evidence import Cusum, EProcess, Literal, Rule
@@ -32,6 +32,7 @@ def feed(rule: Rule, stream: list[int], *, singly: bool) -> bool:
 
 @pytest.mark.parametrize("name", RULES)
 @given(stream=streams)
+@example(stream=[20, 40, -1, -1, -1, -1, 1, 29, 40, -1, -1, 1, 6, 40, 40, -1, -1, 1, 31])
 def test_a_run_of_successes_counts_like_single_ones(name: str, stream: list[int]) -> None:
     whole, single = RULES[name](), RULES[name]()
     assert feed(whole, stream, singly=False) == feed(single, stream, singly=True)

@@ -394,3 +394,34 @@ def test_a_large_body_that_waits_for_permission_gets_it(table: Table) -> None:
         writer.close()
 
     table.run(scenario, rollout={"start": "manual"})
+
+
+def test_a_backend_that_takes_no_ids_is_asked_the_whole_question(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        answer = await bench.ask(max_tokens=12)
+        assert (answer.outcome, answer.text) == ("ok", bench.expected(max_tokens=12))
+        assert "messages" in bench.npu.bodies[-1]
+        assert bench.gateway.rollout.total.failures == 0, "declining is not failing"
+
+    table.run(
+        scenario, gpu={"reset": 1.0}, npu=Fake(tokens=12, keep_bodies=True, takes_ids=False),
+        gpu_more={"token_ids": "ask"}, rollout={"start": "manual"},
+    )  # fmt: skip
+
+
+def test_a_client_that_leaves_during_a_takeover_is_counted_once(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        body = {"stream": True, "messages": [{"role": "user", "content": "x"}], "max_tokens": 300}
+        response = await bench.session.post(bench.url + "/v1/chat/completions", json=body)
+        while not bench.npu.seen:
+            await response.content.readany()
+        response.close()
+        while not bench.outcomes():
+            await asyncio.sleep(0.01)
+        assert bench.outcomes() == {"client_closed": 1}
+        assert bench.gateway.router.standby.inflight == 0
+
+    table.run(
+        scenario, gpu=Fake(Schedule((Fault("reset"),), name="gpu"), tokens=300, gap_seconds=0.001),
+        npu=Fake(tokens=300, gap_seconds=0.02), rollout={"start": "manual"},
+    )  # fmt: skip
