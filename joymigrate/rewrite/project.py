@@ -188,14 +188,10 @@ def installed(package: str, root: Path) -> Iterator[File]:
 
 def dependency(finding: Finding) -> Finding:
     """A finding of an installed package: never rewritten in place."""
-    return replace(
-        finding,
-        tier=Tier.REPORT,
-        after=None,
-        edits=(),
-        needs=None,
-        reason="in an installed package; `joymigrate run --follow-imports` rewrites it as it loads",
-    )
+    reason = "in an installed package; `joymigrate run --follow-imports` rewrites it as it loads"
+    if finding.tier is not Tier.SAFE:
+        reason = finding.reason or "in an installed package"
+    return replace(finding, tier=Tier.REPORT, after=None, edits=(), needs=None, reason=reason)
 
 
 def selection(
@@ -279,8 +275,7 @@ def settle(
             analyse.place(item): asked.reaches(owned(item.keys, result.path), item.kind)
             for item in result.open
         }
-        if any(answers.values()):
-            decided[result.path] = analyse.settled(files[result.path], job, answers)
+        decided[result.path] = analyse.settled(files[result.path], job, answers)
     return [decided.get(result.path, result) for result in results]
 
 

@@ -120,7 +120,7 @@ class Source:
             column=column,
             end_line=end_line,
             end_column=end_column,
-            message=message or rule.message,
+            message=(message or rule.message).replace("{before}", short(before)),
             before=before,
             after=after,
             reason=reason,
@@ -129,6 +129,12 @@ class Source:
             weight=rule.weight,
             needs=needs,
         )
+
+
+def short(text: str) -> str:
+    """Source text in one line of a message."""
+    found = " ".join(text.split())
+    return found if len(found) <= 60 else found[:59] + "…"
 
 
 def decode(path: str, data: bytes, *, python: bool) -> Source:

@@ -80,6 +80,21 @@ class Vocabulary:
         """What becomes of a dotted name below the origin's module."""
         return self.relation.name(rest, self.version)
 
+    def below(self, dotted: str) -> str | None:
+        """What follows the origin's module in the name of a module that is imported.
+
+        Empty for the module itself, None for any other module. Some packages offer parts of
+        `torch.<device>` for import under names of their own.
+        """
+        origin = self.relation.origin
+        for head, full in origin.import_modules.items():
+            if dotted == full or dotted.startswith(f"{full}."):
+                return head + dotted[len(full) :]
+        for full in (origin.module, origin.import_module):
+            if dotted == full or dotted.startswith(f"{full}."):
+                return dotted[len(full) + 1 :]
+        return None
+
     def moved(self, dotted: str) -> Advice | None:
         """What becomes of a full dotted name outside the module; None when nothing is known."""
         return self.relation.moved.get(dotted)

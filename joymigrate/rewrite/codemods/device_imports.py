@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite.codemods.device_names import moved_part, text_is_chain
 from joymigrate.rewrite.module import Module
 
 
@@ -47,13 +48,14 @@ def plain(module: Module, node: ast.Import) -> Iterator[Finding]:
     """`import torch.cuda`, `import torch.cuda.amp as a`."""
     words = module.vocabulary
     for alias in node.names:
-        if alias.name != words.module and not alias.name.startswith(words.module + "."):
+        rest = words.below(alias.name)
+        own = alias.asname is None and alias.name == module.context.origin.package
+        if rest is None or own:
             moved_to = moved_module(module, alias.name)
             if moved_to and alias.asname and module.context.style is not Style.AGNOSTIC:
                 yield from moved_alias(module, node, alias, moved_to)
             continue
         guard = module.guarded(node)
-        rest = alias.name[len(words.module) + 1 :]
         target = words.name(rest).to if rest else words.to_module
         if guard is not None or target is None:
             yield module.find(
@@ -68,8 +70,16 @@ def plain_edit(module: Module, node: ast.Import, alias: ast.alias, rest: str) ->
     words = module.vocabulary
     start, end = module.span(alias)
     if module.context.style is not Style.AGNOSTIC:
-        at = start + len(words.module) - len(words.device)
-        edits = [(at, at + len(words.device), words.to_device)]
+        name = words.relation.import_name(alias.name) or alias.name
+        plain_name = f"{words.to_module}.{rest}".rstrip(".")
+        if alias.asname is None and name != plain_name:
+            return module.find(
+                "JM102",
+                alias,
+                tier=Tier.REPORT,
+                reason=f"{words.to_module} is no module that can be imported; use `import {name}`",
+            )
+        edits = [(start, start + len(alias.name), name)]
         return module.find("JM102", alias, edits=edits, needs="package")
     if alias.asname is None:
         # `import torch.cuda` binds `torch`; the uses are rewritten, so the plain import suffices.
@@ -101,17 +111,25 @@ def moved_alias(
 ) -> Iterator[Finding]:
     """`import torch.profiler as p` when every name used through `p` moved along."""
     used = [
-        dotted
+        (top, dotted)
         for top, dotted in module.names.imported_chains()
         if dotted.startswith(alias.name + ".") and root_name(top) == alias.asname
     ]
     listed = module.vocabulary.relation.moved
-    if not used or any(prefix_in(dotted, alias.name, listed) is None for dotted in used):
+    if not used or any(prefix_in(dotted, alias.name, listed) is None for _, dotted in used):
         return
     start, _ = module.span(alias)
-    yield module.find(
-        "JM160", alias, edits=[(start, start + len(alias.name), target)], needs="package"
-    )
+    edits = [(start, start + len(alias.name), target)]
+    for top, dotted in used:
+        found = moved_part(module, top, dotted)
+        if found is None or found[2].to is None or not text_is_chain(module.text(found[0])):
+            return
+        written = f"{alias.asname}{found[2].to[len(target) :]}"
+        if written != module.text(found[0]):
+            edits.append((*module.span(found[0]), written))
+    # The alias keeps its name, so that its uses stay as they are.
+    module.handled.update(top for top, _ in used)
+    yield module.find("JM160", alias, edits=edits, needs="package")
 
 
 def root_name(node: ast.expr) -> str | None:
@@ -131,8 +149,9 @@ def from_import(module: Module, node: ast.ImportFrom) -> Iterator[Finding]:
     """`from torch import cuda`, `from torch.cuda… import …`, `from torch.profiler import …`."""
     words = module.vocabulary
     base = module.names.absolute(node)
-    if base == words.module or base.startswith(words.module + "."):
-        yield from below(module, node, base[len(words.module) + 1 :])
+    sub = words.below(base)
+    if sub is not None:
+        yield from below(module, node, sub)
         return
     parent, _, last = words.module.rpartition(".")
     if base == parent and any(alias.name == last for alias in node.names):
@@ -163,6 +182,11 @@ def below(module: Module, node: ast.ImportFrom, sub: str) -> Iterator[Finding]:
         return
     rule = "JM140" if sub.startswith("amp") else "JM102"
     if module.context.style is Style.AGNOSTIC:
+        names = {a.name: (found[a].to or "")[len(prefix) :] for a in found}
+        hindrance = unbindable(module, node, names)
+        if hindrance is not None:
+            yield module.find(rule, node, tier=Tier.REPORT, reason=hindrance)
+            return
         lines = [
             (alias.asname or alias.name, f"{module.helper}.device_module().{found[alias].to}")
             for alias in node.names
@@ -170,7 +194,7 @@ def below(module: Module, node: ast.ImportFrom, sub: str) -> Iterator[Finding]:
         text = f"{', '.join(n for n, _ in lines)} = {', '.join(v for _, v in lines)}"
         yield module.find(rule, node, edits=[(*module.span(node), text)], needs="helper")
         return
-    edits = [platform_token(module, node)]
+    edits = [imported_module(module, node)]
     for alias, advice in found.items():
         new = (advice.to or "")[len(prefix) :]
         start, end = module.span(alias)
@@ -183,12 +207,22 @@ def below(module: Module, node: ast.ImportFrom, sub: str) -> Iterator[Finding]:
     yield module.find(rule, node, edits=edits, tier=tier, needs="package")
 
 
-def platform_token(module: Module, node: ast.ImportFrom) -> tuple[int, int, str]:
-    """The edit of the platform's token in `from torch.cuda import …`."""
-    words = module.vocabulary
+def unbindable(module: Module, node: ast.ImportFrom, names: dict[str, str]) -> str | None:
+    """Why an import can't become a binding from the helper; None when it can."""
+    other = [
+        f"{old} is {new} on {module.context.chip.name}" for old, new in names.items() if old != new
+    ]
+    if other:
+        return "; ".join(other)
+    return "comments inside the import" if "#" in module.text(node) else None
+
+
+def imported_module(module: Module, node: ast.ImportFrom) -> tuple[int, int, str]:
+    """The edit of the module's name in `from torch.cuda… import …`."""
     start, end = module.span(node)
-    at = module.source.text.index(words.module, start, end) + len(words.module) - len(words.device)
-    return at, at + len(words.device), words.to_device
+    name = node.module or ""
+    at = module.source.text.index(name, start, end)
+    return at, at + len(name), module.vocabulary.relation.import_name(name) or name
 
 
 def platform_itself(module: Module, node: ast.ImportFrom, last: str) -> Finding:
@@ -260,8 +294,10 @@ def split_off(module: Module, node: ast.ImportFrom, alias: ast.alias) -> Finding
     kept = [a for a in imported.names if a.evaluated_name != alias.name]
     kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
     rest = cst.Module([]).code_for_node(imported.with_changes(names=kept))
-    indent = " " * node.col_offset
-    new = f"{rest}{module.source.newline}{indent}{binding}"
+    start, _ = module.span(node)
+    indent = module.source.line_text(node.lineno)[: start - module.source.starts[node.lineno - 1]]
+    separator = "; " if indent.strip() else f"{module.source.newline}{indent}"
+    new = f"{rest}{separator}{binding}"
     return module.find("JM102", node, edits=[(*module.span(node), new)], needs="helper")
 
 
@@ -286,9 +322,18 @@ def moved_names(module: Module, node: ast.ImportFrom, base: str) -> Iterator[Fin
         yield module.find(rule, node, tier=Tier.REPORT, reason=reason)
         return
     target = targets.pop()
+    if bound_beside(module, node, moved, target, +1) is not None:
+        return  # the next statement binds the names anew
     tier = Tier.UNSAFE if any(f.tier is Tier.UNSAFE for f in advice.values()) else Tier.SAFE
     for name in (a.asname or a.name for a in moved):
         module.handled.update(n for n in module.names.nodes[ast.Name] if n.id == name)
+    before = bound_beside(module, node, moved, target, -1)
+    if len(moved) == len(node.names) and before is not None:
+        # The way back: the statement before binds the same names already.
+        span = (module.span(before)[1], module.span(node)[1])
+        if module.source.text[span[0] : module.span(node)[0]].strip() in ("", ";"):
+            yield module.find(rule, node, after="", edits=[(*span, "")], tier=tier)
+            return
     if same_names and len(moved) == len(node.names):
         start, end = module.span(node)
         at = module.source.text.index(base, start, end)
@@ -297,6 +342,27 @@ def moved_names(module: Module, node: ast.ImportFrom, base: str) -> Iterator[Fin
         )
         return
     yield rebind(module, node, rule, tier, target, [(a, advice[a].to or "") for a in moved])
+
+
+def bound_beside(
+    module: Module, node: ast.ImportFrom, moved: list[ast.alias], target: str, step: int
+) -> ast.ImportFrom | None:
+    """The statement after (or, with -1, before) `node` when it imports the names from `target`."""
+    block = next((b for b in blocks(getattr(node, "parent", None)) if node in b), [])
+    at = block.index(node) + step if block else -1
+    other = block[at] if 0 <= at < len(block) else None
+    if not isinstance(other, ast.ImportFrom) or module.names.absolute(other) != target:
+        return None
+    bound = {alias.asname or alias.name for alias in other.names}
+    return other if {alias.asname or alias.name for alias in moved} <= bound else None
+
+
+def blocks(owner: ast.AST | None) -> Iterator[list[ast.stmt]]:
+    """The statement lists of a node."""
+    for name in ("body", "orelse", "finalbody"):
+        found = getattr(owner, name, None)
+        if isinstance(found, list):
+            yield found
 
 
 def rebind(
@@ -313,13 +379,15 @@ def rebind(
         bound, last = alias.asname or alias.name, to.rpartition(".")[2]
         parts.append(last if last == bound else f"{last} as {bound}")
     line = f"from {target} import {', '.join(parts)}"
-    _, end = module.span(node)
-    indent = " " * node.col_offset
+    start, end = module.span(node)
+    indent = module.source.line_text(node.lineno)[: start - module.source.starts[node.lineno - 1]]
+    # Behind `if x:` or another statement a line of its own would not be in the same block.
+    separator = "; " if indent.strip() else f"{module.source.newline}{indent}"
     return module.find(
         rule,
         node,
-        after=f"{module.text(node)}{module.source.newline}{indent}{line}",
-        edits=[(end, end, f"{module.source.newline}{indent}{line}")],
+        after=f"{module.text(node)}{separator}{line}",
+        edits=[(end, end, f"{separator}{line}")],
         tier=tier,
         needs="package",
     )

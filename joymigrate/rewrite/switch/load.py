@@ -6,7 +6,9 @@ interpreter's own bytecode cache is left alone, so a later run without the switc
 
 from __future__ import annotations
 
+import builtins
 import hashlib
+import importlib
 import json
 import marshal
 import os
@@ -20,6 +22,7 @@ from typing import Any
 
 ENVIRONMENT = "JOYMIGRATE_SWITCH_PLAN"
 SOURCE = (".py", ".pyw")
+OURS = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..")) + os.sep
 
 
 class Rewriter:
@@ -32,6 +35,8 @@ class Rewriter:
     def covers(self, path: str) -> bool:
         """Whether a file belongs to the user's project or to a package that is followed."""
         real = os.path.realpath(path)
+        if real.startswith(OURS):
+            return False  # joymigrate does not migrate itself
         if real in self.plan["files"]:
             return True
         inside = any(real.startswith(root) or real == root[:-1] for root in self.roots)
@@ -156,10 +161,14 @@ class Finder(MetaPathFinder):
         return None
 
     def torch_loaded(self, module: ModuleType) -> None:
-        """Load the chip's package, where torch does not load backends by itself."""
+        """Load the chip's package, where torch does not load backends by itself.
+
+        Rewritten code names the package, and its files have no line that imports it (lines keep
+        their numbers), so the name is made known everywhere.
+        """
         package = self.rewriter.plan.get("package")
-        if package and package not in sys.modules:
-            __import__(package)
+        if package:
+            setattr(builtins, package, importlib.import_module(package))
 
     def pytest_loaded(self, module: Any) -> None:
         """Let pytest's assertion rewriting start from the rewritten source of test files."""
