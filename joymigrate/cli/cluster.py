@@ -273,3 +273,126 @@ def logs(
     pods = connect.ask(ray, connect.captain(ray).logs.remote(job, lines))
     emit("".join(f"[{rank}] {line}\n" for rank, pod in enumerate(pods) for line in pod))
     return Exit.OK
+
+
+@app.command("metrics")
+def metrics(
+    address: str | None = ADDRESS,
+    listen: str | None = typer.Option(None, "--listen", help="Serve at HOST:PORT/metrics instead."),
+) -> int:
+    """Print the metrics of a Ray cluster for Prometheus, or serve them."""
+    from joymigrate.run.cluster import metrics as exposing
+    from joymigrate.run.cluster.on_ray import connect
+
+    ray = connect.attach(address)
+    captain = connect.captain(ray)
+
+    def page() -> str:
+        return exposing.exposition(connect.ask(ray, captain.status.remote()))
+
+    if listen is None:
+        emit(page())
+        return Exit.OK
+    host, _, port = listen.rpartition(":")
+    if not port.isdigit():
+        raise JoyError(f"--listen is '{listen}'", help="HOST:PORT, for example 127.0.0.1:9400")
+    exposing.serve(host or "127.0.0.1", int(port), page, lambda text: talk([text]))
+    return Exit.OK
+
+
+@app.command("preflight")
+def preflight(
+    links: Path | None = typer.Option(None, "--links", help="Recorded link states of a node."),
+    cards: int | None = typer.Option(None, "--cards", help="How many cards must be in it."),
+    ranks: Path | None = typer.Option(None, "--rank-table", help="A rank table (JSON)."),
+    plan: Path | None = typer.Option(None, "--plan", help="`cluster plan --format json` output."),
+    job: str | None = typer.Option(None, "--job", help="The plan's job the table belongs to."),
+) -> int:
+    """Check links and rank tables before a job starts."""
+    from joymigrate.run.cluster import preflight as checking
+
+    if links is None and ranks is None:
+        raise JoyError("nothing to check", help="give --links FILE or --rank-table FILE")
+    faults: list[Any] = []
+    if links is not None:
+        faults += checking.links(read_text(links), cards, str(links))
+    if ranks is not None:
+        pods = planned(plan, job) if plan is not None else None
+        faults += checking.rank_table(read_json(ranks), pods, str(ranks))
+    for fault in faults:
+        print(f"{fault.where}: {fault.what}\n  help: {fault.help}")
+    print(f"Found {len(faults)} faults.")
+    return Exit.FOUND if faults else Exit.OK
+
+
+def read_text(path: Path) -> str:
+    """A text file; one that cannot be read is the user's mistake."""
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from error
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file."""
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise JoyError(f"not valid JSON: {error.msg}", where=f"{path}:{error.lineno}") from error
+
+
+def planned(path: Path, job: str | None) -> list[tuple[str, list[int]]]:
+    """Nodes and cards of one job of a plan, in rank order."""
+    placed = {item["job"]: item["pods"] for item in read_json(path).get("placements") or ()}
+    name = job or (next(iter(placed)) if len(placed) == 1 else None)
+    if name not in placed:
+        raise JoyError(
+            f"the plan places {', '.join(placed) or 'nothing'}", where=str(path), help="give --job"
+        )
+    return [(pod["node"], pod["cards"]) for pod in placed[name]]
+
+
+@app.command("autoscale")
+def autoscale(
+    name: str = typer.Argument(..., help="The service (a Deployment's name)."),
+    target: float = typer.Option(..., "--target", help="Requests per second of one replica."),
+    least: int = typer.Option(1, "--min", help="Fewest replicas."),
+    most: int = typer.Option(64, "--max", help="Most replicas."),
+    window: float = typer.Option(300.0, "--down-window", help="Seconds before going down."),
+    traffic: Path | None = typer.Option(None, "--traffic", help="Record (CSV: at,rate) to play."),
+    engine: str | None = typer.Option(None, "--for", help="hpa or keda: write the manifest."),
+    server: str = typer.Option("http://prometheus:9090", "--prometheus", help="For keda."),
+    output: Path | None = OUTPUT,
+) -> int:
+    """Play a replica rule over recorded traffic, or write it for Kubernetes."""
+    import yaml
+
+    from joymigrate.run.cluster import autoscale as scaling
+
+    rule = scaling.Rule(target, least, most, window)
+    scaling.Autoscaler(rule)
+    if engine is not None:
+        metric = "joymigrate_requests_per_second"
+        query = f'sum(rate(joymigrate_requests_total{{service="{name}"}}[1m]))'
+        made = {
+            "hpa": scaling.hpa(name, rule, metric),
+            "keda": scaling.keda(name, rule, server, query),
+        }
+        one_of(engine, tuple(made), "--for")
+        emit(yaml.safe_dump(made[engine], sort_keys=False), output)
+        return Exit.OK
+    if traffic is None:
+        raise JoyError("nothing to do", help="give --traffic FILE, or --for hpa|keda")
+    played = scaling.play(scaling.read(read_text(traffic), str(traffic)), rule)
+    result = {
+        "schema": "joymigrate.autoscale/1",
+        "replica_hours": round(played.replica_hours, 3),
+        "overload_pct": round(played.overload_pct, 3),
+        "changes": played.changes,
+        "most": max(played.replicas),
+        "replicas": [
+            {"at": at, "replicas": n} for at, n in zip(played.at, played.replicas, strict=True)
+        ],
+    }
+    emit(json.dumps(result, indent=2) + "\n", output)
+    return Exit.OK

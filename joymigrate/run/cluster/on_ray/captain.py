@@ -39,6 +39,9 @@ from joymigrate.run.cluster.state import Placement
 WATCH_S = 0.5  # between looks at Ray's nodes
 READY_S = 60.0  # for a placement group whose cards we know to be free
 LOG_LINES = 200
+VERDICT_S = 25.0  # Ray calls a silent node dead within this time
+KILLED_S = 3.0  # a process that a dying raylet took along looks killed at first
+LOSSES = 3
 
 
 @dataclass(slots=True)
@@ -51,6 +54,7 @@ class Record:
     started: float | None = None
     ended: float | None = None
     tries: int = 0
+    losses: int = 0  # pods that went away without an exit code
     evictions: int = 0
     exit_codes: tuple[int, ...] = ()
     pods: list[dict[str, Any]] = field(default_factory=list)
@@ -228,26 +232,27 @@ class Captain:
     async def _run(self, name: str, placement: Placement) -> None:
         """Launch a gang, follow it to its end, and tell the scheduler."""
         record = self.records[name]
+        lost = ""
         try:
             codes = await self._launch(name, record.job, placement)
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
-            # A dead node is the watcher's event; anything else counts as a failed try.
             codes = (-1,)
-            record.note = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            lost = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
         launch = self.launches.get(name)
-        if launch is None or launch.placement is not placement or record.state != "running":
+        if launch is None or launch.task is not asyncio.current_task():
             return
-        self._look_at_nodes()
-        if self.launches.get(name) is not launch:
-            return  # the node was lost; the scheduler has already sent the gang back
+        if await self._node_died(name, launch, VERDICT_S if lost else KILLED_S * (min(codes) < 0)):
+            return  # the scheduler has already sent the gang back
         with contextlib.suppress(Exception):
             record.lines = [list(lines) for lines in await self._tails(launch, LOG_LINES)]
         record.exit_codes = codes
         self._clear(name)
         failed = any(codes)
-        again = failed and record.tries <= record.job.retries
+        record.note = lost
+        record.losses += bool(lost)
+        # A pod that Ray lost is not the job's failure, unless it happens again and again.
+        tries = record.tries - record.losses if record.losses <= LOSSES else record.tries
+        again = failed and tries <= record.job.retries
         record.state = "waiting" if again else "failed" if failed else "done"
         record.ended = time.time()
         at = time.monotonic()
@@ -255,6 +260,17 @@ class Captain:
         if again:
             events.append(Submitted(record.job, at))
         self._follow(events)
+
+    async def _node_died(self, name: str, launch: Launch, patience: float) -> bool:
+        """Whether a gang's end was the end of one of its nodes, which Ray may learn later."""
+        began = time.monotonic()
+        while True:
+            self._look_at_nodes()
+            if self.launches.get(name) is not launch:
+                return True
+            if time.monotonic() - began >= patience:
+                return False
+            await asyncio.sleep(WATCH_S)
 
     async def _launch(self, name: str, job: Job, placement: Placement) -> tuple[int, ...]:
         """Placement group, pods, command; returns the exit codes by rank."""

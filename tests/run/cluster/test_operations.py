@@ -1,0 +1,121 @@
+"""Metrics, preflight and autoscaling."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joymigrate.errors import JoyError
+from joymigrate.run.cluster import autoscale, metrics, preflight
+from joymigrate.run.cluster.autoscale import Autoscaler, Load, Rule
+from joymigrate.run.cluster.kubernetes.validate import Document, check, schemas
+from joymigrate.run.cluster.preflight import ascend_ranktable
+
+STATUS = {
+    "jobs": [
+        {"job": "a", "queue": "q", "state": "running", "waited_s": 1.5, "evictions": 2,
+         "pods": [{"node": "n", "cards": [0, 1], "rank": 0}]},
+        {"job": 'b"\n', "queue": "q", "state": "waiting", "waited_s": 3, "evictions": 0,
+         "pods": []},
+    ],
+    "nodes": [{"node": "n", "kind": "gpu-8", "cards": 8, "free": 6}],
+}  # fmt: skip
+
+
+def test_metrics_are_readable_by_prometheus() -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    families = {
+        f.name: f for f in parser.text_string_to_metric_families(metrics.exposition(STATUS))
+    }
+    jobs = {tuple(s.labels.values()): s.value for s in families["joymigrate_cluster_jobs"].samples}
+    assert jobs["q", "running"] == jobs["q", "waiting"] == 1
+    assert families["joymigrate_cluster_cards_in_use"].samples[0].value == 2
+    assert families["joymigrate_cluster_wait_seconds"].samples[1].labels["job"] == 'b"\n'
+
+
+RECORD = """
+hccn_tool -i 0 -link -g
+link status: UP
+hccn_tool -i 0 -ip -g
+ipaddr:10.20.0.1
+netmask:255.255.255.0
+hccn_tool -i 1 -link -g
+link status: DOWN
+hccn_tool -i 1 -net_health -g
+net health status: Receive timeout
+hccn_tool -i 2 -ip -g
+ipaddr:10.20.0.1
+"""
+
+
+def test_links_that_are_down_unhealthy_missing_or_doubled_are_named() -> None:
+    words = [f"{f.where} {f.what}" for f in preflight.links(RECORD, 4, "n1")]
+    for expected in (
+        "card 1 its RoCE link is DOWN",
+        "card 1 its network health is 'Receive timeout'",
+        "card 3 nothing was recorded",
+        "cards 0, 2 have the address 10.20.0.1",
+    ):
+        assert any(expected in word for word in words), words
+    assert len(words) == 4
+
+
+def test_a_rank_table_of_a_plan_fits_it_and_mistakes_are_found() -> None:
+    pods = [("a", [4, 5, 6, 7]), ("b", [0, 1, 2, 3])]
+    addresses = {"a": [f"10.0.0.{i}" for i in range(8)], "b": [f"10.0.1.{i}" for i in range(8)]}
+    table = ascend_ranktable.build(pods, addresses)
+    assert preflight.rank_table(table, pods, "t") == []
+    broken = copy.deepcopy(table)
+    broken["server_list"][1]["device"][0]["rank_id"] = "0"
+    broken["server_list"][1]["device"][1]["device_ip"] = "10.0.0.4"
+    broken["server_count"] = "3"
+    words = " ".join(f.what for f in preflight.rank_table(broken, None, "t"))
+    for expected in ("rank 0 is also", "10.0.0.4 is also", "server_count is 3", "ranks 4"):
+        assert expected in words, words
+    swapped = preflight.rank_table(table, [pods[1], pods[0]], "t")
+    assert len(swapped) == 8
+    assert preflight.rank_table({}, None, "t")[0].what == "no `server_list`"
+
+
+def test_replicas_rise_at_once_and_fall_after_the_window() -> None:
+    scaler = Autoscaler(Rule(10, 1, 20, 300))
+    assert [scaler.on(Load(t, 80)) for t in (0, 15, 30, 45)] == [2, 4, 8, 8]
+    assert [scaler.on(Load(t, 10)) for t in (60, 200, 340, 346)] == [8, 8, 8, 1]
+    assert scaler.on(Load(400, 10.5)) == 1
+
+
+@given(
+    st.lists(st.floats(0, 1e4), min_size=1, max_size=60),
+    st.integers(0, 5),
+    st.integers(5, 50),
+    st.floats(1, 100),
+)
+def test_replicas_stay_in_bounds_and_carry_a_steady_load(
+    rates: list[float], least: int, most: int, target: float
+) -> None:
+    scaler = Autoscaler(Rule(target, least, most, 60))
+    for number, rate in enumerate(rates):
+        assert least <= scaler.on(Load(number * 15.0, rate)) <= most
+    for number in range(20):
+        last = scaler.on(Load((len(rates) + number) * 15.0, rates[-1]))
+    need = min(most, math.ceil(rates[-1] / target - 1e-9))
+    assert last * target * 1.1 + 1e-6 >= min(rates[-1], most * target) or last >= need
+
+
+def test_a_record_is_played_and_rendered() -> None:
+    text = "at,rate\n" + "".join(f"{60 * i},{10 + 90 * (10 <= i < 20)}\n" for i in range(40))
+    rule = Rule(20, 1, 10)
+    played = autoscale.play(autoscale.read(text, "t"), rule)
+    assert max(played.replicas) == 5
+    assert played.replicas[-1] == 1
+    assert 0 < played.overload_pct < 50
+    with pytest.raises(JoyError, match="at,rate"):
+        autoscale.read("a,b\n1,2\n", "t")
+    pytest.importorskip("kubernetes_validate", reason="pip install 'joymigrate[cluster]'")
+    manifest = autoscale.hpa("web", rule, "requests_per_second")
+    assert check([Document("t", manifest)], schemas()).problems == ()
+    assert autoscale.keda("web", rule, "http://p", "up")["spec"]["maxReplicaCount"] == 10
