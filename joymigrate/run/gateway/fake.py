@@ -250,9 +250,9 @@ class Fake:
             await writer.drain()
             await asyncio.sleep(HANG_SECONDS)
         elif kind == "garbage":
+            choice = {"index": 0, "delta": {"content": BANG}, "finish_reason": None}
             for _ in range(40):
-                chunk(writer, sse(envelope(True, [], {"index": 0, "delta": {"content": BANG},
-                                                      "finish_reason": None})))  # fmt: skip
+                chunk(writer, sse(envelope(True, [], choice)))
             chunk(writer, b"data: [DONE]\n\n")
             writer.write(b"0\r\n\r\n")
         else:

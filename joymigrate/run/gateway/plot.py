@@ -30,16 +30,22 @@ def draw(found: Mapping[str, Sequence[Delays]], path: Path) -> None:
 
     figure, (delay, share) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for name, rows in found.items():
-        rates = [row.rate * 100 for row in rows if row.rate]
         kept = [row for row in rows if row.rate]
-        drawn = [
-            (x, row.quantile(0.5), row.quantile(0.99)) for x, row in zip(rates, kept, strict=True)
-        ]
-        line = delay.plot([x for x, m, _ in drawn if m], [m for _, m, _ in drawn if m],
-                          marker="o", markersize=3, label=f"{name}, median")[0]  # fmt: skip
-        delay.plot([x for x, _, p in drawn if p], [p for _, _, p in drawn if p],
-                   linestyle=":", color=line.get_color(), label=f"{name}, 99 %")  # fmt: skip
-        share.plot(rates, [row.share * 100 for row in kept], marker="o", markersize=3, label=name)
+        rates = [(row.rate or 0.0) * 100 for row in kept]
+        colour = None
+        for label, style, quantile in (("median", "o-", 0.5), ("99 %", ":", 0.99)):
+            reached = [(x, row.quantile(quantile)) for x, row in zip(rates, kept, strict=True)]
+            points = [(x, requests) for x, requests in reached if requests]
+            line = delay.plot(
+                [x for x, _ in points],
+                [y for _, y in points],
+                style,
+                markersize=3,
+                color=colour,
+                label=f"{name}, {label}",
+            )[0]
+            colour = line.get_color()
+        share.plot(rates, [row.share * 100 for row in kept], "o-", markersize=3, label=name)
     for axes, title, y in (
         (delay, "Standby requests until the rollback", "requests"),
         (share, "Rolled back within the horizon", "% of the runs"),

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -23,12 +23,12 @@ from joymigrate.run.gateway.events import (
     Event,
     Gate,
     Health,
-    Order,
     Served,
     Tick,
 )
 from joymigrate.run.gateway.journal import Journal
 from joymigrate.run.gateway.meters import Meters
+from joymigrate.run.gateway.pages import Pages
 from joymigrate.run.gateway.relay import Relay
 from joymigrate.run.gateway.rollout import Rollout
 from joymigrate.run.gateway.routing import Router
@@ -37,7 +37,6 @@ from joymigrate.run.gateway.shadow import Shadow
 from joymigrate.run.gateway.store import Store
 from joymigrate.run.gateway.upstreams import Upstream
 from joymigrate.run.monitor import service
-from joymigrate.run.monitor import web as monitor_web
 from joymigrate.run.monitor.metrics import Metrics
 from joymigrate.run.monitor.service import Monitor
 
@@ -45,7 +44,6 @@ OF_BACKENDS = frozenset(("kv", "prefix"))  # what only a backend knows about its
 TICK_SECONDS = 0.2
 SAVE_SECONDS = 1.0
 GATE_SECONDS = 10.0  # how often a closed gate asks the ledger again
-Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Gateway:
@@ -73,15 +71,7 @@ class Gateway:
             self.rollout.restore(saved)
         self.given = dict(backends or {})
         self.journal = Journal(settings.log) if settings.log else None
-        self.pages: dict[tuple[str, str], Page] = {
-            ("GET", "/health"): self.show_health,
-            ("GET", "/metrics"): self.show_metrics,
-            ("GET", "/admin/rollout"): self.show_rollout,
-            ("POST", "/admin/rollout"): self.take_order,
-            ("GET", "/admin/shadow"): self.show_shadow,
-            ("GET", "/dashboard"): self.show_dashboard,
-            ("GET", "/monitor.json"): self.show_numbers,
-        }
+        self.pages = Pages(self).by_path()
         self.tasks: list[asyncio.Task[None]] = []
         self.dirty = False
         self.active = 0
@@ -345,50 +335,6 @@ class Gateway:
             started,
             point=self.router.point(key),
         )
-
-    # Pages
-
-    async def show_health(self, request: web.BaseRequest) -> web.StreamResponse:
-        ups = {up.name: up.up for up in (self.router.primary, self.router.standby)}
-        ready = any(ups.values())
-        return replies.data({"status": "ok" if ready else "down", "upstreams": ups},
-                            200 if ready else 503)  # fmt: skip
-
-    async def show_metrics(self, request: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(
-            body=self.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"}
-        )
-
-    async def show_rollout(self, request: web.BaseRequest) -> web.StreamResponse:
-        refusal = admin.admitted(request, self.settings.admin_key)
-        return refusal or replies.data(admin.describe(self.rollout, self.router))
-
-    async def show_shadow(self, request: web.BaseRequest) -> web.StreamResponse:
-        refusal = admin.admitted(request, self.settings.admin_key)
-        return refusal or replies.data(self.shadow.summary())
-
-    async def show_dashboard(self, request: web.BaseRequest) -> web.StreamResponse:
-        refusal = admin.admitted(request, self.settings.admin_key)
-        return refusal or await monitor_web.dashboard(self.monitor, request)
-
-    async def show_numbers(self, request: web.BaseRequest) -> web.StreamResponse:
-        refusal = admin.admitted(request, self.settings.admin_key)
-        return refusal or await monitor_web.data(self.monitor, request)
-
-    async def take_order(self, request: web.BaseRequest) -> web.StreamResponse:
-        refusal = admin.admitted(request, self.settings.admin_key)
-        if refusal is not None:
-            return refusal
-        try:
-            order = await admin.read_order(request)
-            if order in ("resume", "promote"):
-                self.ask_gate()
-            self.handle(Order(time.time(), order))
-        except JoyError as error:
-            status = 400 if error.where == "/admin/rollout" else 409
-            body = {"error": {"message": error.what, "help": error.help, "code": "refused"}}
-            return replies.data(body, status)
-        return replies.data(admin.describe(self.rollout, self.router))
 
 
 def identity(settings: Settings) -> dict[str, Any]:

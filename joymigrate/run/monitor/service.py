@@ -256,17 +256,18 @@ class Monitor:
         """The dashboard, in one piece."""
         return PAGE.read_text(encoding="utf-8")
 
-    def data(self, window_seconds: float) -> dict[str, Any]:
+    async def data(self, window_seconds: float) -> dict[str, Any]:
         """What the dashboard asks for every few seconds."""
         now = time.time()
         window = min(max(window_seconds, 10.0), MAX_WINDOW_SECONDS)
+        series = await asyncio.to_thread(self.history.read, now - window, now)
         return {
             "schema": "joymigrate.monitor/1",
             "now": now,
             "window": window,
             "interval": self.interval_seconds,
             "titles": derive.describe(),
-            "series": self.history.read(now - window, now),
+            "series": series,
             "latest": self.latest,
             "events": self.history.events(),
             "alerts": self.watch.firing(),

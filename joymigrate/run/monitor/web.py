@@ -33,7 +33,7 @@ async def data(monitor: Monitor, request: web.BaseRequest) -> web.Response:
         window = float(request.query.get("window", "900"))
     except ValueError:
         window = 900.0
-    found = await asyncio.to_thread(monitor.data, window)
+    found = await monitor.data(window)
     return web.Response(text=json.dumps(found), content_type="application/json")
 
 
