@@ -39,6 +39,7 @@ KEYS = [
     "ready",
     "address",
     "shared",
+    "reserved",
     "count",
     "per_leaf",
     "leaves_per_spine",
@@ -70,6 +71,7 @@ class Node:
     ready: bool = True
     address: str = ""
     shared: Mapping[int, int] = field(default_factory=dict)
+    reserved: str = ""  # the only queue whose jobs may use it
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,7 @@ def read_node(item: Mapping[str, Any], where: str) -> Node:
         labels={str(key): str(value) for key, value in (item.get("labels") or {}).items()},
         ready=bool(item.get("ready", True)),
         address=text_of(item, "address"),
+        reserved=text_of(item, "reserved"),
         shared={int(card): int(milli) for card, milli in (item.get("shared") or {}).items()},
     )
 
@@ -334,6 +337,7 @@ def node_data(node: Node) -> dict[str, Any]:
         "numa": [list(group) for group in node.numa],
         "labels": dict(node.labels),
         "address": node.address,
+        "reserved": node.reserved,
         "shared": dict(node.shared),
         **{key: value for key, value in limits.items() if value is not None},
         **({} if node.ready else {"ready": False}),

@@ -141,6 +141,7 @@ JOB_KEYS = [
     "env",
     "retries",
     "arrival_minutes",
+    "arrival_s",
     "min_pods",
     "cpu",
     "memory_gib",

@@ -68,7 +68,8 @@ class Placer:
 
     def shapes(self, job: Job, task: Task) -> list[Shape] | Refusal:
         """The task against each pool that may take it, or why none ever can."""
-        key = (task, job.pods > 1, job.sp_block, job.leaf, job.numa, job.superpod)
+        queue = job.queue if self.state.reserved else ""
+        key = (task, queue, job.pods > 1, job.sp_block, job.leaf, job.numa, job.superpod)
         found = self._shapes.get(key)
         if found is None:
             found = self._shapes[key] = compile_shapes(self.state, job, task)
@@ -211,7 +212,7 @@ class Placer:
 def compile_shapes(state: State, job: Job, task: Task) -> list[Shape] | Refusal:
     """The task against each pool; a request that no kind allows is refused with the legal sizes."""
     needs_card = task.cards > 0 or task.milli > 0
-    pools = state.pools(task.kinds, task.models, needs_card)
+    pools = state.pools(task.kinds, task.models, needs_card, job.queue)
     if not pools:
         names = [*task.kinds, *task.models]
         wanted = "accelerators" if not names else "/".join(names)

@@ -49,10 +49,15 @@ ALIKE_DEPTH = 64  # jobs of one group that are looked at for a gap before the he
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an operator may choose. `patience`: seconds after which a waiting job goes first."""
+    """What an operator may choose; times in seconds.
+
+    `patience`: after it a waiting job goes first. `hold`: keep cards for the first job that fits
+    nowhere; where nobody knows when running jobs end, only after `hold_blind_after`.
+    """
 
     patience: float = 7 * 86400.0
     hold: bool = True
+    hold_blind_after: float = 3600.0
 
 
 @dataclass(slots=True, eq=False)
@@ -520,6 +525,8 @@ class Scheduler:
         """
         room = self._room(entry)
         if room is None:
+            return None
+        if room.until == NEVER and self._now - entry.since < self.settings.hold_blind_after:
             return None
         return Hold(entry, room.mask(len(self.state.nodes)), room.until)
 

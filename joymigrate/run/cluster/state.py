@@ -96,7 +96,8 @@ class State:
         widths = np.array([node.kind.cards for node in nodes], dtype=np.int64)
         self.broken: Ints = widths - cards.count(self.present)  # absent or unhealthy cards
         self.touched: list[int] = []
-        self._pools: dict[tuple[tuple[str, ...], tuple[str, ...], bool], list[Pool]] = {}
+        self.reserved = any(node.reserved for node in nodes)
+        self._pools: dict[tuple[tuple[str, ...], tuple[str, ...], bool, str], list[Pool]] = {}
 
     def take(self, placement: Sequence[Grant]) -> None:
         """Hold the cards of a placement; they must be free."""
@@ -143,19 +144,21 @@ class State:
         self.kind_free[self.kind[node]] += more
         self.touched.append(node)
 
-    def pools(self, kinds: tuple[str, ...], models: tuple[str, ...], cards: bool) -> list[Pool]:
+    def pools(
+        self, kinds: tuple[str, ...], models: tuple[str, ...], cards: bool, queue: str
+    ) -> list[Pool]:
         """The pools of a request in order of preference; `cards` False: any node will do."""
-        key = (kinds, models, cards)
+        key = (kinds, models, cards, queue if self.reserved else "")
         if key not in self._pools:
-            self._pools[key] = self._make_pools(kinds, models, cards)
+            self._pools[key] = self._make_pools(kinds, models, cards, queue)
         return self._pools[key]
 
     def _make_pools(
-        self, kinds: tuple[str, ...], models: tuple[str, ...], cards: bool
+        self, kinds: tuple[str, ...], models: tuple[str, ...], cards: bool, queue: str
     ) -> list[Pool]:
         wanted: dict[object, list[int]] = {name: [] for name in kinds}
         for i, node in enumerate(self.nodes):
-            if models and node.model not in models:
+            if (models and node.model not in models) or node.reserved not in ("", queue):
                 continue
             if kinds:
                 if node.kind.name in wanted:

@@ -227,3 +227,20 @@ def test_running_jobs_of_the_file_are_taken_as_they_stand() -> None:
     assert int(run.state.free[0]) == 0xF0
     with pytest.raises(JoyError, match="not free"):
         submit(run, job("other", cards_per_pod=4, running=held))
+
+
+def test_reserved_nodes_serve_their_queue_only() -> None:
+    run = scheduler(nodes("[{name: a, kind: gpu-8, reserved: vip}, {name: b, kind: gpu-8}]"))
+    assert started(submit(run, job("x", cards_per_pod=8), job("y", cards_per_pod=8))) == ["x"]
+    assert run.running["x"].placement[0].node == 1
+    assert started(submit(run, job("z", queue="vip", cards_per_pod=8))) == ["z"]
+
+
+def test_without_stated_ends_cards_are_held_only_after_a_long_wait() -> None:
+    run = scheduler(nodes(TWO))
+    submit(run, job("long", cards_per_pod=8), job("head", pods=2, cards_per_pod=8))
+    assert started(submit(run, job("early", cards_per_pod=2), at=60)) == ["early"]
+    assert started(submit(run, job("late", cards_per_pod=2), at=7200)) == ["late"]
+    run.on(Ended("late", 7300.0))
+    assert started(submit(run, job("later", cards_per_pod=2), at=7400)) == []
+    assert run.why("later").code == "held"

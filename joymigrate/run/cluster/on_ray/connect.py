@@ -52,6 +52,8 @@ def captain(ray: Any, workload: Mapping[str, Any] | None = None, policy: str = "
         .options(
             name=ACTOR, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0,
             max_concurrency=64,
+            # The head node lives as long as Ray does; any other one may go.
+            resources={"node:__internal_head__": 0.001},
         )
         .remote(dict(workload), policy)
     )  # fmt: skip
@@ -65,4 +67,9 @@ def ask(ray: Any, reference: Any) -> Any:
         cause = getattr(error, "cause", None)
         if isinstance(cause, JoyError):
             raise JoyError(cause.what, where=cause.where, help=cause.help) from None
+        if isinstance(error, ray.exceptions.RayActorError):
+            raise JoyError(
+                f"the scheduler on Ray is gone: {str(error).splitlines()[0][:200]}",
+                help="submit again; it is started anew",
+            ) from error
         raise

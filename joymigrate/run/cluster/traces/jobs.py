@@ -22,6 +22,7 @@ NUMBERS = [
     "priority",
     "minutes",
     "arrival_minutes",
+    "arrival_s",
     "cpu_per_pod",
     "memory_gib_per_pod",
     "retries",
@@ -39,7 +40,8 @@ def read(path: Path) -> Trace:
     arrivals = [
         Arrival(
             job,
-            number(item.get("arrival_minutes", 0), str(path)) * 60,
+            number(item.get("arrival_s", 0), str(path))
+            + number(item.get("arrival_minutes", 0), str(path)) * 60,
             float("inf") if job.minutes is None else job.minutes * 60,
         )
         for job, item in zip(workload.jobs, items, strict=True)

@@ -1,0 +1,204 @@
+"""Gangs on a real Ray with fake GPU and NPU nodes: planned ids, eviction, a dead node, two CLIs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from joymigrate.errors import JoyError
+
+pytest.importorskip("ray", reason="pip install 'joymigrate[cluster]'")
+
+LIMIT_S = 60.0  # no test waits longer for what should take a few seconds
+SHOW = (
+    "import os,time,sys;"
+    "print(os.environ.get('ASCEND_RT_VISIBLE_DEVICES'),os.environ.get('CUDA_VISIBLE_DEVICES'),"
+    "os.environ['RANK'],os.environ['WORLD_SIZE'],flush=True);time.sleep(float(sys.argv[1]))"
+)
+
+
+def job(name: str, seconds: float = 600, **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "queue": "q",
+        "command": [sys.executable, "-c", SHOW, str(seconds)],
+        **more,
+    }
+
+
+class Fleet:
+    """A Ray cluster of fake nodes and the captain on it."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        from joymigrate.run.cluster.on_ray import connect
+
+        self.connect = connect
+        small = {"object_store_memory": 80 * 1024 * 1024, "num_cpus": 2}
+        self.cluster = Cluster(
+            initialize_head=True, head_node_args={**small, "include_dashboard": False}
+        )
+        self.nodes = {
+            name: self.cluster.add_node(
+                **small,
+                **resources,
+                labels={"joymigrate/name": name, "joymigrate/kind": kind, "joymigrate/leaf": leaf},
+            )
+            for name, kind, leaf, resources in (
+                ("o1", "ascend-910-8", "l0", {"resources": {"NPU": 8}}),
+                ("o2", "ascend-910-8", "l0", {"resources": {"NPU": 8}}),
+                ("o3", "ascend-910-8", "l1", {"resources": {"NPU": 8}}),
+                ("g1", "gpu-8", "l1", {"num_gpus": 8}),
+            )
+        }
+        self.cluster.wait_for_nodes()
+        self.ray = connect.attach(self.cluster.address)
+        queues = [{"name": "q", "eviction": "lower-priority"}]
+        self.captain = connect.captain(self.ray, {"queues": queues})
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        reference = getattr(self.captain, method).remote(*arguments)
+        return self.connect.ask(self.ray, reference)
+
+    def row(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask("status", [name])["jobs"][0]
+        return found
+
+    def first_lines(self, name: str) -> list[str]:
+        """The first line of every pod, once all of them have said something."""
+        found: list[str] = []
+
+        def spoken() -> bool:
+            lines = self.ask("logs", name)
+            found[:] = [pod[0] for pod in lines if pod]
+            return bool(lines) and len(found) == len(lines)
+
+        until(spoken)
+        return found
+
+    def clear(self) -> None:
+        for row in self.ask("status")["jobs"]:
+            self.ask("cancel", row["job"])
+
+    def close(self) -> None:
+        self.ray.shutdown()
+        self.cluster.shutdown()
+
+
+def until(holds: Callable[[], bool]) -> float:
+    """Wait for something and return the seconds it took."""
+    began = time.monotonic()
+    while not holds():
+        if time.monotonic() - began > LIMIT_S:
+            raise AssertionError(f"not within {LIMIT_S} s")
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    made = Fleet()
+    yield made
+    made.close()
+
+
+def test_processes_see_exactly_the_planned_cards(fleet: Fleet) -> None:
+    """One card first, then four: they get a ring of their own, which Ray alone would cross."""
+    fleet.ask(
+        "submit",
+        [
+            job("one", kind="ascend-910-8", cards_per_pod=1),
+            job("four", kind="ascend-910-8", cards_per_pod=4),
+            job("gang", kind="ascend-910-8", cards_per_pod=8, pods=2),
+            job("gpu", kind="gpu-8", cards_per_pod=2),
+        ],
+    )
+    for name in ("one", "four", "gang", "gpu"):
+        pods = fleet.row(name)["pods"]
+        seen = [line.split() for line in fleet.first_lines(name)]
+        for pod, (npu, gpu, rank, world) in zip(pods, seen, strict=True):
+            planned = ",".join(str(card) for card in pod["cards"])
+            assert (gpu if name == "gpu" else npu) == planned
+            assert (int(rank), int(world)) == (pod["rank"], len(pods))
+    assert set(fleet.row("four")["pods"][0]["cards"]) in ({0, 1, 2, 3}, {4, 5, 6, 7})
+    fleet.clear()
+
+
+def test_a_second_command_line_sees_and_cancels(fleet: Fleet) -> None:
+    fleet.ask("submit", [job("mine", kind="gpu-8", cards_per_pod=8)])
+    with pytest.raises(JoyError, match="is running"):
+        fleet.ask("submit", [job("mine", kind="gpu-8", cards_per_pod=8)])
+    fleet.ask("submit", [job("next", kind="gpu-8", cards_per_pod=8)])
+    shell = [sys.executable, "-m", "joymigrate", "cluster"]
+    there = ["--address", fleet.cluster.address]
+    environment = {**os.environ, "RAY_ADDRESS": ""}
+
+    def cli(*arguments: str) -> str:
+        command = [*shell, *arguments, *there]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=90)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    rows = {row["job"]: row for row in json.loads(cli("status", "--format", "json"))["jobs"]}
+    assert rows["mine"]["state"] == "running"
+    assert rows["next"]["reason"] == "needs 8 cards of gpu-8, 0 are free"
+    assert cli("cancel", "mine") == "mine: was running\n"
+    assert fleet.first_lines("next")[0].split()[1] == "0,1,2,3,4,5,6,7"
+    assert cli("logs", "next").startswith("[0] ")
+    fleet.clear()
+
+
+def test_a_claim_stops_lower_priority_and_runs(fleet: Fleet) -> None:
+    fleet.ask("submit", [job("low", kind="gpu-8", cards_per_pod=8)])
+    fleet.first_lines("low")
+    fleet.ask("submit", [job("high", kind="gpu-8", cards_per_pod=8, priority=5)])
+    fleet.first_lines("high")
+    low = fleet.row("low")
+    assert (low["state"], low["evictions"]) == ("waiting", 1)
+    fleet.ask("cancel", "high")
+    fleet.first_lines("low")
+    fleet.clear()
+
+
+def test_a_failed_command_is_tried_again_as_often_as_it_may(fleet: Fleet) -> None:
+    fails = [sys.executable, "-c", "import sys; print('no'); sys.exit(3)"]
+    base = {"kind": "gpu-8", "cards_per_pod": 1, "retries": 1}
+    fleet.ask("submit", [{**job("fails", **base), "command": fails}])
+    until(lambda: fleet.row("fails")["state"] == "failed")
+    row = fleet.row("fails")
+    assert (row["tries"], row["exit_codes"]) == (2, [3])
+    assert fleet.ask("logs", "fails") == [["no"]]
+
+
+def test_a_dead_node_sends_its_gang_elsewhere(fleet: Fleet) -> None:
+    fleet.ask("submit", [job("gang", kind="ascend-910-8", cards_per_pod=8, pods=2)])
+    fleet.first_lines("gang")
+    dead = fleet.row("gang")["pods"][0]["node"]
+    fleet.cluster.remove_node(fleet.nodes[dead], allow_graceful=False)
+
+    def replaced() -> bool:
+        row = fleet.row("gang")
+        return row["state"] == "running" and dead not in [pod["node"] for pod in row["pods"]]
+
+    assert until(replaced) < 30
+    assert len(fleet.first_lines("gang")) == 2
+    assert fleet.row("gang")["evictions"] == 1
+    fleet.clear()
+
+
+def test_a_ray_without_our_labels_claims_no_ring() -> None:
+    from joymigrate.run.cluster.on_ray.nodes import inventory
+
+    raw = {"Alive": True, "NodeID": "ab" * 16, "Resources": {"NPU": 8.0, "CPU": 4.0}, "Labels": {}}
+    found, ids = inventory([raw, {**raw, "Alive": False, "NodeID": "x"}])
+    assert len(ids) == 1
+    assert (found.nodes[0].cards, found.nodes[0].kind.groups) == (8, ())
+    assert "no ring is claimed" in found.warnings[0]
