@@ -56,7 +56,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not REQUIRED or reporter is None:
         return
     skipped = [str(report.longrepr) for report in reporter.stats.get("skipped", [])]
-    wanting = [why for why in skipped if "apt-get install" in why or "is not installed" in why]
+    signs = ("apt-get install", "is not installed", "could not import")  # the last: importorskip
+    wanting = [why for why in skipped if any(sign in why for sign in signs)]
     if wanting and session.exitstatus == pytest.ExitCode.OK:
         number = "1 test was" if len(wanting) == 1 else f"{len(wanting)} tests were"
         reporter.write_line(f"JOYMIGRATE_REQUIRE_TOOLS=1, but {number} skipped:")
