@@ -224,6 +224,6 @@ def simulate(
     if plot is not None:
         from joymigrate.run.gateway.plot import draw
 
-        draw(curves, plot)
+        draw(curves, plot, horizon)
     show.emit(show.as_json(found) if chosen(format) == "json" else show.study(found), output)
     return Exit.OK

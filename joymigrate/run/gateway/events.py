@@ -20,7 +20,7 @@ class Plan:
     steps: tuple[float, ...] = (1, 5, 20, 50, 100)
     start: str = "auto"  # or "manual"
     min_step_seconds: float = 600.0
-    min_step_requests: int = 10
+    min_step_requests: int = 5
     max_step_seconds: float = 604_800.0  # a week without enough evidence is inconclusive
     limit: float = 0.001
     confidence: float = 0.95

@@ -1,4 +1,4 @@
-"""The gateway's metrics. Names start with `joymigrate_`; the README's dashboard reads them."""
+"""The gateway's metrics. Names start with `joymigrate_`; the monitor's series.yaml reads them."""
 
 from __future__ import annotations
 

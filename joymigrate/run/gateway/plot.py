@@ -11,7 +11,7 @@ from joymigrate.run.gateway.simulate import Delays
 SUFFIXES = (".svg", ".png", ".pdf")
 
 
-def draw(found: Mapping[str, Sequence[Delays]], path: Path) -> None:
+def draw(found: Mapping[str, Sequence[Delays]], path: Path, horizon: int) -> None:
     """Two panels: how long a rollback takes, and how often it happens, by the true rate."""
     if path.suffix not in SUFFIXES:
         raise JoyError(
@@ -45,15 +45,17 @@ def draw(found: Mapping[str, Sequence[Delays]], path: Path) -> None:
                 label=f"{name}, {label}",
             )[0]
             colour = line.get_color()
-        share.plot(rates, [row.share * 100 for row in kept], "o-", markersize=3, label=name)
+        within = [sum(d <= horizon for d in row.delays) / row.runs * 100 for row in kept]
+        share.plot(rates, within, "o-", markersize=3, label=name)
     for axes, title, y in (
         (delay, "Standby requests until the rollback", "requests"),
-        (share, "Rolled back within the horizon", "% of the runs"),
+        (share, f"Rolled back within {horizon:,} requests", "% of the runs"),
     ):
         axes.set(title=title, xlabel="true failure rate (%)", ylabel=y, xscale="log")
         axes.axvline(0.1, color="0.6", linewidth=0.8, linestyle="--")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
     delay.set_yscale("log")
+    share.set_ylim(-3, 103)
     figure.savefig(path)
     pyplot.close(figure)

@@ -235,6 +235,8 @@ class Rollout:
         self.refused = False
         word = "open" if event.open else "closed"
         made = [self.note(event.time, "gate", f"the gate is {word}: {event.reason}")]
+        if not event.open and self.weight > 0:
+            return made + self.roll_back(event.time, f"the gate is closed: {event.reason}")
         return made + self.passed(event.time)
 
     # Orders

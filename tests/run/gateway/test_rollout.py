@@ -75,6 +75,14 @@ def test_a_closed_gate_refuses_every_way_into_the_traffic() -> None:
         assert rollout.weight == 0
 
 
+@pytest.mark.parametrize("weight", [5, 100])
+def test_a_gate_that_closes_takes_the_traffic_back(weight: float) -> None:
+    rollout = at(weight)
+    rollout.handle(Gate(9999, False, "'m' did not pass on the chip"))
+    assert (rollout.state, rollout.weight) == ("rolled_back", 0)
+    assert "did not pass" in rollout.changes[-1].text
+
+
 def test_a_step_needs_its_time_and_its_requests() -> None:
     rollout = started()
     rollout.handle(Served(59, SECOND, None, 100))

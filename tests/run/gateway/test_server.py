@@ -417,6 +417,19 @@ def test_a_state_of_another_pair_is_not_taken_up(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_restart_without_its_permission_takes_the_traffic_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, Fake(), Fake(), rollout=ramp(50)) as bench:
+            assert bench.gateway.rollout.state == "ramping"
+        again = running(tmp_path, Fake(), Fake(), rollout=ramp(50), unverified=False)
+        async with again as bench:
+            assert bench.gateway.rollout.state == "rolled_back"
+            await bench.ask()
+            assert bench.npu.seen == 0
+
+    asyncio.run(scenario())
+
+
 def test_the_request_log_feeds_the_simulation(table: Table) -> None:
     seen = []
 
