@@ -5,6 +5,7 @@ Prints one json line per rank: check → largest difference from what a single p
 
 import json
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -130,6 +131,14 @@ def point_to_point(r, w):
 @check
 def receive_before_send(r, w):
     y = torch.empty(2, device="npu")
+    # A pair's communicator is made by its first message, and both ends must be there for it; in
+    # a ring that begins with a receive everywhere nobody would be, on the chip neither.
+    if r % 2 == 0:
+        dist.send(y, (r + 1) % w)
+        dist.recv(y, (r - 1) % w)
+    else:
+        dist.recv(y, (r - 1) % w)
+        dist.send(y, (r + 1) % w)
     work = dist.irecv(y, (r - 1) % w)
     sent = dist.isend(torch.full((2,), float(r), device="npu"), (r + 1) % w)
     work.wait()
@@ -249,7 +258,9 @@ def main():
             results[name] = function(r, w)
         except Exception as error:
             results[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"
-    print(json.dumps({"rank": r, "world": w, "results": results}), flush=True)
+    # One write: the ranks share stdout.
+    sys.stdout.write(json.dumps({"rank": r, "world": w, "results": results}) + "\n")
+    sys.stdout.flush()
     dist.destroy_process_group()
 
 
