@@ -425,3 +425,59 @@ def test_a_client_that_leaves_during_a_takeover_is_counted_once(table: Table) ->
         scenario, gpu=Fake(Schedule((Fault("reset"),), name="gpu"), tokens=300, gap_seconds=0.001),
         npu=Fake(tokens=300, gap_seconds=0.02), rollout={"start": "manual"},
     )  # fmt: skip
+
+
+def triton(*events: bytes) -> Any:
+    """A server that answers everything with these events."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"GET"):
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        else:
+            kind = b"content-type: text/event-stream\r\nconnection: close\r\n\r\n"
+            writer.write(b"HTTP/1.1 200 OK\r\n" + kind + b"".join(events))
+        await writer.drain()
+        writer.close()
+
+    return answer
+
+
+TRITON_GOOD = b'data: {"model_name": "m", "text_output": "Hi"}\n\n'
+TRITON_BAD = b'data: {"error": "out of memory"}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("first", "got"),
+    [
+        ((TRITON_GOOD, TRITON_GOOD), TRITON_GOOD * 2),
+        ((TRITON_BAD,), TRITON_GOOD),  # asked elsewhere before the client saw anything
+        ((TRITON_GOOD, TRITON_BAD), None),  # cannot be resumed: visible
+    ],
+)
+def test_triton_streams_are_judged_too(
+    table: Table, first: tuple[bytes, ...], got: bytes | None
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        servers = []
+        for upstream, events in (
+            (bench.gateway.router.primary, first),
+            (bench.gateway.router.standby, (TRITON_GOOD,)),
+        ):
+            server = await asyncio.start_server(triton(*events), "127.0.0.1", 0)
+            port = server.sockets[0].getsockname()[1]
+            upstream.instances[0].url = f"http://127.0.0.1:{port}"
+            servers.append(server)
+        url = bench.url + "/v2/models/m/generate_stream"
+        async with bench.session.post(url, json={"text_input": "x"}) as reply:
+            body = await reply.read()
+        if got is None:
+            assert body.startswith(TRITON_GOOD)
+            assert b'"stream_interrupted"' in body
+        else:
+            assert body == got
+        assert bench.gateway.rollout.primary.failures == (TRITON_BAD in first)
+        for server in servers:
+            server.close()
+
+    table.run(scenario, rollout={"start": "manual"})
