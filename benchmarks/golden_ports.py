@@ -1,6 +1,6 @@
 """Rewrites the parent of a human port and compares device lines with what the human wrote.
 
-    python -m benchmarks.golden_ports BEFORE AFTER [--style agnostic] [--rename main.py=train_npu.py]
+    python -m benchmarks.golden_ports BEFORE AFTER [--style agnostic] [--rename OLD=NEW]
 
 BEFORE and AFTER are checkouts of a project before and after somebody ported it by hand. A device
 line is a line that the human changed or removed and that names the origin's device or backend.

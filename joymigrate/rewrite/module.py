@@ -183,25 +183,37 @@ class Module:
         parent = getattr(node, "parent", None)
         child: ast.AST = node
         while parent is not None:
-            decides = child is getattr(parent, "test", None)
-            if isinstance(parent, (ast.If, ast.IfExp, ast.Try)) and not decides:
-                same = self._same_branch(parent, child)
-                others = [p for p in ast.iter_child_nodes(parent) if p is not child]
-                if any(self._mentions(part, words) for part in others if part not in same):
-                    kind = type(parent).__name__.lower()
-                    return f"another branch of this {kind} already serves {self.context.chip.name}"
+            if isinstance(parent, (ast.If, ast.IfExp, ast.Try)) and any(
+                self._mentions(part, words) for part in self._against(parent, child)
+            ):
+                kind = type(parent).__name__.lower()
+                return f"another branch of this {kind} already serves {self.context.chip.name}"
             child, parent = parent, getattr(parent, "parent", None)
         return None
 
     def _mentions(self, node: ast.AST, words: re.Pattern[str]) -> bool:
         return hasattr(node, "lineno") and words.search(self.text(node)) is not None
 
-    def _same_branch(self, parent: ast.AST, child: ast.AST) -> list[ast.AST]:
-        for name in ("body", "orelse", "handlers", "finalbody"):
-            branch = getattr(parent, name, None)
-            if isinstance(branch, list) and child in branch:
-                return branch
-        return []
+    def _against(self, parent: ast.If | ast.IfExp | ast.Try, child: ast.AST) -> list[ast.AST]:
+        """The parts of a statement that run instead of `child`, or decide against it."""
+        test = getattr(parent, "test", None)
+        if child is test:
+            return []
+        body = parent.body if isinstance(parent.body, list) else [parent.body]
+        here = next((part for part in branches(parent) if child in part), [child])
+        others = [part for part in ast.iter_child_nodes(parent) if part not in here]
+        if test is None or child not in body:
+            return others
+        # `if on_target: …` is the target's own branch, `if not on_target: …` is not.
+        negative = any(isinstance(n, (ast.Not, ast.NotEq, ast.NotIn)) for n in ast.walk(test))
+        return others if negative else [part for part in others if part is not test]
+
+
+def branches(node: ast.AST) -> list[list[ast.AST]]:
+    """The lists of statements of a compound statement."""
+    names = ("body", "orelse", "handlers", "finalbody")
+    found = (getattr(node, name, None) for name in names)
+    return [branch for branch in found if isinstance(branch, list)]
 
 
 def parse(source: Source) -> ast.Module:

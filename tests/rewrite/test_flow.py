@@ -159,3 +159,25 @@ def test_a_branch_for_the_target_leaves_the_other_branch_alone(tmp_path: Path) -
     assert rewritten(tmp_path, text) == text
     (finding,) = findings(tmp_path, text, "JM101")
     assert "already serves" in (finding.reason or "")
+
+
+GUARDS = {
+    "not on the target": "if not is_npu():\n    torch.cuda.synchronize()\n",
+    "in the other branch": (
+        "if torch.npu.is_available():\n    pass\nelse:\n    torch.cuda.synchronize()\n"
+    ),
+    "in an expression": "x = torch.npu.Event() if npu else torch.cuda.Event()\n",
+    "after a failed import": (
+        "try:\n    import torch_npu\nexcept ImportError:\n    torch.cuda.synchronize()\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", GUARDS.values(), ids=GUARDS.keys())
+def test_code_for_when_the_target_is_absent_stays(text: str, tmp_path: Path) -> None:
+    assert "torch.cuda" in rewritten(tmp_path, "import torch\n" + text)
+
+
+def test_code_for_the_target_itself_is_rewritten(tmp_path: Path) -> None:
+    text = "import torch\nif device == 'npu':\n    torch.cuda.synchronize()\n"
+    assert "torch.npu.synchronize()" in rewritten(tmp_path, text)
