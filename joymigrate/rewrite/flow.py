@@ -11,12 +11,18 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from joymigrate.rewrite.scopes import COMPREHENSIONS, FUNCTIONS, Names, Scope
 from joymigrate.rewrite.sinks import DEVICE, Sinks
 
 SINK = "sink:"  # SINK + kind is the end of a flow
+# Calls that define an option, and where their values given by position end (from the second on).
+OPTION_CALLS = {
+    "add_argument": 1, "add_option": 1, "option": 1, "argument": 1,
+    "DEFINE_string": 2, "DEFINE_enum": 3, "DEFINE_list": 2, "DEFINE_multi_enum": 3,
+}  # fmt: skip
+STAND_INS = ("contextlib.nullcontext", "contextlib.suppress")
 Locate = Callable[[str], tuple[str, str] | None]
 
 
@@ -142,16 +148,19 @@ class Flow:
 
     def _call(self, call: ast.Call) -> None:
         callee = self.names.dotted(call.func)
-        self._argparse(call)
+        self._option(call)
+        self._defaulted(call, callee)
         for keyword in call.keywords:
             if keyword.arg is None:
                 continue
             kind = self.sinks.keyword(keyword.arg)
+            if keyword.arg == "type" and callee == "torch.device":
+                kind = DEVICE
             if kind:
                 self._into(keyword.value, SINK + kind)
             for key in self._parameter_keys(call, callee, keyword.arg):
                 self._into(keyword.value, key)
-        positions = dict(self.sinks.calls.get(callee or "", {}))
+        positions = dict(self.sinks.calls.get(callee or "", {}) or self._alternatives(call.func))
         if isinstance(call.func, ast.Attribute):
             positions = {**self.sinks.methods.get(call.func.attr, {}), **positions}
         for index, argument in enumerate(call.args):
@@ -162,31 +171,38 @@ class Flow:
             for key in self._parameter_keys(call, callee, index):
                 self._into(argument, key)
 
-    def _argparse(self, call: ast.Call) -> None:
-        """`add_argument("--device", default=…, choices=[…])`, and click's options alike."""
+    def _alternatives(self, func: ast.expr) -> Mapping[int, str]:
+        """Sinks of a callee like `autocast if amp else nullcontext`."""
+        found = self.names.lookup(func.id, func) if isinstance(func, ast.Name) else None
+        if found is None or len(found[1]) != 1 or not isinstance(found[1][0].value, ast.IfExp):
+            return {}
+        choice = found[1][0].value
+        callees = [self.names.dotted(part) or "" for part in (choice.body, choice.orelse)]
+        real = [name for name in callees if name not in STAND_INS]
+        known = [self.sinks.calls.get(name, {}) for name in real]
+        return known[0] if len(known) == 1 and len(callees) == 2 else {}
+
+    def _option(self, call: ast.Call) -> None:
+        """`add_argument("--device", default=…, choices=[…])`, and the options of click and absl."""
         function = call.func.attr if isinstance(call.func, ast.Attribute) else None
-        name = getattr(call.func, "id", function)
-        if name not in ("add_argument", "option", "add_option", "DEFINE_string", "DEFINE_enum"):
+        name = str(getattr(call.func, "id", function))
+        if name not in OPTION_CALLS:
             return
-        values = [a.value for a in call.args if isinstance(a, ast.Constant)]
-        flags = [value for value in values if isinstance(value, str)]
         keywords = {k.arg: k.value for k in call.keywords}
-        given = keywords.get("dest")
-        if isinstance(given, ast.Constant):
-            dest = str(given.value)
-        else:
-            long = [flag for flag in flags if flag.startswith("--")] or flags[:1]
-            if not long:
-                return
-            dest = long[0].lstrip("-").replace("-", "_")
+        dest = option_name(call, keywords, clicks=name in ("option", "argument"))
+        if dest is None:
+            return
         kind = self.sinks.names.get(dest)
         targets = [f".{dest}", *([SINK + kind] if kind else [])]
         decorated = getattr(call, "parent", None)
         if isinstance(decorated, FUNCTIONS):
             targets.append(f"{self.qualified(self.names.scopes[decorated])}#{dest}")
-        given_values = [keywords[k] for k in ("default", "choices", "const") if k in keywords]
-        given_values += call.args[1:2] if str(name).startswith("DEFINE") else []
-        for value in given_values:
+        given = [keywords[k] for k in ("default", "choices", "const") if k in keywords]
+        given += call.args[1 : OPTION_CALLS[name]]
+        chosen = keywords.get("type")
+        if isinstance(chosen, ast.Call):
+            given += chosen.args[:1]  # click.Choice([…])
+        for value in given:
             for target in targets:
                 self._into(value, target)
 
@@ -257,8 +273,12 @@ class Flow:
         """Keys and string literals that an expression's value may be."""
         if depth > 20:
             return
-        if isinstance(value, (ast.Constant, ast.JoinedStr)):
+        if isinstance(value, ast.Constant):
             yield value
+        elif isinstance(value, ast.JoinedStr):
+            yield value
+            if value.values and isinstance(value.values[0], ast.FormattedValue):
+                yield from self.leaves(value.values[0], depth + 1)  # f"{kind}:{index}"
         elif isinstance(value, (ast.Name, ast.Attribute)):
             key = self.key(value)
             if key:
@@ -326,6 +346,15 @@ class Flow:
             if found is not None and found[1]:
                 yield f"{found[0]}::{found[1]}()"
 
+    def _defaulted(self, call: ast.Call, callee: str | None) -> None:
+        """`cfg.get("device", "cuda")`: the default of an option that is a sink by its name."""
+        position = self.sinks.default_calls.get(callee or str(getattr(call.func, "id", "")))
+        if position is None and isinstance(call.func, ast.Attribute):
+            position = self.sinks.default_methods.get(call.func.attr)
+        kind = self.sinks.names.get(looked_up(call) or "") if position is not None else None
+        if kind and position is not None and 0 < position < len(call.args):
+            self._into(call.args[position], SINK + kind)
+
     def _defaults(self, call: ast.Call, position: int, depth: int) -> Iterable[str | ast.expr]:
         """The value of `get(key, default)`: the option `key`, or the default."""
         for keyword in call.keywords:
@@ -333,11 +362,9 @@ class Flow:
                 yield from self.leaves(keyword.value, depth + 1)
         if 0 <= position < len(call.args):
             yield from self.leaves(call.args[position], depth + 1)
-        for argument in call.args[:2]:
-            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                if argument.value.isidentifier() and not argument.value.isupper():
-                    yield f".{argument.value}"
-                break
+        name = looked_up(call)
+        if name is not None:
+            yield f".{name}"
 
     def key(self, node: ast.expr) -> str | None:
         """The key of a variable or attribute, None for what can't be named."""
@@ -435,3 +462,28 @@ class Flow:
             # Sinks by name are settled already, everyday names say nothing.
             return last not in self.sinks.everyday and last not in self.sinks.names
         return key[0] == "#"
+
+
+def option_name(
+    call: ast.Call, keywords: dict[str | None, ast.expr], *, clicks: bool
+) -> str | None:
+    """The name under which the program reads an option, None when none is written there."""
+    given = keywords.get("dest")
+    if isinstance(given, ast.Constant):
+        return str(given.value)
+    flags = [a.value for a in call.args if isinstance(a, ast.Constant)]
+    words = [flag for flag in flags if isinstance(flag, str)]
+    bare = [word for word in words if word.isidentifier()]
+    if clicks and bare:
+        return bare[0]
+    long = [word for word in words if word.startswith("--")] or words[:1]
+    return long[0].lstrip("-").split("/")[0].replace("-", "_") if long else None
+
+
+def looked_up(call: ast.Call) -> str | None:
+    """The key of `get(key, default)` or the attribute of `getattr(o, name, default)`."""
+    for argument in call.args[:2]:
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+            name = argument.value
+            return name if name.isidentifier() and not name.isupper() else None
+    return None

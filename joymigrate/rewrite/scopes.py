@@ -121,6 +121,7 @@ class Names:
             if node.returns is not None:
                 self._visit(node.returns, node, scope)
         inner = self._enter(node, scope)
+        self._children(getattr(node, "type_params", []), node, scope)
         node.args.parent = node
         self._parameters(node.args, scope, inner)
         if isinstance(node, ast.Lambda):
@@ -155,6 +156,7 @@ class Names:
 
     def _class(self, node: ast.ClassDef, scope: Scope) -> None:
         scope.bind(node.name, Binding("class", node))
+        self._children(getattr(node, "type_params", []), node, scope)
         self._children([*node.decorator_list, *node.bases, *node.keywords], node, scope)
         inner = self._enter(node, scope)
         self._children(node.body, node, inner)
@@ -189,6 +191,9 @@ class Names:
                 continue
             name = alias.asname or alias.name
             self.imported.add(name)
+            before = scope.names.get(name)
+            if before and directly_after(node, before[-1].node):
+                before.pop()  # imported anew by the very next statement: the first says nothing
             scope.bind(name, Binding("import", node, f"{base}.{alias.name}" if base else None))
 
     def absolute(self, node: ast.ImportFrom) -> str:
@@ -365,6 +370,18 @@ class Names:
         while parent is not None and not isinstance(parent, kinds):
             parent = getattr(parent, "parent", None)
         return parent
+
+
+def directly_after(node: ast.AST, before: ast.AST) -> bool:
+    """Whether two import statements follow each other in one block."""
+    if not isinstance(before, ast.ImportFrom):
+        return False
+    owner = getattr(node, "parent", None)
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(owner, name, None)
+        if isinstance(block, list) and before in block and node in block:
+            return block.index(node) - block.index(before) == 1
+    return False
 
 
 def evaluated_inside(child: ast.AST, scope: ast.AST, before: ast.AST) -> bool:

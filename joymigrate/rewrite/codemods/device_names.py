@@ -69,6 +69,10 @@ def named(module: Module, node: ast.expr, known: str) -> Iterator[Finding]:
     if advice.to.startswith("torch"):
         yield replace(module, rule, node, advice)
         return
+    if module.context.style is Style.AGNOSTIC and advice.to != known:
+        reason = f"one name on each platform; on {module.context.chip.name}: {advice.to}"
+        yield module.find(rule, node, tier=Tier.REPORT, reason=reason)
+        return
     owner = platform_node(module, node)
     if owner is None:
         return  # the import statement carries the edit
@@ -276,6 +280,17 @@ def moved_rule(name: str) -> str:
     return "JM140" if "autocast" in name else "JM103"
 
 
+def asked_by_name(module: Module, call: ast.Call) -> bool:
+    """Whether a call is `getattr(torch.cuda, "name")` with a name that means the same there."""
+    if getattr(call.func, "id", "") not in ("getattr", "hasattr") or len(call.args) < 2:
+        return False
+    name = call.args[1]
+    if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
+        return False
+    advice = module.vocabulary.name(name.value)
+    return advice.to == name.value and advice.tier is Tier.SAFE
+
+
 def bare(module: Module, top: ast.expr) -> Iterator[Finding]:
     """`torch.cuda` itself: passed on, bound to a name, or asked for attributes by string."""
     parent = getattr(top, "parent", None)
@@ -286,7 +301,9 @@ def bare(module: Module, top: ast.expr) -> Iterator[Finding]:
     if guard is not None:
         yield module.find("JM101", top, tier=Tier.REPORT, reason=guard)
         return
-    if isinstance(parent, ast.Call) and top in parent.args:
+    if isinstance(parent, ast.Call) and top in parent.args and not asked_by_name(module, parent):
+        if getattr(parent.func, "id", "") in ("getattr", "hasattr", "setattr", "delattr"):
+            return  # reported with the call
         yield module.find(
             "JM900",
             top,

@@ -31,6 +31,8 @@ TALK = {
     "skipif", "fail", "write", "add_argument_group", "ValueError", "RuntimeError", "TypeError",
     "Exception", "AssertionError", "NotImplementedError", "KeyError", "ImportError", "echo",
 }  # fmt: skip
+# Keywords of options whose value is shown to people.
+SHOWN = {"help", "description", "desc", "metavar", "title", "msg", "message", "epilog", "label"}
 UNPROVEN = "not seen to reach a device: {why}"
 
 
@@ -111,6 +113,9 @@ def described(module: Module, node: ast.expr, value: str, shape: str) -> Iterato
         match["body"].startswith(value) if shape == "fstring" else match["body"] == value
     )
     if match is None or not plain:
+        if kind == BACKEND or shape in ("exact", "index", "fstring"):
+            # `"cuda:" "0"` or an escape: the value is a device, its text is not.
+            yield Text(node, node, value, kind, rule, (start, start), (start, end), "pieces")
         return
     body = (start + match.start("body"), start + match.start("body") + len(value))
     yield Text(node, whole_of(node, shape), value, kind, rule, body, (start, end), shape)
@@ -147,6 +152,10 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if guard is not None:
         yield report(module, text, guard)
         return
+    if text.shape == "pieces":
+        if special_place(module, text, parent) != "silent":
+            yield report(module, text, "written in pieces")
+        return
     if text.shape == "tensor":
         yield from typed_tensor(module, text)
         return
@@ -154,7 +163,7 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if compared is not None:
         yield from comparison(module, text, compared)
         return
-    if isinstance(parent, ast.Dict) and text.whole in parent.keys and map_location(module, parent):
+    if isinstance(parent, ast.Dict) and text.whole in parent.keys and device_map(module, parent):
         yield fix(module, text, text.rule)
         return
     special = special_place(module, text, parent)
@@ -208,6 +217,8 @@ def special_place(module: Module, text: Text, parent: ast.AST | None) -> str | N
         return "a dictionary key, perhaps of saved files"
     if isinstance(parent, (ast.Expr, ast.FormattedValue)):
         return "silent"
+    if isinstance(parent, ast.keyword) and parent.arg in SHOWN:
+        return "silent"
     if isinstance(parent, ast.Call):
         name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
         if name in TALK:
@@ -237,20 +248,35 @@ def annotation(node: ast.AST) -> bool:
     return isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) and child is parent.returns
 
 
-def map_location(module: Module, node: ast.Dict) -> bool:
-    """Whether a dictionary goes straight to a device sink (`map_location={"cuda:0": …}`)."""
+def device_map(module: Module, node: ast.Dict) -> bool:
+    """Whether a dictionary leads from devices to devices (`map_location={"cuda:0": "cuda:1"}`)."""
     parent = getattr(node, "parent", None)
-    if isinstance(parent, ast.keyword):
-        return parent.arg == "map_location"
-    targets = set()
+    if isinstance(parent, ast.keyword) and parent.arg == "map_location":
+        return True
+    if not all(key is not None and device_literal(module, key) for key in node.keys):
+        return False
+    targets: set[str] = set()
     for value in node.values:
         for leaf in module.flow.leaves(value):
-            if not isinstance(leaf, str):
+            if not isinstance(leaf, str) and device_literal(module, leaf):
                 targets |= module.flow.literals.get(leaf, set())
-    if isinstance(parent, (ast.Assign, ast.AnnAssign)):
-        kinds, _ = module.flow.reach(targets)
-        return DEVICE in kinds and "map_location" in module.text(parent).split("=")[0]
-    return False
+    kinds, _ = module.flow.reach(targets)
+    return DEVICE in kinds
+
+
+def device_literal(module: Module, node: ast.expr) -> bool:
+    """Whether an expression starts as a device string of the origin."""
+    if isinstance(node, ast.BinOp):
+        return device_literal(module, node.left)
+    if isinstance(node, ast.JoinedStr):
+        return bool(node.values) and device_literal(module, node.values[0])
+    value = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(value, str) and shape_of(module, value) in (
+        "exact",
+        "index",
+        "prefix",
+        "template",
+    )
 
 
 # -- comparisons -------------------------------------------------------------------------------
@@ -263,24 +289,27 @@ def compared_with(node: ast.expr) -> ast.expr | None:
         outer = getattr(parent, "parent", None)
         if isinstance(outer, ast.Compare) and parent in outer.comparators:
             return outer.left
+        if isinstance(parent, ast.Tuple) and isinstance(outer, ast.Call):
+            return searched(outer, parent)
         return None
     if isinstance(parent, ast.Compare):
         operands = [parent.left, *parent.comparators]
         others = [operand for operand in operands if operand is not node]
         return others[0] if others else None
-    if (
-        isinstance(parent, ast.Call)
-        and isinstance(parent.func, ast.Attribute)
-        and parent.func.attr in STRING_METHODS
-        and node in parent.args[:1]
-    ):
-        return parent.func.value
+    if isinstance(parent, ast.Call):
+        return searched(parent, node)
     if isinstance(parent, ast.MatchValue):
         case: ast.AST | None = parent
         while case is not None and not isinstance(case, ast.Match):
             case = getattr(case, "parent", None)
         return case.subject if case is not None else None
     return None
+
+
+def searched(call: ast.Call, argument: ast.expr) -> ast.expr | None:
+    """The string whose method (`x.startswith(…)`) takes `argument`; None for other calls."""
+    method = isinstance(call.func, ast.Attribute) and call.func.attr in STRING_METHODS
+    return call.func.value if method and argument in call.args[:1] else None  # type: ignore[attr-defined]
 
 
 def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding | Pending]:
@@ -320,6 +349,11 @@ def evident(module: Module, other: ast.expr, kind: str) -> bool:
         return flow.sinks.names.get(last_name(other)) == BACKEND
     if flow.is_device(other):
         return True
+    if isinstance(other, ast.Call) and getattr(other.func, "id", "") == "str" and other.args:
+        return evident(module, other.args[0], kind)
+    if isinstance(other, ast.Subscript) and isinstance(other.slice, ast.Slice):
+        # `device[:4]` is compared with as many letters; another name may have more.
+        return False
     if isinstance(other, ast.Call) and isinstance(other.func, ast.Attribute):
         return evident(module, other.func.value, kind)
     if isinstance(other, ast.Attribute) and other.attr == "type":
@@ -370,6 +404,8 @@ def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     """The helper's expression for a literal."""
     words, jm = module.vocabulary, module.helper
     device = f"{jm}.accelerator()" if compare else f"{jm}.device_type()"
+    if isinstance(getattr(text.node, "parent", None), ast.MatchValue):
+        return report(module, text, "a pattern takes no call; compare before the match", rule)
     if inside_fstring(module, text.node) or annotation(text.node):
         return report(module, text, "a call can't stand here", rule)
     start, end = text.span

@@ -6,7 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from joymigrate.model import Finding, Tier
+from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite.codemods.device_names import asked_by_name
+from joymigrate.rewrite.codemods.device_strings import annotation
 from joymigrate.rewrite.module import Module
 
 LOOKUPS = ("getattr", "hasattr", "setattr", "delattr")
@@ -27,7 +29,32 @@ def find(module: Module) -> Iterator[Finding]:
         if isinstance(parent, (ast.JoinedStr, ast.Expr)) or words.typed_tensor.match(node.value):
             continue
         if inside.search(node.value) and code_like(node.value):
+            written = annotated(module, node)
+            if written is not None:
+                yield written
+                continue
             yield module.find("JM900", node, tier=Tier.REPORT, reason=place(node))
+
+
+def annotated(module: Module, node: ast.Constant) -> Finding | None:
+    """A type in quotes (`stream: "torch.cuda.Stream"`), in the target's words; None for others."""
+    words = module.vocabulary
+    start, end = module.span(node)
+    text = module.source.text[start:end]
+    root = words.module.partition(".")[0]
+    known = module.names.lookup(root, node)
+    if module.context.style is not Style.DIRECT or not annotation(node) or text[1:-1] != node.value:
+        return None
+    if known is None or [b.dotted for b in known[1]] != [root] or module.guarded(node):
+        return None
+    edits = []
+    for match in re.finditer(rf"(?<![\w.]){re.escape(words.module)}\.(\w+)", text):
+        advice = words.name(match[1])
+        if advice.to != match[1] or advice.tier is not Tier.SAFE:
+            return None
+        at = start + match.start(1) - 1
+        edits.append((at - len(words.device), at, words.to_device))
+    return module.find("JM101", node, edits=edits, needs="package") if edits else None
 
 
 def code_like(text: str) -> bool:
@@ -58,6 +85,8 @@ def lookup(module: Module, call: ast.Call) -> Iterator[Finding]:
         return
     dotted = module.names.dotted(call.args[0])
     if dotted == module.vocabulary.module:
+        if asked_by_name(module, call):
+            return  # a site of its own: the module's name is rewritten
         yield module.find("JM900", call, tier=Tier.REPORT, reason="an attribute looked up by name")
         return
     if dotted == "torch" and not isinstance(call.args[1], ast.Constant):

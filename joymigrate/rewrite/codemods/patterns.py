@@ -6,7 +6,6 @@ A rule's `match` items may have:
   imports: modules, with everything below them
   methods: method names called on some value (`x.double()`), optionally `unless_args: true`
   keywords: {name: [values]} of any call
-  commands: programs named in strings that are run
   strings: whole strings, wherever they stand
 """
 
@@ -18,10 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from joymigrate.chips import Advice
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.rewrite.codemods.device_names import moved_part
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.readers._moves import moves
 
 RUNNERS = re.compile(
     r"(subprocess\.\w+|os\.(system|popen|exec\w+|spawn\w+)|sh\.\w+|shutil\.which)$"
@@ -37,7 +38,6 @@ class Patterns:
     imports: dict[str, str] = field(default_factory=dict)
     methods: dict[str, str] = field(default_factory=dict)
     keywords: dict[tuple[str, str], str] = field(default_factory=dict)
-    commands: dict[str, str] = field(default_factory=dict)
     strings: dict[str, str] = field(default_factory=dict)
 
 
@@ -69,7 +69,6 @@ def add(found: Patterns, rule: Rule, item: dict[str, Any]) -> None:
     found.methods.update(dict.fromkeys(item.get("methods", ()), rule.id))
     for keyword, values in (item.get("keywords") or {}).items():
         found.keywords.update({(keyword, str(value)): rule.id for value in values})
-    found.commands.update(dict.fromkeys(item.get("commands", ()), rule.id))
     found.strings.update(dict.fromkeys(item.get("strings", ()), rule.id))
 
 
@@ -81,6 +80,7 @@ def find(module: Module) -> Iterator[Finding]:
         yield from names(module, table, top, dotted)
     for call in module.names.nodes[ast.Call]:
         yield from called(module, table, call)
+    yield from tool_names(module)
     for node in module.names.nodes[ast.Constant]:
         rule = table.strings.get(node.value) if isinstance(node.value, str) else None
         if rule is not None and node not in module.names.docstrings:
@@ -188,19 +188,58 @@ def attribute_advice(module: Module, name: str, value: str | None) -> str | None
 
 
 def commands(module: Module, table: Patterns, call: ast.Call) -> Iterator[Finding]:
-    """A program of the origin run from Python: `os.system("nvidia-smi")`."""
-    dotted = module.names.dotted(call.func) or ""
-    if not table.commands or not RUNNERS.match(dotted):
+    """A program of the origin run from Python: `os.system("nvidia-smi")`, with its variables."""
+    if not call.args or not RUNNERS.match(module.names.dotted(call.func) or ""):
         return
-    for argument in call.args[:1]:
-        for node in ast.walk(argument):
-            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-                continue
-            for word in re.findall(r"[\w./-]+", node.value):
-                rule = table.commands.get(word.rpartition("/")[2])
-                if rule is not None:
-                    advice = module.vocabulary.relation.tools.get(word)
-                    yield module.find(
-                        rule, argument, tier=Tier.REPORT, reason=advice.note if advice else None
-                    )
-                    return
+    argument, words = call.args[0], moves(module.context)
+    texts = [n.value for n in ast.walk(argument) if isinstance(n, ast.Constant)]
+    spoken = " ".join(text for text in texts if isinstance(text, str))
+    for name in re.findall(r"(?<![\w$])([A-Z][A-Z0-9_]+)=", spoken):
+        known = words.variable(name)
+        if known is not None:
+            reason = known[1].note or (
+                known[1].to and f"{module.context.chip.name} reads {known[1].to}"
+            )
+            yield module.find(known[0], argument, tier=Tier.REPORT, reason=reason or None)
+            break
+    for word in re.findall(r"[\w./-]+", spoken):
+        advice = words.tools.get(word.rpartition("/")[2])
+        if advice is not None:
+            yield tool(module, argument, advice)
+            return
+
+
+def tool(module: Module, node: ast.expr, advice: Advice) -> Finding:
+    """A tool of the origin's vendor in a program's hands."""
+    parts = (advice.to and f"use {advice.to}", advice.note)
+    return module.find(
+        "JM180", node, tier=Tier.REPORT, reason="; ".join(filter(None, parts)) or None
+    )
+
+
+def tool_names(module: Module) -> Iterator[Finding]:
+    """The same where the command is put together first: `cmd = ["nvidia-smi", "-L"]`."""
+    words = moves(module.context)
+    for node in module.names.nodes[ast.Constant]:
+        if not isinstance(node.value, str) or node in module.names.docstrings:
+            continue
+        first, _, rest = node.value.partition(" ")
+        advice = words.tools.get(first)
+        if (
+            advice is None
+            or (rest and not rest.lstrip().startswith("-"))
+            or in_runner(module, node)
+        ):
+            continue
+        if not isinstance(getattr(node, "parent", None), (ast.JoinedStr, ast.Expr)):
+            yield tool(module, node, advice)
+
+
+def in_runner(module: Module, node: ast.AST) -> bool:
+    """Whether a string stands in the first argument of a call that runs programs."""
+    call = module.names.enclosing(node, (ast.Call,))
+    while call is not None:
+        if RUNNERS.match(module.names.dotted(call.func) or ""):
+            return True
+        call = module.names.enclosing(call, (ast.Call,))
+    return False
