@@ -21,7 +21,6 @@ from joymigrate.rewrite.readers._moves import moves
 from joymigrate.rewrite.source import Source, Unreadable, decode
 from joymigrate.rewrite.vocabulary import Vocabulary
 
-
 OURS = re.compile(r"[\"']schema[\"']\s*:\s*[\"']joymigrate\.")
 
 
@@ -124,6 +123,7 @@ def interest(context: Context) -> tuple[str, ...]:
             *table.strings,
             *(name for name, _ in table.keywords),
         }
+        words |= {name.partition("*")[0] for name in moves(context).renames if name[3:4] != "*"}
         words |= {"torch.load", "mask]", "getattr(torch", "install_requires"}
         _INTEREST[key] = tuple(sorted(words))
     return _INTEREST[key]

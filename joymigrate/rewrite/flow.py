@@ -120,9 +120,8 @@ class Flow:
             if isinstance(scope.node, ast.ClassDef):
                 # A class attribute is also an attribute of whatever object holds an instance.
                 keys.append(f".{target.id}")
-                kind = self.sinks.names.get(target.id)
-                keys += [SINK + kind] if kind else []
-            return keys
+            kind = self.sinks.names.get(target.id)
+            return [*keys, *([SINK + kind] if kind else [])]
         if isinstance(target, ast.Attribute):
             kind = self.sinks.names.get(target.attr)
             key = self.key(target)
@@ -137,7 +136,13 @@ class Flow:
     def _return(self, node: ast.Return) -> None:
         function = self.names.enclosing(node, (*FUNCTIONS, ast.Lambda))
         if node.value is not None and function is not None:
-            self._into(node.value, self.qualified(self.names.scopes[function]) + "()")
+            key = self.qualified(self.names.scopes[function])
+            self._into(node.value, key + "()")
+            if any("property" in ast.unparse(d) for d in getattr(function, "decorator_list", ())):
+                # A property is read like an attribute.
+                kind = self.sinks.names.get(function.name)
+                for target in (key, f".{function.name}", *([SINK + kind] if kind else [])):
+                    self._into(node.value, target)
 
     def _dict(self, node: ast.Dict) -> None:
         for key, value in zip(node.keys, node.values, strict=True):
@@ -150,6 +155,7 @@ class Flow:
         callee = self.names.dotted(call.func)
         self._option(call)
         self._defaulted(call, callee)
+        self._named(call)
         for keyword in call.keywords:
             if keyword.arg is None:
                 continue
@@ -345,6 +351,24 @@ class Flow:
             found = self.locate(callee)
             if found is not None and found[1]:
                 yield f"{found[0]}::{found[1]}()"
+
+    def _named(self, call: ast.Call) -> None:
+        """`setattr(o, "device", …)` and `parametrize("device", […])`."""
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        position = {"setattr": 2, "parametrize": 1}.get(name)
+        first = call.args[position - 1] if position and position < len(call.args) else None
+        named = first.value if isinstance(first, ast.Constant) else None
+        if position is None or not isinstance(named, str):
+            return
+        kind = self.sinks.names.get(named)
+        targets = [SINK + kind] if kind else []
+        decorated = getattr(call, "parent", None)
+        if isinstance(decorated, FUNCTIONS):
+            targets.append(f"{self.qualified(self.names.scopes[decorated])}#{named}")
+        elif name == "setattr":
+            targets.append(f".{named}")
+        for target in targets:
+            self._into(call.args[position], target)
 
     def _defaulted(self, call: ast.Call, callee: str | None) -> None:
         """`cfg.get("device", "cuda")`: the default of an option that is a sink by its name."""

@@ -46,6 +46,7 @@ def load(origin_device: str) -> Sinks:
             key = name.replace("{origin}", origin_device)
             calls.setdefault(key, {}).update(dict.fromkeys(positions, kind))
         for name, positions in raw[kind]["methods"].items():
+            name = name.replace("{origin}", origin_device)
             methods.setdefault(name, {}).update(dict.fromkeys(positions, kind))
     return Sinks(
         names={name: kind for kind in kinds for name in raw[kind]["names"]},

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite.codemods.device_names import moved_part, text_is_chain
+from joymigrate.rewrite.codemods.device_names import moved_part, moved_rule, text_is_chain
 from joymigrate.rewrite.module import Module
 
 
@@ -308,7 +308,7 @@ def moved_names(module: Module, node: ast.ImportFrom, base: str) -> Iterator[Fin
     if not moved:
         return
     advice = {a: listed[f"{base}.{a.name}"] for a in moved}
-    rule = "JM160" if "profiler" in base else "JM131"
+    rule = moved_rule(f"{base}.{moved[0].name}")
     targets = {(found.to or "").rpartition(".")[0] for found in advice.values()}
     same_names = all((f.to or "").rpartition(".")[2] == a.name for a, f in advice.items())
     trusted = all(f.tier is not Tier.REPORT and f.to for f in advice.values())

@@ -45,6 +45,9 @@ def name_span(module: Module, node: ast.FunctionDef) -> tuple[int, int]:
 def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Finding]:
     """`x.cuda(…)`; a bare `x.cuda` that is no name of a module is only reported."""
     dotted = module.names.dotted(node)
+    if dotted in (f"torch.Tensor.{node.attr}", f"torch.nn.Module.{node.attr}"):
+        yield unbound(module, node, to)
+        return
     if dotted is not None and not project_value(module, dotted):
         return  # `torch.cuda`, `numba.cuda`: a name, not a method
     call = getattr(node, "parent", None)
@@ -73,6 +76,14 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
             return
         edits = placed
     yield module.find("JM110", span, edits=edits, tier=tier, reason=reason, needs=need(module))
+
+
+def unbound(module: Module, node: ast.Attribute, to: str) -> Finding:
+    """The method taken from its class: `map(torch.Tensor.cuda, batch)`."""
+    token = module.token(node)
+    if token is None or module.context.style is Style.AGNOSTIC or module.guarded(node):
+        return module.find("JM110", node, tier=Tier.REPORT, reason="the method itself, not called")
+    return module.find("JM110", node, edits=[(*token, to)], needs=need(module))
 
 
 def project_value(module: Module, dotted: str) -> bool:

@@ -32,7 +32,19 @@ TALK = {
     "Exception", "AssertionError", "NotImplementedError", "KeyError", "ImportError", "echo",
 }  # fmt: skip
 # Keywords of options whose value is shown to people.
-SHOWN = {"help", "description", "desc", "metavar", "title", "msg", "message", "epilog", "label"}
+SHOWN = {
+    "help",
+    "description",
+    "desc",
+    "metavar",
+    "title",
+    "msg",
+    "message",
+    "epilog",
+    "label",
+    "reason",
+}
+ANNOTATED = "a type annotation"
 UNPROVEN = "not seen to reach a device: {why}"
 
 
@@ -169,10 +181,16 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     special = special_place(module, text, parent)
     if special == "silent":
         return
+    if special == ANNOTATED and module.context.style is Style.DIRECT and for_device(module, node):
+        yield fix(module, text, text.rule)
+        return
     if special is not None:
         yield report(module, text, special, "JM900" if "attribute" in special else "JM123")
         return
     if module.context.style is Style.SHIM and text.shape != "composite":
+        return
+    if text.kind == DEVICE and where_available(module, text.whole):
+        yield fix(module, text, "JM121" if text.rule == "JM120" else text.rule)
         return
     targets = module.flow.literals.get(node, set())
     kinds, outside = module.flow.reach(targets)
@@ -185,6 +203,29 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield Pending(fix(module, text, "JM121"), doubt, frozenset(outside), text.kind)
         return
     yield doubt
+
+
+def where_available(module: Module, node: ast.expr) -> bool:
+    """Whether a literal is the value where the origin's device is there to be used.
+
+    `"cuda" if torch.cuda.is_available() else "cpu"`, and the same as a statement.
+    """
+    parent: ast.AST | None = getattr(node, "parent", None)
+    if isinstance(parent, ast.IfExp):
+        return node is parent.body and asks(module, parent.test)
+    if not isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return)):
+        return False
+    block = getattr(parent, "parent", None)
+    return isinstance(block, ast.If) and parent in block.body and asks(module, block.test)
+
+
+def asks(module: Module, test: ast.expr) -> bool:
+    """Whether a condition is the question if the origin's device is available."""
+    question = f"{module.vocabulary.module}.is_available"
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return any(
+        isinstance(part, ast.Call) and module.names.dotted(part.func) == question for part in parts
+    )
 
 
 def why(module: Module, text: Text, targets: set[str]) -> str:
@@ -212,21 +253,23 @@ def special_place(module: Module, text: Text, parent: ast.AST | None) -> str | N
     if isinstance(parent, ast.Dict) and node in parent.keys:
         return "a dictionary key, perhaps of saved files"
     if isinstance(parent, ast.Subscript) and parent.slice is node:
-        if module.names.enclosing(node, (ast.AnnAssign, ast.arg)) and annotation(node):
-            return "a type annotation"
+        if annotation(node):
+            return ANNOTATED
         return "a dictionary key, perhaps of saved files"
     if isinstance(parent, (ast.Expr, ast.FormattedValue)):
         return "silent"
     if isinstance(parent, ast.keyword) and parent.arg in SHOWN:
         return "silent"
+    if isinstance(parent, ast.Assert) and node is parent.msg:
+        return "silent"
     if isinstance(parent, ast.Call):
         name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
         if name in TALK:
             return "silent"
-        if name in ATTRIBUTE_FUNCTIONS:
+        if name in ATTRIBUTE_FUNCTIONS and node in parent.args[:2]:
             return attribute_place(module, parent)
     if isinstance(parent, ast.Tuple) and annotation(node):
-        return "a type annotation"
+        return ANNOTATED
     return None
 
 
@@ -246,6 +289,13 @@ def annotation(node: ast.AST) -> bool:
     if isinstance(parent, (ast.arg, ast.AnnAssign)):
         return child is parent.annotation
     return isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) and child is parent.returns
+
+
+def for_device(module: Module, node: ast.expr) -> bool:
+    """Whether an annotation belongs to a parameter or attribute that is a device by its name."""
+    owner = module.names.enclosing(node, (ast.arg, ast.AnnAssign))
+    name = getattr(owner, "arg", None) or last_name(getattr(owner, "target", node))
+    return module.flow.sinks.names.get(name) == DEVICE
 
 
 def device_map(module: Module, node: ast.Dict) -> bool:

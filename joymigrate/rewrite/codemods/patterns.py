@@ -6,6 +6,7 @@ A rule's `match` items may have:
   imports: modules, with everything below them
   methods: method names called on some value (`x.double()`), optionally `unless_args: true`
   keywords: {name: [values]} of any call
+  attributes: names of attributes of any value
   strings: whole strings, wherever they stand
 """
 
@@ -39,6 +40,7 @@ class Patterns:
     methods: dict[str, str] = field(default_factory=dict)
     keywords: dict[tuple[str, str], str] = field(default_factory=dict)
     strings: dict[str, str] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
 
 
 _MADE: dict[int, Patterns] = {}
@@ -70,6 +72,7 @@ def add(found: Patterns, rule: Rule, item: dict[str, Any]) -> None:
     for keyword, values in (item.get("keywords") or {}).items():
         found.keywords.update({(keyword, str(value)): rule.id for value in values})
     found.strings.update(dict.fromkeys(item.get("strings", ()), rule.id))
+    found.attributes.update(dict.fromkeys(item.get("attributes", ()), rule.id))
 
 
 def find(module: Module) -> Iterator[Finding]:
@@ -80,6 +83,9 @@ def find(module: Module) -> Iterator[Finding]:
         yield from names(module, table, top, dotted)
     for call in module.names.nodes[ast.Call]:
         yield from called(module, table, call)
+    for node in module.names.nodes[ast.Attribute] if table.attributes else ():
+        if node.attr in table.attributes:
+            yield module.find(table.attributes[node.attr], node, tier=Tier.REPORT)
     yield from tool_names(module)
     for node in module.names.nodes[ast.Constant]:
         rule = table.strings.get(node.value) if isinstance(node.value, str) else None
@@ -107,7 +113,7 @@ def names(module: Module, table: Patterns, top: ast.expr, dotted: str) -> Iterat
     while True:
         rule = table.names.get(name)
         if rule is not None:
-            yield module.find(rule, node, tier=Tier.REPORT)
+            yield module.find(rule, node, tier=Tier.REPORT, reason=import_note(module, name))
             return
         if not isinstance(node, ast.Attribute):
             break
@@ -115,6 +121,14 @@ def names(module: Module, table: Patterns, top: ast.expr, dotted: str) -> Iterat
     rule = lookup(dotted, {}, table.prefixes)
     if rule is not None:
         yield module.find(rule, top, tier=Tier.REPORT)
+
+
+def import_note(module: Module, name: str) -> str | None:
+    """What the chip's data says of a third-party name: its replacement and the note."""
+    advice = module.context.chip.import_advice(name)
+    if advice is None:
+        return None
+    return "; ".join(filter(None, (advice.to and f"use {advice.to}", advice.note))) or None
 
 
 def imports(module: Module, table: Patterns) -> Iterator[Finding]:
@@ -135,13 +149,11 @@ def imports(module: Module, table: Patterns) -> Iterator[Finding]:
                 yield module.find("JM220", where, tier=Tier.REPORT)
                 continue
             rule = lookup(name, {}, table.imports)
-            advice = module.context.chip.import_advice(name)
-            if rule is None and advice is None:
+            note = import_note(module, name)
+            if rule is None and note is None:
                 continue
-            reason = None
-            if advice is not None:
-                reason = "; ".join(filter(None, (advice.to and f"use {advice.to}", advice.note)))
-            yield module.find(rule or "JM204", where, tier=Tier.REPORT, reason=reason or None)
+            rule = rule or table.names.get(name) or "JM204"
+            yield module.find(rule, where, tier=Tier.REPORT, reason=note)
 
 
 def called(module: Module, table: Patterns, call: ast.Call) -> Iterator[Finding]:

@@ -1,0 +1,62 @@
+"""The forms of `forms.yaml`: what is written, what is left, and what holds for every one of them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from joymigrate.model import Style, Tier
+from tests.rewrite.projects import look, move, write
+
+FORMS = yaml.safe_load((Path(__file__).parent / "forms.yaml").read_text(encoding="utf-8"))
+NAMES = [form["name"] for form in FORMS]
+STYLES = {"direct": Style.DIRECT, "agnostic": Style.AGNOSTIC}
+
+
+def expected(form: dict[str, Any], style: str) -> str:
+    """The text that a style writes for a form."""
+    return str(form["before"] if form[style] == "same" else form[style])
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("form", FORMS, ids=NAMES)
+def test_a_form_is_written_as_listed(form: dict[str, Any], style: str, tmp_path: Path) -> None:
+    write(tmp_path, {"sample.py": form["before"]})
+    found = move(tmp_path, STYLES[style])
+    assert (tmp_path / "sample.py").read_text(encoding="utf-8") == expected(form, style)
+    left = form["left"] if style == "direct" else form.get("left_agnostic", form["left"])
+    sites = [f"{f.rule}@{f.line}" for f in found.findings if f.tier is not Tier.SAFE]
+    assert sites == left
+
+
+@pytest.mark.parametrize("unsafe", [False, True], ids=["safe", "unsafe"])
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("form", FORMS, ids=NAMES)
+def test_a_second_rewrite_of_a_form_changes_nothing(
+    form: dict[str, Any], style: str, unsafe: bool, tmp_path: Path
+) -> None:
+    write(tmp_path, {"sample.py": form["before"]})
+    move(tmp_path, STYLES[style], unsafe=unsafe)
+    once = (tmp_path / "sample.py").read_text(encoding="utf-8")
+    ast.parse(once)
+    move(tmp_path, STYLES[style], unsafe=unsafe)
+    assert (tmp_path / "sample.py").read_text(encoding="utf-8") == once
+
+
+@pytest.mark.parametrize("form", FORMS, ids=NAMES)
+def test_the_way_back_restores_a_form(form: dict[str, Any], tmp_path: Path) -> None:
+    write(tmp_path, {"sample.py": form["before"]})
+    move(tmp_path)
+    move(tmp_path, to="nvidia", origin="ascend")
+    assert (tmp_path / "sample.py").read_text(encoding="utf-8") == form["before"]
+
+
+def test_a_comment_inside_an_import_stays(tmp_path: Path) -> None:
+    text = "from torch.cuda import (\n    synchronize,  # wait\n)\nsynchronize()\n"
+    write(tmp_path, {"sample.py": text})
+    found = look(tmp_path, Style.AGNOSTIC).findings
+    assert [(f.tier, f.reason) for f in found] == [(Tier.REPORT, "comments inside the import")]
