@@ -13,22 +13,29 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from joymigrate.run.rehearse.refs.absent import stand_ins
 from joymigrate.run.rehearse.refs.declaration import DECLARED, Reference, reference, signatures
 
-__all__ = ["Reference", "reference", "registry", "signatures"]
+__all__ = ["Reference", "computed", "reference", "registry", "signatures"]
 
 
-def registry() -> dict[str, Reference]:
-    """Every reference by its dispatcher name (`npu::npu_rms_norm`, `npu::npu_max.dim`).
-
-    The vendor registers its operators a second time under `aten::`; those names are here too.
-    """
+def computed() -> dict[str, Reference]:
+    """Every reference by its own name (`npu::npu_rms_norm`, `npu::npu_max.dim`)."""
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
         if not module.name.startswith("__"):
             importlib.import_module(f"{__name__}.{module.name}")
+    return dict(DECLARED)
+
+
+def registry() -> dict[str, Reference]:
+    """`computed()`, and stand-ins that refuse where the vendor's own code wouldn't do so cleanly.
+
+    The vendor registers its operators a second time under `aten::`; those names are here too.
+    """
+    found = {**stand_ins(), **computed()}
     twins = {
         f"aten::{name.removeprefix('npu::')}": item
-        for name, item in DECLARED.items()
+        for name, item in found.items()
         if name.startswith("npu::")
     }
-    return {**twins, **DECLARED}
+    return {**twins, **found}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from joymigrate.run.rehearse.refs import registry, signatures
+from joymigrate.run.rehearse.refs import computed, signatures
 
 HEAD = """# Operators of the rehearsal device
 
@@ -76,7 +76,7 @@ def reason_of(name: str) -> str:
 
 def table() -> str:
     """The whole document."""
-    references = registry()
+    references = computed()
     names = sorted(signatures())
     covered = [name for name in names if name in references]
     rows = ["| operator | source of its semantics |", "|---|---|"]

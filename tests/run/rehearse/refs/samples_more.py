@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.run.rehearse.refs.samples import HALF, add, b, i, p, r
+from tests.run.rehearse.refs.samples import BF16, HALF, add, b, i, p, r
 
 add("npu_rms_norm_quant", r(4, 8, dtype=HALF), p(8, dtype=HALF), r(8, dtype=HALF), p(1), i(9, 1))
 add("npu_rms_norm_quant_v2", r(4, 8), p(8), p(8), offset=r(8), beta=r(8))
@@ -87,3 +87,56 @@ add(
     "npu_advance_step_flashattn",
     *(i(9, 3), i(9, 3, 1), i(9, 3), torch.tensor([5, 7, 2]), i(9, 3), i(9, 3, 4), 3, 3, 4),
 )
+
+Q4 = (r(2, 4, 5, 8), r(2, 4, 5, 8), r(2, 4, 5, 8))
+ZERO = torch.zeros
+TND = (r(5, 4, 8), r(5, 4, 8), r(5, 4, 8))
+ENDS = {"actual_seq_qlen": torch.tensor([2, 5]), "actual_seq_kvlen": torch.tensor([2, 5])}
+add(
+    "npu_fusion_attention_v3.out",
+    *(*TND, 4, "TND"),
+    scale=0.3,
+    **ENDS,
+    out=[ZERO(5, 4, 8), ZERO(5, 4, 8), ZERO(5, 4, 8), ZERO(0)]
+    + [ZERO(1, dtype=torch.int64) for _ in range(2)],
+)
+add(
+    "npu_fusion_attention_grad_v3.out",
+    *(*TND, r(5, 4, 8), 4, "TND"),
+    softmax_max=r(5, 4, 8),
+    softmax_sum=p(5, 4, 8),
+    attention_in=r(5, 4, 8),
+    **ENDS,
+    out=[ZERO(5, 4, 8) for _ in range(3)] + [ZERO(0), ZERO(0)],
+)
+HALVES = tuple(part.to(HALF) for part in Q4)
+OUT = [ZERO(2, 4, 5, 8, dtype=HALF), ZERO(1)]
+add("npu_fused_infer_attention_score.out", *HALVES, num_heads=4, input_layout="BNSD", out=list(OUT))
+add(
+    "npu_fused_infer_attention_score_v2.out",
+    *HALVES,
+    num_query_heads=4,
+    input_layout="BNSD",
+    out=list(OUT),
+)
+add("npu_alloc_float_status", r(8))
+add("npu_get_float_status", r(8))
+add("npu_clear_float_status", r(8))
+add("_amp_foreach_non_finite_check", [r(3), r(2, 2)])
+CORNERS4 = torch.tensor([[1.0, 2, 5, 7], [0, 0, 3, 3], [2, 2, 6, 5]])
+add("npu_yolo_boxes_encode", CORNERS4, CORNERS4 + 1, torch.tensor([2, 4, 8], dtype=torch.int32))
+add("npu_anchor_response_flags", CORNERS4, [4, 6], [2, 2], 3)
+for kind in (0, 1):
+    add("npu_normalize_batch", r(2, 3, 6), torch.tensor([4, 6], dtype=torch.int32), kind)
+for name in ("npu_recurrent_gated_delta_rule", "npu_recurrent_gated_delta_rule_functional"):
+    add(
+        name,
+        *(r(5, 2, 8, dtype=BF16), r(5, 2, 8, dtype=BF16), r(5, 4, 6, dtype=BF16)),
+        r(7, 4, 6, 8, dtype=BF16),
+        beta=p(5, 4, dtype=BF16),
+        scale=0.3,
+        actual_seq_lengths=torch.tensor([2, 3], dtype=torch.int32),
+        ssm_state_indices=torch.tensor([6, 1, 3, 0, 2], dtype=torch.int32),
+        num_accepted_tokens=torch.tensor([1, 2], dtype=torch.int32),
+        g=-p(5, 4),
+    )

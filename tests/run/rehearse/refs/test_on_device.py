@@ -17,11 +17,14 @@ pytestmark = pytest.mark.compiler
 HERE = Path(__file__).parent
 DRAWS = "its random numbers come from the device's generator"
 DEAD = "the package's C++ reads sizes from a temporary that is gone, and asks for petabytes"
+LENGTHS = "the package wants its lengths on the CPU beside device tensors; the engine refuses that"
 DIFFERS = {
+    "npu::npu_fusion_attention_v3.out#0": LENGTHS,
+    "npu::npu_fusion_attention_grad_v3.out#0": LENGTHS,
     "npu::_dropout_with_byte_mask#0": DRAWS,
     "npu::_npu_dropout#0": DRAWS,
     "npu::dropout_with_byte_mask#0": DRAWS,
-    "npu::npu_dropout_gen_mask#0": DRAWS,
+    "npu::npu_dropout_gen_mask#0": "has no tensor argument, so no kernel of ours is in its way",
     "npu::npu_sim_exponential_#0": DRAWS,
     "npu::slow_conv_dilated2d_backward#0": DEAD,
     "npu::slow_conv_transpose2d_backward#0": DEAD,
@@ -43,7 +46,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_a_registered_operator_gives_what_its_reference_gives(outcome: dict[str, Any]) -> None:
     assert sorted(set(outcome["differ"]) - set(DIFFERS)) == [], outcome["differ"]
-    assert outcome["same"] > 340
+    assert outcome["same"] > 360
 
 
 def test_the_package_registers_every_operator_but_those_of_atb(outcome: dict[str, Any]) -> None:
