@@ -3,8 +3,8 @@
     python -m benchmarks.cluster_simulate NODES.csv [--jobs 100000] [--load 0.85]
 
 NODES.csv is the node list of the 2026 spot cluster (columns gpu_model, gpu_capacity_num, cpu_num,
-node_name). Jobs are drawn by a seed: sizes in the shares of the Philly traces, log-normal run times around half
-an hour, arrivals at the rate that offers `--load` of the cards.
+node_name). Jobs are drawn by a seed: sizes in the shares of the Philly traces, log-normal run times
+around half an hour, arrivals at the rate that offers `--load` of the cards.
 """
 
 from __future__ import annotations
