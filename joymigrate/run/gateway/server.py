@@ -43,6 +43,7 @@ from joymigrate.run.monitor.service import Monitor
 OF_BACKENDS = frozenset(("kv", "prefix"))  # what only a backend knows about itself
 TICK_SECONDS = 0.2
 SAVE_SECONDS = 1.0
+GARBAGE_OBJECTS = 20_000  # new objects between two collections of the youngest
 GATE_SECONDS = 10.0  # how often a closed gate asks the ledger again
 
 
@@ -350,8 +351,13 @@ def identity(settings: Settings) -> dict[str, Any]:
 
 async def run(gateway: Gateway) -> None:
     """Serve until SIGINT or SIGTERM."""
+    import gc
     import signal
 
+    # What exists now stays: looking through it again and again costs a tenth of the processor time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS, 50, 100)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
