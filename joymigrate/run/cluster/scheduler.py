@@ -238,7 +238,39 @@ class Scheduler:
         self.state.give(run.placement)
         self.holdings.drop(name)
         self.quotas.add(run.entry.job.queue, run.use, -1)
-        self._reopen()
+        self._wake({grant.node for grant in run.placement}, run.entry.job.queue)
+
+    def _wake(self, nodes: set[int], queue: str) -> None:
+        """Let those failed groups try again that these nodes or this queue's smaller use may help.
+
+        A job that found no room can only find some where something was given back, and only if at
+        least one of its pods fits there. Looking at a handful of nodes spares looking at all.
+        """
+        self._walls.clear()
+        chain = set(self.quotas.chain(queue))
+        for number in list(self._failed):
+            group = self._groups.get(number)
+            if not group or self._may_start_now(group[0], nodes, chain):
+                self._failed.discard(number)
+
+    def _may_start_now(self, entry: Entry, nodes: set[int], chain: set[str]) -> bool:
+        job, code = entry.job, self._why[entry.group].code
+        if code not in ("none", "held") or len(job.tasks) > 1 or not job.tasks[0].cards:
+            return True
+        if job.queue in chain and self.quotas.account(job.queue).declared:
+            return True
+        if self._hold is None and self._now - entry.since >= self.settings.hold_blind_after:
+            return self.settings.hold  # it may have become the one that cards are held for
+        shapes = self.placer.shapes(job, job.tasks[0])
+        if isinstance(shapes, Refusal):
+            return True
+        hold = self._hold_for(entry)
+        for node in nodes:
+            free = int(self.state.free[node])
+            free &= ~int(hold[node]) if hold is not None else -1
+            if any(free < len(shape.choice.fits) and shape.choice.fits[free] for shape in shapes):
+                return True
+        return False
 
     def _cancelled(self, name: str) -> list[Action]:
         if name in self.waiting:
@@ -289,13 +321,13 @@ class Scheduler:
 
     def _cycle(self) -> list[Action]:
         actions: list[Action] = []
+        self._check_hold()
         heap = [
             (self._order(group[0]), number)
             for number, group in self._groups.items()
             if number not in self._failed
         ]
         heapq.heapify(heap)
-        self._check_hold()
         while heap:
             order, number = heapq.heappop(heap)
             group = self._groups.get(number)
@@ -515,7 +547,7 @@ class Scheduler:
         if hold is None:
             return
         if hold.entry.job.name not in self.waiting or self._now >= hold.until:
-            self._hold = None
+            self._release_hold()
 
     def _make_hold(self, entry: Entry) -> Hold | None:
         """The earliest time at which stated ends make room, and the cards the job will get then.
