@@ -32,7 +32,7 @@ class Task:
     models: tuple[str, ...] = ()
     cpu_milli: int = 0
     memory_mib: int = 0
-    name: str = "worker"
+    name: str = field(default="worker", compare=False)  # tasks alike but for it are one request
 
     @property
     def card_share(self) -> float:

@@ -51,6 +51,7 @@ class Samples:
         self.step = (last - first) / POINTS
         self.next = first
         self.in_use = 0.0
+        self.used: dict[str, float] = {}
         self.shot: Picture | None = None  # when most cards were in use
         self._most = -1.0
         self.peak = 0.0
@@ -68,6 +69,7 @@ class Samples:
     def change(self, job: Job, sign: int) -> None:
         """A job starts (1) or stops (-1)."""
         self.in_use += sign * job.cards
+        self.used[job.queue] = self.used.get(job.queue, 0.0) + sign * job.cards
 
     def until(self, now: float) -> None:
         """Count the time up to `now`, and sample at every step on the way."""
@@ -81,21 +83,16 @@ class Samples:
             self.next += self.step
 
     def _sample(self) -> None:
-        if self.in_use > self._most:
+        if self.in_use > self._most * 1.02:
             self._most, self.shot = self.in_use, picture(self.scheduler)
         self._at.append((self.next - self.first) / 3600)
-        queues: dict[str, float] = {}
-        kinds = np.zeros(len(self.scheduler.quotas.kinds))
-        for run in self.scheduler.running.values():
-            queue = run.entry.job.queue
-            queues[queue] = queues.get(queue, 0.0) + run.entry.job.cards
-            for kind, number in run.use.items():
-                kinds[kind] += number
-        self._queues.append(queues)
-        self._kinds.append(kinds)
+        state = self.scheduler.state
+        held = cards.count(state.usable & ~state.idle)
+        size = len(self.scheduler.quotas.kinds)
+        self._queues.append(dict(self.used))
+        self._kinds.append(np.bincount(state.kind, weights=held, minlength=size))
         self._waiting.append(len(self.scheduler.waiting))
         if len(self._states) <= POINTS // 8 and len(self._at) % 8 == 1:
-            state = self.scheduler.state
             self._states.append((state.cpu.copy(), state.free.copy()))
 
     def mean_allocation(self, first: float, last: float) -> float:
