@@ -17,7 +17,7 @@ from types import FrameType
 
 from joymigrate.errors import JoyError
 
-# `python`, `python3`, `python3.11`: the interpreter that joymigrate runs in, which has its torch.
+# `python`, or with this version: the interpreter that joymigrate runs in, which has its torch.
 PYTHON = re.compile(r"python(\d(\.\d+)?)?$")
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 CALLER_AUTOLOAD = "JOYMIGRATE_CALLER_AUTOLOAD"
@@ -37,7 +37,9 @@ def resolve(command: Sequence[str]) -> list[str]:
     first, *rest = command
     if first == "-m":
         return [sys.executable, *command]
-    if PYTHON.match(first):
+    python = PYTHON.match(first)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if python and f"{version}.".startswith(f"{python.group(1) or version}."):
         return [sys.executable, *rest]
     if first.endswith(".py") and Path(first).is_file() and not os.access(first, os.X_OK):
         return [sys.executable, *command]

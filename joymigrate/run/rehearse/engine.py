@@ -403,6 +403,7 @@ class Laid:
             self.signature.append(value)
             return value
         if kind is list or kind is tuple:
+            self.signature.append(len(value))  # [2], [2, 1] is not [2, 2], [1]
             return [self.value(item) for item in value]
         if kind is float:
             self.signature.append(float)

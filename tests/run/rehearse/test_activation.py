@@ -137,13 +137,11 @@ def test_a_switch_hook_runs_before_the_program(rehearse: Run, tmp_path: Path) ->
         del os.environ["JOYMIGRATE_SWITCH"], os.environ["PYTHONPATH"]
 
 
-def test_outside_a_rehearsal_the_entry_point_costs_nothing() -> None:
+def test_outside_a_rehearsal_the_entry_point_loads_nothing() -> None:
     code = (
-        "import sys, time\n"
+        "import sys\n"
         "from joymigrate.run.rehearse.activate import autoload\n"
-        "start = time.process_time()\n"
         "autoload()\n"
-        "assert time.process_time() - start < 0.005\n"
         "assert 'torch_npu' not in sys.modules and 'torch' not in sys.modules\n"
     )
     environment = {k: v for k, v in os.environ.items() if k != "JOYMIGRATE_REHEARSE"}

@@ -166,3 +166,45 @@ def test_the_report_is_written_as_html_and_text_too(rehearse: Run, tmp_path: Pat
 def test_a_program_killed_by_a_signal_ends_with_its_number(rehearse: Run) -> None:
     done = rehearse("python", "-c", "import os; os.kill(os.getpid(), 15)", report=False)
     assert done.code == 128 + 15
+
+
+@pytest.mark.compiler
+def test_a_dry_run_holds_more_memory_than_the_machine_touches(
+    rehearse: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "large.py").write_text(
+        "import resource, torch\n"
+        "held = [torch.zeros(1 << 30, device='npu') for _ in range(12)]\n"
+        "print(torch.npu.max_memory_allocated() >> 30)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 20)\n"
+    )
+    done = rehearse("python", "large.py", options=("--mode", "dry"))
+    assert done.out == "48\n0\n"  # GiB on the device, GiB of this machine
+
+
+def test_programs_are_found_beside_this_python_first(tmp_path: Path) -> None:
+    import sys
+
+    from joymigrate.cli import _program
+
+    here = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for name in ("python", "python3", here):
+        assert _program.resolve([name, "x.py"]) == [sys.executable, "x.py"]
+    assert _program.resolve(["-m", "x"]) == [sys.executable, "-m", "x"]
+    assert Path(_program.resolve(["pytest"])[0]).parent == Path(sys.executable).parent
+    script = tmp_path / "plain.py"
+    script.write_text("")
+    assert _program.resolve([str(script), "a"]) == [sys.executable, str(script), "a"]
+
+
+def test_the_program_gets_the_callers_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    from joymigrate.cli import _program
+
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    monkeypatch.setenv("JOYMIGRATE_CALLER_AUTOLOAD", "")
+    made = _program.environment(EXTRA="1")
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in made
+    assert "JOYMIGRATE_CALLER_AUTOLOAD" not in made
+    assert made["EXTRA"] == "1"
+    monkeypatch.setenv("JOYMIGRATE_CALLER_AUTOLOAD", "0")
+    assert _program.environment()["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"

@@ -45,8 +45,6 @@ def test_four_ranks_equal_one_process(rehearse: Run) -> None:
 
 def test_a_killed_rank_ends_the_others_with_a_message(rehearse: Run) -> None:
     done = rehearse("python", str(PROGRAMS / "killed_rank.py"))
-    seconds = float(done.out.splitlines()[0].split()[1])
-    assert seconds < 20  # a tenth of a second to notice, the rest is the process's own end
     assert "codes 1 -9" in done.out
     assert "rehearsal: rank 1" in done.out
     assert "ended while rank 0 waited for it in all_reduce" in done.out
