@@ -254,7 +254,7 @@ def main() -> None:
             many["requests_per_s_and_core"] = round(1e6 / many["cpu_us"])
             found["16 clients"] = many
             found["1 client"] = one_client(up, ours, given.seconds)
-            found["64 streams x 20 ms"] = streams(up, ours)
+            found["64 streams x 20 ms"] = streams(up, plain, ours)
             if given.litellm:
                 wait_for(f"http://127.0.0.1:{theirs}/health/liveliness", 120)
                 peer = psutil.Process(started[1].pid)
@@ -289,13 +289,15 @@ def one_client(up: int, ours: int, seconds: float) -> dict[str, float]:
     return middle(rows)
 
 
-def streams(up: int, ours: int) -> dict[str, float]:
+def streams(up: int, plain: int, ours: int) -> dict[str, float]:
     body = BODY.replace(b'"u1"', b'"slow"')
     rows = []
     for _ in range(3):
         direct = asyncio.run(load(up, 64, 1.5, body))
+        bare_one = asyncio.run(load(plain, 64, 1.5, body))
         through = asyncio.run(load(ours, 64, 1.5, body))
         row = {"direct_p99_ms": at(direct, 0.99), "p99_ms": at(through, 0.99)}
+        row["bare_proxy_p99_ms"] = at(bare_one, 0.99)
         row["added_p99_ms"] = row["p99_ms"] - row["direct_p99_ms"]
         rows.append(row)
     return middle(rows)
