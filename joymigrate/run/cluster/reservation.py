@@ -29,9 +29,12 @@ class Room:
         return mask
 
 
-def earliest(state: State, holdings: Holdings, placer: Placer, job: Job) -> Room | None:
+def earliest(
+    state: State, holdings: Holdings, placer: Placer, job: Job, names: bool = False
+) -> Room | None:
     """The first stated end after which `job` can start, or None when even all do not help.
 
+    With `names` it says whose end that takes.
     Jobs without a stated end come last; the state is left as it was.
     """
     live = np.nonzero(holdings.live)[0]
@@ -66,8 +69,8 @@ def earliest(state: State, holdings: Holdings, placer: Placer, job: Job) -> Room
     chosen, ended = found
     gone = np.zeros(len(holdings.live), dtype=bool)
     gone[order[:ended]] = True
-    names = in_the_way(holdings, chosen, gone)
-    return Room(chosen, float(holdings.ends[order[ended - 1]]), names)
+    whose = in_the_way(holdings, chosen, gone) if names else ()
+    return Room(chosen, float(holdings.ends[order[ended - 1]]), whose)
 
 
 def fewest(state: State, holdings: Holdings, job: Job, order: Ints) -> int:

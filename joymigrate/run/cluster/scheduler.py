@@ -555,19 +555,16 @@ class Scheduler:
         When the ends that are known do not suffice, all running jobs are thought away and the
         cards are held until it starts.
         """
-        room = self._room(entry)
+        room = reservation.earliest(self.state, self.holdings, self.guess, entry.job)
         if room is None:
             return None
         if room.until == NEVER and self._now - entry.since < self.settings.hold_blind_after:
             return None
         return Hold(entry, room.mask(len(self.state.nodes)), room.until)
 
-    def _room(self, entry: Entry) -> reservation.Room | None:
-        return reservation.earliest(self.state, self.holdings, self.guess, entry.job)
-
     def room_for(self, entry: Entry) -> tuple[list[str], float] | None:
         """Jobs whose end lets a waiting job start, and in how many seconds the last one ends."""
-        room = self._room(entry)
+        room = reservation.earliest(self.state, self.holdings, self.guess, entry.job, names=True)
         return None if room is None else ([*room.jobs], room.until - self._now)
 
     # -- eviction ---------------------------------------------------------------------------------
