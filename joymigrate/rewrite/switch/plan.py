@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,6 +17,7 @@ from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.model import Edit, Finding, Style, Tier
 from joymigrate.rewrite.project import scan
+from joymigrate.rewrite.switch.kept import kept_or
 
 ENVIRONMENT = "JOYMIGRATE_SWITCH_PLAN"
 SCHEMA = "joymigrate.switch/1"
@@ -45,13 +46,13 @@ def make(
     files: dict[str, Any] = {}
     folders = [root, *(package_folder(name) for name in follow_imports)]
     for folder in folders:
-        found = scan([folder], chip=chip, origin=origin, style=Style.DIRECT, chip_version=version)
-        for path, edits in edits_by_file(found.findings, leave).items():
-            full = os.path.realpath(found.root / path)
-            files[full] = {
-                "sha256": found.digests[path],
-                "edits": [[e.start, e.end, one_line(e, full)] for e in edits],
-            }
+        files |= kept_or(
+            partial(edits_below, folder, chip=chip, origin=origin, leave=leave, version=version),
+            folder,
+            chips=(chip, origin),
+            version=version,
+            leave=leave,
+        )
     return {
         "schema": SCHEMA,
         "version": __version__,
@@ -63,6 +64,21 @@ def make(
         "roots": [os.path.realpath(folder) for folder in folders],
         "files": files,
     }
+
+
+def edits_below(
+    folder: Path, *, chip: Chip, origin: Chip, leave: Sequence[str], version: str | None
+) -> dict[str, Any]:
+    """Every edit of the files below a folder, by real path."""
+    found = scan([folder], chip=chip, origin=origin, style=Style.DIRECT, chip_version=version)
+    files: dict[str, Any] = {}
+    for path, edits in edits_by_file(found.findings, leave).items():
+        full = os.path.realpath(found.root / path)
+        files[full] = {
+            "sha256": found.digests[path],
+            "edits": [[e.start, e.end, one_line(e, full)] for e in edits],
+        }
+    return files
 
 
 def edits_by_file(findings: Sequence[Finding], leave: Sequence[str]) -> dict[str, list[Edit]]:
@@ -144,8 +160,3 @@ def hints(command: Sequence[str], origin: Chip, chip: Chip) -> Iterator[str]:
             other = match.group(2).replace(origin.device, chip.device)
             other = other.replace(origin.backend, chip.backend)
             yield f"the command line says {option} {match.group(2)}; here it is {option} {other}"
-
-
-def digest(data: bytes) -> str:
-    """sha256 of a file's content."""
-    return hashlib.sha256(data).hexdigest()
