@@ -46,16 +46,26 @@ def added(module: Module, statement: str, findings: list[Finding], tier: Tier) -
     place = slot(module, findings)
     if place is None:
         return None
-    at, before = place
-    line, _ = module.source.position(at)
-    indent = module.source.line_text(line)
-    indent = indent[: len(indent) - len(indent.lstrip())]
+    node, before = place
+    start, end = module.span(node)
+    line_start = module.source.starts[node.lineno - 1]
+    indent = module.source.text[line_start:start]
     newline = module.source.newline
-    start = module.source.starts[line - 1]
-    text = f"{indent}{statement}{newline}" if before else f"{newline}{indent}{statement}"
-    where = start if before else at
+    if indent.strip():
+        # Behind `try:` or another statement a line of its own would leave the block.
+        where, text = (start, f"{statement}; ") if before else (end, f"; {statement}")
+    elif before:
+        where, text = line_start, f"{indent}{statement}{newline}"
+    else:
+        line, _ = module.source.position(end)
+        where = module.source.starts[line - 1] + len(module.source.line_text(line))
+        text = f"{newline}{indent}{statement}"
     return module.find(
-        "JM001", (where, where), after=text.strip(), edits=[(where, where, text)], tier=tier
+        "JM001",
+        (where, where),
+        after=text.strip("; \r\n\t"),
+        edits=[(where, where, text)],
+        tier=tier,
     )
 
 
@@ -70,8 +80,8 @@ def imported(module: Module) -> set[str]:
     return found
 
 
-def slot(module: Module, findings: list[Finding]) -> tuple[int, bool] | None:
-    """Offset for the new line, and whether it goes before (True) or after that place's statement.
+def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | None:
+    """The statement that the new line stands beside, and whether before (True) or after it.
 
     After the first import of torch; before it when that very statement is rewritten to need the
     new import; for a helper in a file without torch, after the last import.
@@ -85,26 +95,20 @@ def slot(module: Module, findings: list[Finding]) -> tuple[int, bool] | None:
         top = [n for n in statements if getattr(n, "parent", None) is module.tree]
         edited_first = next((n for n in top if edited(module, n, findings)), None)
         if edited_first is not None:
-            return module.span(edited_first)[0], True
+            return edited_first, True
         plain = [n for n in torch if n in top] or [n for n in top if not future(n)]
-        if plain:
-            return after(module, plain[0])
-        return first_statement(module)
+        return (plain[0], shared(module, plain[0])) if plain else first_statement(module)
     if not torch:
         return None
-    return (
-        (module.span(torch[0])[0], True)
-        if edited(module, torch[0], findings)
-        else after(module, torch[0])
-    )
+    return torch[0], edited(module, torch[0], findings) or shared(module, torch[0])
 
 
-def first_statement(module: Module) -> tuple[int, bool] | None:
-    """The place before the first statement that is neither a docstring nor a future import."""
+def first_statement(module: Module) -> tuple[ast.stmt, bool] | None:
+    """The first statement that is neither a docstring nor a future import."""
     for node in module.tree.body:
         documentation = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if not documentation and not (isinstance(node, ast.ImportFrom) and future(node)):
-            return module.span(node)[0], True
+            return node, True
     return None
 
 
@@ -126,12 +130,9 @@ def edited(module: Module, node: ast.AST, findings: list[Finding]) -> bool:
     return any(e.start <= end and e.end > start for f in findings for e in f.edits)
 
 
-def after(module: Module, node: ast.AST) -> tuple[int, bool]:
-    """The end of a statement's line; the place before it when the line holds more."""
+def shared(module: Module, node: ast.AST) -> bool:
+    """Whether more code follows a statement on its last line."""
     _, end = module.span(node)
     line, _ = module.source.position(end)
-    start = module.source.starts[line - 1]
-    rest = module.source.line_text(line)[end - start :]
-    if rest.strip() and not rest.strip().startswith("#"):
-        return module.span(node)[0], True
-    return start + len(module.source.line_text(line)), False
+    rest = module.source.line_text(line)[end - module.source.starts[line - 1] :].strip()
+    return bool(rest) and not rest.startswith("#")

@@ -1,4 +1,4 @@
-"""The forms of `forms.yaml`: what is written, what is left, and what holds for every one of them."""
+"""The forms of `forms.yaml`: what is written, what is left, what holds for each."""
 
 from __future__ import annotations
 
@@ -60,3 +60,34 @@ def test_a_comment_inside_an_import_stays(tmp_path: Path) -> None:
     write(tmp_path, {"sample.py": text})
     found = look(tmp_path, Style.AGNOSTIC).findings
     assert [(f.tier, f.reason) for f in found] == [(Tier.REPORT, "comments inside the import")]
+
+
+PLACES = {
+    "an import over several lines": "from torch import (nn,\n                   optim)\nx.cuda()\n",
+    "a foreign import over lines": "from a import (b,\n        c)\nd = dict(device='cuda')\n",
+    "try on one line": "try: import torch\nexcept OSError: torch = None\ntorch.cuda.synchronize()\n",
+    "behind a statement": "import os; import torch\ntorch.cuda.synchronize()\n",
+    "between statements": "import os; import torch; torch.cuda.synchronize()\n",
+    "behind a condition": "if True: import torch\ntorch.cuda.synchronize()\n",
+    "tabs": "def f():\n\timport torch\n\ttorch.cuda.synchronize()\n",
+    "no final newline": "def f(x):\n    x.cuda()\nimport torch",
+    "a form feed": "import torch\n\x0c\ntorch.cuda.synchronize()\n",
+    "a backslash": "from torch.cuda import \\\n    synchronize\nsynchronize()\n",
+    "carriage returns": "import torch\r\ntorch.cuda.synchronize()\r\n",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("text", PLACES.values(), ids=PLACES)
+def test_the_added_import_stands_where_it_runs(text: str, style: str, tmp_path: Path) -> None:
+    write(tmp_path, {"sample.py": text})
+    move(tmp_path, STYLES[style])
+    once = (tmp_path / "sample.py").read_bytes()
+    ast.parse(once)
+    added = {"direct": b"import torch_npu", "agnostic": b"import joymigrate_device"}[style]
+    assert added in once or b"torch" not in once
+    move(tmp_path, STYLES[style])
+    assert (tmp_path / "sample.py").read_bytes() == once
+    if style == "direct":
+        move(tmp_path, to="nvidia", origin="ascend")
+        assert (tmp_path / "sample.py").read_bytes() == text.encode()

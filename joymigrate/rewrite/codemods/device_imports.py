@@ -35,13 +35,35 @@ def own_package(module: Module) -> Iterator[Finding]:
         if [alias.name for alias in node.names] != [package] or node.names[0].asname:
             continue
         start, end = module.span(node)
+        beside = joined(module, node)
+        if beside is not None:
+            yield module.find("JM001", node, after="", edits=[(*beside, "")])
+            continue
         line_start = module.source.starts[node.lineno - 1]
         next_line = node.end_lineno or node.lineno
         alone = module.source.line_text(node.lineno).strip() == module.source.text[start:end]
-        if not alone or next_line >= len(module.source.starts):
+        if not alone:
             continue
-        line_end = module.source.starts[next_line]
+        if next_line < len(module.source.starts):
+            line_end = module.source.starts[next_line]
+        else:  # the last line, without a newline of its own: the one before it goes
+            line_start, line_end = len(module.source.text[:line_start].rstrip("\r\n")), end
         yield module.find("JM001", node, after="", edits=[(line_start, line_end, "")])
+
+
+def joined(module: Module, node: ast.stmt) -> tuple[int, int] | None:
+    """Span of a statement with the semicolon that joins it to a neighbour; None for lines alone."""
+    start, end = module.span(node)
+    text, line_start = module.source.text, module.source.starts[node.lineno - 1]
+    if not text[line_start:start].strip():
+        return None
+    block = next((b for b in blocks(getattr(node, "parent", None)) if node in b), [])
+    at = block.index(node) if block else 0
+    if at and text[module.span(block[at - 1])[1] : start].strip() == ";":
+        return module.span(block[at - 1])[1], end
+    if at + 1 < len(block) and text[end : module.span(block[at + 1])[0]].strip() == ";":
+        return start, module.span(block[at + 1])[0]
+    return None
 
 
 def plain(module: Module, node: ast.Import) -> Iterator[Finding]:
