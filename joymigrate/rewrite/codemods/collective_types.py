@@ -11,7 +11,7 @@ COLLECTIVES = (
     "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single",
     "broadcast", "gather", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
 )  # fmt: skip
-BYTES = ("torch.uint8", "torch.ByteTensor", "torch.bool", "torch.BoolTensor")
+BYTES = ("torch.uint8", "torch.ByteTensor")
 
 
 def find(module: Module) -> Iterator[Finding]:

@@ -9,6 +9,8 @@ import torch
 
 # The memory of two devices may meet in these.
 COPIES = ("copy_", "_copy_from", "_copy_from_and_resize", "copy", "_to_copy")
+# With a boolean index the shape depends on the data, though torch does not tag them.
+MASKED = frozenset(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"))
 # A CPU tensor with dimensions may be given to these together with device tensors.
 HOST_INDICES = frozenset(
     {
@@ -112,7 +114,7 @@ def describe(name: str, overload: Any) -> Operator:
     operator.tensors = frozenset(tensors)
     tags = set(overload.tags)
     operator.random = torch.Tag.nondeterministic_seeded in tags or operator.generator is not None
-    operator.data_dependent = bool(
+    operator.data_dependent = base in MASKED or bool(
         tags & {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
     )
     operator.mixes_devices = base in COPIES

@@ -354,3 +354,14 @@ def test_the_vendors_switch_runs_cuda_code():
 
     assert torch.cuda.is_available()
     assert torch.ones(2).cuda().device.type == "npu"
+
+
+def test_a_boolean_mask_reads_writes_and_has_a_gradient() -> None:
+    x = torch.randn(6, 5, device="npu", requires_grad=True)
+    mask = torch.tensor([1, 0, 1, 0, 1, 0], device="npu").bool()
+    x[mask].sum().backward()
+    assert x.grad is not None
+    assert x.grad.sum(1).tolist() == [5, 0, 5, 0, 5, 0]
+    z = torch.zeros(6, device="npu")
+    z[mask] = 2.0
+    assert z.tolist() == [2, 0, 2, 0, 2, 0]
