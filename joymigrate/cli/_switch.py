@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -64,6 +65,21 @@ def switched(
         yield made
     finally:
         path.unlink(missing_ok=True)
+
+
+def no_chip(chip: Chip, command: Sequence[str]) -> list[str]:
+    """What to say after a program failed on a machine that has none of the chip's device files.
+
+    Nothing where one is there, or where they are not known: then the failure is the program's.
+    """
+    nodes = [str(node) for node in chip.launch.get("device_nodes") or ()]
+    if not nodes or any(os.path.exists(node) for node in nodes):
+        return []
+    said = [f"switch: no {chip.title} is present on this machine (there is no {nodes[0]})"]
+    if chip.distribution:
+        again = shlex.join(["joymigrate", "rehearse", "--migrate", "--", *command])
+        said.append(f"  help: on a simulated one: {again}")
+    return said
 
 
 def start_folder() -> Path:

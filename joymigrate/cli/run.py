@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import typer
 
 CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -32,4 +34,8 @@ def command(
     with _switch.switched(
         resolved, base, chip=chip, kind=switch, follow_imports=follow_imports, quiet=quiet
     ) as environment:
-        return _program.run(resolved, _switch.with_start(environment))
+        code = _program.run(resolved, _switch.with_start(environment))
+    if code and not quiet:
+        for line in _switch.no_chip(chip, arguments):
+            print(line, file=sys.stderr)
+    return code

@@ -6,11 +6,14 @@ import os
 import stat
 import subprocess
 import sys
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from joymigrate import chips
+from joymigrate.cli import _switch
 from joymigrate.rewrite.switch import plan
 from tests.rewrite.projects import write
 
@@ -61,6 +64,63 @@ def test_a_script_sees_what_it_always_saw(tmp_path: Path) -> None:
     assert first == f"__main__ {script} {['sub/main.py', 'a', '--b']} {script.parent} None"
     assert once == "once"
     assert done.returncode == 5
+
+
+def test_a_script_has_no_spec_and_keeps_its_docstring_and_future(tmp_path: Path) -> None:
+    text = '"""Doc."""\nfrom __future__ import annotations\n' + SHOW
+    text += "print(__doc__, __spec__, __package__)\ndef f(x: Unknown): return x\n"
+    text += "import inspect\nprint(inspect.getsource(f).strip())\n1 / 0\n"
+    write(tmp_path, {"main.py": text})
+    done = run(tmp_path, "python", "main.py")
+    assert done.stdout == "Doc. None None\ndef f(x: Unknown): return x\n"
+    assert f'File "{tmp_path / "main.py"}", line 8, in <module>\n    1 / 0' in done.stderr
+
+
+def test_a_script_that_does_not_parse_is_told_as_python_tells_it(tmp_path: Path) -> None:
+    write(tmp_path, {"main.py": SHOW + "x = (\n"})
+    plain = subprocess.run(
+        [sys.executable, tmp_path / "main.py"], capture_output=True, text=True, check=False
+    )
+    done = run(tmp_path, "python", "main.py")
+    assert (done.returncode, done.stderr) == (plain.returncode, plain.stderr)
+
+
+def test_folders_with_spaces_chinese_names_and_links_are_no_obstacle(tmp_path: Path) -> None:
+    write(tmp_path, {"程序 x/main.py": SHOW + "import sys\nprint(NAME, sys.path[0])\n"})
+    (tmp_path / "link.py").symlink_to(tmp_path / "程序 x" / "main.py")
+    expected = f"{OTHER} {tmp_path / '程序 x'}\n"
+    assert run(tmp_path, "python", "程序 x/main.py").stdout == expected
+    assert run(tmp_path, "python", "link.py").stdout == expected
+
+
+def test_archives_and_commands_are_left_alone(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "app.pyz", "w") as archive:
+        archive.writestr("__main__.py", SHOW + "print(NAME)\n")
+    assert run(tmp_path, "python", "app.pyz").stdout.strip() == "CUDA_VISIBLE_DEVICES"
+    code = SHOW + "print(NAME)"
+    assert run(tmp_path, "python", "-c", code).stdout.strip() == "CUDA_VISIBLE_DEVICES"
+
+
+def test_a_signal_reaches_the_program_and_its_end_is_passed_on(tmp_path: Path) -> None:
+    text = (
+        "import os, signal\n" + SHOW + "signal.signal(signal.SIGTERM, lambda *a: exit(7))\n"
+        "os.kill(os.getppid(), signal.SIGTERM)\nsignal.pause()\n"
+    )
+    write(tmp_path, {"main.py": text, "killed.py": "import os\nos.kill(os.getpid(), 9)\n"})
+    assert run(tmp_path, "python", "main.py").returncode == 7
+    assert run(tmp_path, "python", "killed.py").returncode == 128 + 9
+
+
+def test_a_failure_on_a_machine_without_the_chip_says_so(tmp_path: Path) -> None:
+    chip = chips.target(None)
+    node = tmp_path / "card0"
+    there = replace(chip, launch={"device_nodes": [str(node)]})
+    said = "\n".join(_switch.no_chip(there, ["python", "a b.py"]))
+    assert f"there is no {node}" in said
+    assert "joymigrate rehearse --migrate -- python 'a b.py'" in said
+    node.touch()
+    assert _switch.no_chip(there, ["python"]) == []
+    assert _switch.no_chip(replace(chip, launch={}), ["python"]) == []
 
 
 def test_tracebacks_name_the_users_file_and_line(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import json
 import marshal
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -21,7 +21,6 @@ from types import CodeType, ModuleType
 from typing import Any
 
 ENVIRONMENT = "JOYMIGRATE_SWITCH_PLAN"
-SOURCE = (".py", ".pyw")
 OURS = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..")) + os.sep
 
 
@@ -79,15 +78,21 @@ class Rewriter:
         new = self.text(path, data)
         if new is None:
             return None
-        key = hashlib.sha256(new + path.encode() + sys.version.encode()).hexdigest()
-        kept = cache_folder() / f"{key}.bin"
-        try:
-            found: CodeType = marshal.loads(kept.read_bytes())
-            return found
-        except (OSError, ValueError, EOFError, TypeError):
-            code = compile(new, path, "exec", dont_inherit=True)
-            store(kept, marshal.dumps(code))
-            return code
+        return compiled(new, path, lambda: compile(new, path, "exec", dont_inherit=True), "module")
+
+
+def compiled(text: bytes, path: str, compute: Callable[[], CodeType], kind: str) -> CodeType:
+    """Code from the cache where this text was compiled before."""
+    key = hashlib.sha256(text + f"\0{path}\0{sys.version}\0{kind}".encode()).hexdigest()
+    kept = cache_folder() / f"{key}.bin"
+    try:
+        found: CodeType = marshal.loads(kept.read_bytes())
+        return found
+    except (OSError, ValueError, EOFError, TypeError):
+        pass  # not compiled yet, or cut short
+    code = compute()
+    store(kept, marshal.dumps(code))
+    return code
 
 
 def applied(data: bytes, edits: Sequence[Sequence[Any]]) -> bytes:
@@ -222,85 +227,6 @@ class Followed(Loader):
         return getattr(self.real, name)
 
 
-class ScriptSpec(ModuleSpec):
-    """The spec of a script: as `python script.py` has it, with no package and no module name."""
-
-    @property
-    def parent(self) -> Any:
-        return None
-
-
-class ScriptImporter:
-    """Stands for a script file on the path, so that Python asks it for `__main__`.
-
-    Python treats a file that a path hook accepts like a zip archive: it puts it on `sys.path` and
-    runs its `__main__`. The loader puts the path right again before the first line runs.
-    """
-
-    def __init__(self, rewriter: Rewriter, path: str) -> None:
-        self.rewriter = rewriter
-        self.path = path
-
-    def find_spec(self, name: str, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "__main__":
-            return None
-        made = ScriptLoader(name, self.path)
-        made.rewriter = self.rewriter
-        spec = ScriptSpec(name, made, origin=self.path)
-        spec.has_location = True
-        made.spec = spec
-        return spec
-
-
-class ScriptLoader(SwitchLoader):
-    """Loads the rewritten script as `__main__`, with the path that the user's script would see."""
-
-    spec: ScriptSpec
-
-    def get_code(self, fullname: str) -> CodeType:
-        data = Path(self.path).read_bytes()
-        put_path_right(self.path)
-        # Multiprocessing goes by the file when `__main__` has no module name.
-        self.spec.name = None  # type: ignore[assignment]
-        code = self.rewriter.code(self.path, data)
-        return code if code is not None else compile(data, self.path, "exec", dont_inherit=True)
-
-    def get_filename(self, name: str | None = None) -> str:
-        return self.path
-
-
-def put_path_right(script: str) -> None:
-    """Replace the script on `sys.path` by its folder, as `python script.py` does."""
-    if script not in sys.path:
-        return
-    at = sys.path.index(script)
-    if getattr(sys.flags, "safe_path", False):
-        del sys.path[at]
-    else:
-        sys.path[at] = os.path.dirname(os.path.realpath(script))
-    sys.path_importer_cache.pop(script, None)
-
-
-def script_hook(rewriter: Rewriter) -> Any:
-    """A path hook that accepts scripts the switch covers."""
-
-    def accept(path: str) -> ScriptImporter:
-        if not path or not os.path.isfile(path) or is_archive(path) or not rewriter.covers(path):
-            raise ImportError(path)
-        return ScriptImporter(rewriter, path)
-
-    return accept
-
-
-def is_archive(path: str) -> bool:
-    """Whether a file is a zip archive or compiled, which Python runs in its own way."""
-    if path.endswith(SOURCE):
-        return False
-    with open(path, "rb") as file:
-        head = file.read(256)
-    return b"\0" in head or head.startswith(b"PK")
-
-
 def start() -> None:
     """Install the switch in this process; called when the interpreter starts."""
     path = os.environ.get(ENVIRONMENT)
@@ -310,6 +236,8 @@ def start() -> None:
         plan = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return  # the run that made the plan is over
+    from joymigrate.rewrite.switch.script import script_hook
+
     rewriter = Rewriter(plan)
     sys.meta_path.insert(0, Finder(rewriter))
     sys.path_hooks.insert(0, script_hook(rewriter))
