@@ -190,9 +190,11 @@ def read_node(item: Mapping[str, Any], where: str) -> Node:
     kind = kinds.get(str(item["kind"]), where)
     given = item.get("cards", kind.cards)
     present = (
-        tuple(given) if isinstance(given, list) else tuple(range(whole(given, "cards", where)))
+        card_ids(item, "cards", kind, where)
+        if isinstance(given, list)
+        else tuple(range(whole(given, "cards", where)))
     )
-    if len(present) > kind.cards or any(card not in range(kind.cards) for card in present):
+    if len(present) > kind.cards:
         raise JoyError(
             f"node {item['name']}: {len(present)} cards, a {kind.name} has {kind.cards}",
             where=where,
@@ -201,32 +203,56 @@ def read_node(item: Mapping[str, Any], where: str) -> Node:
     absent = tuple(card for card in range(kind.cards) if card not in present)
     memory = item.get("memory_gib")
     return Node(
-        name=str(item["name"]),
+        name=label(item["name"], "name", where),
         kind=kind,
         cards=len(present),
         used=card_ids(item, "used", kind, where),
         unhealthy=tuple(sorted({*card_ids(item, "unhealthy", kind, where), *absent})),
-        leaf=text_of(item, "leaf"),
-        spine=text_of(item, "spine"),
-        superpod=text_of(item, "superpod"),
-        model=text_of(item, "model"),
+        leaf=label(item.get("leaf"), "leaf", where),
+        spine=label(item.get("spine"), "spine", where),
+        superpod=label(item.get("superpod"), "superpod", where),
+        model=label(item.get("model"), "model", where),
         cpu_milli=UNLIMITED
         if item.get("cpu") is None
-        else round(number(item["cpu"], where) * 1000),
-        memory_mib=UNLIMITED if memory is None else round(number(memory, where) * 1024),
-        numa=tuple(tuple(int(card) for card in group) for group in item.get("numa") or ()),
-        labels={str(key): str(value) for key, value in (item.get("labels") or {}).items()},
-        ready=bool(item.get("ready", True)),
-        address=text_of(item, "address"),
-        reserved=text_of(item, "reserved"),
-        shared={int(card): int(milli) for card, milli in (item.get("shared") or {}).items()},
+        else round(number(item["cpu"], "cpu", where) * 1000),
+        memory_mib=UNLIMITED
+        if memory is None
+        else round(number(memory, "memory_gib", where) * 1024),
+        numa=numa_groups(item, kind, where),
+        labels={
+            str(key): str(value)
+            for key, value in mapping(item.get("labels"), "labels", where).items()
+        },
+        ready=flag(item.get("ready", True), "ready", where),
+        address=label(item.get("address"), "address", where),
+        reserved=label(item.get("reserved"), "reserved", where),
+        shared=card_shares(item, kind, where),
     )
 
 
-def text_of(item: Mapping[str, Any], key: str) -> str:
-    """A value as text; absent and null are the empty text, 0 is "0"."""
-    value = item.get(key)
-    return "" if value is None else str(value)
+def numa_groups(item: Mapping[str, Any], kind: Kind, where: str) -> tuple[tuple[int, ...], ...]:
+    """Card ids per NUMA node."""
+    groups = listing(item.get("numa"), "numa", where)
+    return tuple(card_ids({**item, "numa": group}, "numa", kind, where) for group in groups)
+
+
+def card_shares(item: Mapping[str, Any], kind: Kind, where: str) -> dict[int, int]:
+    """Thousandths in use elsewhere per card id."""
+    shares = mapping(item.get("shared"), "shared", where)
+    card_ids({**item, "shared": list(shares)}, "shared", kind, where)
+    for card, milli in shares.items():
+        if whole(milli, f"shared.{card}", where) > 1000:
+            raise JoyError(
+                f"`shared` of card {card} is {milli}, a card has 1000 thousandths", where=where
+            )
+    return shares
+
+
+def flag(value: Any, key: str, where: str) -> bool:
+    """True or false; anything else raises `JoyError`."""
+    if not isinstance(value, bool):
+        raise JoyError(f"`{key}` is true or false, got {value!r}", where=where)
+    return value
 
 
 def card_ids(item: Mapping[str, Any], key: str, kind: Kind, where: str) -> tuple[int, ...]:
@@ -248,15 +274,36 @@ def card_ids(item: Mapping[str, Any], key: str, kind: Kind, where: str) -> tuple
 def whole(value: Any, key: str, where: str) -> int:
     """A whole number of at least 0; anything else raises `JoyError`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise JoyError(f"`{key}` is a whole number, got {value!r}", where=where)
+        raise JoyError(f"`{key}` is a whole number of at least 0, got {value!r}", where=where)
     return value
 
 
-def number(value: Any, where: str) -> float:
+def number(value: Any, key: str, where: str) -> float:
     """A finite number of at least 0; anything else raises `JoyError`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
-        raise JoyError(f"a number is wanted, got {value!r}", where=where)
+        raise JoyError(f"`{key}` is a number of at least 0, got {value!r}", where=where)
     return float(value)
+
+
+def listing(value: Any, key: str, where: str) -> list[Any]:
+    """A list, empty where nothing is given; anything else raises `JoyError`."""
+    if value is not None and not isinstance(value, list):
+        raise JoyError(f"`{key}` is a list, got {value!r}", where=where)
+    return value or []
+
+
+def mapping(value: Any, key: str, where: str) -> dict[Any, Any]:
+    """A mapping, empty where nothing is given; anything else raises `JoyError`."""
+    if value is not None and not isinstance(value, dict):
+        raise JoyError(f"`{key}` is a mapping, got {value!r}", where=where)
+    return value or {}
+
+
+def label(value: Any, key: str, where: str) -> str:
+    """A name or other short text; null is the empty text, a list or mapping raises `JoyError`."""
+    if isinstance(value, (list, dict)):
+        raise JoyError(f"`{key}` is one name, got {value!r}", where=where)
+    return "" if value is None else str(value)
 
 
 def rows(text: str, where: str, needed: Iterable[str]) -> Iterable[dict[str, str]]:

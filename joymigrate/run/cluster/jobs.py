@@ -9,7 +9,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.cluster import kinds
-from joymigrate.run.cluster.inventory import number, parse, whole
+from joymigrate.run.cluster.inventory import label, listing, mapping, number, parse, whole
 
 EVICTIONS = ("never", "lower-priority", "over-deserved")
 LEAF = ("prefer", "one", "fill", "any")
@@ -159,6 +159,7 @@ TASK_KEYS = [
     "cpu",
     "memory_gib",
 ]
+INHERITED = ("kind", "kinds", "model", "models")  # of a job, by its tasks
 QUEUE_KEYS = [
     "name",
     "min",
@@ -193,10 +194,11 @@ def from_data(raw: Any, where: str = "jobs") -> Workload:
     if not isinstance(raw, dict) or not isinstance(raw.get("jobs"), list):
         raise JoyError("a jobs file has a list `jobs`", where=where, help="see docs/cluster.md")
     check_keys(raw, FILE_KEYS, "jobs file", where)
-    priorities = {str(k): int(v) for k, v in (raw.get("priorities") or {}).items()}
+    classes = mapping(raw.get("priorities"), "priorities", where)
+    priorities = {str(k): integer(v, f"priorities.{k}", where) for k, v in classes.items()}
     queues = tuple(
         read_queue(item, f"{where}: queues[{number_}]")
-        for number_, item in enumerate(raw.get("queues") or ())
+        for number_, item in enumerate(listing(raw.get("queues"), "queues", where))
     )
     jobs = tuple(
         read_job(item, priorities, f"{where}: jobs[{number_}]")
@@ -205,7 +207,7 @@ def from_data(raw: Any, where: str = "jobs") -> Workload:
     check_unique([job.name for job in jobs], "jobs", where)
     check_unique([queue.name for queue in queues], "queues", where)
     check_queue_names(jobs, queues, where)
-    weights = {str(k): number(v, where) for k, v in (raw.get("weights") or {}).items()}
+    weights = limits(mapping(raw.get("weights"), "weights", where), "weights", where)
     return Workload(jobs, queues, weights, priorities)
 
 
@@ -249,34 +251,79 @@ def read_job(item: Any, priorities: Mapping[str, int], where: str) -> Job:
     check_keys(item, JOB_KEYS, "job", where)
     if not item.get("name"):
         raise JoyError("a job needs a name", where=where)
-    raw_tasks = item.get("tasks")
-    tasks = (
-        tuple(read_task({**task}, f"{where}.tasks[{i}]") for i, task in enumerate(raw_tasks))
-        if raw_tasks
-        else (read_task({key: item[key] for key in TASK_KEYS if key in item}, where),)
-    )
-    command = item.get("command") or ()
+    tasks = read_tasks(item, where)
+    command = item.get("command") or []
+    if not isinstance(command, str):
+        command = listing(command, "command", where)
+    min_pods = whole(item.get("min_pods", 0), "min_pods", where)
+    if min_pods > sum(task.pods for task in tasks):
+        raise JoyError(f"`min_pods` is {min_pods}, more than the job's pods", where=where)
     return Job(
-        name=str(item["name"]),
+        name=label(item["name"], "name", where),
         tasks=tasks,
-        queue=str(item.get("queue") or DEFAULT_QUEUE),
+        queue=label(item.get("queue"), "queue", where) or DEFAULT_QUEUE,
         priority=read_priority(item.get("priority", 0), priorities, where),
-        minutes=None if item.get("minutes") is None else number(item["minutes"], where),
+        minutes=None if item.get("minutes") is None else number(item["minutes"], "minutes", where),
         sp_block=whole(item.get("sp_block", 0), "sp_block", where),
         superpod=one_of(item, "superpod", ("hard", "soft"), where),
         leaf=one_of(item, "leaf", LEAF, where),
         numa=one_of(item, "numa", NUMA, where),
         running=tuple(
-            Held(str(pod["node"]), tuple(int(card) for card in pod["cards"]))
-            for pod in item.get("running") or ()
+            read_held(pod, f"{where}.running[{i}]")
+            for i, pod in enumerate(listing(item.get("running"), "running", where))
         ),
-        ran_minutes=number(item.get("ran_minutes", 0), where),
+        ran_minutes=number(item.get("ran_minutes", 0), "ran_minutes", where),
         command=tuple(command.split()) if isinstance(command, str) else tuple(map(str, command)),
         image=str(item.get("image") or ""),
-        environment={str(k): str(v) for k, v in (item.get("env") or {}).items()},
+        environment={str(k): str(v) for k, v in mapping(item.get("env"), "env", where).items()},
         retries=whole(item.get("retries", 0), "retries", where),
-        min_pods=whole(item.get("min_pods", 0), "min_pods", where),
+        min_pods=min_pods,
     )
+
+
+def read_tasks(item: Mapping[str, Any], where: str) -> tuple[Task, ...]:
+    """The tasks of a job; they accept the job's kinds and models unless they name their own."""
+    tasks = listing(item.get("tasks"), "tasks", where)
+    if not tasks:
+        return (read_task({key: item[key] for key in TASK_KEYS if key in item}, where),)
+    for key in TASK_KEYS:
+        if key in item and key not in ("name", *INHERITED):
+            raise JoyError(
+                f"`{key}` beside `tasks`", where=where, help=f"give each task its own `{key}`"
+            )
+    found: list[Task] = []
+    for index, task in enumerate(tasks):
+        place = f"{where}.tasks[{index}]"
+        check_keys(task, TASK_KEYS, "task", place)
+        found.append(read_task({**inherited(item, task), **task}, place))
+    return tuple(found)
+
+
+def inherited(job: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
+    """What a task takes over from its job: kinds and models, where it names none itself."""
+    taken: dict[str, Any] = {}
+    for pair in (INHERITED[:2], INHERITED[2:]):
+        if not any(key in task for key in pair):
+            taken |= {key: job[key] for key in pair if key in job}
+    return taken
+
+
+def read_held(item: Any, where: str) -> Held:
+    """Where one pod runs, from `{node, cards}`."""
+    check_keys(item, ("node", "cards"), "running pod", where)
+    if "node" not in item or "cards" not in item:
+        raise JoyError("a running pod needs `node` and `cards`", where=where)
+    ids = tuple(whole(card, "cards", where) for card in listing(item["cards"], "cards", where))
+    if any(card > 15 for card in ids) or len(set(ids)) < len(ids):
+        raise JoyError(f"`cards` are different card ids of one node, got {list(ids)}", where=where)
+    return Held(label(item["node"], "node", where), ids)
+
+
+def integer(value: Any, key: str, where: str) -> int:
+    """A whole number of any sign; anything else raises `JoyError`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise JoyError(f"`{key}` is a whole number, got {value!r}", where=where)
+    return value
 
 
 def one_of(item: Mapping[str, Any], key: str, known: tuple[str, ...], where: str) -> str:
@@ -308,9 +355,13 @@ def read_priority(value: Any, priorities: Mapping[str, int], where: str) -> int:
 def read_task(item: Mapping[str, Any], where: str) -> Task:
     """Equal pods from their mapping; a share of a card is a fraction in `cards_per_pod`."""
     check_keys(item, TASK_KEYS, "task", where)
-    per_pod = number(item.get("cards_per_pod", 1), where)
+    per_pod = number(item.get("cards_per_pod", 1), "cards_per_pod", where)
     cards = int(per_pod)
     milli = round((per_pod - cards) * 1000)
+    if per_pod and not cards and not milli:
+        raise JoyError(
+            f"cards_per_pod is {per_pod:g}: the smallest share is 0.001 of a card", where=where
+        )
     if cards and milli:
         raise JoyError(
             f"cards_per_pod is {per_pod}: whole cards, or a share of one card",
@@ -326,18 +377,19 @@ def read_task(item: Mapping[str, Any], where: str) -> Task:
         pods=pods,
         cards=cards,
         milli=milli,
-        kinds=tuple(kinds.get(name, where).name for name in names_of(item, "kind", "kinds")),
-        models=names_of(item, "model", "models"),
-        cpu_milli=round(number(cpu, where) * 1000),
-        memory_mib=round(number(memory, where) * 1024),
+        kinds=tuple(kinds.get(name, where).name for name in names_of(item, "kind", "kinds", where)),
+        models=names_of(item, "model", "models", where),
+        cpu_milli=round(number(cpu, "cpu_per_pod", where) * 1000),
+        memory_mib=round(number(memory, "memory_gib_per_pod", where) * 1024),
         name=str(item.get("name") or "worker"),
     )
 
 
-def names_of(item: Mapping[str, Any], one: str, many: str) -> tuple[str, ...]:
+def names_of(item: Mapping[str, Any], one: str, many: str, where: str) -> tuple[str, ...]:
     """The names under `one` (a name or a list) or `many`, in order."""
-    value = item.get(one) or item.get(many) or ()
-    return (value,) if isinstance(value, str) else tuple(str(name) for name in value)
+    value = item.get(one) or item.get(many) or []
+    names = value if isinstance(value, list) else [value]
+    return tuple(label(name, one, where) for name in names)
 
 
 def read_queue(item: Any, where: str) -> Queue:
@@ -358,34 +410,36 @@ def read_queue(item: Any, where: str) -> Queue:
                 help=f"one of {', '.join(EVICTIONS)}",
             )
     return Queue(
-        name=str(item["name"]),
-        min=limits(item.get("min"), where),
-        max=limits(item.get("max"), where),
-        deserved=limits(item.get("deserved"), where),
-        parent=str(item.get("parent") or ""),
-        weight=number(item.get("weight", 1), where),
-        priority=int(item.get("priority", 0)),
+        name=label(item["name"], "name", where),
+        min=limits(item.get("min"), "min", where),
+        max=limits(item.get("max"), "max", where),
+        deserved=limits(item.get("deserved"), "deserved", where),
+        parent=label(item.get("parent"), "parent", where),
+        weight=number(item.get("weight", 1), "weight", where),
+        priority=integer(item.get("priority", 0), "priority", where),
         eviction=eviction,
-        min_runtime=number(item.get("min_runtime", item.get("min_runtime_minutes", 0)), where),
+        min_runtime=number(
+            item.get("min_runtime", item.get("min_runtime_minutes", 0)), "min_runtime", where
+        ),
         strategy=one_of(item, "strategy", ("traverse", "fifo"), where),
     )
 
 
-def limits(raw: Any, where: str) -> dict[str, float]:
+def limits(raw: Any, name: str, where: str) -> dict[str, float]:
     """A limit: a number of cards over all kinds, or a mapping of kind, family or `cards`."""
     if raw is None:
         return {}
     if not isinstance(raw, dict):
-        return {"cards": number(raw, where)}
+        return {"cards": number(raw, name, where)}
     known = {*kinds.all_kinds(), *families(), "cards"}
     for key in raw:
         if key not in known:
             raise JoyError(
-                f"a limit on '{key}'.{did_you_mean(str(key), known)}",
+                f"`{name}` on '{key}'.{did_you_mean(str(key), known)}",
                 where=where,
-                help="limits are on a server kind, a family (gpu, …) or `cards`",
+                help="it is on a server kind, a family (gpu, …) or `cards`",
             )
-    return {str(key): number(value, where) for key, value in raw.items()}
+    return {str(key): number(value, f"{name}.{key}", where) for key, value in raw.items()}
 
 
 def families() -> set[str]:

@@ -121,13 +121,9 @@ class Quotas:
         """Refuse guarantees that the cluster or a parent cannot keep."""
         for account in self.accounts.values():
             queue = account.queue
-            for what, low in queue.min.items():
-                high = queue.max.get(what)
-                if high is not None and low > high:
-                    raise JoyError(
-                        f"queue {queue.name}: MIN {low:g} of {what} is above its MAX {high:g}",
-                        help="lower `min` or raise `max`",
-                    )
+            check_order(queue.name, ("MIN", queue.min), ("MAX", queue.max))
+            check_order(queue.name, ("MIN", queue.min), ("deserved", queue.deserved))
+            check_order(queue.name, ("deserved", queue.deserved), ("MAX", queue.max))
             for what, bound in queue.min.items():
                 below = sum(self.accounts[c].queue.min.get(what, 0.0) for c in account.children)
                 if account.children and below > bound + SLACK:
@@ -272,6 +268,19 @@ def max_refusal(limit: Limit, amount: float) -> Refusal:
     used = f"{max(limit.used, 0):g}"
     over = f"{after - limit.bound:g}"
     return Refusal("max", {**facts, "after": f"{after:g}", "used": used, "over": over})
+
+
+def check_order(
+    queue: str, low: tuple[str, Mapping[str, float]], high: tuple[str, Mapping[str, float]]
+) -> None:
+    """Refuse a queue whose lower limit lies above its higher one: MIN ≤ deserved ≤ MAX."""
+    for what, bound in low[1].items():
+        if bound > high[1].get(what, bound):
+            raise JoyError(
+                f"queue {queue}: {low[0]} {bound:g} of {what} is above its {high[0]} "
+                f"{high[1][what]:g}",
+                help=f"lower `{low[0].lower()}` or raise `{high[0].lower()}`",
+            )
 
 
 def check_tree(queues: Mapping[str, Queue]) -> None:

@@ -40,8 +40,8 @@ def read(path: Path) -> Trace:
     arrivals = [
         Arrival(
             job,
-            number(item.get("arrival_s", 0), str(path))
-            + number(item.get("arrival_minutes", 0), str(path)) * 60,
+            number(item.get("arrival_s", 0), "arrival_s", str(path))
+            + number(item.get("arrival_minutes", 0), "arrival_minutes", str(path)) * 60,
             float("inf") if job.minutes is None else job.minutes * 60,
         )
         for job, item in zip(workload.jobs, items, strict=True)
