@@ -65,7 +65,7 @@ def test_a_comment_inside_an_import_stays(tmp_path: Path) -> None:
 PLACES = {
     "an import over several lines": "from torch import (nn,\n                   optim)\nx.cuda()\n",
     "a foreign import over lines": "from a import (b,\n        c)\nd = dict(device='cuda')\n",
-    "try on one line": "try: import torch\nexcept OSError: torch = None\ntorch.cuda.synchronize()\n",
+    "try in one line": "try: import torch\nexcept OSError: pass\ntorch.cuda.synchronize()\n",
     "behind a statement": "import os; import torch\ntorch.cuda.synchronize()\n",
     "between statements": "import os; import torch; torch.cuda.synchronize()\n",
     "behind a condition": "if True: import torch\ntorch.cuda.synchronize()\n",
