@@ -301,7 +301,7 @@ class Call:
         """One of several results."""
         if isinstance(value, (tuple, list)):
             return [aliases.to_device(one, index) for one in value]
-        if not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) or number in self.operator.on_host:
             return value
         returned = self.operator.returned
         place = returned[number] if number < len(returned) else None

@@ -22,8 +22,12 @@ MODELS: Mapping[str, Mapping[str, str]] = {
     "Ascend310P": {"bfloat16": "Atlas inference series has no BFLOAT16 (kernel documents)"},
     "Ascend310B": {"bfloat16": "Atlas 200I/500 A2 has no BFLOAT16 (kernel documents)"},
 }
-# These make or move bytes, or are refused by the package itself.
-SILENT = ("aclnnInplaceCopy", "aclnnCast", "aclnnInplaceZero", "aclnnInplaceFillScalar")
+# These make or move bytes, or are refused by the package itself. A dropout mask is drawn by shape
+# alone, and is packed bits (uint8) on the chip, where ours is one bool per element.
+SILENT = (
+    *("aclnnInplaceCopy", "aclnnCast", "aclnnInplaceZero", "aclnnInplaceFillScalar"),
+    *("aclnnDropoutGenMask", "aclnnDropoutGenMaskV2", "aclnnDropoutDoMask"),
+)
 
 
 @dataclass(frozen=True, slots=True)

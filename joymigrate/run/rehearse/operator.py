@@ -24,6 +24,8 @@ HOST_INDICES = frozenset(
         "_unsafe_masked_index",
     }
 )
+# Takes the seed and offset of its dropout as tensors of the host.
+HOST_NUMBERS = ("npu_fusion_attention_grad_v3",)
 # Storage offsets mean the real storage here, so a kept alias won't do.
 STRIDED = ("as_strided_scatter", "as_strided_copy")
 
@@ -50,6 +52,7 @@ class Operator:
     mixes_devices: bool = False
     mixes_host: bool = False
     fresh_alias: bool = False
+    on_host: frozenset[int] = frozenset()  # results that the vendor's C++ leaves on the host
     tensors: frozenset[int | str] = frozenset()  # arguments whose declared type is Tensor
     vendor: Any = None  # the package's own kernel, before it was overridden
     seen: dict[Any, Any] = field(default_factory=dict)  # plans by signature (see vendor.py)
@@ -118,6 +121,6 @@ def describe(name: str, overload: Any) -> Operator:
         tags & {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
     )
     operator.mixes_devices = base in COPIES
-    operator.mixes_host = base in HOST_INDICES or operator.mixes_devices
+    operator.mixes_host = base in (*HOST_INDICES, *HOST_NUMBERS) or operator.mixes_devices
     operator.fresh_alias = base in STRIDED
     return operator

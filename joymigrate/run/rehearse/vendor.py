@@ -72,6 +72,11 @@ class Vendor:
         self.warn_of_limits(operator, kernels, flat_tensors(args))
         if operator.writes:
             return Made(True, kernels=kernels)
+        operator.on_host |= {
+            number
+            for number, item in enumerate(listed(result))
+            if isinstance(item, Tensor) and item.device.type == "cpu"
+        }
         results = tuple(self.own_memory(item, args, kwargs) for item in listed(result))
         return Made(True, results, kernels)
 

@@ -85,6 +85,24 @@ def test_values_lie_on_the_chips_device_and_nowhere_else(rehearse: Run, tmp_path
     assert "site-packages/torch_npu/__init__.py" in done.out
 
 
+def test_dropout_trains_in_layers_and_in_attention_without_a_false_warning(
+    rehearse: Run, tmp_path: Path
+) -> None:
+    text = (
+        "import torch\nimport torch.nn.functional as F\ntorch.manual_seed(0)\n"
+        "x = torch.ones(64, 64).cuda().requires_grad_()\n"
+        "F.dropout(x, 0.2).sum().backward()\nprint(sorted(set(x.grad.flatten().tolist())))\n"
+        "q = torch.randn(1, 2, 8, 16).cuda().requires_grad_()\n"
+        "F.scaled_dot_product_attention(q, q, q, dropout_p=0.2).sum().backward()\n"
+        "print(bool(torch.isfinite(q.grad).all()))\n"
+    )
+    (tmp_path / "main.py").write_text(text)
+    done = rehearse("python", "main.py", options=("--migrate",))
+    assert done.out == "[0.0, 1.25]\nTrue\n", done.err
+    assert done.report is not None
+    assert "documented" not in done.err
+
+
 @pytest.mark.slow
 def test_data_parallel_training_over_nccl_runs_in_two_processes(rehearse: Run) -> None:
     done = migrate(rehearse, "ddp_train.py")
