@@ -233,8 +233,9 @@ def submit(
             ray.kill(captain)
             ray.shutdown()
     show(answer, form, report.status(answer), None)
-    failed = any(row["state"] == "failed" for row in answer["jobs"])
-    return Exit.FOUND if failed else Exit.OK
+    mine = [row for row in answer["jobs"] if row["job"] in names]
+    lost = any(row["state"] == "failed" or row.get("permanent") for row in mine)
+    return Exit.FOUND if lost else Exit.OK
 
 
 @app.command("status")

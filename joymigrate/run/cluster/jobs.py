@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -252,9 +253,6 @@ def read_job(item: Any, priorities: Mapping[str, int], where: str) -> Job:
     if not item.get("name"):
         raise JoyError("a job needs a name", where=where)
     tasks = read_tasks(item, where)
-    command = item.get("command") or []
-    if not isinstance(command, str):
-        command = listing(command, "command", where)
     min_pods = whole(item.get("min_pods", 0), "min_pods", where)
     if min_pods > sum(task.pods for task in tasks):
         raise JoyError(f"`min_pods` is {min_pods}, more than the job's pods", where=where)
@@ -273,7 +271,7 @@ def read_job(item: Any, priorities: Mapping[str, int], where: str) -> Job:
             for i, pod in enumerate(listing(item.get("running"), "running", where))
         ),
         ran_minutes=number(item.get("ran_minutes", 0), "ran_minutes", where),
-        command=tuple(command.split()) if isinstance(command, str) else tuple(map(str, command)),
+        command=words(item.get("command"), where),
         image=str(item.get("image") or ""),
         environment={str(k): str(v) for k, v in mapping(item.get("env"), "env", where).items()},
         retries=whole(item.get("retries", 0), "retries", where),
@@ -306,6 +304,16 @@ def inherited(job: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]
         if not any(key in task for key in pair):
             taken |= {key: job[key] for key in pair if key in job}
     return taken
+
+
+def words(command: Any, where: str) -> tuple[str, ...]:
+    """A command's words: a list, or a line with a shell's quotes."""
+    if not isinstance(command, str):
+        return tuple(map(str, listing(command, "command", where)))
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise JoyError(f"`command` {command!r}: {error}", where=where) from error
 
 
 def read_held(item: Any, where: str) -> Held:

@@ -34,6 +34,7 @@ JOBS = [
     ("running: [{node: n1, cards: [0, 0]}]", "different card ids"),
     ("env: [a]", "env"),
     ("command: 3", "command"),
+    ("command: 'sh -c \"exit'", "No closing quotation"),
     ("queue: [a]", "queue"),
     ("kind: 8", "unknown server kind '8'"),
     ("minutes: -5", "`minutes`"),
@@ -97,3 +98,8 @@ def test_a_jobs_trace_keeps_its_arrivals_and_names_a_wrong_one(tmp_path: Path) -
     assert [(arrival.job.name, arrival.at) for arrival in found] == [("a", 60.0), ("b", 120.0)]
     path.write_text("jobs: [{name: b, arrival_s: soon}]")
     assert "`arrival_s` is a number" in message(traces.read, path, "jobs")
+
+
+def test_a_command_line_keeps_quoted_words_together() -> None:
+    job = jobs.from_data({"name": "j", "command": "sh -c 'exit 3'"}).jobs[0]
+    assert job.command == ("sh", "-c", "exit 3")

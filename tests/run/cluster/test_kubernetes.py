@@ -220,3 +220,24 @@ def test_quantities() -> None:
 
 def test_patterns_that_python_cannot_read_are_not_held_against_anybody() -> None:
     assert strict.matches(r"^\p{L}+$", "x")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [({}, "is missing"), ({"name": "Tr_X"}, "'Tr_X'"), ({"name": "a..b"}, "'a..b'")],
+)
+def test_a_name_that_the_api_server_refuses_is_found(metadata: dict[str, str], says: str) -> None:
+    raw = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    assert [says in str(problem) for problem in found(raw).problems] == [True]
+    assert not found({**raw, "metadata": {"generateName": "a-"}}).problems
+
+
+def test_a_count_of_the_wrong_type_is_one_problem() -> None:
+    task = {"name": "w", "replicas": "two", "minAvailable": 2, "template": {}}
+    raw = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"minAvailable": 2, "tasks": [task]},
+    }
+    assert [problem.path for problem in found(raw).problems] == ["spec.tasks[0].replicas"]

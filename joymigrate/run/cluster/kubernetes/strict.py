@@ -13,6 +13,7 @@ from typing import Any
 
 from joymigrate.errors import did_you_mean
 
+MISTYPED = "a value of type"  # how the help of a wrong type begins
 TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -54,7 +55,7 @@ def check(value: Any, schema: Mapping[str, Any], path: str = "") -> Found:
         return
     wanted = schema.get("type")
     if wanted and not of_type(value, wanted):
-        yield path, f"is {value!r}", f"a value of type {wanted} is wanted"
+        yield path, f"is {value!r}", f"{MISTYPED} {wanted} is wanted"
         return
     yield from bounds(value, schema, path)
     if isinstance(value, dict):

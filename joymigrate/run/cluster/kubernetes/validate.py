@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,10 @@ from joymigrate.run.cluster.kubernetes.strict import Problem
 
 SCHEMAS = Path(__file__).parent / "schemas"
 CORE_VERSION = "1.30"
+LONGEST_NAME = 253
+# Names are DNS subdomains (RFC 1123); roles and bindings may also have colons.
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+RBAC = "rbac.authorization.k8s.io"
 META = {  # the part of ObjectMeta that manifests may set
     "type": "object",
     "properties": {
@@ -79,10 +84,16 @@ def check(documents: Sequence[Document], known: Schemas) -> Checked:
     """Check parsed objects."""
     problems: list[Problem] = []
     notes: list[str] = []
+    mistyped: set[str] = set()
     for document in documents:
-        problems += schema_problems(document, known, notes)
+        found = [*schema_problems(document, known, notes), *name_problems(document)]
+        if any(problem.help.startswith(strict.MISTYPED) for problem in found):
+            mistyped.add(document.where)  # rules about its numbers would only say so again
+        problems += found
     for key, rule in webhooks.RULES.items():
-        mine = [doc for doc in documents if (doc.group, doc.kind) == key]
+        mine = [
+            doc for doc in documents if (doc.group, doc.kind) == key and doc.where not in mistyped
+        ]
         for number, path, what, remedy in rule([doc.data for doc in mine]):
             problems.append(Problem(mine[number].where, path, what, remedy))
     return Checked(len(documents), tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(notes)))
@@ -108,6 +119,23 @@ def schema_problems(document: Document, known: Schemas, notes: list[str]) -> lis
         what = f"{document.group} has no kind '{document.kind}'"
         return [Problem(document.where, "kind", what, hint or f"one of {', '.join(kinds)}")]
     return core_problems(document, notes)
+
+
+def name_problems(document: Document) -> list[Problem]:
+    """The name, which every object needs and the API server checks."""
+    metadata = document.data.get("metadata")
+    if not document.kind or (metadata is not None and not isinstance(metadata, Mapping)):
+        return []  # the schema says so
+    name = (metadata or {}).get("name")
+    if not name:
+        if (metadata or {}).get("generateName"):
+            return []
+        return [Problem(document.where, "metadata.name", "is missing", "give it a name")]
+    text = str(name)
+    if document.group == RBAC or (SUBDOMAIN.fullmatch(text) and len(text) <= LONGEST_NAME):
+        return []
+    remedy = "lowercase letters, digits, '-' and '.', a letter or digit at both ends, at most 253"
+    return [Problem(document.where, "metadata.name", f"is {text!r}", remedy)]
 
 
 def core_problems(document: Document, notes: list[str]) -> list[Problem]:
