@@ -35,6 +35,8 @@ def test_a_model_folder_is_not_served_yet(capsys: pytest.CaptureFixture[str]) ->
         (("[1, 5, 20, 50, 100]", "[5, 1]"), "rising percentages"),
         (("127.0.0.1:8080", "nowhere"), "listen is host:port"),
         (("http://127.0.0.1:1", "gpu.example"), "starts with http://"),
+        (("http://127.0.0.1:1", "http://127.0.0.1:99999"), "port from 1 to 65535"),
+        (("http://127.0.0.1:1", "http://"), "names a host"),
         (("sticky: user", "sticky: usr"), "sticky is user, session, none or header:NAME"),
         (("rule: cusum", "rule: 'cusum:p0=0.5,p1=0.1'"), "make no rule"),
         (("listen:", "listne:"), "Did you mean 'listen'"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from joymigrate.errors import JoyError, did_you_mean
 
@@ -89,3 +90,17 @@ def number(text: str, where: str, path: Path) -> float | int:
     except ValueError:
         raise JoyError(f"not a number: {text!r}", where=f"{path} {where}", help=HELP) from None
     return int(value) if value.is_integer() and "." not in text else value
+
+
+def url_trouble(url: str) -> str | None:
+    """What an upstream's url lacks, or None. A path is allowed: some servers live below one."""
+    if not url.startswith(("http://", "https://")):
+        return "starts with http:// or https://"
+    try:
+        parts = urlsplit(url)
+        named, _ = parts.hostname, parts.port  # reading the port checks it
+    except ValueError:
+        return "has a port from 1 to 65535"
+    if not named:
+        return "names a host"
+    return "has no '?' and no '#'" if parts.query or parts.fragment else None

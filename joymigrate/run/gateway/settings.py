@@ -18,6 +18,7 @@ from joymigrate.run.gateway.checks import (
     number,
     record,
     secret,
+    url_trouble,
 )
 from joymigrate.run.gateway.events import PRIMARY, SECOND, Plan
 from joymigrate.run.gateway.evidence import Cusum, EProcess, Literal, Rule
@@ -199,11 +200,10 @@ def upstream(name: str, raw: Any, path: Path) -> UpstreamSettings:
     if not urls:
         raise JoyError("an upstream needs a url", where=f"{path} {where}", help=HELP)
     for url in urls:
-        if not str(url).startswith(("http://", "https://")):
+        trouble = url_trouble(str(url))
+        if trouble:
             raise JoyError(
-                f"an upstream's url starts with http:// or https://, got {url!r}",
-                where=f"{path} {where}",
-                help=HELP,
+                f"an upstream's url {trouble}, got {url!r}", where=f"{path} {where}", help=HELP
             )
     values = {key: value for key, value in table.items() if key not in ("url", "urls", "key")}
     key = secret(table["key"], path) if table.get("key") else None
