@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,12 @@ import orjson
 
 from joymigrate.run.gateway.backend import HOP_BY_HOP
 
+# The server unpacked the body while reading it, so its encoding no longer holds.
+NOT_SENT_ON = HOP_BY_HOP | {"content-encoding"}
+
 CHAT, TEXT, TRITON, OTHER = "chat", "text", "triton", "other"
 KINDS = {"/v1/chat/completions": CHAT, "/v1/completions": TEXT}
+STRICT = (CHAT, TEXT)
 USER_HEADERS = ("X-User-Id", "X-User")
 SESSION_HEADERS = ("X-Session-Id", "X-Conversation-Id")
 
@@ -33,7 +38,7 @@ class Call:
     @property
     def strict(self) -> bool:
         """Whether its stream must say why it ended."""
-        return self.kind in (CHAT, TEXT)
+        return self.kind in STRICT
 
 
 def kind_of(path: str) -> str:
@@ -45,7 +50,7 @@ def kind_of(path: str) -> str:
 
 
 def parsed_body(body: bytes, kind: str) -> dict[str, Any] | None:
-    """The JSON object of the body, or None. A wrong body is the backend's to refuse."""
+    """The JSON object of the body, or None."""
     if kind == OTHER or not body:
         return None
     try:
@@ -55,9 +60,17 @@ def parsed_body(body: bytes, kind: str) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
+def is_object(body: bytes) -> bool:
+    """Whether a body that orjson would not take is an object to a more lenient reader."""
+    try:
+        return isinstance(json.loads(body), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def forwarded(headers: Mapping[str, str], drop_key: bool) -> dict[str, str]:
     """The headers that go on to a backend: the client's without those of this connection."""
-    kept = {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
+    kept = {name: value for name, value in headers.items() if name.lower() not in NOT_SENT_ON}
     if drop_key:
         for name in [n for n in kept if n.lower() in ("authorization", "x-api-key")]:
             del kept[name]

@@ -7,15 +7,22 @@ import contextlib
 import hmac
 import time
 from collections.abc import Callable, Mapping
+from socket import socket
 from typing import Any
 
 from aiohttp import web
 
-from joymigrate.errors import JoyError
-from joymigrate.run.gateway import admin, gate, gauges, health, replies
+from joymigrate.run.gateway import address, admin, gate, gauges, health, replies
 from joymigrate.run.gateway.attempt import Details
 from joymigrate.run.gateway.backend import Backend, HttpBackend
-from joymigrate.run.gateway.calls import Call, kind_of, parsed_body, sticky_key
+from joymigrate.run.gateway.calls import (
+    STRICT,
+    Call,
+    is_object,
+    kind_of,
+    parsed_body,
+    sticky_key,
+)
 from joymigrate.run.gateway.events import (
     PRIMARY,
     SECOND,
@@ -86,7 +93,11 @@ class Gateway:
     # Life
 
     async def start(self) -> None:
-        """Check the backends once, ask the ledger, listen."""
+        """Take the address, check the backends once, ask the ledger, listen.
+
+        The address comes first: a second gateway started by mistake must not touch the state.
+        """
+        taken = address.take(self.settings.host, self.settings.port, self.settings.path)
         self.assemble()
         both = (self.router.primary, self.router.standby)
         self.ask_gate()
@@ -102,7 +113,7 @@ class Gateway:
         )  # fmt: skip
         self.runner = web.ServerRunner(server)
         await self.runner.setup()
-        await self.listen(self.runner)
+        await self.listen(self.runner, taken)
         self.save()
         loop = asyncio.get_running_loop()
         self.tasks = [
@@ -158,16 +169,9 @@ class Gateway:
             talk=self.talk,
         )
 
-    async def listen(self, runner: web.ServerRunner) -> None:
-        try:
-            site = web.TCPSite(runner, self.settings.host, self.settings.port, backlog=1024)
-            await site.start()
-        except OSError as error:
-            raise JoyError(
-                f"cannot listen on {self.settings.host}:{self.settings.port}: {error.strerror}",
-                where=str(self.settings.path),
-                help="choose another `listen`",
-            ) from None
+    async def listen(self, runner: web.ServerRunner, taken: list[socket]) -> None:
+        for bound in taken:
+            await web.SockSite(runner, bound, backlog=1024).start()
         self.port = runner.addresses[0][1]
 
     async def stop(self) -> None:
@@ -325,6 +329,9 @@ class Gateway:
             return replies.error(408, "the body did not arrive in time", "body_too_slow")
         kind = kind_of(path)
         parsed = parsed_body(body, kind)
+        if parsed is None and kind in STRICT and request.method == "POST" and not is_object(body):
+            # Many servers answer 500 to it: a broken client must not bring a backend down.
+            return replies.error(400, "the body is a JSON object", "invalid_json")
         key = sticky_key(self.settings.sticky, request.headers, parsed)
         return Call(
             kind,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.ledger import Ledger, Step, Subject
 from joymigrate.run.gateway import rollout, server, settings, simulate
+from joymigrate.run.gateway.calls import forwarded
 from joymigrate.run.gateway.fake import Fake
 from joymigrate.run.gateway.faults import Fault, Schedule
 from joymigrate.run.gateway.server import Gateway
@@ -445,3 +448,47 @@ def test_the_request_log_feeds_the_simulation(table: Table) -> None:
     record = streams.read(table.folder / "requests.jsonl", "npu")
     assert [len(record)] == seen
     assert 0 < sum(1 for outcome in record if outcome.failure) < 15
+
+
+def test_a_body_that_is_no_json_object_is_the_clients_fault(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        path = bench.url + "/v1/chat/completions"
+        for body in (b"{nope", b"[1]", b""):
+            async with bench.session.post(path, data=body) as reply:
+                assert reply.status == 400
+                assert (await reply.json())["error"]["code"] == "invalid_json"
+        assert bench.gpu.seen == bench.npu.seen == 0
+        assert bench.outcomes() == {"rejected": 3}
+
+    table.run(scenario)
+
+
+def test_a_packed_body_reaches_the_backend_unpacked_and_says_so(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        asked = {"model": "m", "messages": [{"role": "user", "content": "how are you"}]}
+        async with bench.session.post(
+            bench.url + "/v1/chat/completions",
+            data=gzip.compress(json.dumps(asked).encode()),
+            headers={"Content-Encoding": "gzip", "Content-Type": "application/json"},
+        ) as reply:
+            assert reply.status == 200
+            text = (await reply.json())["choices"][0]["message"]["content"]
+        assert text == bench.expected("how are you")
+        assert "content-encoding" not in forwarded({"Content-Encoding": "gzip"}, drop_key=False)
+
+    table.run(scenario)
+
+
+def test_a_second_gateway_on_the_same_address_leaves_the_state_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            holder.listen()
+            path = yaml_of(tmp_path, Fake(), Fake(), ramp(50))
+            port = holder.getsockname()[1]
+            path.write_text(path.read_text().replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+            with pytest.raises(JoyError, match="cannot listen"):
+                await server.Gateway(settings.load(path), unverified=True).start()
+        assert not (tmp_path / "gateway.state.json").exists()
+
+    asyncio.run(scenario())
