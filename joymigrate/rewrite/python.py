@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -57,8 +58,9 @@ def settle(found: Iterable[Finding]) -> list[Finding]:
         if place in seen:
             continue
         seen.add(place)
-        spans = [(edit.start, edit.end) for edit in finding.edits]
-        if any(clash(span, other) for span in spans for other in taken):
+        # Insertions never clash, and what is taken stays apart and in order.
+        spans = [(edit.start, edit.end) for edit in finding.edits if edit.start < edit.end]
+        if any(clash(span, taken) for span in spans):
             finding = replace(
                 finding,
                 tier=Tier.REPORT,
@@ -68,7 +70,8 @@ def settle(found: Iterable[Finding]) -> list[Finding]:
                 reason="another edit changes the same place",
             )
         else:
-            taken += spans
+            for span in spans:
+                bisect.insort(taken, span)
         kept.append(finding)
     return kept
 
@@ -84,9 +87,10 @@ def order(finding: Finding) -> tuple[object, ...]:
     )
 
 
-def clash(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether two spans overlap; insertions at one place do not."""
-    return max(one[0], other[0]) < min(one[1], other[1]) or (one == other and one[0] < one[1])
+def clash(span: tuple[int, int], taken: list[tuple[int, int]]) -> bool:
+    """Whether a span overlaps one of `taken`, which are in order and apart from each other."""
+    at = bisect.bisect_left(taken, span)
+    return (at > 0 and taken[at - 1][1] > span[0]) or (at < len(taken) and taken[at][0] < span[1])
 
 
 def check(source: Source) -> None:

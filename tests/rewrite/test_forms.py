@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from joymigrate.model import Style, Tier
+from joymigrate.rewrite.python import clash
 from tests.rewrite.projects import look, move, write
 
 FORMS = yaml.safe_load((Path(__file__).parent / "forms.yaml").read_text(encoding="utf-8"))
@@ -91,3 +92,11 @@ def test_the_added_import_stands_where_it_runs(text: str, style: str, tmp_path: 
     if style == "direct":
         move(tmp_path, to="nvidia", origin="ascend")
         assert (tmp_path / "sample.py").read_bytes() == text.encode()
+
+
+def test_many_sites_in_one_file_are_settled_without_comparing_each_with_each() -> None:
+    edits = [(start, start + 4) for start in range(0, 400_000, 10)]
+    assert not clash((14, 20), edits)
+    assert clash((13, 20), edits)
+    assert clash((0, 4), edits)
+    assert clash((5, 11), edits)
