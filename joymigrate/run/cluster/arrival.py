@@ -16,11 +16,12 @@ import numpy as np
 from joymigrate.run.cluster import policies
 from joymigrate.run.cluster.cards import count
 from joymigrate.run.cluster.demand import typical
+from joymigrate.run.cluster.entries import Settings
 from joymigrate.run.cluster.events import Submitted
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.policies._gradient import WHOLE, Fragments, shares_left
-from joymigrate.run.cluster.scheduler import Scheduler, Settings
+from joymigrate.run.cluster.scheduler import Scheduler
 from joymigrate.run.cluster.state import State
 from joymigrate.run.cluster.traces import Trace
 

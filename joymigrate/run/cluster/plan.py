@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.cluster import cards, policies
+from joymigrate.run.cluster.entries import NEVER, Settings
 from joymigrate.run.cluster.events import Evict, Start, Submitted
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Workload
 from joymigrate.run.cluster.policies import Policy
-from joymigrate.run.cluster.scheduler import NEVER, PHYSICAL, Scheduler, Settings
+from joymigrate.run.cluster.scheduler import PHYSICAL, Scheduler
 
 SCHEMA = "joymigrate.plan/1"
 
@@ -75,5 +76,6 @@ def waiting_data(scheduler: Scheduler, name: str) -> dict[str, Any]:
             jobs, until = room
             names = ", ".join(jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
             when = "" if until == NEVER else f" (in {until / 60:.0f} minutes)"
-            data["frees"] += f"; enough when {names} end{when}"
+            verb = "ends" if len(jobs) == 1 else "end"
+            data["frees"] += f"; enough when {names} {verb}{when}"
     return data

@@ -14,11 +14,12 @@ import bisect
 import heapq
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import cards, eviction, policies, quota, reservation
+from joymigrate.run.cluster.claims import Claims
+from joymigrate.run.cluster.entries import NEVER, Entry, Hold, Running, Settings
 from joymigrate.run.cluster.events import (
     Action,
     Cancelled,
@@ -41,56 +42,9 @@ from joymigrate.run.cluster.policies import Policy
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Grant, Ints, Placement, State
 
-NEVER = float("inf")
 PHYSICAL = ("none", "cards", "shape", "leaf", "superpod", "cpu", "open")  # mended by jobs that end
 CYCLES = 8  # rounds of offering what evictions left over
 ALIKE_DEPTH = 64  # jobs of one group that are looked at for a gap before the held job starts
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What an operator may choose; times in seconds.
-
-    `patience`: after it a waiting job goes first. `hold`: keep cards for the first job that fits
-    nowhere; where nobody knows when running jobs end, only after `hold_blind_after`.
-    """
-
-    patience: float = 7 * 86400.0
-    hold: bool = True
-    hold_blind_after: float = 3600.0
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """A waiting job: its number of submission and since when it waits."""
-
-    number: int
-    job: Job
-    since: float
-    group: int
-
-    def __lt__(self, other: Entry) -> bool:
-        return self.number < other.number
-
-
-@dataclass(slots=True, eq=False)
-class Running:
-    """A running job: what it holds and when it is expected to end."""
-
-    entry: Entry
-    placement: Placement
-    use: dict[int, float]
-    started: float
-    ends: float
-
-
-@dataclass(slots=True, eq=False)
-class Hold:
-    """Cards that are kept for the first job that fits nowhere, and when it will fit."""
-
-    entry: Entry
-    mask: Ints
-    until: float
 
 
 class Scheduler:
@@ -123,6 +77,9 @@ class Scheduler:
         self.settings = settings or Settings()
         self.running: dict[str, Running] = {}
         self.by_queue: dict[str, dict[str, Running]] = {}
+        self.claims = Claims(
+            self.state, self.quotas, self.holdings, self.guess, self.running, self.by_queue
+        )
         self.waiting: dict[str, Entry] = {}
         self.refused: dict[str, Refusal] = {}  # jobs that can never start
         self.decisions = 0
@@ -386,7 +343,7 @@ class Scheduler:
             self.refused[entry.job.name] = outcome
             return True
         if outcome.code in ("max", "held", *PHYSICAL):
-            deal = self._deal(entry, outcome)
+            deal = self.claims.deal(entry, self._expected_use(entry), outcome, self._now)
             if deal is not None:
                 self._close(entry, deal, actions)
                 return True
@@ -568,85 +525,6 @@ class Scheduler:
         return None if room is None else ([*room.jobs], room.until - self._now)
 
     # -- eviction ---------------------------------------------------------------------------------
-
-    def _deal(self, entry: Entry, refused: Refusal) -> eviction.Deal | None:
-        candidates = self._candidates(entry, refused.code == "max")
-        if not candidates:
-            return None
-
-        limited = refused.code == "max"
-
-        def attempt(victims: Sequence[eviction.Victim]) -> Placement | None:
-            names = [victim.job.name for victim in victims]
-            if limited:
-                for name in names:
-                    self.quotas.add(entry.job.queue, self.running[name].use, -1)
-            try:
-                with self.holdings.without(self.state, self.holdings.flags(names)):
-                    placed = self.guess.place(entry.job)
-                if isinstance(placed, Refusal):
-                    return None
-                use = self._use(entry.job, placed)
-                return None if self.quotas.over_max(entry.job.queue, use) else placed
-            finally:
-                if limited:
-                    for name in names:
-                        self.quotas.add(entry.job.queue, self.running[name].use)
-
-        return eviction.search(candidates, attempt)
-
-    def _candidates(self, entry: Entry, own_queue_only: bool) -> list[eviction.Victim]:
-        """Running jobs that the queues' policies let this claim stop."""
-        claim, use = entry.job, self._expected_use(entry)
-        if use is None:
-            return []
-        guaranteed = self.quotas.guaranteed(claim.queue, use)
-        entitled = guaranteed or self.quotas.entitled(claim.queue, use)
-        found: list[Running] = []
-        for queue, by_name in self.by_queue.items():
-            policy = self.quotas.account(queue).queue
-            by_rank = "lower-priority" in policy.eviction
-            by_right = entitled and "over-deserved" in policy.eviction and queue != claim.queue
-            if not by_name or not (by_rank or by_right) or "never" in policy.eviction:
-                continue
-            latest = self._now - policy.min_runtime * 60
-            runs = [run for run in by_name.values() if run.started <= latest]
-            if queue == claim.queue:
-                found += [r for r in runs if r.entry.job.priority < claim.priority]
-            elif not own_queue_only:
-                found += self._beyond(queue, runs, claim, guaranteed, by_right)
-        if not found:
-            return []
-        kinds = self._kinds_wanted(claim)
-        return [
-            eviction.Victim(r.entry.job, r.placement, r.started, r.entry.job.cards)
-            for r in found
-            if own_queue_only or kinds & r.use.keys()
-        ]
-
-    def _beyond(
-        self, queue: str, runs: list[Running], claim: Job, guaranteed: bool, by_right: bool
-    ) -> list[Running]:
-        """Those of another queue's jobs that lie outside what it is entitled to."""
-        if not by_right:
-            runs = [run for run in runs if run.entry.job.priority < claim.priority]
-        if not runs:
-            return []
-        order = sorted(
-            self.by_queue[queue].values(), key=lambda r: (-r.entry.job.priority, r.entry.number)
-        )
-        uses = [(run.entry.job.name, run.use) for run in order]
-        outside = self.quotas.beyond(queue, uses, deserved=not guaranteed)
-        return [run for run in runs if run.entry.job.name in outside]
-
-    def _kinds_wanted(self, job: Job) -> set[int]:
-        wanted: set[int] = set()
-        for task in job.tasks:
-            shapes = self.placer.shapes(job, task)
-            if not isinstance(shapes, Refusal):
-                for shape in shapes:
-                    wanted |= {self._kind_of[int(node)] for node in shape.pool.nodes}
-        return wanted
 
     def _close(self, entry: Entry, deal: eviction.Deal, actions: list[Action]) -> None:
         for victim in deal.victims:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from joymigrate.errors import JoyError
+from joymigrate.run.cluster import inventory, jobs, plan
 from joymigrate.run.cluster.events import (
     Cancelled,
     CardsFailed,
@@ -244,3 +245,11 @@ def test_without_stated_ends_cards_are_held_only_after_a_long_wait() -> None:
     run.on(Ended("late", 7300.0))
     assert started(submit(run, job("later", cards_per_pod=2), at=7400)) == []
     assert run.why("later").code == "held"
+
+
+def test_one_job_ends_where_only_one_is_in_the_way() -> None:
+    cluster = inventory.from_data({"nodes": [{"name": "g", "kind": "gpu-8"}]})
+    held = {"name": "a", "cards_per_pod": 8, "running": [{"node": "g", "cards": list(range(8))}]}
+    load = jobs.from_data({"jobs": [held, {"name": "b", "cards_per_pod": 8}]})
+    (waiting,) = plan.plan(cluster, load)["waiting"]
+    assert waiting["frees"].endswith("enough when a ends")
