@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from joymigrate.run.cluster.holdings import MASK, NODE, SLOT, Holdings
+from joymigrate.run.cluster import cards
+from joymigrate.run.cluster.holdings import MASK, NODE, SLOT, Flags, Holdings
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.reasons import Refusal
@@ -37,7 +38,8 @@ def earliest(
     With `names` it says whose end that takes.
     Jobs without a stated end come last; the state is left as it was.
     """
-    live = np.nonzero(holdings.live)[0]
+    nodes = nodes_wanted(state, placer, job)
+    live = np.nonzero(holdings.live & on_nodes(holdings, nodes))[0]
     order = live[np.argsort(holdings.ends[live], kind="stable")]
 
     def attempt(ended: int) -> Placement | None:
@@ -49,7 +51,7 @@ def earliest(
 
     # Most holes open within a few ends: steps of growing length, then back by halves.
     found: tuple[Placement, int] | None = None
-    below, step = fewest(state, holdings, job, order), 1
+    below, step = fewest(state, holdings, job, order, nodes), 1
     while found is None and below < len(order):
         ended = min(below + step, len(order))
         placement = attempt(ended)
@@ -73,9 +75,30 @@ def earliest(
     return Room(chosen, float(holdings.ends[order[ended - 1]]), whose)
 
 
-def fewest(state: State, holdings: Holdings, job: Job, order: Ints) -> int:
-    """How many of these jobs can end without there being cards enough, wherever they are."""
-    missing = job.cards - sum(state.kind_free)
+def nodes_wanted(state: State, placer: Placer, job: Job) -> Flags:
+    """The nodes that may take a pod of this job: ends on others make no room."""
+    wanted = np.zeros(len(state.nodes), dtype=bool)
+    for task in job.tasks:
+        shapes = placer.shapes(job, task)
+        if not isinstance(shapes, Refusal):
+            for shape in shapes:
+                wanted[shape.pool.nodes] = True
+    return wanted
+
+
+def on_nodes(holdings: Holdings, nodes: Flags) -> Flags:
+    """The slots of the jobs that hold something on these nodes."""
+    rows = holdings.rows[:, : holdings.used]
+    slots = rows[SLOT][nodes[rows[NODE]]]
+    found = np.zeros(len(holdings.live), dtype=bool)
+    found[slots[slots >= 0]] = True
+    return found
+
+
+def fewest(state: State, holdings: Holdings, job: Job, order: Ints, nodes: Flags) -> int:
+    """How many of these jobs can end without there being cards enough on these nodes."""
+    free = int(cards.count(state.free[nodes]).sum())
+    missing = job.cards - free
     if missing <= 0:
         return 0
     return int(np.searchsorted(np.cumsum(holdings.sizes[order]), missing))

@@ -253,3 +253,19 @@ def test_one_job_ends_where_only_one_is_in_the_way() -> None:
     load = jobs.from_data({"jobs": [held, {"name": "b", "cards_per_pod": 8}]})
     (waiting,) = plan.plan(cluster, load)["waiting"]
     assert waiting["frees"].endswith("enough when a ends")
+
+
+def test_a_reservation_waits_only_for_jobs_on_nodes_that_will_do() -> None:
+    """Shorter jobs on the other kind end first and make no room: they are not named."""
+    cluster = inventory.from_data(
+        {"nodes": [{"name": "g", "kind": "gpu-8"}, {"name": "n", "kind": "ascend-910b-8"}]}
+    )
+    held = [
+        {"name": "other", "kind": "ascend-910b-8", "cards_per_pod": 8, "minutes": 5,
+         "running": [{"node": "n", "cards": list(range(8))}]},
+        {"name": "mine", "kind": "gpu-8", "cards_per_pod": 8, "minutes": 60,
+         "running": [{"node": "g", "cards": list(range(8))}]},
+    ]  # fmt: skip
+    load = jobs.from_data({"jobs": [*held, {"name": "b", "kind": "gpu-8", "cards_per_pod": 4}]})
+    (waiting,) = plan.plan(cluster, load)["waiting"]
+    assert waiting["frees"].endswith("enough when mine ends (in 60 minutes)")
