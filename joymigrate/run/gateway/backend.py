@@ -125,12 +125,12 @@ class HttpBackend:
     def __init__(self, settings: UpstreamSettings, limits: Limits) -> None:
         import aiohttp
 
+        from joymigrate.run.gateway.connections import connector
+
         self.settings, self.limits = settings, limits
         self.addresses: dict[str, Any] = {}
         self.session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, keepalive_timeout=limits.keepalive_seconds, use_dns_cache=True
-            ),
+            connector=connector(limits.keepalive_seconds),
             timeout=aiohttp.ClientTimeout(
                 total=None,  # the relay keeps the time: a timer per request costs more
                 sock_connect=limits.connect_seconds,
