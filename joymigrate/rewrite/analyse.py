@@ -102,7 +102,8 @@ def look(source: Source, file: File, job: Job) -> tuple[list[Finding], list[Pend
 
 def of_interest(text: str, context: Context) -> bool:
     """Whether any rule could match: a cheap test that spares most files the analysis."""
-    if Vocabulary.of(context).words.search(text) is not None:
+    lower = text.lower()
+    if any(word in lower for word in Vocabulary.of(context).words):
         return True
     return any(word in text for word in interest(context))
 

@@ -86,9 +86,7 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
     After the first import of torch; before it when that very statement is rewritten to need the
     new import; for a helper in a file without torch, after the last import.
     """
-    statements = [
-        node for node in ast.walk(module.tree) if isinstance(node, (ast.Import, ast.ImportFrom))
-    ]
+    statements = [*module.names.nodes[ast.Import], *module.names.nodes[ast.ImportFrom]]
     statements.sort(key=lambda node: node.lineno)
     torch = [node for node in statements if names_torch(node)]
     if module.context.style is Style.AGNOSTIC:

@@ -16,13 +16,15 @@ class Tree:
     paths: frozenset[str]
     folders: frozenset[str] = frozenset()
     imported_roots: Mapping[str, str] = field(default_factory=dict)
+    words: frozenset[str] = frozenset()  # names of all files and folders, without endings
     _found: dict[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, paths: list[str]) -> Tree:
         """The tree of these files."""
         folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
-        return cls(frozenset(paths), frozenset(folders))
+        words = {part for path in paths for part in PurePosixPath(path).with_suffix("").parts}
+        return cls(frozenset(paths), frozenset(folders), words=frozenset(words))
 
     def package(self, path: str) -> tuple[str, ...]:
         """Dotted path of the package that a file belongs to; empty for a loose script."""
@@ -38,8 +40,8 @@ class Tree:
         Looks beside the importing file first, then upwards to the root, then below `src`. Names
         that start with a dot (unresolved relative imports) and standard names give None.
         """
-        if not dotted or dotted.startswith("."):
-            return None
+        if not dotted or dotted.partition(".")[0] not in self.words:
+            return None  # the name of no file or folder here; a leading dot gives an empty one
         folder = str(PurePosixPath(importer).parent)
         key = (folder, dotted)
         if key not in self._found:

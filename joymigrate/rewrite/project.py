@@ -140,7 +140,7 @@ def tree_of(files: Iterable[File]) -> homes.Tree:
 
 def replace_roots(tree: homes.Tree, roots: dict[str, str]) -> homes.Tree:
     """The tree with its namespace packages."""
-    return homes.Tree(tree.paths, tree.folders, roots)
+    return homes.Tree(tree.paths, tree.folders, roots, tree.words)
 
 
 def started(files: Iterable[File], tree: homes.Tree) -> frozenset[str]:

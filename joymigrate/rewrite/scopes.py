@@ -75,6 +75,8 @@ class Names:
         self.star_imports: list[ast.ImportFrom] = []
         self.imported: set[str] = set()  # names bound by an import anywhere
         self.docstrings: set[ast.AST] = set()
+        self._dotted: dict[ast.AST, str | None] = {}
+        self._chains: list[tuple[ast.expr, str]] | None = None
         self.root = self._enter(tree, None)
         for statement in tree.body:
             self._visit(statement, tree, self.root)
@@ -312,14 +314,17 @@ class Names:
         `cuda = torch.cuda` counts as an alias when it is the only binding of `cuda`. None for
         anything that a local name shadows, and for names bound more than one way.
         """
+        if node in self._dotted:
+            return self._dotted[node]
         attributes: list[str] = []
-        while isinstance(node, ast.Attribute):
-            attributes.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name):
-            return None
-        root = self._root_name(node, _depth)
-        return ".".join([root, *reversed(attributes)]) if root else None
+        at = node
+        while isinstance(at, ast.Attribute):
+            attributes.append(at.attr)
+            at = at.value
+        root = self._root_name(at, _depth) if isinstance(at, ast.Name) else None
+        found = ".".join([root, *reversed(attributes)]) if root else None
+        self._dotted[node] = found
+        return found
 
     def _root_name(self, node: ast.Name, depth: int) -> str | None:
         found = self.lookup(node.id, node)
@@ -341,8 +346,13 @@ class Names:
                 return None
         return targets.pop() if len(targets) == 1 else None
 
-    def imported_chains(self) -> Iterator[tuple[ast.expr, str]]:
+    def imported_chains(self) -> list[tuple[ast.expr, str]]:
         """Every maximal attribute chain (or bare name) that starts at an import, with its name."""
+        if self._chains is None:
+            self._chains = list(self._imported_chains())
+        return self._chains
+
+    def _imported_chains(self) -> Iterator[tuple[ast.expr, str]]:
         aliases = self._alias_names()
         for name in self.nodes[ast.Name]:
             if name.id not in aliases or not isinstance(name.ctx, ast.Load):

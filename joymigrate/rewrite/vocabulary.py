@@ -23,7 +23,7 @@ class Vocabulary:
     to_device: str
     to_backend: str
     to_module: str
-    words: re.Pattern[str]  # a file without any of these has no site of the device rules
+    words: tuple[str, ...]  # lower case; a file without them has no site of the device rules
     target_words: re.Pattern[str] | None  # code that already serves the target
     exact_device: re.Pattern[str]
     device_prefix: re.Pattern[str]
@@ -51,8 +51,8 @@ class Vocabulary:
                 else []
             )
             target = re.compile("|".join(names))
-        own = [device, backend, *(re.escape(part) for part in origin.tensor.values())]
-        own += [re.escape(origin.package)] if origin.package else []
+        own = [origin.device, origin.backend, *origin.tensor.values()]
+        own += [origin.package] if origin.package else []
         return cls(
             relation=relate(origin, chip),
             style=context.style,
@@ -63,7 +63,7 @@ class Vocabulary:
             to_device=chip.device,
             to_backend=chip.backend,
             to_module=chip.module,
-            words=re.compile("|".join(own), re.I),
+            words=tuple(word.lower() for word in own),
             target_words=target,
             exact_device=re.compile(rf"{device}(?::(\d+))?$"),
             device_prefix=re.compile(rf"{device}:"),
