@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from joymigrate.model import Edit, Finding, Rule, Tier
@@ -229,6 +228,3 @@ def parse(source: Source) -> ast.Module:
         raise Unreadable(reason, error.lineno or 1, error.offset or 1) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise Unreadable(f"cannot be parsed: {error or type(error).__name__}") from None
-
-
-Codemod = Callable[[Module], "object"]

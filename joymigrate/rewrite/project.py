@@ -135,12 +135,7 @@ def tree_of(files: Iterable[File]) -> homes.Tree:
             continue
         for name in pattern.findall(read_text(file.path)):
             roots[name] = name
-    return replace_roots(tree, roots)
-
-
-def replace_roots(tree: homes.Tree, roots: dict[str, str]) -> homes.Tree:
-    """The tree with its namespace packages."""
-    return homes.Tree(tree.paths, tree.folders, roots, tree.words)
+    return replace(tree, imported_roots=roots)
 
 
 def started(files: Iterable[File], tree: homes.Tree) -> frozenset[str]:

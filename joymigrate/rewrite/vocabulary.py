@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from joymigrate.chips import Advice, Relation, relate
-from joymigrate.model import Style, Tier
+from joymigrate.model import Style
 from joymigrate.rewrite.context import Context
 
 
@@ -115,5 +115,3 @@ class Vocabulary:
 
 
 _MADE: dict[tuple[object, ...], Vocabulary] = {}
-
-TIERS = {Tier.SAFE: 0, Tier.UNSAFE: 1, Tier.REPORT: 2}

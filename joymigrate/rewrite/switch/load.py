@@ -61,7 +61,7 @@ class Rewriter:
         from joymigrate.rewrite import python
         from joymigrate.rewrite.context import Context
         from joymigrate.rewrite.source import Unreadable, decode
-        from joymigrate.rewrite.switch.plan import edits_by_file, one_line
+        from joymigrate.rewrite.switch.plan import edits_by_file, same_lines
 
         context = Context.between(chips.get(self.plan["chip"]), chips.get(self.plan["origin"]))
         try:
@@ -69,9 +69,7 @@ class Rewriter:
         except Unreadable:
             return None
         edits = edits_by_file(found, self.plan["leave"]).get(path, [])
-        return (
-            applied(data, [[e.start, e.end, one_line(e, path)] for e in edits]) if edits else None
-        )
+        return applied(data, same_lines(edits, data)) if edits else None
 
     def code(self, path: str, data: bytes) -> CodeType | None:
         """The compiled rewritten file, from the cache where it was compiled before."""
@@ -178,7 +176,6 @@ class Finder(MetaPathFinder):
     def pytest_loaded(self, module: Any) -> None:
         """Let pytest's assertion rewriting start from the rewritten source of test files."""
         rewriter = self.rewriter
-        original = module._rewrite_test
         real_ast = module.ast
 
         class Ast:
@@ -191,11 +188,7 @@ class Finder(MetaPathFinder):
                 new = rewriter.text(filename, source) if rewriter.covers(filename) else None
                 return real_ast.parse(new or source, filename=filename, **more)
 
-        def rewrite_test(path: Any, config: Any) -> Any:
-            return original(path, config)
-
         module.ast = Ast()
-        module._rewrite_test = rewrite_test
         # Test files compiled under the switch must not be found by a later run without it.
         module._write_pyc = lambda *given: False
         module._read_pyc = lambda *given, **more: None

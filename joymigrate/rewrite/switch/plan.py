@@ -76,7 +76,7 @@ def edits_below(
         full = os.path.realpath(found.root / path)
         files[full] = {
             "sha256": found.digests[path],
-            "edits": [[e.start, e.end, one_line(e, full)] for e in edits],
+            "edits": same_lines(edits, Path(full).read_bytes()),
         }
     return files
 
@@ -100,13 +100,18 @@ def python_like(path: str) -> bool:
     return PurePosixPath(path).suffix in (".py", ".pyw", "")
 
 
-def one_line(edit: Edit, path: str) -> str:
-    """An edit's text without added lines: a statement of its own goes behind a semicolon."""
-    text = edit.text.decode("latin-1")
-    before = Path(path).read_bytes()[edit.start : edit.end].decode("latin-1")
-    if text.count("\n") == before.count("\n"):
-        return text
-    return re.sub(r"\r?\n\s*", "; ", text)
+def same_lines(edits: Sequence[Edit], data: bytes) -> list[list[Any]]:
+    """Edits of `data` as [start, end, text], none of which adds a line.
+
+    A statement that would get a line of its own goes behind a semicolon.
+    """
+    made: list[list[Any]] = []
+    for edit in edits:
+        text = edit.text.decode("latin-1")
+        if text.count("\n") != data.count(b"\n", edit.start, edit.end):
+            text = re.sub(r"\r?\n\s*", "; ", text)
+        made.append([edit.start, edit.end, text])
+    return made
 
 
 def project_root(command: Sequence[str]) -> Path:
