@@ -20,6 +20,7 @@ from joymigrate.chips.load import (
     target,
 )
 from joymigrate.chips.names import NameList
+from joymigrate.chips.presence import hide_driverless
 from joymigrate.chips.relation import Relation, relate
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "first_marked",
     "folders",
     "get",
+    "hide_driverless",
     "load_folder",
     "origin",
     "read_yaml",

@@ -57,6 +57,7 @@ class Chip:
     package: str | None  # module to import so that torch knows the device, None if built in
     distribution: str | None  # what to install for it
     folder: Path
+    library: str | None = None  # a shared library without which `package` does not import
     aliases: tuple[str, ...] = ()
     origin: bool = False  # a platform that code is migrated from
     default: bool = False  # the target when the user names none

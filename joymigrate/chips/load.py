@@ -57,7 +57,7 @@ def outside(entry: metadata.EntryPoint) -> tuple[Path, str]:
 
 
 REQUIRED = ("name", "title", "device", "backend")
-TEXTS = (*REQUIRED, "schema", "module", "package", "distribution")
+TEXTS = (*REQUIRED, "schema", "module", "package", "distribution", "library")
 FLAGS = ("origin", "default", "cpu_fallback")
 MAPPINGS = ("environment", "tools", "api", "launch", "shim", "kernels")
 LISTS = ("aliases", "skus", "versions", "notes")
@@ -80,6 +80,7 @@ def load_folder(folder: Path, source: str = "built in") -> Chip:
         backend=str(raw["backend"]),
         package=raw.get("package"),
         distribution=raw.get("distribution"),
+        library=raw.get("library"),
         folder=folder,
         aliases=tuple(raw.get("aliases") or ()),
         skus=tuple(load_sku(item, path) for item in raw.get("skus") or ()),

@@ -1,0 +1,45 @@
+"""Vendor packages that are installed on a machine without their driver.
+
+Libraries look for a vendor's package and import it when they find one; without its driver that
+import fails, and the library with it. Hidden, the package counts as not installed, which is the
+truth for everything such a library asks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import sys
+
+from joymigrate.chips.load import all_chips
+
+REHEARSAL = "JOYMIGRATE_REHEARSE"  # the simulated chip brings the libraries itself
+
+
+def hide_driverless() -> tuple[str, ...]:
+    """Hide the packages whose driver (`library` in chip.yaml) does not load; returns their names.
+
+    Affects this process. A package that is loaded already, and every package in a rehearsal, is
+    left alone. Call it before importing a library that looks for accelerators by itself.
+    """
+    if os.environ.get(REHEARSAL):
+        return ()
+    hidden = []
+    for chip in all_chips().values():
+        package = chip.package
+        if package is None or chip.library is None or package in sys.modules:
+            continue
+        if importlib.util.find_spec(package) is not None and not loads(chip.library):
+            sys.modules[package] = None  # type: ignore[assignment]
+            hidden.append(package)
+    return tuple(hidden)
+
+
+def loads(library: str) -> bool:
+    """Whether the dynamic linker finds `library`."""
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
