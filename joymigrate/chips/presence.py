@@ -14,13 +14,14 @@ import sys
 
 from joymigrate.chips.load import all_chips
 
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"  # torch imports the package by itself unless it is 0
 REHEARSAL = "JOYMIGRATE_REHEARSE"  # the simulated chip brings the libraries itself
 
 
 def hide_driverless() -> tuple[str, ...]:
     """Hide the packages whose driver (`library` in chip.yaml) does not load; returns their names.
 
-    Affects this process. A package that is loaded already, and every package in a rehearsal, is
+    Affects this process, and `import torch` in its children. A package that is loaded already, and every package in a rehearsal, is
     left alone. Call it before importing a library that looks for accelerators by itself.
     """
     if os.environ.get(REHEARSAL):
@@ -32,6 +33,7 @@ def hide_driverless() -> tuple[str, ...]:
             continue
         if importlib.util.find_spec(package) is not None and not loads(chip.library):
             sys.modules[package] = None  # type: ignore[assignment]
+            os.environ[AUTOLOAD] = "0"
             hidden.append(package)
     return tuple(hidden)
 
