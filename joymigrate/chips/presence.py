@@ -21,8 +21,9 @@ REHEARSAL = "JOYMIGRATE_REHEARSE"  # the simulated chip brings the libraries its
 def hide_driverless() -> tuple[str, ...]:
     """Hide the packages whose driver (`library` in chip.yaml) does not load; returns their names.
 
-    Affects this process, and `import torch` in its children. A package that is loaded already, and every package in a rehearsal, is
-    left alone. Call it before importing a library that looks for accelerators by itself.
+    Affects this process, and `import torch` in its children. A package that is loaded already, and
+    every package in a rehearsal, is left alone. Call it before importing a library that looks for
+    accelerators by itself.
     """
     if os.environ.get(REHEARSAL):
         return ()
