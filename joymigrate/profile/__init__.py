@@ -1,0 +1,1 @@
+"""Which operators a program runs, whether a chip has them, and what would make them fast."""
