@@ -1,0 +1,1 @@
+"""The language-model engine: paged attention, prefix cache, continuous batching, exact sampling."""

@@ -1,0 +1,247 @@
+"""The nouns of the engine that its callers see: what is asked, what comes back, how it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from joymigrate.errors import JoyError
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+ATTENTION = ("auto", "gather", "varlen", "vendor", "reference")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+MAX_LOGPROBS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen, and when a request ends. Raises `JoyError` for values out of range.
+
+    `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 leave everything. With a `seed` the tokens
+    do not depend on what else runs. `logprobs` n gives the chosen token and the n most probable
+    ones (0: only the chosen one; None: nothing). `stop` strings end the text before themselves
+    unless `include_stop`; `stop_token_ids` end it too, the token itself is not part of the text.
+    """
+
+    max_tokens: int | None = None  # None: up to the model's length
+    min_tokens: int = 0  # no end of sequence and no stop before so many tokens
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0  # over prompt and output, as in transformers
+    presence_penalty: float = 0.0  # over the output, as in the OpenAI API
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
+    ignore_eos: bool = False
+    skip_special: bool = True  # leave special tokens out of the text
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        limits: list[tuple[str, Any, bool, str]] = [
+            ("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 0, "≥ 0"),
+            ("min_tokens", self.min_tokens, self.min_tokens >= 0, "≥ 0"),
+            ("temperature", self.temperature, 0 <= self.temperature <= 100, "in [0, 100]"),
+            ("top_k", self.top_k, self.top_k >= -1, "≥ -1 (0 or -1: all)"),
+            ("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1]"),
+            ("min_p", self.min_p, 0 <= self.min_p <= 1, "in [0, 1]"),
+            (
+                "repetition_penalty",
+                self.repetition_penalty,
+                0 < self.repetition_penalty <= 100,
+                "in (0, 100]",
+            ),
+            (
+                "presence_penalty",
+                self.presence_penalty,
+                -2 <= self.presence_penalty <= 2,
+                "in [-2, 2]",
+            ),
+            (
+                "frequency_penalty",
+                self.frequency_penalty,
+                -2 <= self.frequency_penalty <= 2,
+                "in [-2, 2]",
+            ),
+            ("n", self.n, 1 <= self.n <= 128, "in [1, 128]"),
+            ("logprobs", self.logprobs, in_range(self.logprobs), f"in [0, {MAX_LOGPROBS}]"),
+            (
+                "prompt_logprobs",
+                self.prompt_logprobs,
+                in_range(self.prompt_logprobs),
+                f"in [0, {MAX_LOGPROBS}]",
+            ),
+            ("stop", self.stop, all(self.stop), "without empty strings"),
+        ]
+        for name, value, fits, wanted in limits:
+            if not fits:
+                raise JoyError(f"{name} is {value!r}, but must be {wanted}", where=name)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most probable token is taken."""
+        return self.temperature == 0
+
+
+def in_range(count: int | None) -> bool:
+    """Whether so many log-probabilities may be asked for."""
+    return count is None or 0 <= count <= MAX_LOGPROBS
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Tokens to continue, and how. A smaller `priority` goes first; equal ones by arrival.
+
+    `images` are RGB PIL images, in the order of their placeholders in the prompt: `prompt` holds
+    one placeholder per image, which the engine widens to the image's number of tokens.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    sampling: Sampling = field(default_factory=Sampling)
+    images: tuple[Any, ...] = ()
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log-probability of one token at one place, its rank (1 is the most probable), and the best.
+
+    `top` holds (token id, log-probability), most probable first. They are those of the model's
+    own distribution, before temperature, penalties and bias.
+    """
+
+    id: int
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request: its prompt (images widened), its output, the prompt's cached part."""
+
+    prompt: int
+    completion: int
+    cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What one step added to one of a request's `n` texts; `text` never holds half a character.
+
+    `new_ids` may be empty when only held-back text comes, `text` when a character or a possible
+    stop string is not complete yet. `logprobs` goes with `new_ids`; `prompt_logprobs` comes once,
+    with the first output (its first entry is None: nothing precedes the first token). The output
+    with `finish_reason` is the last of its `index`. `stop` is the stop string or token that hit.
+    """
+
+    request_id: str
+    index: int = 0
+    new_ids: tuple[int, ...] = ()
+    text: str = ""
+    finish_reason: FinishReason | None = None
+    stop: str | int | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    usage: Usage | None = None  # with the last output of an index
+    cached_tokens: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How the engine runs. None and "auto" are chosen from the machine and the model."""
+
+    dtype: str = "auto"  # of DTYPES; auto: the model's own
+    device: str = "cpu"  # cpu, cuda, npu, cuda:1, …
+    block_size: int | None = None  # tokens of one KV block; auto: 16 on a CPU, 128 elsewhere
+    kv_blocks: int | None = None
+    kv_memory_bytes: int | None = None
+    max_model_len: int | None = None
+    max_batch_tokens: int = 512  # token budget of one step: decodes first, then prefill
+    max_running: int = 64  # requests that hold blocks
+    max_waiting: int = 4096  # more are refused
+    prefix_cache: bool = True
+    attention: str = "auto"  # of ATTENTION
+    generic: bool = False  # run the model through transformers even where a fast path exists
+    prepack: bool = True  # reorder linear weights for the CPU at load
+    compile: bool = False
+    graphs: bool = True  # capture decode steps where the device can
+    threads: int | None = None  # torch threads on a CPU
+    tensor_parallel: int = 1
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise JoyError(f"dtype {self.dtype!r} is none of {', '.join(DTYPES)}")
+        if self.attention not in ATTENTION:
+            raise JoyError(f"attention {self.attention!r} is none of {', '.join(ATTENTION)}")
+        sizes = {
+            "block_size": self.block_size,
+            "kv_blocks": self.kv_blocks,
+            "kv_memory_bytes": self.kv_memory_bytes,
+            "max_model_len": self.max_model_len,
+            "max_batch_tokens": self.max_batch_tokens,
+            "max_running": self.max_running,
+            "threads": self.threads,
+            "tensor_parallel": self.tensor_parallel,
+        }
+        for name, value in sizes.items():
+            if value is not None and value < 1:
+                raise JoyError(f"{name} is {value}, but must be at least 1", where=name)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Counters since the start, and gauges of now."""
+
+    running: int
+    waiting: int
+    blocks_total: int
+    blocks_used: int  # held by requests
+    blocks_cached: int  # free, but their content can still be found
+    steps: int
+    prompt_tokens: int
+    generated_tokens: int
+    prefix_queries: int  # prompt tokens looked up in the prefix cache
+    prefix_hits: int  # of these, tokens found
+    preemptions: int
+    finished: Mapping[str, int]  # by finish reason
+    step_seconds: float  # of the last step
+    last_step: float  # time.monotonic() when it ended
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the blocks held by requests."""
+        return self.blocks_used / max(1, self.blocks_total)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What was loaded, in the words of a report."""
+
+    name: str
+    family: str
+    path: str  # decoder or transformers
+    dtype: str
+    device: str
+    parameters: int
+    weight_bytes: int
+    kv_bytes: int
+    block_size: int
+    blocks: int
+    max_model_len: int
+    attention: str
+    linear: str
+    quantisation: str | None = None
+    rehearsal: bool = False
+    load_seconds: float = 0.0
+    notes: Sequence[str] = ()
