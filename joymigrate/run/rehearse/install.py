@@ -25,7 +25,7 @@ from joymigrate.run.rehearse.vendor import Vendor
 KEY = "PrivateUse1"
 # Allocation and metadata: the package's own kernels need no chip for these.
 KEEP = frozenset(
-    """_local_scalar_dense _pin_memory _reshape_alias as_strided as_strided_ copy_memory_
+    """_local_scalar_dense _pack_padded_sequence _pad_packed_sequence _pin_memory _reshape_alias as_strided as_strided_ copy_memory_
     empty.memory_format empty_like empty_strided empty_with_format unsafe_empty_with_format
     empty_with_swapped_memory new_empty_strided is_pinned is_set_to record_stream resize_
     resize_as_ set_ set_.source_Storage set_.source_Storage_storage_offset set_.source_Tensor

@@ -24,8 +24,8 @@ HOST_INDICES = frozenset(
         "_unsafe_masked_index",
     }
 )
-# Takes the seed and offset of its dropout as tensors of the host.
-HOST_NUMBERS = ("npu_fusion_attention_grad_v3",)
+# Take numbers as tensors of the host: seed and offset of a dropout, the sizes of packed batches.
+HOST_NUMBERS = ("npu_fusion_attention_grad_v3", "npu_lstm_data", "npu_lstm_data_backward")
 # Storage offsets mean the real storage here, so a kept alias won't do.
 STRIDED = ("as_strided_scatter", "as_strided_copy")
 

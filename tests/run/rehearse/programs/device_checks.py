@@ -189,6 +189,25 @@ def test_recurrent_layers_train_as_on_the_cpu(kind, bidirectional):
         same(a.grad, b.grad, 1e-5)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_packed_sequences_with_lengths_on_the_cpu(bidirectional):
+    """The vendor's own packing: padded rows, so only the LSTM takes it (its GRU has no kernel)."""
+    torch.manual_seed(0)
+    host = nn.LSTM(4, 6, batch_first=True, bidirectional=bidirectional)
+    device = copy.deepcopy(host).npu()
+    x, lengths = torch.randn(3, 5, 4), torch.tensor([5, 3, 2])
+    results = []
+    for net, data in ((host, x), (device, x.npu())):
+        packed = nn.utils.rnn.pack_padded_sequence(data, lengths, batch_first=True)
+        padded, back = nn.utils.rnn.pad_packed_sequence(net(packed)[0], batch_first=True)
+        padded.pow(2).mean().backward()
+        assert back.tolist() == [5, 3, 2]
+        results.append(padded)
+    same(results[1], results[0], 1e-5)
+    for a, b in zip(device.parameters(), host.parameters()):
+        same(a.grad, b.grad, 1e-5)
+
+
 @pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])
 def test_recurrent_cells(kind):
     torch.manual_seed(0)
