@@ -25,13 +25,14 @@ from joymigrate.run.rehearse.vendor import Vendor
 KEY = "PrivateUse1"
 # Allocation and metadata: the package's own kernels need no chip for these.
 KEEP = frozenset(
-    """_local_scalar_dense _pack_padded_sequence _pad_packed_sequence _pin_memory _reshape_alias as_strided as_strided_ copy_memory_
-    empty.memory_format empty_like empty_strided empty_with_format unsafe_empty_with_format
-    empty_with_swapped_memory new_empty_strided is_pinned is_set_to record_stream resize_
-    resize_as_ set_ set_.source_Storage set_.source_Storage_storage_offset set_.source_Tensor
-    squeeze squeeze.dim _to_copy unfold unsqueeze view get_npu_format get_storage_size
-    npu_change_data_ptr _lazy_clone contiguous _copy_from_and_resize npu_format_cast
-    npu_format_cast.Tensor _npu_format_cast npu_format_cast_ npu_format_cast_.acl_format
+    """_local_scalar_dense _pack_padded_sequence _pad_packed_sequence _pin_memory _reshape_alias
+    as_strided as_strided_ copy_memory_ empty.memory_format empty_like empty_strided
+    empty_with_format unsafe_empty_with_format empty_with_swapped_memory new_empty_strided
+    is_pinned is_set_to record_stream resize_ resize_as_ set_ set_.source_Storage
+    set_.source_Storage_storage_offset set_.source_Tensor squeeze squeeze.dim _to_copy unfold
+    unsqueeze view get_npu_format get_storage_size npu_change_data_ptr _lazy_clone contiguous
+    _copy_from_and_resize npu_format_cast npu_format_cast.Tensor _npu_format_cast
+    npu_format_cast_ npu_format_cast_.acl_format
     """.split()  # noqa: SIM905  a list of quoted names would take four times the lines
 )
 # Registered for autograd with a kernel that calls the chip without dispatching again; they have
