@@ -1,0 +1,1 @@
+"""One file per operator: formula, reference, implementations, tolerance, cases."""
