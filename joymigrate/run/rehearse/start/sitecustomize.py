@@ -4,7 +4,8 @@
 workers inherit it. Hooks, in this order, before a line of user code:
 
 - JOYMIGRATE_SWITCH=module:function — called without arguments (the runtime switch: an import
-  hook that rewrites modules as they load);
+  hook that rewrites modules as they load; a recorder that waits for torch). Several are
+  separated by commas, and called in order;
 - JOYMIGRATE_REHEARSE=folder — makes this process part of the rehearsal with that folder.
 
 A Python without joymigrate (a system tool that the program starts) is left as it is.
@@ -28,8 +29,7 @@ def start() -> None:
 
     if importlib.util.find_spec("joymigrate") is None:
         return
-    switch = os.environ.get("JOYMIGRATE_SWITCH")
-    if switch:
+    for switch in filter(None, os.environ.get("JOYMIGRATE_SWITCH", "").split(",")):
         call_switch(switch)
     if os.environ.get("JOYMIGRATE_REHEARSE"):
         from joymigrate.run.rehearse.activate import start as activate
