@@ -1,0 +1,146 @@
+"""`profile record`: run a program, and write which operators its steps call and how long."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from joymigrate.errors import Exit, JoyError
+
+if TYPE_CHECKING:
+    from joymigrate.profile.record import Written
+    from joymigrate.profile.recorder.settings import Settings
+
+CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+CAPTURES = ("run", "rehearse")
+
+
+def command(
+    program: list[str] | None = typer.Argument(None, metavar="-- COMMAND"),
+    output: Path = typer.Option(
+        Path("trace.jsonl"), "-o", "--output", help="NAME.jsonl or NAME.jsonl.gz."
+    ),
+    steps: int = typer.Option(3, "--steps", min=0, help="Steps whose time is taken."),
+    warmup: int = typer.Option(1, "--warmup", min=0, help="Steps before the timed ones."),
+    capture: str = typer.Option(
+        "run", "--capture", help="run: here; rehearse: what the simulated chip would see."
+    ),
+    to: str | None = typer.Option(None, "--to", help="With --capture rehearse: the chip."),
+    soc: str | None = typer.Option(None, "--soc", help="With --capture rehearse: its model."),
+    migrate: bool = typer.Option(
+        False, "--migrate", help="With --capture rehearse: rewrite the program in memory."
+    ),
+    module: str | None = typer.Option(
+        None, "--module", metavar="FILE.py:STEP", help="Record a function instead of a program."
+    ),
+    stack: bool = typer.Option(True, "--stack/--no-stack", help="Python stacks in the trace."),
+    quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing of our own."),
+) -> int:
+    """Run COMMAND and record its operators. Its output and exit code are its own."""
+    from joymigrate.cli import _program
+    from joymigrate.cli._output import one_of
+    from joymigrate.profile.recorder.settings import Settings
+
+    one_of(capture, CAPTURES, "--capture")
+    if module and program:
+        raise JoyError("--module and a program were given", help="give one of them")
+    command = ["python", "-m", "joymigrate.profile.recorder.call", module] if module else program
+    resolved = _program.resolve(command or [])
+    settings = Settings(
+        session=Path(), out=output, steps=steps, warmup=warmup, stack=stack, variables=variables(to)
+    )
+    run = recorded if capture == "run" else rehearsed
+    code, written = run(resolved, settings, to=to, soc=soc, migrate=migrate)
+    if not quiet:
+        for line in said(written):
+            print(line, file=sys.stderr)
+    if not written and code == 0:
+        raise JoyError(
+            "the program ended and no operator of a step was seen",
+            help="a step ends with Optimizer.step of torch, or is a call of a module; "
+            "for anything else give a function: --module file.py:step",
+        )
+    return code or Exit.OK
+
+
+def variables(to: str | None) -> tuple[str, ...]:
+    """Environment variables that advice looks at: torch's, the origin's and the chip's."""
+    from joymigrate import chips, config
+    from joymigrate.profile.record import VARIABLES
+
+    chip = chips.target(to or config.load(Path.cwd())["to"])
+    known = [advice.to or name for name, advice in chip.variables().items() if "*" not in name]
+    raw = chip.data("advice.yaml") or {}
+    return tuple(dict.fromkeys([*VARIABLES, *known, *raw.get("variables", ())]))
+
+
+def recorded(
+    resolved: list[str], settings: Settings, *, to: str | None, soc: str | None, migrate: bool
+) -> tuple[int, list[Written]]:
+    """Record the program where it runs."""
+    from dataclasses import replace
+
+    from joymigrate.chips import hide_driverless
+    from joymigrate.cli import _program
+    from joymigrate.cli._switch import start_folder
+    from joymigrate.profile import record
+
+    if migrate or soc:
+        raise JoyError("--migrate and --soc belong to --capture rehearse", help="add it")
+    hidden = hide_driverless()
+    base = _program.environment(**({_program.AUTOLOAD: "0"} if hidden else {}))
+    with record.open_recording(replace(settings, hidden=hidden)) as ready:
+        environment = record.environment(ready, base, start_folder())
+        code = _program.run(resolved, environment)
+    return code, record.read_written(settings.out)
+
+
+def rehearsed(
+    resolved: list[str], settings: Settings, *, to: str | None, soc: str | None, migrate: bool
+) -> tuple[int, list[Written]]:
+    """Record the program on the simulated chip: its operators, its own decompositions."""
+    from contextlib import nullcontext
+    from dataclasses import replace
+
+    from joymigrate.chips import target
+    from joymigrate.cli import _program, _switch
+    from joymigrate.profile import record
+    from joymigrate.run.rehearse import session
+    from joymigrate.run.rehearse.options import read_options
+
+    options = read_options(
+        to=to,
+        soc=soc,
+        devices=8,
+        memory=None,
+        mode="run",
+        precision="fp32",
+        policy="count",
+        inject=[],
+    )
+    chip = target(options.chip)
+    wanted = replace(settings, timing=False, rehearsal=True, chip=chip.name, device=chip.device)
+    with session.open_session(options) as rehearsal, record.open_recording(wanted) as ready:
+        base = session.environment(rehearsal, _program.environment())
+        around = _switch.switched(resolved, base, chip=chip) if migrate else nullcontext(base)
+        with around as switched:
+            environment = record.environment(ready, switched, _switch.start_folder())
+            code = _program.run(resolved, environment)
+    return code, record.read_written(settings.out)
+
+
+def said(written: list[Written]) -> list[str]:
+    """What was written, in a line per file."""
+    lines = []
+    for each in written:
+        timed = f", {each.steps} timed steps in {each.chrome.name}" if each.chrome else ""
+        seen = f"{each.operators} distinct calls, {each.calls} in one step"
+        lines.append(f"record: {seen}{timed} → {each.path}")
+        if not each.complete:
+            lines.append(
+                "record: the program ended before every step was recorded; this is what was seen"
+            )
+    return lines

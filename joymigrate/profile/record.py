@@ -1,0 +1,98 @@
+"""One recording from outside: its folder, the environment of its processes, what they wrote."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.profile.recorder.settings import ENVIRONMENT, HOOK, Settings, stem
+
+VARIABLES = ("OMP_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_LAUNCH_BLOCKING")
+SWITCH = "JOYMIGRATE_SWITCH"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One file that a process of the program left."""
+
+    path: Path
+    operators: int  # distinct signatures
+    calls: int  # of one step
+    steps: int  # that were timed
+    complete: bool
+    chrome: Path | None
+
+
+@contextmanager
+def open_recording(settings: Settings) -> Iterator[Settings]:
+    """Keep a folder for the recording while it lasts; old files of the same name go first."""
+    folder = settings.out.parent
+    if not folder.is_dir():
+        raise JoyError("the output's folder does not exist", where=str(folder), help="make it")
+    if settings.out.is_dir():
+        raise JoyError("the output is a folder", where=str(settings.out), help="name a file")
+    for old in written_paths(settings.out):
+        old.unlink(missing_ok=True)
+    session = Path(tempfile.mkdtemp(prefix="joymigrate-record-"))
+    try:
+        ready = replace(settings, session=session, out=settings.out.resolve())
+        ready.save()
+        yield ready
+    finally:
+        shutil.rmtree(session, ignore_errors=True)
+
+
+def environment(settings: Settings, base: Mapping[str, str], start: Path) -> dict[str, str]:
+    """`base` with what makes each Python below it part of the recording.
+
+    `start` is the folder whose sitecustomize calls the hooks.
+    """
+    made = dict(base)
+    hooks = [name for name in made.get(SWITCH, "").split(",") if name and name != HOOK]
+    made[SWITCH] = ",".join([*hooks, HOOK])
+    made[ENVIRONMENT] = str(settings.session)
+    made.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler would talk on the program's stderr
+    entries = [e for e in made.get("PYTHONPATH", "").split(os.pathsep) if e and e != str(start)]
+    made["PYTHONPATH"] = os.pathsep.join([str(start), *entries])
+    return made
+
+
+def written_paths(out: Path) -> list[Path]:
+    """Every JSONL that a recording to `out` may have left."""
+    name = Path(stem(out))
+    suffix = str(out)[len(str(name)) :] or ".jsonl"
+    parts = [
+        path
+        for kind in ("rank", "process")
+        for path in sorted(name.parent.glob(f"{name.name}.{kind}-*{suffix}"))
+    ]
+    main = Path(f"{name}{suffix}")
+    return [path for path in (main, *parts) if path.is_file()]
+
+
+def read_written(out: Path) -> list[Written]:
+    """What the processes of the program left, in the order of their names."""
+    return [summary(path) for path in written_paths(out)]
+
+
+def summary(path: Path) -> Written:
+    """Sizes of one recording."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        header: dict[str, Any] = json.loads(next(file))
+        operators = calls = 0
+        for line in file:
+            if line.startswith('{"kind":"op"'):
+                operators += 1
+                calls += int(json.loads(line)["calls"])
+    chrome = path.with_name(header["chrome"]) if header["chrome"] else None
+    return Written(path, operators, calls, header["steps"], header["complete"], chrome)

@@ -1,0 +1,71 @@
+"""An optimiser's step as torch takes it on an accelerator, seen from a CPU.
+
+torch chooses multi-tensor kernels for parameters on accelerators and single-tensor ones on the
+CPU, so a recording on a CPU would not see them. Here the step is taken on tensors without memory,
+with the choice made as on an accelerator; nothing of the program is touched.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from joymigrate.profile.recorder.operators import Context, OperatorRecorder, Signature
+
+
+def optimiser_step(optimiser: Any) -> list[Signature]:
+    """Signatures of the operators of one step; empty where the step is the same, or unknown."""
+    groups = optimiser.param_groups
+    if not groups or "foreach" not in groups[0]:
+        return []
+    if any(group.get("foreach") is not None or group.get("fused") for group in groups):
+        return []  # the program chose; the choice holds on every device
+    if not any(p.device.type == "cpu" for group in groups for p in group["params"]):
+        return []
+    try:
+        return list(recorded(optimiser).values())
+    except Exception:
+        return []  # an optimiser with a state of its own kind: the recording itself stands
+
+
+def recorded(optimiser: Any) -> dict[Any, Signature]:
+    """Take the step with a copy of the optimiser on fake tensors."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    fakes = FakeTensorMode(allow_non_fake_inputs=True)
+    made: dict[int, Any] = {}
+
+    def fake(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dim() == 0:
+            return value.clone() if isinstance(value, torch.Tensor) else value
+        if id(value) not in made:
+            made[id(value)] = fakes.from_tensor(value.detach())
+        return made[id(value)]
+
+    twin = object.__new__(type(optimiser))
+    twin.__dict__.update(optimiser.__dict__)
+    twin.defaults = {**optimiser.defaults, "foreach": True}
+    twin.param_groups, twin.state = [], copy.copy(optimiser.state)
+    twin.state.clear()
+    for group in optimiser.param_groups:
+        params = []
+        for parameter in group["params"]:
+            if parameter.grad is None:
+                continue
+            stand_in = fake(parameter)
+            with torch.no_grad():
+                stand_in.grad = fake(parameter.grad)
+            params.append(stand_in)
+            state = optimiser.state.get(parameter)
+            if state:
+                twin.state[stand_in] = {name: fake(value) for name, value in state.items()}
+        twin.param_groups.append({**group, "params": params, "foreach": True})
+    recorder = OperatorRecorder(Context(phase="optimiser"))
+    step = getattr(type(optimiser).step, "__wrapped__", type(optimiser).step)
+    while hasattr(step, "__wrapped__"):
+        step = step.__wrapped__
+    with torch.no_grad(), recorder, fakes:
+        step(twin)
+    return recorder.signatures

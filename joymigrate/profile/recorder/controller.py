@@ -1,0 +1,165 @@
+"""Drives one recording: warm-up, timed steps, one exact step, done. Writes what it has at the end.
+
+The first step is recorded exactly as well, so that a program with few steps, or one that fails
+early, still leaves its operators; a later exact step replaces it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from joymigrate.profile.recorder.files import claim
+from joymigrate.profile.recorder.operators import Context, Recording
+from joymigrate.profile.recorder.settings import Settings
+from joymigrate.profile.recorder.steps import Steps
+from joymigrate.profile.recorder.timing import Timer
+
+
+class Controller:
+    """What happens at each step boundary of this process."""
+
+    def __init__(self, settings: Settings, *, explicit: bool = False) -> None:
+        self.settings = settings
+        self.steps = Steps(explicit=explicit)
+        self.context = Context()
+        self.state = "first" if settings.warmup else "before"
+        self.recording: Recording | None = None
+        self.spare: Recording | None = None  # of the first step
+        self.exact: Recording | None = None
+        self.timer: Timer | None = None
+        self.timed = False
+        self.pid = os.getpid()
+        self.thread = threading.get_ident()
+        self.facts: dict[str, Any] = {"optimisers": [], "autocast": None, "calls": {}}
+        self.gc_us = 0.0
+        self.gc_began = 0.0
+        self.undo: list[Callable[[], None]] = []
+        self.shadow: list[Any] = []  # the optimiser's step as an accelerator would take it
+        self.paths: tuple[Any, Any] | None = None
+        self.written = False
+
+    @property
+    def watching(self) -> bool:
+        """Whether this thread of this process is recorded, and the recording still goes on."""
+        return (
+            self.state != "done"
+            and threading.get_ident() == self.thread
+            and os.getpid() == self.pid
+        )
+
+    def touch(self) -> None:
+        """Something happened that belongs to a step: the first one begins to be recorded."""
+        if self.state == "first" and self.recording is None:
+            self.record()
+        elif self.state == "before":
+            self.begin_timing()
+
+    def record(self) -> None:
+        """Begin to record exactly; tries again at the next call while other modes watch."""
+        made = Recording(self.context)
+        if made.begin():
+            self.recording = made
+
+    def boundary(self) -> None:
+        """A step ended, and was counted."""
+        done, settings = self.steps.done, self.settings
+        if self.state == "first":
+            self.spare = self.end_recording()
+            self.state = "warm"
+        if self.state == "warm" and done >= settings.warmup:
+            self.begin_timing()
+        elif self.state == "timed" and self.timer is not None:
+            if len(self.timer.step_us) + 1 < settings.steps:
+                self.timer.step()
+            else:
+                self.end_timing()
+                self.begin_exact()
+        elif self.state == "exact":
+            self.exact = self.end_recording()
+            self.finish()
+
+    def begin_timing(self) -> None:
+        """The timed steps begin; without timing, the exact one."""
+        if not self.settings.timing or self.settings.steps == 0:
+            self.begin_exact()
+            return
+        self.paths = self.paths or claim(self.settings)
+        self.timer = Timer(stack=self.settings.stack)
+        gc.callbacks.append(self.on_gc)
+        self.timer.start()
+        self.state = "timed"
+
+    def end_timing(self) -> None:
+        """The timed steps are over: their trace is written."""
+        if self.timer is None or self.paths is None or self.timed:
+            return
+        self.timer.mark()
+        self.timed = True
+        if self.on_gc in gc.callbacks:
+            gc.callbacks.remove(self.on_gc)
+        self.timer.stop(self.paths[1])
+
+    def begin_exact(self) -> None:
+        """The exact step begins."""
+        self.state = "exact"
+        self.record()
+
+    def end_recording(self) -> Recording | None:
+        """Take the mode off; None where none was on."""
+        made, self.recording = self.recording, None
+        if made is not None:
+            made.end()
+        return made
+
+    def on_gc(self, phase: str, info: dict[str, int]) -> None:
+        """Time that the garbage collector took in the timed steps."""
+        now = time.perf_counter()
+        if phase == "start":
+            self.gc_began = now
+        else:
+            self.gc_us += (now - self.gc_began) * 1e6
+
+    def finish(self) -> None:
+        """Write what was recorded, and let go of the program. Safe to call again, and at exit."""
+        if os.getpid() != self.pid or self.written:
+            return
+        self.written = True
+        if self.state == "timed":
+            self.end_timing()
+        cut_short = self.end_recording()
+        if self.state == "exact":
+            self.exact = self.exact or cut_short
+        else:
+            self.spare = self.spare or cut_short
+        self.state = "done"
+        for undo in self.undo:
+            undo()
+        self.undo.clear()
+        recording = self.fuller()
+        if recording is None:
+            return
+        from joymigrate.profile.recorder.write import write
+
+        try:
+            write(self, recording)
+        except OSError as error:  # a full disk must not change the program's outcome
+            print(f"record: nothing written: {error}", file=sys.stderr)
+
+    def fuller(self) -> Recording | None:
+        """The exact step, unless it was cut short and the first step saw more."""
+        made = [r for r in (self.exact, self.spare) if r is not None and r.mode.signatures]
+        if self.exact in made and self.state_complete():
+            return self.exact
+        return max(made, key=lambda r: len(r.mode.signatures), default=None)
+
+    def state_complete(self) -> bool:
+        """Whether the exact step reached its end."""
+        wanted = self.settings.warmup + 1
+        wanted += self.settings.steps if self.settings.timing else 0
+        return self.steps.done >= wanted

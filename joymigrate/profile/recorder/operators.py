@@ -1,0 +1,192 @@
+"""One step's operators, exactly: dtypes, strides, values, phase, call site, module, data flow.
+
+A mode below autograd sees what reaches the device: composite operators have come apart by then.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from joymigrate.profile.recorder import arguments
+from joymigrate.profile.recorder.callsite import CallSites
+
+MANY = 256  # signatures of one operator at one place; after that scalars are no longer told apart
+LONGEST_STREAM = 200_000  # calls whose order and data flow are kept
+
+
+@dataclass(slots=True)
+class Signature:
+    """One distinct call: what it was called with, where, how often."""
+
+    number: int
+    op: str
+    overload: str
+    args: Any
+    kwargs: Any
+    outputs: Any
+    phase: str
+    where: str | None
+    module: str | None
+    calls: int = 0
+    self_us: float = 0.0
+    cpu_us: float = 0.0
+    parents: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Context:
+    """Where the program is; kept by whoever watches it, read at each operator."""
+
+    phase: str = "other"
+    modules: list[str] = field(default_factory=list)
+
+
+class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes each operator and calls it unchanged."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.context = context
+        self.sites = CallSites()
+        self.signatures: dict[Any, Signature] = {}
+        self.crowded: dict[Any, int] = {}
+        self.stream: list[tuple[int, tuple[int, ...]]] = []
+        self.made_by: dict[int, tuple[Any, int]] = {}  # id of a tensor → (weak reference, call)
+        self.origins: dict[int, tuple[str | None, str | None]] = {}  # autograd node → forward
+        self.names: dict[Any, tuple[str, str]] = {}
+        self.active = True
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if self.active:
+            self.note(func, args, kwargs, result)
+        return result
+
+    def note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Count one call."""
+        phase, where, module = self.place(args)
+        op, overload = self.names.get(func) or self.name(func)
+        described = tuple(map(arguments.key, args))
+        named = tuple((k, arguments.key(v)) for k, v in kwargs.items()) if kwargs else ()
+        key = (func, described, named, phase, where, module)
+        found = self.signatures.get(key)
+        if found is None:
+            found = self.add(key, op, overload, result)
+        found.calls += 1
+        if len(self.stream) < LONGEST_STREAM:
+            self.follow(found.number, args, kwargs, result)
+
+    def add(self, key: Any, op: str, overload: str, result: Any) -> Signature:
+        """A new signature, unless this place makes a new one at every call."""
+        func, described, named, *place = key
+        spot = (func, *place)
+        self.crowded[spot] = self.crowded.get(spot, 0) + 1
+        if self.crowded[spot] > MANY:
+            described, named = arguments.without_values(described), arguments.without_values(named)
+            key = (func, described, named, *place)
+            if key in self.signatures:
+                return self.signatures[key]
+        outputs = result if isinstance(result, (tuple, list)) else (result,)
+        made = Signature(
+            len(self.signatures),
+            op,
+            overload,
+            described,
+            named,
+            tuple(map(arguments.key, outputs)),
+            *place,
+        )
+        self.signatures[key] = made
+        return made
+
+    def name(self, func: Any) -> tuple[str, str]:
+        """`aten::add` and `Tensor` of an overload; the default overload is the empty name."""
+        schema = getattr(func, "_schema", None)
+        if schema is None:  # a higher-order operator
+            found = (f"higher_order::{getattr(func, '__name__', func)}", "")
+        else:
+            found = (schema.name, schema.overload_name)
+        self.names[func] = found
+        return found
+
+    def place(self, args: tuple[Any, ...]) -> tuple[str, str | None, str | None]:
+        """Phase, call site and module. In a backward pass: those of the forward call."""
+        context = self.context
+        if torch._C._current_graph_task_id() >= 0:
+            node = torch._C._current_autograd_node()
+            origin = self.origins.get(node._sequence_nr()) if node is not None else None
+            return ("backward", *(origin or (None, None)))
+        where = self.sites.here(sys._getframe(3))
+        module = context.modules[-1] if context.modules else None
+        phase = context.phase
+        if phase == "other" and any(a.requires_grad for a in args if isinstance(a, torch.Tensor)):
+            phase = "forward" if torch.is_grad_enabled() else phase
+        if phase != "optimiser":
+            # The autograd node of this operator was made just before, with the number before.
+            self.origins.setdefault(torch._C._autograd._get_sequence_nr() - 1, (where, module))
+        return phase, where, module
+
+    def follow(self, number: int, args: Any, kwargs: Any, result: Any) -> None:
+        """Keep the order of calls, and which earlier calls made the inputs of this one."""
+        call = len(self.stream)
+        producers = []
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            for each in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(each, torch.Tensor):
+                    made = self.made_by.get(id(each))
+                    known = made is not None and made[0]() is each
+                    producers.append(made[1] if known and made is not None else -1)
+        self.stream.append((number, tuple(producers)))
+        for each in result if isinstance(result, (list, tuple)) else (result,):
+            if isinstance(each, torch.Tensor):
+                self.made_by[id(each)] = (weakref.ref(each), call)
+
+
+class Recording:
+    """Puts a recorder onto torch's stack of modes, and takes it off wherever the program is."""
+
+    def __init__(self, context: Context) -> None:
+        self.mode = OperatorRecorder(context)
+        self.entered = False
+
+    def begin(self) -> bool:
+        """Start to record. Not while another mode watches: the two would leave in wrong order."""
+        if modes():
+            return False
+        self.mode.__enter__()  # type: ignore[no-untyped-call]
+        self.entered = True
+        return True
+
+    def end(self) -> None:
+        """Stop recording; the mode leaves the stack when it is on top."""
+        self.mode.active = False
+        self.mode.made_by.clear()
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave the stack, if nothing that the program started since lies above."""
+        if self.entered and modes()[-1:] == [self.mode]:
+            self.mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self.entered = False
+
+
+def modes() -> list[Any]:
+    """The dispatch modes of this thread, the top one last."""
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    stack: Callable[[], list[Any]] = _get_current_dispatch_mode_stack
+    return stack()

@@ -1,0 +1,75 @@
+"""How a recording is set up: made by the command, read by every process of the program."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from joymigrate.errors import JoyError
+
+# Names the folder of the running recording; set in every process that takes part.
+ENVIRONMENT = "JOYMIGRATE_RECORD"
+HOOK = "joymigrate.profile.recorder.start:start"
+SUFFIXES = (".jsonl.gz", ".jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One recording: `warmup` steps, `steps` timed ones, then one for exact types and values."""
+
+    session: Path  # folder where processes settle who writes which file
+    out: Path  # NAME.jsonl or NAME.jsonl.gz; the Chrome trace lies beside it
+    steps: int = 3
+    warmup: int = 1
+    timing: bool = True  # off under a rehearsal, whose times mean nothing
+    stack: bool = True  # Python stacks in the Chrome trace
+    chip: str | None = None
+    rehearsal: bool = False
+    device: str | None = None  # the device type the chip's tensors have
+    variables: tuple[str, ...] = ()  # environment variables worth keeping
+    hidden: tuple[str, ...] = ()  # packages of chips whose driver this machine lacks
+
+    def save(self) -> None:
+        """Write `settings.json` into the session folder."""
+        raw = {**asdict(self), "session": str(self.session), "out": str(self.out)}
+        (self.session / "settings.json").write_text(json.dumps(raw), encoding="utf-8")
+
+
+def read_settings() -> Settings | None:
+    """The settings of the recording that this process takes part in; None outside of one."""
+    folder = os.environ.get(ENVIRONMENT)
+    if not folder:
+        return None
+    path = Path(folder) / "settings.json"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise JoyError(
+            f"{ENVIRONMENT} names a recording that is over",
+            where=str(path),
+            help=f"unset {ENVIRONMENT}; `joymigrate profile record -- COMMAND` sets it",
+        ) from None
+    paths = {"session": Path(raw["session"]), "out": Path(raw["out"])}
+    names = {key: tuple(raw[key]) for key in ("variables", "hidden")}
+    return Settings(**{**raw, **paths, **names})
+
+
+def stem(out: Path) -> str:
+    """The path without the suffix of a trace: `runs/gpt` of `runs/gpt.jsonl.gz`."""
+    text = str(out)
+    for suffix in SUFFIXES:
+        if text.endswith(suffix):
+            return text[: -len(suffix)]
+    return text
+
+
+def trace_files(
+    out: Path, rank: int | None = None, process: int | None = None
+) -> tuple[Path, Path]:
+    """The JSONL and the Chrome trace of one process of the program."""
+    name = stem(out)
+    suffix = str(out)[len(name) :] or ".jsonl"
+    part = f".rank-{rank}" if rank is not None else f".process-{process}" if process else ""
+    return Path(f"{name}{part}{suffix}"), Path(f"{name}{part}.trace.json.gz")
