@@ -129,7 +129,8 @@ class Call:
         plain = compute is operator.overload._op
         if plain and not (operator.writes or operator.views or operator.random):
             operator.into = out_variant(operator.overload)
-        self.direct = operator.into is not None and not engine.always
+        fixed = not operator.data_dependent  # else equal signatures may have other results
+        self.direct = operator.into is not None and fixed and not engine.always
 
     def __call__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         operator = self.operator
@@ -165,10 +166,22 @@ class Call:
             alias = aliases._kept.get(at)
             into, name = operator.into
             host_kwargs[name] = aliases.keep(at, target) if alias is None else alias
-            into(*host_args, **host_kwargs)
-            return target
+            try:
+                into(*host_args, **host_kwargs)
+            except RuntimeError as error:
+                if NOT_RESIZABLE not in str(error):
+                    raise
+                self.give_up_direct(host_kwargs.pop(name))
+            else:
+                return target
         result = self.run(host_args, host_kwargs, index)
         return self.back(result, args, kwargs, pairs, index, plan)
+
+    def give_up_direct(self, alias: Tensor) -> None:
+        """Some kernels use their `out` for something of another size on the way."""
+        aliases.forget(alias)
+        self.direct = False
+        self.operator.direct.clear()
 
     def run(self, args: list[Any], kwargs: dict[str, Any], index: int) -> Any:
         """Compute on the aliases."""

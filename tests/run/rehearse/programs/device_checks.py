@@ -189,6 +189,31 @@ def test_recurrent_layers_train_as_on_the_cpu(kind, bidirectional):
         same(a.grad, b.grad, 1e-5)
 
 
+def test_results_of_a_size_that_depends_on_the_data():
+    """Equal shapes in, another number of rows out, every time."""
+    x = torch.arange(12.0).view(6, 2)
+    for bound in (7.0, 3.0, 9.0, 20.0, -1.0):
+        mask = x[:, 0] > bound
+        for got, wanted in (
+            (x.npu()[mask.npu()], x[mask]),
+            (torch.masked_select(x.npu(), mask.npu()[:, None]), torch.masked_select(x, mask[:, None])),
+            (torch.nonzero(mask.npu()), torch.nonzero(mask)),
+            (torch.unique_consecutive(mask.npu()), torch.unique_consecutive(mask)),
+        ):
+            assert got.shape == wanted.shape
+            same(got.float(), wanted.float())
+            same((got != 0).float() + 1, (wanted != 0).float() + 1)
+
+
+def test_an_operator_that_resizes_its_result_on_the_way():
+    for seed in (1, 2, 3):
+        torch.manual_seed(seed)
+        a, b = torch.randn(3, 4), torch.randn(3, 4)
+        for reduction in ("sum", "mean", "none"):
+            wanted = F.smooth_l1_loss(a, b, reduction=reduction)
+            same(F.smooth_l1_loss(a.npu(), b.npu(), reduction=reduction), wanted, 1e-5)
+
+
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_packed_sequences_with_lengths_on_the_cpu(bidirectional):
     """The vendor's own packing: padded rows, so only the LSTM takes it (its GRU has no kernel)."""
