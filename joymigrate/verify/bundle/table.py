@@ -1,0 +1,99 @@
+"""The records of one step as columns, and their form on disk: under 400 bytes a record."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joymigrate.verify.model import Record
+from joymigrate.verify.signs import WIDTH
+
+COLUMNS = ("module", "call", "kind", "leaf", "dtype", "shape")
+TEXTS = ("module", "kind", "leaf", "dtype")
+
+
+@dataclass(slots=True)
+class Table:
+    """N records in the order of their arising; `stats` [N, 4] and `sketch` [N, 64] float32."""
+
+    step: int
+    module: Sequence[str]
+    call: Sequence[int]
+    kind: Sequence[str]
+    leaf: Sequence[str]
+    dtype: Sequence[str]
+    shape: Sequence[tuple[int, ...]]
+    stats: NDArray[np.float32]
+    sketch: NDArray[np.float32]
+    places: dict[tuple[str, int, str, str], int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.module)
+
+    def __iter__(self) -> Iterator[Record]:
+        return (self.record(row) for row in range(len(self)))
+
+    def keys(self) -> list[tuple[str, int, str, str]]:
+        """(module, call, kind, leaf) of each record."""
+        return list(zip(self.module, self.call, self.kind, self.leaf, strict=True))
+
+    def place(self, key: tuple[str, int, str, str]) -> int | None:
+        """The row of a record."""
+        if not self.places and len(self):
+            self.places.update((k, row) for row, k in reversed(list(enumerate(self.keys()))))
+        return self.places.get(key)
+
+    def record(self, row: int) -> Record:
+        """One record."""
+        high, low, mean, norm = (float(v) for v in self.stats[row])
+        return Record(
+            self.step,
+            self.module[row],
+            self.call[row],
+            self.kind[row],
+            self.leaf[row],
+            self.dtype[row],
+            tuple(self.shape[row]),
+            (high, low, mean, norm),
+            self.sketch[row],
+            row,
+        )
+
+
+def index_bytes(rows: Sequence[Sequence[Any]]) -> bytes:
+    """The index of a table: one list per column, texts by number."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
+    packed: dict[str, Any] = {"rows": len(rows)}
+    for name, column in zip(COLUMNS, columns, strict=True):
+        words = list(dict.fromkeys(map(_hashable, column)))
+        number = {word: i for i, word in enumerate(words)}
+        packed[name] = {"words": words, "at": [number[_hashable(v)] for v in column]}
+    return zlib.compress(json.dumps(packed, separators=(",", ":")).encode(), 6)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def read_table(step: int, arrays: dict[str, NDArray[Any]]) -> Table:
+    """The table of one step's tensors; `KeyError` or `ValueError` where they are none."""
+    packed = json.loads(zlib.decompress(arrays["index"].tobytes()))
+    rows = int(packed["rows"])
+    columns: dict[str, list[Any]] = {}
+    for name in COLUMNS:
+        words = packed[name]["words"]
+        if name == "shape":
+            words = [tuple(word) for word in words]
+        columns[name] = [words[at] for at in packed[name]["at"]]
+    stats, sketch = arrays["stats"], arrays["sketch"]
+    if stats.shape != (rows, 4) or sketch.shape != (rows, WIDTH):
+        raise ValueError(f"{rows} records but statistics of shape {stats.shape}")
+    if any(len(column) != rows for column in columns.values()):
+        raise ValueError("columns of unequal length")
+    return Table(step, stats=stats, sketch=sketch, **columns)
