@@ -1,0 +1,9 @@
+"""Which operators a chip has, in which version, and where that is known from.
+
+`of(chip, version)` gives an `OpList`; its `status(op, overload, dtype)` answers for one operator.
+"""
+
+from joymigrate.profile.oplist.lists import OpList, from_wheel, of
+from joymigrate.profile.support import Status, Support
+
+__all__ = ["OpList", "Status", "Support", "from_wheel", "of"]

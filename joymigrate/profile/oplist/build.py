@@ -1,0 +1,89 @@
+"""Puts the lists of several releases together into one table with version ranges."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from joymigrate.chips.names import span_of, version_key
+from joymigrate.profile.oplist.entries import Entry
+from joymigrate.profile.oplist.package import Shipped, entries_of
+
+COLUMNS = ("op", "versions", "status", "kernels", "dtypes", "note", "alternative")
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One table: its rows, and where each version was read."""
+
+    rows: tuple[Entry, ...]
+    releases: Mapping[str, Shipped]
+
+    def table(self) -> str:
+        """The rows as CSV. Columns that no row uses are left out."""
+        used = [c for c in COLUMNS if c == "op" or any(value(r, c) for r in self.rows)]
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(used)
+        writer.writerows([value(row, column) for column in used] for row in self.rows)
+        return out.getvalue()
+
+    def versions(self) -> str:
+        """The `versions` part of operators.yaml."""
+        lines = ["versions:"]
+        for version, shipped in self.releases.items():
+            one = shipped.release
+            lines.append(
+                f'  "{version}": {{source: "{one.source}", commit: "{one.commit}", '
+                f'date: "{one.date}"}}'
+            )
+        return "\n".join(lines) + "\n"
+
+
+def value(row: Entry, column: str) -> str:
+    """One cell."""
+    if column == "op":
+        name = row.name.removeprefix("aten::")
+        return f"{name}.{row.overload}" if row.overload else name
+    found = getattr(row, column)
+    return " ".join(found) if isinstance(found, tuple) else str(found)
+
+
+def build(shipped: Sequence[Shipped], namespace: str, more: Iterable[Entry] = ()) -> Built:
+    """One table of several releases; `more` adds kernels, notes and replacements by name.
+
+    An operator whose status differs between releases gets a row for each status.
+    """
+    releases = {
+        one.release.version: one for one in sorted(shipped, key=lambda s: version_key(order(s)))
+    }
+    seen: dict[tuple[str, str, str, str], list[str]] = {}
+    for version, one in releases.items():
+        for entry in entries_of(one, namespace):
+            key = (entry.name, entry.overload or "", entry.status, entry.note)
+            seen.setdefault(key, []).append(version)
+    known = {(e.name, e.overload or ""): e for e in more}
+    rows = []
+    for (name, overload, status, note), versions in seen.items():
+        extra = known.get((name, overload))
+        rows.append(
+            Entry(
+                name=name,
+                overload=overload,
+                status=status,
+                kernels=extra.kernels if extra and not status else (),
+                dtypes=extra.dtypes if extra and not status else (),
+                note="; ".join(p for p in (note, extra.note if extra else "") if p),
+                alternative=extra.alternative if extra else "",
+                versions=span_of(versions, releases),
+            )
+        )
+    rows.sort(key=lambda row: (row.name, row.overload or "", row.status))
+    return Built(tuple(rows), releases)
+
+
+def order(shipped: Shipped) -> str:
+    """What releases are sorted by."""
+    return shipped.release.version or "0"

@@ -1,0 +1,246 @@
+"""A chip's operators in one version, ready to be asked."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from joymigrate import chips
+from joymigrate.chips import Chip
+from joymigrate.errors import JoyError
+from joymigrate.profile.oplist import entries as lists
+from joymigrate.profile.oplist import package
+from joymigrate.profile.oplist.aten import AtenTable, read_table
+from joymigrate.profile.oplist.entries import Entries, Entry, Release
+from joymigrate.profile.oplist.resolve import Kernels, Resolver
+from joymigrate.profile.support import Status, Support, split_name
+
+BEST = "no overload recorded: the best of {number}"
+# Kernels that move or convert bytes are documented by dtype only in parts.
+REFUSED = "{dtype} is not among the documented dtypes of {kernel} ({known})"
+
+
+class OpList:
+    """Operators of `chip` in `version`, resolved against the operators of `torch`."""
+
+    def __init__(self, chip: Chip, release: Release, resolver: Resolver, path: Path) -> None:
+        self.chip = chip
+        self.release = release
+        self.resolver = resolver
+        self.path = path
+
+    @property
+    def version(self) -> str:
+        """The version of the chip's torch package, `major.minor`."""
+        return self.release.version
+
+    @property
+    def torch(self) -> str:
+        """The torch version that the list was resolved against."""
+        return self.resolver.table.version
+
+    def names(self) -> list[str]:
+        """Every operator that torch or the chip knows, as `namespace::base.overload`."""
+        return self.resolver.names()
+
+    def overloads(self, name: str) -> tuple[str, ...]:
+        """Known overloads of `namespace::base` as full names, out variants included."""
+        namespace, base, _ = split_name(name)
+        if namespace == "aten":
+            return tuple(f"aten::{one}" for one in self.resolver.table.bases.get(base, ()))
+        bare = f"{namespace}::{base}"
+        return tuple(n for n in self.resolver.listed if n.partition(".")[0] == bare)
+
+    def status(self, op: str, overload: str | None = None, dtype: str | None = None) -> Support:
+        """What is known about an operator; `unknown` where nobody has looked.
+
+        `op` is `aten::add` or `aten::add.Tensor`. `overload` None means that it was not recorded:
+        then the best of the overloads counts, and the note says so. With `dtype` (torch's name),
+        one that the chip's kernel is documented not to take makes it `missing`.
+        """
+        namespace, base, overload = split_name(op, overload)
+        bare = f"{namespace}::{base}"
+        if overload is None:
+            found = self.best(bare, self.overloads(bare))
+        else:
+            found = self.exact(bare, overload)
+        return self.with_dtype(found, dtype) if dtype else found
+
+    def exact(self, bare: str, overload: str) -> Support:
+        """One overload; an empty one where torch has no default means any of them."""
+        found = self.resolver.support(f"{bare}.{overload}" if overload else bare)
+        if found is None and not overload:
+            return self.best(bare, self.overloads(bare))
+        return found or self.unknown(bare)
+
+    def best(self, bare: str, candidates: Sequence[str]) -> Support:
+        """The best of several overloads; out variants count only where there is nothing else."""
+        plain = [n for n in candidates if not is_out(n)] or list(candidates)
+        known = [(n, self.resolver.support(n)) for n in plain]
+        ranked = sorted(
+            ((s.status.rank, n, s) for n, s in known if s is not None), key=lambda item: item[0]
+        )
+        if not ranked:
+            return self.resolver.support(bare) or self.unknown(bare)
+        rank, _, found = ranked[0]
+        if len(ranked) == 1:
+            return found
+        worse = [name for other, name, _ in ranked if other > rank and other > 2]
+        note = BEST.format(number=len(ranked))
+        if worse:
+            said = ", ".join(worse[:3]) + (" …" if len(worse) > 3 else "")
+            note += f"; {said}: {ranked[-1][2].status.value}"
+        return replace(found, note="; ".join(part for part in (note, found.note) if part))
+
+    def with_dtype(self, found: Support, dtype: str) -> Support:
+        """The same for inputs of one dtype."""
+        if not found.status.supported or not found.dtypes or dtype in found.dtypes:
+            return found
+        kernel = found.kernels[0] if found.kernels else "the chip's kernel"
+        said = REFUSED.format(dtype=dtype, kernel=kernel, known=" ".join(found.dtypes))
+        note = "; ".join(part for part in (said, found.note) if part)
+        return replace(found, status=Status.MISSING, note=note)
+
+    def unknown(self, bare: str) -> Support:
+        """An operator that neither torch nor the list knows."""
+        namespace = bare.partition("::")[0]
+        what = "not an operator of this torch" if namespace == "aten" else "a namespace of its own"
+        return Support(Status.UNKNOWN, note=f"{what}; nobody has said whether the chip has it")
+
+    def rows(self) -> Iterator[tuple[str, str, Support]]:
+        """Every operator as (`namespace::base`, overload, statement), sorted by name."""
+        for name in sorted(self.names()):
+            found = self.resolver.support(name)
+            if found is not None:
+                bare, _, overload = name.partition(".")
+                yield bare, overload, found
+
+
+def is_out(name: str) -> bool:
+    """Whether an overload writes into tensors that it is given."""
+    overload = name.partition(".")[2]
+    return overload.endswith("out") or overload in ("grad_input", "output", "values")
+
+
+def chip_of(name: str | None) -> Chip:
+    """The chip called `name` (default: the default target), or the one in a folder."""
+    if name and ("/" in name or Path(name).is_dir()) and (Path(name) / "chip.yaml").is_file():
+        return chips.load_folder(Path(name), "a folder")
+    return chips.target(name)
+
+
+def of(
+    chip: str | Chip | None = None,
+    version: str | None = None,
+    *,
+    file: Path | None = None,
+    table: AtenTable | None = None,
+) -> OpList:
+    """The operators of a chip. `file` is a list to use instead of the chip's own.
+
+    `version` is a version of the chip's torch package (default: the list's own default). `table`
+    is torch's operator table (default: that of the installed torch).
+    """
+    owner = chip if isinstance(chip, Chip) else chip_of(chip)
+    found = lists.read(file or lists.find(owner))
+    picked = found.pick(version or default_version(owner, found))
+    release = found.releases.get(picked) or Release(picked, found.path.name)
+    return make(owner, found, release, found.of(picked) if picked else found.entries, table)
+
+
+def default_version(chip: Chip, found: Entries) -> str | None:
+    """The chip's assumed version where the list has it and names none itself."""
+    assumed = str(chip.api.get("version") or "")
+    return assumed if found.default is None and assumed in found.releases else None
+
+
+def from_wheel(
+    chip: str | Chip | None,
+    wheel: Path | None = None,
+    *,
+    table: AtenTable | None = None,
+) -> OpList:
+    """The operators that a wheel, or without one the installed package, registers.
+
+    What the chip's data knows beyond the package's own list (kernels, dtypes, replacements) is
+    taken from the data of the nearest version.
+    """
+    owner = chip if isinstance(chip, Chip) else chip_of(chip)
+    found = lists.read(lists.find(owner))
+    if found.package is None:
+        raise JoyError(
+            f"it is not known where the package of {owner.name} keeps its list",
+            where=str(found.path),
+            help="`package:` in the chip's list says it; docs/oplist.md",
+        )
+    shipped = (
+        package.read_wheel(wheel, found.package) if wheel else package.read_installed(found.package)
+    )
+    if shipped is None:
+        raise JoyError(
+            f"{found.package.distribution} is not installed",
+            help=f"--wheel FILE, or pip install {found.package.distribution}",
+        )
+    namespace = found.namespaces[0] if found.namespaces else owner.device
+    known = {(e.name, e.overload or ""): e for e in found.entries}
+    merged = [merge(e, known) for e in package.entries_of(shipped, namespace)]
+    return make(owner, found, shipped.release, merged, table)
+
+
+def merge(own: Entry, known: dict[tuple[str, str], Entry]) -> Entry:
+    """An entry of a package with what the data says about its kernels."""
+    more = known.get((own.name, own.overload or ""))
+    if more is None:
+        return own
+    return replace(
+        own,
+        kernels=more.kernels,
+        dtypes=more.dtypes,
+        contiguous=more.contiguous,
+        alternative=more.alternative,
+        note=more.note or own.note,
+    )
+
+
+def make(
+    chip: Chip,
+    found: Entries,
+    release: Release,
+    rows: Iterable[Entry],
+    table: AtenTable | None,
+) -> OpList:
+    """A list ready to be asked."""
+    fallback = chip.cpu_fallback if found.fallback is None else found.fallback == "cpu"
+    resolver = Resolver(
+        rows,
+        table or read_table(),
+        source=str(release),
+        fallback=fallback,
+        kernels=read_kernels(found),
+    )
+    return OpList(chip, release, resolver, found.path)
+
+
+def read_kernels(found: Entries) -> Kernels:
+    """The tables of the chip's own kernels: `kernels` (all dtypes) and `inputs` (per input)."""
+    if found.kernels is None:
+        return Kernels()
+    with found.kernels.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    first: dict[str, tuple[str, ...]] = {}
+    contiguous: dict[str, tuple[str, ...]] = {}
+    if found.inputs is not None:
+        with found.inputs.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                if row["dtypes"]:
+                    first[row["kernel"]] = tuple(row["dtypes"].split())
+                if row["contiguous"]:
+                    contiguous[row["kernel"]] = tuple(row["contiguous"].split())
+    return Kernels(
+        {row["kernel"]: tuple(row["dtypes"].split()) for row in rows},
+        first,
+        contiguous,
+        {row["kernel"]: row["source"] for row in rows},
+    )

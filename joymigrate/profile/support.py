@@ -1,0 +1,71 @@
+"""Whether a chip has an operator: the statuses, and one statement with its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Status(str, Enum):
+    """How a chip runs an operator, best first.
+
+    `native`: a kernel of the chip. `fused`: the vendor computes it as part of a larger kernel.
+    `composite`: torch makes it out of other operators, or it is a view. `cpu_fallback`: it runs on
+    the CPU, with copies both ways. `missing`: it raises. `unknown`: nobody has looked, which never
+    counts as supported.
+    """
+
+    NATIVE = "native"
+    FUSED = "fused"
+    COMPOSITE = "composite"
+    CPU_FALLBACK = "cpu_fallback"
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+
+    @property
+    def supported(self) -> bool:
+        """Whether the operator stays on the chip."""
+        return self in (Status.NATIVE, Status.FUSED, Status.COMPOSITE)
+
+    @property
+    def rank(self) -> int:
+        """0 is best."""
+        return ORDER.index(self)
+
+
+ORDER = tuple(Status)
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """What is known about one operator on one chip.
+
+    `dtypes` are the ones that the chip's kernels are documented to take, empty where nobody read
+    it. `contiguous` names inputs that have to be contiguous. `kernels` are the chip's own names.
+    `alternative` is what to use instead, `source` where the statement comes from.
+    """
+
+    status: Status
+    dtypes: tuple[str, ...] = ()
+    note: str = ""
+    source: str = ""
+    alternative: str = ""
+    kernels: tuple[str, ...] = ()
+    contiguous: tuple[str, ...] = ()
+
+    @property
+    def supported(self) -> bool:
+        """Whether the operator stays on the chip."""
+        return self.status.supported
+
+
+def split_name(name: str, overload: str | None = None) -> tuple[str, str, str | None]:
+    """Namespace, base name and overload of `aten::add.Tensor`, `aten::add` or `add.Tensor`.
+
+    The overload is None where none is given: not known, which is not the default overload.
+    """
+    namespace, separator, rest = name.partition("::")
+    if not separator:
+        namespace, rest = "aten", name
+    base, dot, found = rest.partition(".")
+    return namespace, base, found if dot else overload

@@ -1,0 +1,196 @@
+"""One columnar table of operators: what every reader of traces makes, and what is asked later.
+
+A row is one call, or several calls of one signature where the source counts them. Names,
+signatures and call sites are numbers into lists, so a trace of a million events stays small.
+Times are in microseconds.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PHASES = ("", "forward", "backward", "optimiser", "other")
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The inputs of a call, one item per parameter.
+
+    `dtypes` holds torch's names, "" for what is no tensor; `dims` and `strides` are None where
+    they were not recorded or the parameter is no tensor. `kinds` is tensor, tensors, value, or
+    none (left out). Empty tuples: nothing was recorded.
+    """
+
+    dtypes: tuple[str, ...] = ()
+    dims: tuple[Any, ...] = ()
+    strides: tuple[Any, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def tensor_dtypes(self) -> tuple[str, ...]:
+        """Distinct dtypes of the tensors, in order."""
+        return tuple(dict.fromkeys(d for d in self.dtypes if d))
+
+
+EMPTY = Signature()
+
+
+class OpTable:
+    """Columns of equal length; see `Row` for what each holds. Rows are added, never changed."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.signatures: list[Signature] = [EMPTY]
+        self.places: list[str] = [""]
+        self.name = array("l")
+        self.signature = array("l")
+        self.parent = array("l")
+        self.tid = array("l")
+        self.ts = array("d")
+        self.dur = array("d")
+        self.self_us = array("d")
+        self.device_us = array("d")
+        self.place = array("l")
+        self.phase = array("b")
+        self.calls = array("l")
+        self._names: dict[str, int] = {}
+        self._signatures: dict[Signature, int] = {EMPTY: 0}
+        self._places: dict[str, int] = {"": 0}
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    def name_id(self, name: str) -> int:
+        """The number of a name."""
+        found = self._names.get(name)
+        if found is None:
+            found = self._names[name] = len(self.names)
+            self.names.append(name)
+        return found
+
+    def signature_id(self, signature: Signature) -> int:
+        """The number of a signature."""
+        found = self._signatures.get(signature)
+        if found is None:
+            found = self._signatures[signature] = len(self.signatures)
+            self.signatures.append(signature)
+        return found
+
+    def place_id(self, place: str) -> int:
+        """The number of a call site (`train.py:31`), 0 for an unknown one."""
+        found = self._places.get(place)
+        if found is None:
+            found = self._places[place] = len(self.places)
+            self.places.append(place)
+        return found
+
+    def add(
+        self,
+        name: int,
+        *,
+        signature: int = 0,
+        parent: int = NONE,
+        tid: int = 0,
+        ts: float = 0.0,
+        dur: float = 0.0,
+        self_us: float = 0.0,
+        device_us: float = 0.0,
+        place: int = 0,
+        phase: int = 0,
+        calls: int = 1,
+    ) -> int:
+        """Append a row; its number. `name`, `signature` and `place` are numbers from above."""
+        self.name.append(name)
+        self.signature.append(signature)
+        self.parent.append(parent)
+        self.tid.append(tid)
+        self.ts.append(ts)
+        self.dur.append(dur)
+        self.self_us.append(self_us)
+        self.device_us.append(device_us)
+        self.place.append(place)
+        self.phase.append(phase)
+        self.calls.append(calls)
+        return len(self.name) - 1
+
+    def row(self, index: int) -> Row:
+        """One row with its names spelled out."""
+        return Row(
+            index,
+            self.names[self.name[index]],
+            self.signatures[self.signature[index]],
+            self.parent[index],
+            self.tid[index],
+            self.ts[index],
+            self.dur[index],
+            self.self_us[index],
+            self.device_us[index],
+            self.places[self.place[index]],
+            PHASES[self.phase[index]],
+            self.calls[index],
+        )
+
+    def rows(self) -> Iterator[Row]:
+        """All rows, in the order of the tree: a parent before its children."""
+        return (self.row(index) for index in range(len(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One operator call (or `calls` of them).
+
+    `name` is `aten::add`, or `aten::add.Tensor` where overloads were recorded. `parent` is the
+    number of the enclosing operator's row, -1 for none. `self_us` is time without children,
+    `device_us` time of the kernels it launched itself, `place` the call site, `phase` forward,
+    backward, optimiser, other or "" (not known).
+    """
+
+    index: int
+    name: str
+    signature: Signature
+    parent: int
+    tid: int
+    ts: float
+    dur: float
+    self_us: float
+    device_us: float
+    place: str
+    phase: str
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kind of device kernel: `operator` is the row's name that launched it, "" if unknown."""
+
+    name: str
+    operator: str = ""
+    calls: int = 0
+    device_us: float = 0.0
+    core: str = ""  # which kind of core ran it, where the source says it
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What was read from one file: operators, kernels, and what is wrong with the file.
+
+    `kind` is the format's name. `overloads` says whether names carry overloads, `tree` whether
+    `parent` does. `steps` are recorded training steps, 0 if unknown. `notes` are for the user.
+    """
+
+    path: Path
+    kind: str
+    ops: OpTable
+    kernels: tuple[Kernel, ...] = ()
+    overloads: bool = False
+    tree: bool = True
+    steps: int = 0
+    device: str = ""
+    environment: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    marks: dict[str, float] = field(default_factory=dict)  # counts and times of runtime events

@@ -1,0 +1,244 @@
+"""Build `rules/ascend/ops/operators.csv` and `kernel_inputs.csv` from the vendor's public sources.
+
+    python -m scripts.build_ascend_operators --wheels DIR --op-plugin GIT_DIR --kernels CSV
+
+`--wheels` holds the first torch-npu wheel of each version (`pip download --no-deps torch-npu==V`),
+`--op-plugin` is a clone of Ascend/op-plugin (kernel names, replacements of deprecated operators,
+and the versions that have no wheel yet), `--kernels` a table of kernel inputs read from the
+documents of hicann/ops-* (columns aclnn, param, io, dtypes, noncontiguous). Facts only are kept:
+names, versions, dtypes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from joymigrate.chips.files import rules_root
+from joymigrate.profile.oplist import package
+from joymigrate.profile.oplist.build import build
+from joymigrate.profile.oplist.entries import Entry, Package, Release, read
+from joymigrate.profile.oplist.package import Shipped
+
+PLUGIN = "op_plugin/config/op_plugin_functions.yaml"
+DEPRECATED = "op_plugin/config/deprecated.yaml"
+SOURCES = "op_plugin/ops/opapi"
+KERNEL = re.compile(r"\baclnn\w+\b")
+WORD = re.compile(r"\b([a-z_]\w*)\s*\(")
+HEAD = re.compile(r"([A-Za-z_]\w*)\s*\(")
+# The kernel documents' names of dtypes.
+DTYPES = {
+    "FLOAT16": "float16", "BFLOAT16": "bfloat16", "BF16": "bfloat16", "FLOAT": "float32",
+    "FLOAT32": "float32", "DOUBLE": "float64", "FLOAT64": "float64", "BOOL": "bool",
+    "COMPLEX32": "complex32", "COMPLEX64": "complex64", "COMPLEX128": "complex128",
+    **{f"INT{n}": f"int{n}" for n in (4, 8, 16, 32, 64)},
+    **{f"UINT{n}": f"uint{n}" for n in (8, 16, 32, 64)},
+    "FLOAT8_E4M3FN": "float8_e4m3fn", "FLOAT8_E5M2": "float8_e5m2", "HIFLOAT8": "hifloat8",
+}  # fmt: skip
+WRITTEN = re.compile(r"[A-Z][A-Z0-9_]*")
+REFUSES = ("×", "x", "不支持")  # what the documents say where an input has to be contiguous
+
+
+def main() -> None:
+    """Read all sources and write both tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--wheels", type=Path, required=True)
+    parser.add_argument("--op-plugin", type=Path, required=True)
+    parser.add_argument("--kernels", type=Path, required=True)
+    arguments = parser.parse_args()
+    folder = rules_root() / "ascend" / "ops"
+    where = Package(
+        "torch-npu",
+        "torch_npu/csrc/aten/npu_native_functions_by_codegen.yaml",
+        "torch_npu/version.py",
+    )
+    shipped = [package.read_wheel(path, where) for path in sorted(arguments.wheels.glob("*.whl"))]
+    shipped.append(from_plugin(arguments.op_plugin, "2.15", newest(shipped)))
+    built = build(shipped, "npu", extras(arguments.op_plugin, shipped))
+    (folder / "operators.csv").write_text(built.table(), encoding="utf-8")
+    print(built.versions())
+    inputs = list(kernel_inputs(arguments.kernels))
+    with (folder / "kernel_inputs.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("kernel", "input", "dtypes", "contiguous"))
+        writer.writerows(inputs)
+    read.cache_clear()
+    print(f"{len(built.rows)} rows, {len(inputs)} kernels")
+
+
+def newest(shipped: Iterable[Shipped]) -> Shipped:
+    """The release with the highest version."""
+    return max(shipped, key=lambda s: tuple(int(n) for n in s.release.version.split(".")))
+
+
+def show(repository: Path, path: str) -> str:
+    """A file of a clone's HEAD."""
+    command = ["git", "-C", str(repository), "show", f"HEAD:{path}"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def from_plugin(repository: Path, version: str, before: Shipped) -> Shipped:
+    """A version without a wheel: what op-plugin generates for it, and the hand-written rest of
+    the newest wheel (what that one has and op-plugin does not generate for its version)."""
+    document = yaml.safe_load(show(repository, PLUGIN))
+    listed = [f"v{one}" for one in (before.release.version, version)]
+    then, now = (generated(document, one) for one in listed)
+    names = {n: t for n, t in before.names.items() if n not in then[0]} | now[0]
+    custom = {n: t for n, t in before.custom.items() if n not in then[1]} | now[1]
+    head = ["git", "-C", str(repository), "log", "-1", "--format=%h %cs"]
+    commit, date = subprocess.run(head, check=True, capture_output=True, text=True).stdout.split()
+    source = f"Ascend/op-plugin {PLUGIN}, with the hand-written kernels of {before.release.version}"
+    return Shipped(Release(version, source, commit, date), names, custom)
+
+
+def generated(document: Mapping[str, Any], version: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What op-plugin generates for one version: torch's operators, and its own."""
+    order = document["all_version"]
+    dense: dict[str, str] = {}
+    own: dict[str, str] = {}
+    for section in ("official", "symint", "autograd", "quant", "custom"):
+        for item in document.get(section) or ():
+            kinds = [k for k in ("acl_op", "op_api", "sparse") if has(item.get(k), version, order)]
+            if not kinds:
+                continue
+            name = item["func"].partition("(")[0]
+            note = package.QUANTISED if section == "quant" else ""
+            note = package.SPARSE if kinds == ["sparse"] else note
+            note = "compiled per shape (acl_op only)" if kinds == ["acl_op"] and not note else note
+            (own if section == "custom" else dense)[name] = note
+    return dense, own
+
+
+def has(span: Any, version: str, order: list[str]) -> bool:
+    """Whether `all_version`, `v2.1, v2.2` or `[v2.1, newest]` includes a version."""
+    if not span:
+        return False
+    if span == "all_version":
+        return True
+    if isinstance(span, list):
+        first, last = span
+        last = order[-1] if last == "newest" else last
+        return order.index(first) <= order.index(version) <= order.index(last)
+    return version in [one.strip() for one in str(span).split(",")]
+
+
+def extras(repository: Path, shipped: Iterable[Shipped]) -> list[Entry]:
+    """Kernel names and replacements by operator."""
+    replaced = {
+        item["name"]: item.get("replace") or ""
+        for item in yaml.safe_load(show(repository, DEPRECATED))["deprecated"]
+    }
+    plugin = yaml.safe_load(show(repository, PLUGIN))
+    exact = {}
+    for section in ("official", "symint", "custom"):
+        for item in plugin.get(section) or ():
+            found = KERNEL.findall(str((item.get("gen_opapi") or {}).get("exec", "")))
+            if found:
+                exact[item["func"].partition("(")[0]] = tuple(found[:1])
+    called = kernels_of_functions(repository)
+    names: dict[str, str] = {}
+    for one in shipped:
+        names |= {**dict.fromkeys(one.names, "aten"), **dict.fromkeys(one.custom, "npu")}
+    entries = []
+    for name, namespace in names.items():
+        base, _, overload = name.partition(".")
+        written = f"{base}_out" if overload.endswith(("out", "grad_input")) else base
+        kernels = exact.get(name) or called.get(written) or called.get(f"{base}_symint")
+        kernels = kernels or relative(base, overload, exact, called)
+        entry = Entry(f"{namespace}::{base}", overload, kernels=tuple(kernels))
+        if name in replaced:
+            to = replaced[name]
+            entry = replace(entry, note="deprecated", alternative=str(to or ""))
+        if entry.kernels or entry.note:
+            entries.append(entry)
+    return entries
+
+
+def relative(
+    base: str,
+    overload: str,
+    exact: Mapping[str, tuple[str, ...]],
+    called: Mapping[str, tuple[str, ...]],
+) -> tuple[str, ...]:
+    """Kernels of an operator that is generated from its out variant."""
+    plain = base.removesuffix("_")
+    for name in (f"{plain}.{overload}_out", f"{plain}.out", f"{plain}.grad_input", plain):
+        if name in exact:
+            return exact[name]
+    for name in (f"{plain}_out", plain):
+        if name in called:
+            return called[name]
+    return ()
+
+
+def kernels_of_functions(repository: Path) -> dict[str, tuple[str, ...]]:
+    """Kernels that each C++ function runs, itself or through functions of the same file."""
+    command = ["git", "-C", str(repository), "ls-tree", "-r", "--name-only", "HEAD", SOURCES]
+    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, list[str]] = {}
+    for path in listing.split():
+        if not path.endswith(".cpp"):
+            continue
+        bodies = functions(show(repository, path))
+        for name in bodies:
+            for kernel in reached(name, bodies, set()):
+                if kernel not in found.setdefault(name, []):
+                    found[name].append(kernel)
+    return {name: tuple(kernels) for name, kernels in found.items() if kernels}
+
+
+def functions(text: str) -> dict[str, str]:
+    """Bodies of the functions of a C++ file by name; overloads are put together."""
+    text = re.sub(r"//[^\n]*|(?m:^namespace[^{\n]*\{)|(?m:^#.*$)", "", text)
+    found: dict[str, str] = {}
+    for match in re.finditer(r"(?ms)^(?P<head>[A-Za-z][^;{}]*?)\n?\{\n?(?P<body>.*?)^\}", text):
+        head = match["head"]
+        name = HEAD.search(head)
+        if name is None or head.startswith(("namespace", "struct", "enum", "class")):
+            continue
+        found[name[1]] = found.get(name[1], "") + match["body"]
+    return found
+
+
+def reached(name: str, bodies: Mapping[str, str], seen: set[str]) -> list[str]:
+    """Kernels that a function names, and those of the functions that it calls."""
+    if name in seen or name not in bodies:
+        return []
+    seen.add(name)
+    body = bodies[name]
+    kernels = list(dict.fromkeys(KERNEL.findall(body)))
+    for called in dict.fromkeys(WORD.findall(body)):
+        kernels += [k for k in reached(called, bodies, seen) if k not in kernels]
+    return kernels
+
+
+def kernel_inputs(path: Path) -> Iterable[tuple[str, str, str, str]]:
+    """First tensor input of each kernel with its dtypes, and inputs that must be contiguous."""
+    rows: dict[str, list[dict[str, str]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["io"].startswith(("输入", "可选输入")):
+                rows.setdefault(row["aclnn"], []).append(row)
+    for kernel, items in sorted(rows.items()):
+        first = items[0]
+        strict = [row["param"] for row in items if row["noncontiguous"] in REFUSES]
+        dtypes = " ".join(dict.fromkeys(dtypes_of(first["dtypes"])))
+        if dtypes or strict:
+            yield kernel, first["param"], dtypes, " ".join(strict)
+
+
+def dtypes_of(text: str) -> list[str]:
+    """torch's names of what a document lists; those it writes in another way are left out."""
+    return [DTYPES[word] for word in WRITTEN.findall(text) if word in DTYPES]
+
+
+if __name__ == "__main__":
+    main()
