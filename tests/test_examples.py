@@ -75,3 +75,75 @@ def test_a_failing_step_is_shown_and_the_demo_fails(tmp_path: Path) -> None:
     assert "FAIL  copy the example" in done.stdout
     assert "was not made by the demo" in done.stdout
     assert (tmp_path / "demo-out" / "mine.txt").exists()
+
+
+# What joymigrate must point out in each program: (rule, words of the line).
+TRAPS = {
+    "gpt": [("JM151", "allow_tf32")],
+    "classifier": [("JM212", "channels_last"), ("JM210", "double()")],
+    "finetune_qwen": [("JM107", "get_device_capability"), ("JM191", "flash-attn")],
+    "ctr": [("JM211", "ranks[clicks > 0]")],
+    "diffusion": [("JM202", "triton.jit"), ("JM211", "noisy[noisy > 4]")],
+    "detector": [("JM206", "nms"), ("JM206", "roi_align"), ("JM211", "torch.nonzero")],
+    "speech": [("JM211", "unique_consecutive")],
+    "pretrain": [("JM180", "nvidia-smi"), ("JM120", "cuda"), ("JM190", "nvcr.io")],
+}
+
+
+@pytest.mark.parametrize("name", sorted(TRAPS))
+def test_the_scan_points_at_what_is_planted(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    shutil.copytree(REPOSITORY / "examples" / name, folder)
+    out = python(
+        "-m", "joymigrate", "scan", folder, "--format", "json", "--exit-zero", cwd=tmp_path
+    )
+    found = [(f["rule"], f["before"]) for f in json.loads(out)["findings"]]
+    for rule, words in TRAPS[name]:
+        assert any(rule == r and words in before for r, before in found), (rule, words)
+
+
+SHORT = {
+    "classifier": ["--steps", "2", "--batch-size", "4"],
+    "ctr": ["--steps", "2", "--batch-size", "16"],
+    "diffusion": ["--steps", "2", "--batch-size", "4", "--samples", "0"],
+    "detector": ["--steps", "2", "--images", "2"],
+    "speech": ["--steps", "2", "--batch-size", "4"],
+}
+
+
+@pytest.mark.parametrize("name", sorted(SHORT))
+def test_the_programs_train_on_a_cpu(name: str, tmp_path: Path) -> None:
+    folder = REPOSITORY / "examples" / name
+    python("train.py", "--device", "cpu", "--out", tmp_path, *SHORT[name], cwd=folder)
+    assert list(losses(tmp_path)) == [0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("name", "words", "completes"),
+    [
+        ("classifier", "channels_last is refused", False),
+        ("ctr", "aten::_embedding_bag_backward", True),
+        ("detector", "operators:", True),
+        ("speech", "operators:", True),
+    ],
+)
+def test_a_rehearsal_finds_what_the_scan_cannot(
+    name: str, words: str, completes: bool, tmp_path: Path
+) -> None:
+    command = ["rehearse", "--migrate", "--", sys.executable, "train.py", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "joymigrate", *command, *SHORT[name]],
+        cwd=REPOSITORY / "examples" / name,
+        capture_output=True,
+        text=True,
+    )
+    assert words in done.stderr
+    assert (done.returncode == 0) == completes, done.stderr[-2000:]
+    if completes:
+        on_cpu = tmp_path / "cpu"
+        options = ["--device", "cpu", "--out", on_cpu, *SHORT[name]]
+        python("train.py", *options, cwd=REPOSITORY / "examples" / name)
+        first, second = losses(tmp_path), losses(on_cpu)
+        assert all(abs(first[n] - second[n]) <= 1e-4 * abs(second[n]) for n in second)
