@@ -124,6 +124,7 @@ def test_the_programs_train_on_a_cpu(name: str, tmp_path: Path) -> None:
     ("name", "words", "completes"),
     [
         ("classifier", "channels_last is refused", False),
+        ("diffusion", "it needs triton-ascend", False),
         ("ctr", "aten::_embedding_bag_backward", True),
         ("detector", "operators:", True),
         ("speech", "operators:", True),

@@ -74,6 +74,12 @@ MESSAGES = (
         "torch.compile needs the chip's own backend; leave it off or use backend='eager'",
     ),
     Trap(
+        "triton",
+        r"0 active drivers \(\[\]\)",
+        "a Triton kernel: on the chip it needs triton-ascend, and it does not run rehearsed; "
+        "let the program take its plain torch path here",
+    ),
+    Trap(
         "jit_script",
         r"torch\.jit\.script.* will be disabled",
         "the vendor's switch disables torch.jit.script; rewrite the program instead",
