@@ -1,0 +1,72 @@
+"""One request → one reply, whatever happens: the whole server but for its sockets."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from joymigrate.run.engine.http import errors, routes
+from joymigrate.run.engine.http.errors import Refusal
+from joymigrate.run.engine.http.messages import Ask, Reply, data
+from joymigrate.run.engine.http.service import Service
+
+log = logging.getLogger("joymigrate.serve")
+
+
+async def answer(service: Service, ask: Ask) -> Reply:
+    """Answer a request. Never raises but when it is cancelled."""
+    try:
+        service.keys.check(ask.path, ask.headers)
+        handler, parts = routes.find(ask.method, ask.path)
+        reply = await handler(service, ask, **parts)
+    except Refusal as refusal:
+        reply = refused(ask.path, refusal)
+    except Exception as error:
+        log.exception("a request failed: %s %s", ask.method, ask.path)
+        reply = refused(ask.path, Refusal(500, f"{type(error).__name__}: {error}"))
+    reply.headers.setdefault("X-Request-Id", ask.id)
+    return reply
+
+
+def refused(path: str, refusal: Refusal) -> Reply:
+    """A refusal in the words of the API that was called."""
+    form = errors.triton if path == "/v2" or path.startswith("/v2/") else errors.openai
+    return data(form(refusal), refusal.status, refusal.headers)
+
+
+def record(service: Service, ask: Ask, status: int, *, gone: bool = False) -> None:
+    """Count a request, and write it to the log."""
+    outcome = (
+        "client_closed"
+        if gone
+        else "ok"
+        if status < 400
+        else "rejected"
+        if status in (401, 429, 503)
+        else "client_error"
+        if status < 500
+        else "error"
+    )
+    service.meters.outcomes[outcome].add()
+    if outcome == "ok" and "finish" in ask.notes:
+        service.last_ms = int(time.time() * 1000)
+    quiet = ask.method == "GET" and outcome == "ok"
+    level = logging.DEBUG if quiet else logging.INFO if status < 500 else logging.ERROR
+    log.log(
+        level,
+        "%s %s %s",
+        ask.method,
+        ask.path,
+        status,
+        extra={
+            "fields": {
+                "request": ask.id,
+                "method": ask.method,
+                "path": ask.path,
+                "status": status,
+                "outcome": outcome,
+                "seconds": round(time.perf_counter() - ask.started, 6),
+                **ask.notes,
+            }
+        },
+    )
