@@ -31,19 +31,7 @@ def optimiser_step(optimiser: Any) -> list[Signature]:
 
 
 def recorded(optimiser: Any) -> dict[Any, Signature]:
-    """Take the step with a copy of the optimiser on fake tensors."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    fakes = FakeTensorMode(allow_non_fake_inputs=True)
-    made: dict[int, Any] = {}
-
-    def fake(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.dim() == 0:
-            return value.clone() if isinstance(value, torch.Tensor) else value
-        if id(value) not in made:
-            made[id(value)] = fakes.from_tensor(value.detach())
-        return made[id(value)]
-
+    """Take the step with a copy of the optimiser, on tensors without memory."""
     twin = object.__new__(type(optimiser))
     twin.__dict__.update(optimiser.__dict__)
     twin.defaults = {**optimiser.defaults, "foreach": True}
@@ -54,18 +42,24 @@ def recorded(optimiser: Any) -> dict[Any, Signature]:
         for parameter in group["params"]:
             if parameter.grad is None:
                 continue
-            stand_in = fake(parameter)
-            with torch.no_grad():
-                stand_in.grad = fake(parameter.grad)
+            stand_in = without_memory(parameter)
+            stand_in.grad = without_memory(parameter.grad)
             params.append(stand_in)
             state = optimiser.state.get(parameter)
             if state:
-                twin.state[stand_in] = {name: fake(value) for name, value in state.items()}
+                twin.state[stand_in] = {name: without_memory(v) for name, v in state.items()}
         twin.param_groups.append({**group, "params": params, "foreach": True})
     recorder = OperatorRecorder(Context(phase="optimiser"))
-    step = getattr(type(optimiser).step, "__wrapped__", type(optimiser).step)
+    step = type(optimiser).step
     while hasattr(step, "__wrapped__"):
         step = step.__wrapped__
-    with torch.no_grad(), recorder, fakes:
+    with torch.no_grad(), recorder:
         step(twin)
     return recorder.signatures
+
+
+def without_memory(value: Any) -> Any:
+    """A tensor of the same shape without memory; single numbers are copied, they are read."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone() if value.dim() == 0 else torch.empty_like(value, device="meta")
