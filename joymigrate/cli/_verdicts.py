@@ -1,0 +1,138 @@
+"""What the commands that end in a verdict share: options, output, the ledger, the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from joymigrate.cli._output import emit, one_of, talk
+from joymigrate.errors import Exit
+
+if TYPE_CHECKING:
+    from joymigrate.verify.gate import Origin
+    from joymigrate.verify.model import Verdict
+
+FORMATS = ("text", "json", "md", "html")
+GRADES = ("documented", "rehearsed", "measured")
+
+FORMAT = typer.Option("text", "--format", help="text, json, md or html.")
+OUTPUT = typer.Option(None, "-o", "--output", help="Write the verdict to a file.")
+TO = typer.Option(None, "--to", help="The chip that the target ran on.")
+SUBJECT = typer.Option(
+    None, "--subject", metavar="NAME", help="What the verdict is about, for the ledger."
+)
+GRADE = typer.Option(
+    "documented",
+    "--grade",
+    help="Where the target's file comes from: measured on the chip, rehearsed, or documented.",
+)
+CHECKPOINT = typer.Option(None, "--checkpoint", help="The checkpoint that the target ran with.")
+VERBOSE = typer.Option(False, "-v", "--verbose", help="Show passed records as well.")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a verdict belongs: the chip, how well it is known, and what it is about."""
+
+    chip: str
+    grade: str
+    subject: str | None
+    checkpoint: str | None = None
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether the chip was simulated."""
+        return self.grade == "rehearsed"
+
+
+def place(
+    to: str | None, subject: str | None, grade: str = "documented", checkpoint: str | None = None
+) -> Place:
+    """The chip's own name, and the grade; inside a rehearsal everything is rehearsed."""
+    from joymigrate.chips import target
+
+    one_of(grade, GRADES, "--grade")
+    if os.environ.get("JOYMIGRATE_REHEARSE"):
+        grade = "rehearsed"
+    return Place(target(to).name if to != "cpu" else "cpu", grade, subject, checkpoint)
+
+
+def checked(form: str) -> str:
+    """The output format."""
+    return one_of(form, FORMATS, "--format")
+
+
+def exit_code(outcome: str) -> int:
+    """0 pass, 1 fail, 3 inconclusive."""
+    return {"pass": Exit.OK, "fail": Exit.FOUND}.get(outcome, Exit.INCONCLUSIVE)
+
+
+def render(document: Mapping[str, Any], form: str, *, verbose: bool = False) -> str:
+    """The document in one of the formats."""
+    if form == "json":
+        return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+    if form == "md":
+        from joymigrate.report import verdict_md
+
+        return verdict_md.render(document)
+    if form == "html":
+        import time
+
+        from joymigrate.report import verdict_html
+
+        return verdict_html.render(document, when=time.strftime("%Y-%m-%d %H:%M"))
+    from joymigrate.report import verdict_text
+
+    return verdict_text.render(document, verbose=verbose)
+
+
+def finish(
+    document: Mapping[str, Any],
+    verdict: Verdict,
+    place: Place,
+    form: str,
+    output: Path | None,
+    inputs: Sequence[Path] = (),
+    origin: Origin | None = None,
+    *,
+    verbose: bool = False,
+) -> int:
+    """Write the verdict, record it, and return the exit code.
+
+    It is recorded where a subject is named, or where the project has a ledger already; the
+    subject's default is the name of the last input.
+    """
+    from joymigrate.evidence import Grade
+    from joymigrate.ledger import Ledger, Subject
+    from joymigrate.verify import gate
+
+    name = place.subject or (inputs[-1].name.split(".")[0] if inputs else None)
+    document = {
+        **document,
+        "subject": {"name": name},
+        "grade": place.grade,
+        "target": {"chip": place.chip, **(document.get("target") or {})},
+    }
+    emit(render(document, form, verbose=verbose), output)
+    if name is not None and (place.subject is not None or Ledger.of(Path.cwd()).exists()):
+        origin = origin or gate.Origin(checkpoint=place.checkpoint)
+        steps = gate.record(
+            verdict,
+            Subject(name),
+            chip=place.chip,
+            grade=Grade(place.grade),
+            command=shlex.join(["joymigrate", *sys.argv[1:]]),
+            origin=replace(origin, inputs=tuple(inputs)),
+            document=document,
+        )
+        numbers = ", ".join(f"{step.id} ({step.stage} {step.verdict})" for step in steps)
+        talk([f"recorded as step {numbers}: {name} on {place.chip}, {place.grade}"])
+    return exit_code(str(document["verdict"]))

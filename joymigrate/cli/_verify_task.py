@@ -1,0 +1,71 @@
+"""`joymigrate verify task`: predictions of both sides → non-inferiority and agreement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from joymigrate.cli import _verdicts
+
+
+def command(
+    baseline: Path = typer.Argument(..., metavar="BASELINE", help="The baseline's samples, JSONL."),
+    target: Path = typer.Argument(..., metavar="TARGET", help="The target's samples, JSONL."),
+    margin: float = typer.Option(0.5, "--margin", help="Allowed loss, in percentage points."),
+    metric: str | None = typer.Option(
+        None, "--metric", help="exact, accuracy, f1, macro-f1, token, score or agreement."
+    ),
+    field: list[str] = typer.Option([], "--field", help="A field of JSON answers. Repeatable."),
+    normalise: list[str] = typer.Option(
+        [], "--normalise", help="whitespace, unicode, punctuation, case, fence, json."
+    ),
+    agreement: float | None = typer.Option(
+        None, "--agreement", help="The share that must agree at least, in percent."
+    ),
+    envelope: Path | None = typer.Option(
+        None, "--envelope", help="A second run of the baseline: how far it agrees with itself."
+    ),
+    alpha: float | None = typer.Option(None, "--alpha", help="One-sided error of the test (0.05)."),
+    power: float | None = typer.Option(None, "--power", help="For the number of pairs (0.8)."),
+    lower_is_better: bool = typer.Option(False, "--lower-is-better", help="Of scores."),
+    duplicates: str = typer.Option("error", "--duplicates", help="error, first or number."),
+    examples: int = typer.Option(10, "--examples", min=0, help="Differing pairs to show."),
+    to: str | None = _verdicts.TO,
+    subject: str | None = _verdicts.SUBJECT,
+    grade: str = _verdicts.GRADE,
+    checkpoint: str | None = _verdicts.CHECKPOINT,
+    form: str = _verdicts.FORMAT,
+    output: Path | None = _verdicts.OUTPUT,
+) -> int:
+    """Compare two files of predictions, paired by id.
+
+    One JSON object per line: id, prediction, and where they are known reference, score, tokens,
+    task. Exit code 0: the target is not worse by the margin; 1: it is; 3: this cannot be told.
+    """
+    from joymigrate.cli._output import split
+    from joymigrate.verify.task import Question, compare
+    from joymigrate.verify.task.document import document, verdict
+    from joymigrate.verify.tolerance import Tolerance
+
+    limits = Tolerance.of(None)
+    question = Question(
+        margin,
+        metric,
+        tuple(split(field)),
+        tuple(split(normalise)),
+        limits.limit("S8", "alpha") if alpha is None else alpha,
+        limits.limit("S8", "power") if power is None else power,
+        agreement,
+        lower_is_better,
+        duplicates,
+        examples,
+        limits.module_coverage,
+    )
+    form = _verdicts.checked(form)
+    place = _verdicts.place(to, subject, grade, checkpoint)
+    task = compare(baseline, target, question, envelope)
+    found = verdict(task, rehearsal=place.rehearsal)
+    return _verdicts.finish(
+        document(task, rehearsal=place.rehearsal), found, place, form, output, [baseline, target]
+    )

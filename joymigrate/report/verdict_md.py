@@ -1,0 +1,130 @@
+"""A verdict as one Markdown page: outcome, first divergence, stages, figures, worst records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from joymigrate.report import verdict_parts
+from joymigrate.report.verdict_words import MEANING, counts, figure, headline, place, worst
+
+SHOWN = 30
+MARKUP = re.compile(r"([\\|*_`\[\]<>#~])")
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """The whole page."""
+    lines = [f"# Verdict: {headline(document)}", "", MEANING[document["verdict"]], ""]
+    if document.get("reason"):
+        lines += [escape(document["reason"]), ""]
+    lines += divergence(document.get("first_divergence"))
+    lines += stages(document)
+    for part in verdict_parts.of(document):
+        lines += part.markdown()
+    lines += records(document)
+    lines += sides(document)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def escape(text: object) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    return MARKUP.sub(r"\\\1", " ".join(str(text).split()))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """A table; cells are escaped."""
+    lines = ["| " + " | ".join(map(escape, head)) + " |", "|" + "---|" * len(head)]
+    return lines + ["| " + " | ".join(map(escape, row)) + " |" for row in rows]
+
+
+def divergence(first: Mapping[str, Any] | None) -> Iterator[str]:
+    """Where the two runs part, and why by the look of it."""
+    if not first:
+        return
+    yield "## First divergence"
+    yield ""
+    yield f"**{escape(place(first))}**: {escape(first['metric'])} {figure(first['value'])}, "
+    yield f"limit {figure(first['limit'])}."
+    for key in ("cause", "evidence"):
+        if first.get(key):
+            yield f"{key.capitalize()}: {escape(first[key])}."
+    yield ""
+
+
+def stages(document: Mapping[str, Any]) -> Iterator[str]:
+    """One row per stage."""
+    found = document.get("stages", ())
+    if not found:
+        return
+    rows = [
+        [
+            stage["stage"],
+            stage["title"],
+            stage["verdict"],
+            f"{stage['compared']:,} of {stage['recorded']:,}",
+            "; ".join([stage.get("reason") or "", *stage.get("notes", ())]).strip("; "),
+        ]
+        for stage in found
+    ]
+    yield "## Stages"
+    yield ""
+    yield from table(["", "what", "verdict", "compared", "why"], rows)
+    yield ""
+
+
+def records(document: Mapping[str, Any]) -> Iterator[str]:
+    """Coverage and the worst records."""
+    found = document["coverage"]
+    yield "## Coverage"
+    yield ""
+    yield f"Compared {found['compared']:,} of {found['recorded']:,}."
+    parts = counts(document)
+    if parts:
+        yield "Records: " + ", ".join(f"{n:,} {escape(s)}" for s, n in parts.items()) + "."
+    for name in list(found.get("uncompared", ()))[:SHOWN]:
+        yield f"- not compared: {escape(name)}"
+    shown = worst(document, SHOWN)
+    if shown:
+        head = ["status", "where", "metric", "value", "limit", "why"]
+        rows = [
+            [
+                *(r["status"], place(r), r["metric"], figure(r["value"]), figure(r["limit"])),
+                r.get("reason") or (r.get("consequence_of") or ""),
+            ]
+            for r in shown
+        ]
+        yield ""
+        yield "## Records, the worst first"
+        yield ""
+        yield from table(head, rows)
+    yield ""
+
+
+def sides(document: Mapping[str, Any]) -> Iterator[str]:
+    """What is known about both sides."""
+    both = [document.get(name) or {} for name in ("baseline", "target")]
+    rows = side_rows(*both)
+    if rows:
+        yield "## Environment"
+        yield ""
+        yield from table(["", "baseline", "target"], rows)
+        yield ""
+
+
+def side_rows(baseline: Mapping[str, Any], target: Mapping[str, Any]) -> list[list[str]]:
+    """The two sides key by key, nested ones by their dotted path."""
+    flat = [dict(flattened(side)) for side in (baseline, target)]
+    keys = dict.fromkeys([*flat[0], *flat[1]])
+    return [[key, *(figure(side.get(key)) for side in flat)] for key in keys]
+
+
+def flattened(side: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves of nested mappings; lists as text."""
+    for key, value in side.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{before}{key}.")
+        elif isinstance(value, list | tuple):
+            yield f"{before}{key}", ", ".join(map(str, value))
+        else:
+            yield f"{before}{key}", value

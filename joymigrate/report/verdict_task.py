@@ -1,0 +1,197 @@
+"""The figures of a task: accuracies, their difference with its interval, agreement, fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from joymigrate.report.html import page
+from joymigrate.report.html.page import Html, Section
+from joymigrate.report.verdict_plots import interval_plot
+from joymigrate.report.verdict_words import TONES, figure, percent
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """The object `task` of a verdict."""
+
+    task: Mapping[str, Any]
+
+    def views(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Raw, and normalised where normalisers were named."""
+        found = [("raw", self.task["raw"])]
+        if self.task["normalised"]:
+            found.append(
+                (f"normalised ({', '.join(self.task['normalisers'])})", self.task["normalised"])
+            )
+        return found
+
+    def amount(self, value: Any, signed: bool = False) -> str:
+        """A figure in the task's unit."""
+        if not isinstance(value, int | float):
+            return figure(value)
+        sign = "+" if signed else ""
+        if self.task["unit"] == "percent":
+            return f"{value:{sign}.2f} {'pp' if signed else '%'}"
+        return f"{value:{sign}.4g}"
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """(what, figures) of everything that is known, raw beside normalised."""
+        views = self.views()
+
+        def across(show: Any) -> str:
+            return " | ".join(show(view) for _, view in views)
+
+        yield (
+            "metric",
+            self.task["metric"]
+            + (f" of {', '.join(self.task['fields'])}" if self.task["fields"] else ""),
+        )
+        if len(views) > 1:
+            yield "figures", " | ".join(name for name, _ in views)
+        yield "pairs", f"{self.task['n']:,}"
+        if self.task["raw"]["baseline"] is not None:
+            yield "baseline", across(lambda v: self.amount(v["baseline"]))
+            yield "target", across(lambda v: self.amount(v["target"]))
+            yield "difference", across(self.difference)
+            yield "margin", self.amount(self.task["margin_pp"], signed=True).lstrip("+")
+            yield (
+                "lost, gained",
+                across(lambda v: f"{v['discordant']['lost']:,}, {v['discordant']['gained']:,}"),
+            )
+            yield "p, worse by the margin", across(lambda v: figure(v["p_worse_by_margin"]))
+            yield "p, no difference", across(lambda v: figure(v["p_different"]))
+        yield "agreement", across(lambda v: share(v["agreement"]))
+        if self.task["raw"]["baseline_agreement"]:
+            yield "baseline with itself", across(lambda v: share(v["baseline_agreement"]))
+        if self.task.get("common_prefix") is not None:
+            yield "common prefix", f"{self.task['common_prefix']:.1f} tokens"
+        needed = across(lambda v: figure(v["required_n"]))
+        yield f"pairs needed for power {100 * self.task['power']:g} %", needed
+        yield "test", self.task["test"]
+        yield from self.oddities()
+
+    def difference(self, view: Mapping[str, Any]) -> str:
+        """Difference and its 90 % interval."""
+        ends = view["interval_pp"]
+        if ends is None:
+            return "–"
+        level = 100 * (1 - 2 * self.task["alpha"])
+        return (
+            f"{self.amount(view['difference_pp'], signed=True)} "
+            f"[{figure(ends[0])}, {figure(ends[1])}] ({level:g} %)"
+        )
+
+    def oddities(self) -> Iterator[tuple[str, str]]:
+        """What is wrong with the data, where something is."""
+        task = self.task
+        for name, found in task["unmatched"].items():
+            if found["count"]:
+                yield name.replace("_", " "), f"{found['count']:,} ({', '.join(found['ids'][:5])})"
+        for name, number in task["duplicates"].items():
+            if number:
+                yield f"repeated ids, {name}", f"{number:,}"
+        if any(task["malformed"].values()):
+            both = task["malformed"]
+            yield "malformed JSON", f"baseline {both['baseline']:,}, target {both['target']:,}"
+        if task["differing_references"]:
+            yield "differing references", f"{task['differing_references']:,}"
+
+    def tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
+        """(title, head, rows) of fields and of groups."""
+        head = ["", "pairs", "baseline", "target", "difference", "agreement", "verdict"]
+        found = []
+        fields = [
+            (name, view["normalised"] or view["raw"])
+            for name, view in self.task["by_field"].items()
+        ]
+        for title, items in (("By field", fields), ("By task", list(self.task["by_task"].items()))):
+            if items:
+                found.append((title, head, [self.row(name, view) for name, view in items]))
+        return found
+
+    def row(self, name: str, view: Mapping[str, Any]) -> list[str]:
+        """One field or group."""
+        return [
+            name,
+            f"{view['n']:,}",
+            self.amount(view["baseline"]),
+            self.amount(view["target"]),
+            self.difference(view),
+            share(view["agreement"]),
+            view["verdict"],
+        ]
+
+    def text(self) -> list[str]:
+        """Two columns, then the tables."""
+        lines = [f"{name:<28} {value}" for name, value in self.rows()]
+        for title, head, rows in self.tables():
+            widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+            lines.append(f"{title}:")
+            for row in [head, *rows]:
+                cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+                lines.append("  " + "  ".join(cells).rstrip())
+        for one in self.task["examples"][:3]:
+            wanted = f", right: {one['reference']!r}" if one["reference"] is not None else ""
+            lines.append(
+                f"{one['change']} {one['id']}: {one['baseline']!r} -> {one['target']!r}{wanted}"
+            )
+        return lines
+
+    def markdown(self) -> list[str]:
+        """Tables."""
+        from joymigrate.report.verdict_md import table
+
+        lines = ["## Task", "", *table(["", ""], [list(row) for row in self.rows()]), ""]
+        for title, head, rows in self.tables():
+            lines += [f"### {title}", "", *table(head, rows), ""]
+        if self.task["examples"]:
+            head = ["id", "change", "baseline", "target", "right"]
+            rows = [
+                [e["id"], e["change"], e["baseline"], e["target"], e["reference"] or ""]
+                for e in self.task["examples"]
+            ]
+            lines += ["### Pairs that differ", "", *table(head, rows), ""]
+        return lines
+
+    def sections(self) -> list[Section]:
+        """Figures with a picture of the interval; fields and groups; examples."""
+        task = self.task
+        body = [page.table(["", ""], self.rows())]
+        if task["interval_pp"] is not None:
+            unit = "percentage points" if task["unit"] == "percent" else "score"
+            picture = interval_plot(
+                [
+                    (name, view["difference_pp"], *view["interval_pp"])
+                    for name, view in self.views()
+                ],
+                -task["margin_pp"],
+                f"difference, target minus baseline ({unit})",
+            )
+            caption = (
+                "Non-inferiority: the target passes when the whole interval lies right of the "
+                "margin."
+            )
+            body.insert(0, page.figure(picture, caption))
+        found = [Section("task", "Task", Html("".join(body)))]
+        for title, head, rows in self.tables():
+            shown = [[*row[:-1], page.badge(row[-1], TONES[row[-1]])] for row in rows]
+            body_html = page.table(head, shown, right=(1, 2, 3))
+            found.append(Section(title.lower().replace(" ", "-"), title, body_html, len(rows)))
+        if task["examples"]:
+            rows_html = [
+                [e["id"], e["change"], e["baseline"], e["target"], e["reference"] or ""]
+                for e in task["examples"]
+            ]
+            table = page.table(["id", "change", "baseline", "target", "right"], rows_html)
+            found.append(Section("examples", "Pairs that differ", table, len(rows_html)))
+        return found
+
+
+def share(interval: Mapping[str, Any] | None) -> str:
+    """A share with its 95 % interval."""
+    if interval is None:
+        return "–"
+    low, high = percent(interval["low"]), percent(interval["high"])
+    return f"{percent(interval['value'])} [{low.removesuffix(' %')}, {high.removesuffix(' %')}]"

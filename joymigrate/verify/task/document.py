@@ -1,0 +1,194 @@
+"""A task's outcome as a `Verdict`, and as the JSON that `verify task` writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from joymigrate.verify.model import (
+    Coverage,
+    Difference,
+    FirstDivergence,
+    Outcome,
+    StageResult,
+    Status,
+    Verdict,
+    number,
+    verdict_json,
+)
+from joymigrate.verify.statistics import Interval
+from joymigrate.verify.task.compare import Task
+from joymigrate.verify.task.judge import Judgement
+
+STAGE = "S8"
+STATUS = {
+    Outcome.PASS: Status.PASS,
+    Outcome.FAIL: Status.FAIL,
+    Outcome.INCONCLUSIVE: Status.UNCOMPARED,
+}
+SHOWN_IDS = 20
+
+
+def verdict(task: Task, *, rehearsal: bool = False) -> Verdict:
+    """The task as a run's verdict of stage S8. Its records are the whole, fields and groups."""
+    total = task.paired + sum(len(ids) for ids in task.unmatched[:2])
+    limit = task.question.coverage
+    coverage = Coverage(task.coverage, task.paired, total, limit, uncompared(task))
+    records = tuple(differences(task))
+    reason = "; ".join(task.reasons)
+    stage = StageResult(STAGE, task.outcome, task.paired, total, reason=reason)
+    return Verdict(
+        task.outcome,
+        STAGE,
+        divergence(records[0], reason) if task.outcome is Outcome.FAIL else None,
+        coverage,
+        records,
+        (stage,),
+        rehearsal=rehearsal,
+        reason=reason,
+    )
+
+
+def document(task: Task, *, rehearsal: bool = False) -> dict[str, Any]:
+    """`joymigrate.verdict/1` with the object `task`."""
+    return {**verdict_json(verdict(task, rehearsal=rehearsal)), "task": task_json(task)}
+
+
+def divergence(record: Difference, reason: str) -> FirstDivergence:
+    """The task itself as the place where the two sides part."""
+    return FirstDivergence(
+        record.module, None, None, None, record.metric, record.value, record.limit, STAGE,
+        evidence=reason,
+    )  # fmt: skip
+
+
+def differences(task: Task) -> Iterator[Difference]:
+    """The whole first, then every field and every group."""
+    yield difference("task", task.judgement, task, task.outcome)
+    for name, (raw, normal) in task.fields.items():
+        one = normal or raw
+        yield difference(f"field:{name}", one, task, one.outcome)
+    for name, one in task.groups.items():
+        yield difference(f"task:{name}", one, task, one.outcome)
+
+
+def difference(place: str, one: Judgement, task: Task, outcome: Outcome) -> Difference:
+    """One judgement as a record: the difference and its margin, or the agreement."""
+    scale = scale_of(task)
+    if one.difference is not None:
+        metric = f"{task.metric} difference{'' if scale == 1 else ' (percentage points)'}"
+        value: float | None = scale * one.difference.value
+        limit: float | None = -task.question.margin
+        if task.question.lower_is_better:
+            limit = task.question.margin
+    else:
+        metric = "agreement (percent)"
+        value = 100 * one.agreement.value if one.agreement else None
+        limit = task.question.agreement
+    return Difference(
+        place, 0, None, None, metric, value, limit, STATUS[outcome], STAGE,
+        reason="; ".join(one.reasons),
+    )  # fmt: skip
+
+
+def uncompared(task: Task) -> tuple[str, ...]:
+    """Some ids that one side lacks."""
+    return tuple([id for ids in task.unmatched[:2] for id in ids][:SHOWN_IDS])
+
+
+def scale_of(task: Task) -> int:
+    """100 where figures are shares and shown in percent, else 1."""
+    return 100 if task.share_scale else 1
+
+
+def task_json(task: Task) -> dict[str, Any]:
+    """The object `task`: percent and percentage points, unless `unit` says otherwise."""
+    question = task.question
+    names = ("baseline", "target", "envelope")
+    return {
+        "metric": task.metric,
+        "unit": "percent" if task.share_scale else "score",
+        "margin_pp": question.margin,
+        "alpha": question.alpha,
+        "power": question.power,
+        "required_agreement": question.agreement,
+        "fields": list(question.fields),
+        "normalisers": list(question.normalisers),
+        "n": task.paired,
+        **flat(task.judgement, scale_of(task)),
+        "raw": figures_json(task.raw, task),
+        "normalised": figures_json(task.normalised, task) if task.normalised else None,
+        "by_field": {
+            name: {
+                "raw": figures_json(raw, task),
+                "normalised": figures_json(normal, task) if normal else None,
+            }
+            for name, (raw, normal) in task.fields.items()
+        },
+        "by_task": {name: figures_json(one, task) for name, one in task.groups.items()},
+        "samples": dict(zip(names, task.counts, strict=False)),
+        "unmatched": {
+            f"missing_in_{name}": {"count": len(ids), "ids": list(ids[:SHOWN_IDS])}
+            for name, ids in zip(names, task.unmatched, strict=False)
+        },
+        "duplicates": dict(zip(names, task.repeated, strict=False)),
+        "malformed": {"baseline": task.malformed[0], "target": task.malformed[1]},
+        "differing_references": task.differing_references,
+        "common_prefix": task.prefix,
+        "reasons": list(task.reasons),
+        "examples": [
+            {
+                "id": one.id,
+                "change": one.change,
+                "baseline": one.baseline,
+                "target": one.target,
+                "reference": one.reference,
+            }
+            for one in task.examples
+        ],
+    }
+
+
+def figures_json(one: Judgement, task: Task) -> dict[str, Any]:
+    """One view's verdict and figures."""
+    found = {"verdict": one.outcome.value, "reasons": list(one.reasons), "n": one.n}
+    return {**found, **flat(one, scale_of(task))}
+
+
+def flat(one: Judgement, scale: int) -> dict[str, Any]:
+    """The numbers of a judgement, scaled."""
+    difference = one.difference
+    return {
+        "baseline": scaled(one.baseline, scale),
+        "target": scaled(one.target, scale),
+        "difference_pp": scaled(difference.value, scale) if difference else None,
+        "interval_pp": (
+            [scaled(difference.low, scale), scaled(difference.high, scale)] if difference else None
+        ),
+        "p_worse_by_margin": one.p_worse,
+        "p_different": one.p_different,
+        "discordant": {"lost": one.lost, "gained": one.gained},
+        "agreement": interval_json(one.agreement),
+        "baseline_agreement": interval_json(one.noise),
+        "required_n": one.required_n,
+        "test": one.test,
+    }
+
+
+def interval_json(interval: Interval | None) -> dict[str, Any] | None:
+    """A share and its 95 % interval, in percent."""
+    if interval is None:
+        return None
+    return {
+        "value": scaled(interval.value, 100),
+        "low": scaled(interval.low, 100),
+        "high": scaled(interval.high, 100),
+    }
+
+
+def scaled(value: float | None, scale: int) -> float | str | None:
+    """A share as percent, without the noise of its last bits; infinite ones as text."""
+    if value is None or not math.isfinite(value):
+        return number(value)
+    return round(scale * value, 10)
