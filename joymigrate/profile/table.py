@@ -179,7 +179,8 @@ class Kernel:
 class Trace:
     """What was read from one file: operators, kernels, and what is wrong with the file.
 
-    `kind` is the format's name. `overloads` says whether names carry overloads, `tree` whether
+    `kind` is the format's name. `inside` names the operators around a row, outermost first, where
+    there is no tree. `overloads` says whether names carry overloads, `tree` whether
     `parent` does. `steps` are recorded training steps, 0 if unknown. `notes` are for the user.
     """
 
@@ -193,4 +194,5 @@ class Trace:
     device: str = ""
     environment: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    marks: dict[str, float] = field(default_factory=dict)  # counts and times of runtime events
+    marks: dict[str, float] = field(default_factory=dict)  # runtime calls by name: how many
+    inside: dict[int, tuple[str, ...]] = field(default_factory=dict)

@@ -1,0 +1,143 @@
+"""Recordings of `joymigrate profile record`: JSON lines, `joymigrate.trace/1`, plain or gzip."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.profile.readers.stream import open_bytes
+from joymigrate.profile.table import PHASES, OpTable, Signature, Trace
+
+SCHEMA = "joymigrate.trace/1"
+# What the optimiser would call on an accelerator, where torch takes another way on the CPU.
+KINDS = ("op", "accelerator_op")
+
+
+def read(path: Path) -> Trace:
+    """One recording. A line that is cut short at the end of the file is left out."""
+    table = OpTable()
+    parents: dict[int, tuple[str, ...]] = {}
+    notes: list[str] = []
+    header: Mapping[str, Any] | None = None
+    for number, item in lines(path, notes):
+        if header is None:
+            header = check(item, path)
+            continue
+        if item.get("kind") in KINDS:
+            row = add(table, item, f"{path}:{number}")
+            if item.get("parents"):
+                parents[row] = tuple(str(name) for name in item["parents"])
+    if header is None:
+        raise JoyError("an empty recording", where=str(path))
+    if header.get("complete") is False:
+        notes.append("the program ended before every step was recorded")
+    environment = dict(header.get("environment") or {})
+    return Trace(
+        path,
+        "recorded",
+        table,
+        overloads=True,
+        tree=False,
+        steps=int(header.get("steps") or 0),
+        device=str(header.get("device") or ""),
+        environment={**environment, "torch": header.get("torch")},
+        notes=tuple(notes),
+        inside=parents,
+    )
+
+
+def lines(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of the file with their line numbers."""
+    number = 0
+    with io.TextIOWrapper(open_bytes(path), encoding="utf-8", errors="replace") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    item = json.loads(line, strict=False)
+                except ValueError:
+                    if line.endswith("\n"):
+                        raise JoyError("not a line of JSON", where=f"{path}:{number}") from None
+                    notes.append("the last line is cut short and was left out")
+                    return
+                if not isinstance(item, dict):
+                    raise JoyError("not an object", where=f"{path}:{number}")
+                yield number, item
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            notes.append(f"the file is cut short after line {number}")
+
+
+def check(header: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """The first line, if it is one of ours."""
+    if header.get("schema") != SCHEMA:
+        raise JoyError(
+            f"schema {header.get('schema')!r} is not one this joymigrate reads",
+            where=f"{path}:1",
+            help=f"the first line says {SCHEMA}",
+        )
+    return header
+
+
+def add(table: OpTable, item: Mapping[str, Any], where: str) -> int:
+    """One signature as a row."""
+    name = item.get("op")
+    if not isinstance(name, str) or not name:
+        raise JoyError("an operator without a name", where=where)
+    overload = item.get("overload")
+    phase = str(item.get("phase") or "")
+    try:
+        calls, self_us = int(item.get("calls") or 1), float(item.get("self_us") or 0)
+    except (TypeError, ValueError):
+        raise JoyError("calls and self_us are numbers", where=where) from None
+    return table.add(
+        table.name_id(f"{name}.{overload}" if overload else name),
+        signature=table.signature_id(signature_of(item)),
+        dur=self_us,
+        self_us=self_us,
+        place=table.place_id(str(item.get("where") or "")),
+        phase=PHASES.index(phase) if phase in PHASES else PHASES.index("other"),
+        calls=calls,
+    )
+
+
+def signature_of(item: Mapping[str, Any]) -> Signature:
+    """The arguments in order, keyword arguments behind."""
+    values = [*(item.get("args") or ()), *(item.get("kwargs") or {}).values()]
+    parts = [argument(value) for value in values]
+    dtypes, dims, strides, kinds = zip(*parts, strict=True) if parts else ((), (), (), ())
+    return Signature(dtypes, dims, strides, kinds)
+
+
+def argument(value: Any) -> tuple[str, Any, Any, str]:
+    """dtype, dims, strides and kind of one argument."""
+    if is_tensor(value):
+        return str(value["dtype"]), *shape_of(value), "tensor"
+    if isinstance(value, list) and value and all(is_tensor(v) or v is None for v in value):
+        found = [v for v in value if v is not None]
+        if found:
+            dims = tuple(shape_of(v)[0] for v in found)
+            strides = tuple(shape_of(v)[1] for v in found)
+            return str(found[0]["dtype"]), dims, strides, "tensors"
+    return "", None, None, "none" if value is None else "value"
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether an argument describes a tensor."""
+    return isinstance(value, dict) and "dtype" in value
+
+
+def shape_of(value: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Dims and strides of a tensor."""
+    return numbers(value.get("shape") or ()), numbers(value.get("stride") or ())
+
+
+def numbers(values: Iterable[Any]) -> tuple[int, ...]:
+    """Whole numbers of a list; what is none (a symbolic size) counts as -1."""
+    return tuple(v if isinstance(v, int) else -1 for v in values)

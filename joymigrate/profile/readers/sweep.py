@@ -1,0 +1,144 @@
+"""Builds the tree of operators from events with start and duration, thread by thread.
+
+Events nest by time. One pass over the events, sorted by thread and start, keeps the open ones on a
+stack: the parent is what is on top. Points (runtime calls) are placed into the same pass to find
+the operator that a kernel belongs to.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+
+from joymigrate.profile.readers.names import is_operator
+from joymigrate.profile.table import NONE, OpTable
+
+EVENT, FRAME, POINT = 0, 1, 2
+BACKWARD, OPTIMISER, FORWARD = 2, 3, 1
+
+
+class Timeline:
+    """Events as columns, filled by a reader.
+
+    `kind` is an event (an operator or annotation), a Python frame (a call site of the user's), or
+    a point (a runtime call, looked up later by its number in `points`).
+    """
+
+    def __init__(self, table: OpTable) -> None:
+        self.table = table
+        self.kind = array("b")
+        self.name = array("l")
+        self.signature = array("l")
+        self.place = array("l")
+        self.thread = array("l")
+        self.ts = array("d")
+        self.dur = array("d")
+        self.order = array("q")  # breaks ties: the number that the profiler gave the event
+        self.threads: dict[tuple[object, object], int] = {}
+        self.owner: dict[int, int] = {}  # point's number → row
+
+    def thread_id(self, pid: object, tid: object) -> int:
+        """The number of a thread. `5` and `"5"` are the same."""
+        key = (str(pid), str(tid))
+        return self.threads.setdefault(key, len(self.threads))
+
+    def add(
+        self,
+        kind: int,
+        thread: int,
+        ts: float,
+        dur: float,
+        *,
+        name: int = 0,
+        signature: int = 0,
+        place: int = 0,
+        order: int = 0,
+    ) -> None:
+        """Take one event in."""
+        self.kind.append(kind)
+        self.name.append(name)
+        self.signature.append(signature)
+        self.place.append(place)
+        self.thread.append(thread)
+        self.ts.append(ts)
+        self.dur.append(dur)
+        self.order.append(order)
+
+    def sorted(self) -> list[int]:
+        """Numbers of the events: by thread, start, the longer first, then as recorded."""
+        if not len(self.ts):
+            return []
+        keys = (
+            np.frombuffer(self.order, dtype=np.int64),
+            -np.frombuffer(self.dur, dtype=np.float64),
+            np.frombuffer(self.ts, dtype=np.float64),
+            np.asarray(self.thread),
+        )
+        found: list[int] = np.lexsort(keys).tolist()
+        return found
+
+    def build(self) -> None:
+        """Fill the table: parents, own times, call sites and phases."""
+        table = self.table
+        phase_of = [phase_by_name(name) for name in table.names]
+        stack: list[tuple[float, int, int, int]] = []  # end, row, place, phase
+        last = NONE
+        child_time = array("d")
+        for index in self.sorted():
+            thread, ts, dur = self.thread[index], self.ts[index], self.dur[index]
+            if thread != last:
+                stack.clear()
+                last = thread
+            while stack and stack[-1][0] <= ts:
+                stack.pop()
+            _, parent, place, phase = stack[-1] if stack else (0.0, NONE, 0, 0)
+            kind = self.kind[index]
+            if kind == POINT:
+                self.owner[self.order[index]] = parent
+                continue
+            if kind == FRAME:
+                stack.append((ts + dur, parent, self.place[index], phase))
+                continue
+            name = self.name[index]
+            phase = phase_of[name] or phase
+            own = self.place[index] or place
+            row = table.add(
+                name,
+                signature=self.signature[index],
+                parent=parent,
+                tid=thread,
+                ts=ts,
+                dur=dur,
+                self_us=dur,
+                place=own,
+                phase=phase,
+            )
+            child_time.append(0.0)
+            if parent != NONE:
+                child_time[parent] += dur
+            stack.append((ts + dur, row, own, phase))
+        for row, used in enumerate(child_time):
+            table.self_us[row] = max(0.0, table.dur[row] - used)
+        mark_forward(table)
+
+
+def phase_by_name(name: str) -> int:
+    """The phase that an event opens: a node of autograd, or an optimiser's step."""
+    if name.startswith(("autograd::engine::evaluate_function", "torch::autograd::")):
+        return BACKWARD
+    if name.startswith("Optimizer.step") or name.endswith("optimizer.step"):
+        return OPTIMISER
+    if "::" not in name and "#" not in name and name.rstrip("0123456789").endswith("Backward"):
+        return BACKWARD
+    return 0
+
+
+def mark_forward(table: OpTable) -> None:
+    """What is neither backward nor optimiser is forward, where the trace tells them apart."""
+    if not any(table.phase):
+        return
+    operators = [is_operator(name) for name in table.names]
+    for row, phase in enumerate(table.phase):
+        if not phase and operators[table.name[row]]:
+            table.phase[row] = FORWARD
