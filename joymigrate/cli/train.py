@@ -1,0 +1,102 @@
+"""Train a model from a job file, on a GPU, another accelerator or the CPU; init, status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from joymigrate.cli._groups import group
+from joymigrate.errors import Exit, JoyError
+
+NEEDS = ("extra:train",)
+
+app = group("Train a model from a job file; init, status, export.", default=True)
+
+
+@app.command("default", hidden=True)
+def train(
+    job: Path = typer.Argument(..., help="The job file (YAML)."),
+    sets: list[str] = typer.Option([], "--set", help="Override one key: optimiser.lr=1e-4."),
+    processes: int | None = typer.Option(
+        None, "--nproc", min=1, help="Processes of this machine (default: as the layout says)."
+    ),
+    nodes: int = typer.Option(1, "--nodes", min=1, help="Machines."),
+    meeting: str | None = typer.Option(
+        None, "--meeting", help="host:port where several machines meet."
+    ),
+    restarts: int | None = typer.Option(
+        None, "--max-restarts", min=0, help="How often workers that died are started again."
+    ),
+    run: Path | None = typer.Option(None, "--run", help="The run folder."),
+    device: str | None = typer.Option(None, "--device", help="auto, cpu, cuda or a chip."),
+    fresh: bool = typer.Option(False, "--fresh", help="Start anew in the run folder."),
+    unverified: bool = typer.Option(
+        False, "--unverified", help="Train on a chip without a passing verdict."
+    ),
+    quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing but errors."),
+) -> int:
+    """Train as the job file says; the same command continues a run that stopped."""
+    from joymigrate.cli._output import talk
+    from joymigrate.run.train import job as jobs
+    from joymigrate.run.train import launch
+
+    need_extra()
+    wishes = [*sets]
+    if run is not None:
+        wishes.append(f"run={run.resolve()}")
+    if device is not None:
+        wishes.append(f"device={device}")
+    if nodes > 1 and meeting is None:
+        raise JoyError("several machines need a place to meet", help="--meeting HOST:PORT")
+    loaded = jobs.load(job, wishes)
+    start = launch.Start(
+        processes=processes,
+        nodes=nodes,
+        meeting=meeting,
+        restarts=restarts,
+        fresh=fresh,
+        unverified=unverified,
+        project=Path.cwd(),
+    )
+    return launch.launch(loaded, start, (lambda line: None) if quiet else lambda line: talk([line]))
+
+
+def need_extra() -> None:
+    """The libraries of the `train` extra, or which command installs them."""
+    import importlib.util
+
+    wanted = ("transformers", "peft", "pyarrow")
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    if missing:
+        raise JoyError(
+            f"training needs {', '.join(missing)}", help="pip install 'joymigrate[train]'"
+        )
+
+
+@app.command("init")
+def init(
+    path: Path = typer.Argument(Path("job.yaml"), help="Where to write the job file."),
+    model: str | None = typer.Option(None, "--model", help="A local model folder."),
+    data: str | None = typer.Option(None, "--data", help="A data file."),
+    task: str | None = typer.Option(None, "--task", help="The task."),
+    force: bool = typer.Option(False, "--force", help="Replace the file if it exists."),
+) -> int:
+    """Write a commented job file."""
+    from joymigrate.cli._output import emit, talk
+    from joymigrate.run.train import tasks, template
+
+    if path.exists() and not force:
+        raise JoyError("the file exists", where=str(path), help="--force replaces it")
+    if task is not None:
+        tasks.find(task)
+    values: dict[str, object] = {}
+    if model is not None:
+        values["model"] = {"path": model}
+    if data is not None:
+        values["data"] = {"train": data}
+    if task is not None:
+        values["task"] = task
+    emit(template.render(values), path)
+    talk([f"wrote {path}; joymigrate train {path} starts it"])
+    return Exit.OK

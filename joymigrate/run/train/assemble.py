@@ -1,0 +1,192 @@
+"""Puts a job together on this process: data, task, model, optimiser, checkpoints, logs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+from joymigrate.device import Device
+from joymigrate.errors import JoyError
+from joymigrate.run.train import build, flops, group, optimise, tokenizer
+from joymigrate.run.train.checkpoint import Checkpointer
+from joymigrate.run.train.feed import Feed
+from joymigrate.run.train.job import Job, data_files, micro_size
+from joymigrate.run.train.logs import Log
+from joymigrate.run.train.loop import Parts
+from joymigrate.run.train.models import Source, adapt
+from joymigrate.run.train.order import Order
+from joymigrate.run.train.parallel import lay_out
+from joymigrate.run.train.run_folder import CHECKPOINTS, RunFolder
+from joymigrate.run.train.runner import runner_for
+from joymigrate.run.train.tasks import Context, Task, find
+from joymigrate.run.train.tasks.task import Samples
+
+Tell = Callable[[str], None]
+
+
+def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> Parts:
+    """Everything a loop needs. All ranks call it together, after the group is open."""
+    rank = group.rank()
+    first = rank == 0
+    layout = job.layout
+    place = layout.place(rank)
+    task = task_of(job)
+    samples = samples_of(job, task, tell if first else silent)
+    steps = steps_of(job, len(samples))
+    mesh = group.mesh_of(device, layout)
+    model = model_of(job, task)
+    work = flops.work_of(model, job.data.max_length)
+    peak, _ = flops.peak_of(device, job.dtype)
+    laid = lay_out(model, layout, device, mesh, computed_in(job))
+    made = optimise.optimiser(laid.model, job.optimiser, device.type)
+    micro = micro_size(job)
+    share = job.batch.size // layout.data_ranks
+    data_rank = layout.data_rank(rank)
+    order = Order(len(samples), job.seed)
+    feed = Feed(task, samples, order, job.batch.size, micro, data_rank, layout.data_ranks)
+    keeper = Checkpointer(
+        folder.path / CHECKPOINTS,
+        laid.model,
+        made,
+        keep=job.checkpoint.keep,
+        asynchronous=job.checkpoint.asynchronous,
+        trainable_only=job.method.name == "lora",
+        tell=tell if first else silent,
+    )
+    log = None
+    if first:
+        logging = job.logging
+        log = Log(folder.path, steps, tensorboard=logging.tensorboard, port=logging.prometheus)
+        folder.report(
+            steps=steps,
+            parameters=work.parameters,
+            flops_per_token=work.per_token,
+            flops_convention=flops.CONVENTION,
+            samples=len(samples),
+        )
+    return Parts(
+        job=job,
+        steps=steps,
+        laid=laid,
+        runner=runner_for(laid, task, share // micro),
+        optimiser=made,
+        feed=feed,
+        keeper=keeper,
+        folder=folder,
+        work=work,
+        peak=None if peak is None else peak * layout.world,
+        data_rank=data_rank,
+        speaks=place.tp == 0 and place.pp == layout.pp - 1,
+        first_rank=first,
+        log=log,
+        tell=tell if first else silent,
+    )
+
+
+def silent(line: str) -> None:
+    """Says nothing, on all ranks but the first."""
+
+
+def task_of(job: Job) -> Task:
+    """The job's task with its tokenizer."""
+    kind = find(job.task.name)
+    files = tuple(data_files(job))
+    made = None
+    if kind.TOKENIZER:
+        model = job.path(job.model.path) if job.model.path else None
+        template = job.path(job.data.template) if job.data.template else None
+        name = job.tokenizer
+        if name is not None and name != tokenizer.BYTES:
+            name = str(job.path(name))
+        made = tokenizer.load(name, model, template)
+    return kind(
+        Context(
+            tokenizer=made,
+            max_length=job.data.max_length,
+            packing=job.data.packing,
+            seed=job.seed,
+            fixed_length=job.layout.pp > 1,
+            files=files,
+            options=job.task.options,
+        )
+    )
+
+
+def samples_of(job: Job, task: Task, tell: Tell) -> Samples:
+    """The training samples, from the token cache; the first process builds it if need be."""
+    folder = job.path(job.data.cache) if job.data.cache else job.run_folder.parent / "tokens"
+    recipe = build.Recipe(
+        files=tuple(data_files(job)),
+        fields=task.fields(),
+        identity=task.identity(),
+        encode=task.encode,
+        format=job.data.format,
+    )
+    return task.samples(build.cached(folder, recipe, tell))
+
+
+def steps_of(job: Job, samples: int) -> int:
+    """Optimiser steps of the run."""
+    if job.steps is not None:
+        return job.steps
+    return max(1, math.ceil(samples * (job.epochs or 1.0) / job.batch.size))
+
+
+def model_of(job: Job, task: Task) -> Any:
+    """The model on the CPU, adapted as the method says."""
+    master = job.master or job.dtype == "float32"
+    known = task.tokenizer
+    source = Source(
+        path=job.path(job.model.path) if job.model.path else None,
+        settings=job.model.from_config,
+        dtype="float32" if master else job.dtype,
+        attention=job.model.attention,
+        seed=job.seed,
+        tokens=len(known) if known is not None else None,
+        special=special_tokens(known),
+    )
+    model = task.build(source)
+    if job.method.name == "lora":
+        method = job.method
+        model = adapt(model, method.rank, method.alpha, method.dropout, method.targets)
+    if job.model.recompute:
+        recompute(model)
+    task.prepare(model)
+    return model
+
+
+def recompute(model: Any) -> None:
+    """Forget activations after the forward pass and compute them again in the backward pass."""
+    if not hasattr(model, "gradient_checkpointing_enable"):
+        raise JoyError(
+            f"{type(model).__name__} cannot recompute activations", where="model.recompute"
+        )
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    if hasattr(model, "enable_input_require_grads"):
+        model.enable_input_require_grads()
+
+
+def special_tokens(known: Any) -> dict[str, int | None]:
+    """Token numbers that a new configuration takes from its tokenizer."""
+    names = ("pad_token_id", "bos_token_id", "eos_token_id")
+    return {name: getattr(known, name) for name in names} if known is not None else {}
+
+
+def computed_in(job: Job) -> Any:
+    """The type of the computation where it differs from that of the weights."""
+    import torch
+
+    if job.dtype == "float32" or not job.master:
+        return None
+    return getattr(torch, job.dtype)
+
+
+def threads() -> None:
+    """Share the machine's cores among its processes, unless the user chose."""
+    import torch
+
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if "OMP_NUM_THREADS" not in os.environ and local > 1:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // local))

@@ -1,0 +1,231 @@
+"""Builds a token cache: in a folder beside its place, in steps that survive an interruption.
+
+Every few thousand records the data written so far is made durable and `progress.json` says how far
+it goes; a build that finds one cuts the files to that length and goes on behind it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train import digests, records
+from joymigrate.run.train.tokens import (
+    MANIFEST,
+    Array,
+    Corrupt,
+    Manifest,
+    Sample,
+    TokenCache,
+    checksums,
+    mapped,
+)
+
+PROGRESS = "progress.json"
+FLUSH_RECORDS = 2048
+Encode = Callable[[records.Record], Sequence[Sample]]
+Tell = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a cache is made of. `fields` maps names to numpy dtypes."""
+
+    files: tuple[Path, ...]
+    fields: Mapping[str, str]
+    identity: str  # of tokenizer and task: anything that changes what `encode` gives
+    encode: Encode
+    format: str = "auto"
+
+
+def cached(folder: Path, recipe: Recipe, tell: Tell = lambda line: None) -> TokenCache:
+    """The cache of `recipe` below `folder`; one that is damaged is built anew."""
+    records.check(recipe.files, recipe.format)
+    folder.mkdir(parents=True, exist_ok=True)
+    hashes = digests.of_files(recipe.files, folder)
+    key = digests.of_text(recipe.identity, recipe.format, json.dumps(dict(recipe.fields)), *hashes)[
+        :24
+    ]
+    place = folder / key
+    with locked(folder / f"{key}.lock"):
+        if place.is_dir():
+            try:
+                return TokenCache(place)
+            except Corrupt as error:
+                tell(f"the token cache is damaged ({error.what}); building it again")
+                shutil.rmtree(place)
+        sources = [
+            {"path": str(path), "bytes": path.stat().st_size, "sha256": sha}
+            for path, sha in zip(recipe.files, hashes, strict=True)
+        ]
+        Builder(place, recipe, key, sources, tell).run()
+    return TokenCache(place)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process builds, the others wait for it."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class Builder:
+    """One build: reads records, encodes, appends, and finishes by renaming the folder."""
+
+    def __init__(
+        self,
+        place: Path,
+        recipe: Recipe,
+        key: str,
+        sources: Sequence[Mapping[str, Any]],
+        tell: Tell,
+    ) -> None:
+        self.place, self.recipe, self.key, self.sources = place, recipe, key, sources
+        self.tell = tell
+        self.work = place.with_name(f"{key}.building")
+        self.mark = records.Mark()
+        self.records = self.samples = self.dropped = 0
+        self.ends = dict.fromkeys(recipe.fields, 0)  # values written of each field
+        self.waiting: dict[str, list[Array]] = {name: [] for name in recipe.fields}
+        self.stops: dict[str, list[int]] = {name: [] for name in recipe.fields}
+
+    def run(self) -> None:
+        """Build to the end."""
+        started = time.monotonic()
+        self.resume()
+        handles = {
+            name: (self.work / name).open("ab")
+            for field in self.recipe.fields
+            for name in (f"{field}.bin", f"{field}.idx")
+        }
+        try:
+            for record, mark in records.read(self.recipe.files, self.recipe.format, self.mark):
+                self.add(record)
+                self.mark = mark
+                if self.records % FLUSH_RECORDS == 0:
+                    self.flush(handles)
+                    self.tell(f"tokenising: {self.records} records")
+            self.flush(handles)
+        finally:
+            for handle in handles.values():
+                handle.close()
+        self.finish()
+        seconds = time.monotonic() - started
+        self.tell(f"token cache: {self.samples} samples of {self.records} records, {seconds:.1f} s")
+
+    def resume(self) -> None:
+        """Go on behind what an interrupted build made durable, or begin."""
+        try:
+            state = json.loads((self.work / PROGRESS).read_text())
+        except (OSError, ValueError):
+            shutil.rmtree(self.work, ignore_errors=True)
+            self.work.mkdir(parents=True)
+            for name in self.recipe.fields:
+                (self.work / f"{name}.bin").touch()
+                (self.work / f"{name}.idx").write_bytes(np.zeros(1, dtype=np.int64).tobytes())
+            return
+        self.mark = records.Mark(*state["mark"])
+        self.records, self.samples = state["records"], state["samples"]
+        self.dropped, self.ends = state["dropped"], state["ends"]
+        for name, kind in self.recipe.fields.items():
+            os.truncate(self.work / f"{name}.bin", self.ends[name] * np.dtype(kind).itemsize)
+            os.truncate(self.work / f"{name}.idx", (self.samples + 1) * 8)
+        self.tell(f"tokenising: going on behind record {self.records}")
+
+    def add(self, record: records.Record) -> None:
+        """Encode one record."""
+        self.records += 1
+        made = self.recipe.encode(record)
+        if not made:
+            self.dropped += 1
+        for sample in made:
+            self.samples += 1
+            for name, kind in self.recipe.fields.items():
+                values = np.ascontiguousarray(sample[name], dtype=kind).reshape(-1)
+                self.waiting[name].append(values)
+                self.ends[name] += len(values)
+                self.stops[name].append(self.ends[name])
+
+    def flush(self, handles: Mapping[str, Any]) -> None:
+        """Write what waits, make it durable, and say so."""
+        for name in self.recipe.fields:
+            if self.waiting[name]:
+                handles[f"{name}.bin"].write(np.concatenate(self.waiting[name]).tobytes())
+                handles[f"{name}.idx"].write(np.array(self.stops[name], dtype=np.int64).tobytes())
+                self.waiting[name], self.stops[name] = [], []
+        for handle in handles.values():
+            handle.flush()
+            os.fsync(handle.fileno())
+        state = {
+            "mark": dataclasses.astuple(self.mark),
+            "records": self.records,
+            "samples": self.samples,
+            "dropped": self.dropped,
+            "ends": self.ends,
+        }
+        digests.write_json(self.work / PROGRESS, state)
+
+    def finish(self) -> None:
+        """Write the manifest and give the folder its name."""
+        if not self.samples:
+            shutil.rmtree(self.work, ignore_errors=True)
+            raise JoyError(
+                f"the data gave no sample: {self.records} records were read",
+                where=", ".join(str(path) for path in self.recipe.files),
+                help="check that the records have the fields of the task",
+            )
+        names = [f"{f}.{suffix}" for f in self.recipe.fields for suffix in ("bin", "idx")]
+        byte = np.dtype(np.uint8)
+        manifest = Manifest(
+            key=self.key,
+            fields=dict(self.recipe.fields),
+            samples=self.samples,
+            records=self.records,
+            dropped=self.dropped,
+            sources=list(self.sources),
+            bytes={name: (self.work / name).stat().st_size for name in names},
+            checks={name: checksums(mapped(self.work / name, byte)) for name in names},
+        )
+        (self.work / PROGRESS).unlink()
+        digests.write_json(self.work / MANIFEST, manifest.document())
+        os.replace(self.work, self.place)
+        digests.sync_folder(self.place.parent)
+
+
+def plain(
+    folder: Path,
+    files: Sequence[Path],
+    tokenizer: Any,
+    encode: Callable[[Mapping[str, Any]], Sequence[int]] | None,
+    format: str,
+    tell: Tell,
+) -> TokenCache:
+    """A cache with the one field `tokens`, for a loop of the user's own."""
+    from joymigrate.run.train import tokenizer as tokenizers
+
+    def one(record: records.Record) -> list[dict[str, Array]]:
+        if encode is not None:
+            tokens = encode(record.value)
+        else:
+            text = str(records.field(record, "text"))
+            tokens = [*tokenizer(text, add_special_tokens=False)["input_ids"]]
+            if tokenizer.eos_token_id is not None:
+                tokens.append(tokenizer.eos_token_id)
+        return [{"tokens": np.asarray(tokens)}] if len(tokens) else []
+
+    source = "" if encode is None else tokenizers.source_of(encode)
+    fields = {"tokens": tokenizers.dtype_for(len(tokenizer))}
+    identity = digests.of_text(tokenizers.digest(tokenizer), source)
+    return cached(folder, Recipe(tuple(files), fields, identity, one, format), tell)

@@ -1,0 +1,83 @@
+"""Content hashes of data files, remembered by size and time so that a second start is fast."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+MEMORY = "digests.json"
+
+
+def of_file(path: Path) -> str:
+    """sha256 of a file's content."""
+    with path.open("rb") as file:
+        made = hashlib.sha256()
+        while piece := file.read(1 << 20):
+            made.update(piece)
+    return made.hexdigest()
+
+
+def of_files(files: Sequence[Path], folder: Path | None = None) -> list[str]:
+    """sha256 of each file; `folder` keeps what is known of (path, size, time, inode)."""
+    known = recall(folder)
+    found, changed = [], False
+    for path in files:
+        state = os.stat(path)
+        mark = [state.st_size, state.st_mtime_ns, state.st_ino]
+        name = str(path.resolve())
+        entry = known.get(name)
+        if entry is None or entry["state"] != mark:
+            entry, changed = {"state": mark, "sha256": of_file(path)}, True
+            known[name] = entry
+        found.append(entry["sha256"])
+    if folder is not None and changed:
+        write_json(folder / MEMORY, known)
+    return found
+
+
+def recall(folder: Path | None) -> dict[str, Any]:
+    """What is remembered; nothing where the file cannot be read."""
+    try:
+        loaded = json.loads((folder / MEMORY).read_text()) if folder is not None else {}
+    except (OSError, ValueError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def of_text(*parts: str) -> str:
+    """sha256 of texts, with their borders."""
+    made = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        made.update(f"{len(data)}:".encode() + data)
+    return made.hexdigest()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a small file in one step and make it durable: a reader sees the old or the new one."""
+    write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace a file in one step, durably."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,79 @@
+"""Writes a checkpoint as a model folder (config, safetensors, tokenizer), in one process.
+
+Works from the checkpoint alone, whatever layout wrote it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train.checkpoint import alone_is_fine
+from joymigrate.run.train.run_folder import CHECKPOINTS, RunFolder
+from joymigrate.run.train.shelf import Shelf
+
+
+def export(run: RunFolder, target: Path, number: int | None = None) -> Path:
+    """Write the newest (or a numbered) checkpoint of a run to `target`; returns it.
+
+    An adapter is written beside its base model's name, as peft does.
+    """
+    from joymigrate.run.train.assemble import model_of, task_of
+
+    job = run.job()
+    shelf = Shelf(run.path / CHECKPOINTS)
+    chosen = shelf.newest() if number is None else number
+    if chosen is None or not shelf.place(chosen).is_dir():
+        raise JoyError(
+            "no checkpoint to export" if number is None else f"there is no checkpoint {number}",
+            where=str(run.path),
+            help=f"there are {', '.join(map(str, shelf.numbers())) or 'none'}",
+        )
+    task = task_of(job)
+    model = model_of(job, task)
+    load_weights(model, shelf.place(chosen))
+    quiet()
+    building = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.rmtree(building, ignore_errors=True)
+    if hasattr(model, "save_pretrained"):
+        model.save_pretrained(building)
+    else:
+        save_plain(model, building)
+    if task.tokenizer is not None:
+        task.tokenizer.save_pretrained(building)
+    if target.exists():
+        shutil.rmtree(target)
+    os.replace(building, target)
+    return target
+
+
+def load_weights(model: Any, place: Path) -> None:
+    """Weights of a checkpoint into a model that lies on the CPU in one piece."""
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    reader = FileSystemReader(place)
+    known = reader.read_metadata().state_dict_metadata
+    mine = {f"model.{name}": value for name, value in model.state_dict().items()}
+    wanted = {name: value for name, value in mine.items() if name in known}
+    with alone_is_fine():
+        load(wanted, storage_reader=reader, no_dist=True)
+
+
+def quiet() -> None:
+    """No bars of the library's own."""
+    from transformers.utils import logging
+
+    disable: Any = logging.disable_progress_bar
+    disable()
+
+
+def save_plain(model: Any, folder: Path) -> None:
+    """A model that is not of transformers: its tensors in one file."""
+    from safetensors.torch import save_model
+
+    folder.mkdir(parents=True)
+    save_model(model, str(folder / "model.safetensors"))

@@ -1,0 +1,83 @@
+"""Gives every process its share of every step's samples, in the run's order, one step ahead."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from joymigrate.run.train.order import Order
+from joymigrate.run.train.tasks import Task
+from joymigrate.run.train.tasks.task import Batch, Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What one process sees of one step.
+
+    `weight` is the targets of the whole step over all processes, `tokens` the real tokens of this
+    portion; `first` the stream position of the step.
+    """
+
+    first: int
+    passes: tuple[Batch, ...]
+    weight: float
+    tokens: int
+    samples: tuple[int, ...]
+
+
+class Feed:
+    """Portions by stream position. The next one is made while the present one is used."""
+
+    def __init__(
+        self,
+        task: Task,
+        samples: Samples,
+        order: Order,
+        size: int,
+        micro: int,
+        rank: int,
+        ranks: int,
+    ) -> None:
+        self.task, self.samples, self.order = task, samples, order
+        self.size, self.micro, self.rank, self.ranks = size, micro, rank, ranks
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
+        self.ahead: tuple[int, Future[Portion]] | None = None
+
+    def take(self, position: int, following: int | None) -> Portion:
+        """The portion at `position`; `following` is prepared meanwhile."""
+        if self.ahead is not None and self.ahead[0] == position:
+            found = self.ahead[1].result()
+        else:
+            found = self.make(position)
+        self.ahead = None
+        if following is not None:
+            self.ahead = (following, self.pool.submit(self.make, following))
+        return found
+
+    def make(self, position: int) -> Portion:
+        """Read and collate one portion."""
+        everyone = self.order.at(position, self.size)
+        weight = sum(self.samples.weight(int(index)) for index in everyone)
+        part = self.size // self.ranks
+        mine = [int(index) for index in everyone[self.rank * part : (self.rank + 1) * part]]
+        read = [self.samples[index] for index in mine]
+        passes = tuple(
+            self.task.collate(read[at : at + self.micro]) for at in range(0, len(read), self.micro)
+        )
+        tokens = sum(len(sample["tokens"]) for sample in read if "tokens" in sample)
+        return Portion(position, passes, weight, tokens, tuple(mine))
+
+    def close(self) -> None:
+        """Stop preparing."""
+        self.pool.shutdown(wait=True, cancel_futures=True)
+
+
+def moved(batch: Batch, device: Any) -> Batch:
+    """A batch on the device; nothing to do on the CPU."""
+    if device.type == "cpu":
+        return batch
+    return {
+        name: value.to(device, non_blocking=True) if hasattr(value, "to") else value
+        for name, value in batch.items()
+    }

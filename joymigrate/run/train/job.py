@@ -1,0 +1,282 @@
+"""The job file: what to train, on what, how. YAML, read with one clear error per mistake.
+
+Relative paths count from the job file's folder. `--set optimiser.lr=1e-4` overrides one key.
+"""
+
+# ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train.layout import Layout
+from joymigrate.run.train.schema import read, setting
+
+SCHEMA = "joymigrate.job/1"
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Where the weights come from: a folder, or a configuration for random ones."""
+
+    SHORT = "path"
+
+    path: str | None = setting(None, "a local model folder (config.json and safetensors)")
+    from_config: Mapping[str, Any] = setting(
+        make=dict, help="random weights: model_type and sizes, such as hidden_size"
+    )
+    attention: str = setting("sdpa", "sdpa or eager", choices=("sdpa", "eager"))
+    recompute: bool = setting(False, "recompute activations in the backward pass: less memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is learned; a task's own options stand beside its name."""
+
+    SHORT = "name"
+    REST = "options"
+
+    name: str = setting("sft", "pretrain, sft, …")
+    options: Mapping[str, Any] = setting(make=dict, help="the task's own options")
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The files, and how their records become sequences."""
+
+    SHORT = "train"
+
+    train: tuple[str, ...] = setting(help="JSONL, Parquet or text files")
+    eval: tuple[str, ...] = setting((), "files of the same kind for `train evaluate`")
+    format: str = setting(
+        "auto", "auto goes by the suffix", choices=("auto", "jsonl", "parquet", "text")
+    )
+    max_length: int = setting(512, "tokens of a sequence, at most", least=2)
+    packing: bool = setting(True, "put several documents into one sequence, kept apart")
+    template: str | None = setting(None, "a Jinja file with a chat template (else the tokenizer's)")
+    cache: str | None = setting(None, "where token caches lie (default: tokens/ beside the run)")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples of one optimiser step over all processes, and of one forward pass."""
+
+    size: int = setting(8, "sequences of one step, over all processes", least=1)
+    micro: int | None = setting(
+        None, "sequences of one forward pass (default: all at once)", least=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """Which weights are trained."""
+
+    SHORT = "name"
+
+    name: str = setting("full", "full or lora", choices=("full", "lora"))
+    rank: int = setting(8, "lora: rank of the added matrices", least=1)
+    alpha: float = setting(16.0, "lora: scale of the added matrices, over the rank")
+    dropout: float = setting(0.0, "lora: dropout on the adapter's input", least=0)
+    targets: tuple[str, ...] = setting((), "lora: names of linear layers (default: all but heads)")
+
+
+@dataclass(frozen=True, slots=True)
+class Optimiser:
+    """AdamW or SGD."""
+
+    SHORT = "name"
+
+    name: str = setting("adamw", "adamw or sgd", choices=("adamw", "sgd"))
+    lr: float = setting(1e-4, "learning rate", least=0)
+    betas: tuple[float, ...] = setting((0.9, 0.95), "adamw: decay of the two averages")
+    eps: float = setting(1e-8, "adamw: keeps the division finite", least=0)
+    weight_decay: float = setting(0.0, "decay of matrices (never of norms and biases)", least=0)
+    momentum: float = setting(0.0, "sgd", least=0)
+    clip: float = setting(1.0, "largest norm of the gradient; 0 leaves it alone", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The learning rate over the steps."""
+
+    SHORT = "name"
+
+    name: str = setting(
+        "cosine", "constant, linear or cosine", choices=("constant", "linear", "cosine")
+    )
+    warmup: int = setting(0, "steps of linear warm-up", least=0)
+    floor: float = setting(0.0, "last learning rate, as a share of the first", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Checkpoints and the exported model."""
+
+    every: int = setting(100, "steps between checkpoints; 0: only the last", least=0)
+    keep: int = setting(2, "how many stay on disk", least=1)
+    asynchronous: bool = setting(True, "write in the background while training goes on")
+    export: bool = setting(True, "write the trained model as a folder of safetensors at the end")
+
+
+@dataclass(frozen=True, slots=True)
+class Logging:
+    """What is written while training."""
+
+    every: int = setting(1, "steps between lines of metrics.jsonl", least=1)
+    tensorboard: bool = setting(False, "event files in the run folder")
+    prometheus: int | None = setting(None, "port to serve metrics on", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Watches the loss: not a number, or a spike, rolls back to the last good checkpoint."""
+
+    spike: float = setting(8.0, "how many deviations above the recent median; 0: off", least=0)
+    window: int = setting(50, "recent steps that the median is taken over", least=5)
+    rollbacks: int = setting(2, "how often, before the run fails", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training run. `folder` is where relative paths start; it is not part of the file."""
+
+    model: Model = setting(help="the model")
+    data: Data = setting(help="the data")
+    name: str = setting("", "the run's name (default: the file's)")
+    device: str = setting("auto", "auto, cpu, cuda or a chip's name")
+    tokenizer: str | None = setting(None, "a folder, or bytes (default: the model's)")
+    task: Task = setting(make=Task, help="the task")
+    method: Method = setting(make=Method, help="full or lora")
+    steps: int | None = setting(None, "optimiser steps (default: one epoch)", least=1)
+    epochs: float | None = setting(None, "times over the data, instead of steps", least=0)
+    batch: Batch = setting(make=Batch, help="samples of a step")
+    dtype: str = setting("float32", "of the computation", choices=DTYPES)
+    master: bool = setting(True, "with bfloat16: keep float32 weights beside")
+    layout: Layout = setting(make=Layout, help="processes")
+    optimiser: Optimiser = setting(make=Optimiser, help="optimiser")
+    schedule: Schedule = setting(make=Schedule, help="learning rate")
+    kernels: Any = setting("auto", "auto, off, or {operator: implementation}")
+    checkpoint: Saving = setting(make=Saving, help="checkpoints")
+    logging: Logging = setting(make=Logging, help="what is written while training")
+    guard: Guard = setting(make=Guard, help="watches the loss")
+    seed: int = setting(0, "of weights, order and dropout", least=0)
+    run: str | None = setting(None, "the run folder (default: runs/NAME)")
+    max_restarts: int = setting(0, "how often workers that died are started again", least=0)
+    folder: str = setting(".", "where relative paths start")
+
+    def path(self, relative: str) -> Path:
+        """A path of the job file."""
+        return Path(self.folder) / relative
+
+    @property
+    def run_folder(self) -> Path:
+        """Where the run writes."""
+        return self.path(self.run or f"runs/{self.name}")
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Job:
+    """The job of a file with `key=value` overrides; `JoyError` names the key that is wrong."""
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise JoyError(
+            f"cannot read the job: {error.strerror}",
+            where=str(path),
+            help="joymigrate train init job.yaml writes one",
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        line = " ".join(str(error).split())
+        raise JoyError(f"not valid YAML: {line}", where=str(path)) from None
+    if not isinstance(raw, dict):
+        raise JoyError("the job has no keys", where=str(path), help="joymigrate train init")
+    document = override(raw, overrides)
+    document.pop("schema", None)
+    document.setdefault("name", path.stem)
+    document["folder"] = str(path.resolve().parent)
+    try:
+        job = read(Job, document, "")
+        check(job)
+    except JoyError as error:
+        place = f"{path} {error.where}" if error.where else str(path)
+        raise JoyError(error.what, where=place, help=error.help) from None
+    return job
+
+
+def override(raw: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:
+    """`raw` with `a.b=value` written over; values are YAML."""
+    made = copy.deepcopy(dict(raw))
+    for text in sets:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise JoyError(f"--set takes key=value, got '{text}'", help="--set optimiser.lr=1e-4")
+        at = made
+        *parents, last = key.strip().split(".")
+        for name in parents:
+            inner = at.get(name)
+            if isinstance(inner, str) and name in ("model", "task", "data", "method"):
+                inner = {SHORTS[name]: inner}
+            at[name] = inner if isinstance(inner, dict) else {}
+            at = at[name]
+        at[last] = yaml.safe_load(value)
+    return made
+
+
+SHORTS = {"model": "path", "task": "name", "data": "train", "method": "name"}
+
+
+def check(job: Job) -> None:
+    """What one key cannot say about another."""
+    if (job.model.path is None) == (not job.model.from_config):
+        raise JoyError(
+            "a model is either a path or a from_config",
+            where="model",
+            help="model: {path: DIR} or model: {from_config: {model_type: qwen2, …}}",
+        )
+    if job.steps is not None and job.epochs is not None:
+        raise JoyError("both steps and epochs were given", help="remove one of them")
+    if len(job.optimiser.betas) != 2 or not all(0 <= b < 1 for b in job.optimiser.betas):
+        raise JoyError("betas are two numbers from 0 to below 1", where="optimiser")
+    if not data_files(job):
+        raise JoyError("no data file is named", where="data", help="data: {train: FILE.jsonl}")
+    if not isinstance(job.kernels, dict) and job.kernels not in ("auto", "off", False):
+        raise JoyError(
+            f"'kernels' takes auto, off or operators with implementations, got {job.kernels!r}"
+        )
+    job.layout.check()
+    check_batch(job)
+
+
+def check_batch(job: Job) -> None:
+    """Every process sees equally many samples, in equally many passes."""
+    share, rest = divmod(job.batch.size, job.layout.data_ranks)
+    if rest:
+        raise JoyError(
+            f"batch.size {job.batch.size} does not divide over {job.layout.data_ranks} processes "
+            f"of layout {job.layout.name}",
+            help=f"use a multiple of {job.layout.data_ranks}",
+        )
+    if job.batch.micro is not None and share % job.batch.micro:
+        raise JoyError(
+            f"batch.micro {job.batch.micro} does not divide the {share} samples of a process",
+            help="batch.micro divides batch.size / (dp x fsdp)",
+        )
+
+
+def data_files(job: Job) -> list[Path]:
+    """The training files, in order."""
+    return [job.path(name) for name in job.data.train]
+
+
+def micro_size(job: Job) -> int:
+    """Samples of one forward pass on one process."""
+    share = job.batch.size // job.layout.data_ranks
+    if job.batch.micro is not None:
+        return min(job.batch.micro, share)
+    return max(1, share // job.layout.pp) if job.layout.pp > 1 else share

@@ -1,0 +1,159 @@
+"""Starts a run: in this process, or as several that torch's elastic agent watches and restarts.
+
+A run under somebody's torchrun (RANK and WORLD_SIZE are set) is one worker of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import Exit, JoyError
+from joymigrate.run.train import gate, group, worker
+from joymigrate.run.train.job import Job, check_batch
+from joymigrate.run.train.run_folder import RunFolder
+
+MONITOR_S = 0.1  # how often the agent looks at its workers
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a run is started. `meeting` is host:port of several machines' rendezvous."""
+
+    processes: int | None = None  # of this machine; None: as the layout says
+    nodes: int = 1
+    meeting: str | None = None
+    restarts: int | None = None
+    fresh: bool = False
+    unverified: bool = False
+    project: Path = Path()
+
+
+def launch(job: Job, start: Start, tell: Callable[[str], None]) -> int:
+    """Run a job to its end; the exit code as in worker.py."""
+    job = spread(job, start)
+    folder = RunFolder(job.run_folder)
+    if group.rank() == 0:
+        device = group.choose(job.device, tell)
+        note = gate.check(job, device, start.project, unverified=start.unverified)
+        if note:
+            tell(f"note: {note}; training all the same (--unverified)")
+        folder.begin(job, fresh=start.fresh)
+        folder.report(
+            name=job.name,
+            state="starting",
+            message=None,
+            layout=job.layout.name,
+            processes=job.layout.world,
+            device=device.type,
+            chip=device.chip,
+            rehearsal=device.rehearsal,
+            verified=note is None,
+        )
+        tell(f"run {folder.path}: {job.layout.name} on {device.type}")
+    if group.in_group():
+        return worker.main(folder.path, tell)
+    restarts = job.max_restarts if start.restarts is None else start.restarts
+    if job.layout.world == 1 and restarts == 0:
+        return worker.main(folder.path, tell)
+    return agent(job, start, restarts, folder, tell)
+
+
+def spread(job: Job, start: Start) -> Job:
+    """The job with its layout on the number of processes that there are."""
+    total = job.layout.world
+    if group.in_group():
+        total = int(os.environ["WORLD_SIZE"])
+    elif start.processes is not None:
+        total = start.processes * start.nodes
+    if total == job.layout.world:
+        return job
+    changed = dataclasses.replace(job, layout=job.layout.spread(total))
+    check_batch(changed)
+    return changed
+
+
+def agent(
+    job: Job, start: Start, restarts: int, folder: RunFolder, tell: Callable[[str], None]
+) -> int:
+    """Start the workers and wait for them, restarting all of them when one dies."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // job.layout.world)))
+    per_node, rest = divmod(job.layout.world, start.nodes)
+    if rest:
+        raise JoyError(
+            f"{job.layout.world} processes do not divide over {start.nodes} machines",
+            where="layout",
+        )
+    config = LaunchConfig(
+        min_nodes=start.nodes,
+        max_nodes=start.nodes,
+        nproc_per_node=per_node,
+        run_id=job.name if start.meeting else uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint=start.meeting or "localhost:0",
+        max_restarts=restarts,
+        monitor_interval=MONITOR_S,
+        signals_to_handle="SIGQUIT",  # SIGTERM and SIGINT ask for a checkpoint first
+    )
+    command = ("-m", "joymigrate.run.train.worker", str(folder.path))
+    with passing_on(folder):
+        try:
+            elastic_launch(config, sys.executable)(*command)
+        except ChildFailedError as error:
+            return judged(error, folder, tell)
+        except SignalException:
+            return Exit.INTERRUPTED
+    return Exit.OK
+
+
+def judged(error: Any, folder: RunFolder, tell: Callable[[str], None]) -> int:
+    """The exit code of workers that did not end with 0: stopped, a user's mistake, or a crash."""
+    state = folder.status().get("state")
+    rank, failure = error.get_first_failure()
+    if state == "stopped":
+        return Exit.INTERRUPTED
+    if state == "failed":
+        return Exit.ERROR
+    told = f"process {rank} ended with exit code {failure.exitcode}"
+    if failure.exitcode < 0:
+        told = f"process {rank} was killed by {signal.Signals(-failure.exitcode).name}"
+    folder.report(state="failed", message=told)
+    raise JoyError(
+        told,
+        where=str(folder.path),
+        help="the lines above say more; the same command continues from the last checkpoint, and "
+        "--max-restarts does so by itself",
+    )
+
+
+@contextlib.contextmanager
+def passing_on(folder: RunFolder) -> Iterator[None]:
+    """SIGTERM and Ctrl-C ask the workers to save and stop; a second one ends everything."""
+    seen: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+        folder.ask_to_stop()
+
+    before = {n: signal.signal(n, handle) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,146 @@
+"""Where a run's figures go: metrics.jsonl, the terminal, TensorBoard, Prometheus."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from joymigrate.run.train.run_folder import BOARD, METRICS
+
+PLAIN_EVERY_S = 10.0  # between lines where the output is not a terminal
+
+
+class Log:
+    """Writes the figures of one step to every place that was asked for."""
+
+    def __init__(
+        self, folder: Path, steps: int, *, tensorboard: bool = False, port: int | None = None
+    ) -> None:
+        self.path = folder / METRICS
+        self.line = ProgressLine(steps, sys.stderr)
+        self.board = board(folder / BOARD) if tensorboard else None
+        self.gauges = Gauges(port, folder.name) if port is not None else None
+
+    def write(self, figures: Mapping[str, Any]) -> None:
+        """One line everywhere."""
+        safe = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in figures.items()
+        }
+        with self.path.open("a", encoding="utf-8") as file:  # anew: a rollback replaces the file
+            file.write(json.dumps(safe) + "\n")
+        self.line.show(figures)
+        if self.board is not None:
+            for key, value in safe.items():
+                if isinstance(value, int | float) and key != "step":
+                    self.board.add_scalar(f"train/{key}", value, figures["step"])
+        if self.gauges is not None:
+            self.gauges.set(safe)
+
+    def close(self) -> None:
+        """Finish the files."""
+        self.line.end()
+        if self.board is not None:
+            self.board.close()
+        if self.gauges is not None:
+            self.gauges.close()
+
+
+def board(folder: Path) -> Any:
+    """TensorBoard's writer."""
+    from joymigrate.errors import JoyError
+
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise JoyError(
+            "logging.tensorboard needs tensorboard", help="pip install 'joymigrate[train]'"
+        ) from None
+    return SummaryWriter(str(folder))
+
+
+class ProgressLine:
+    """`step 120/500  loss 1.234  lr 1.0e-04  12,345 tokens/s  MFU unknown  0:12 left`."""
+
+    def __init__(self, steps: int, stream: TextIO) -> None:
+        self.steps, self.stream = steps, stream
+        self.terminal = stream.isatty()
+        self.next = 0.0
+        self.shown = False
+
+    def show(self, figures: Mapping[str, Any]) -> None:
+        """Ten times a second on a terminal, else a line every ten seconds and the last one."""
+        now = time.monotonic()
+        if now < self.next and figures["step"] < self.steps:
+            return
+        self.next = now + (0.1 if self.terminal else PLAIN_EVERY_S)
+        text = self.text(figures)
+        self.stream.write(f"\r\033[K{text}" if self.terminal else f"{text}\n")
+        self.stream.flush()
+        self.shown = True
+
+    def text(self, figures: Mapping[str, Any]) -> str:
+        """The line."""
+        mfu = figures.get("mfu")
+        shown = "unknown" if mfu is None else f"{mfu:.1%}"
+        left = (self.steps - figures["step"]) * figures.get("step_s", 0.0)
+        return (
+            f"step {figures['step']}/{self.steps}  loss {figures['loss']:.4f}  "
+            f"lr {figures['lr']:.1e}  {figures['tokens_per_s']:,.0f} tokens/s  MFU {shown}  "
+            f"{int(left // 60)}:{int(left % 60):02d} left"
+        )
+
+    def end(self) -> None:
+        """Leave the last line on the terminal."""
+        if self.terminal and self.shown:
+            self.stream.write("\n")
+            self.stream.flush()
+
+
+class Gauges:
+    """Prometheus gauges of a running job, served over HTTP."""
+
+    NAMES = ("step", "loss", "lr", "grad_norm", "tokens", "tokens_per_s", "step_s", "mfu")
+
+    def __init__(self, port: int, run: str) -> None:
+        from joymigrate.errors import JoyError
+
+        try:
+            from prometheus_client import CollectorRegistry, Gauge, start_http_server
+        except ImportError:
+            raise JoyError(
+                "logging.prometheus needs prometheus-client",
+                help="pip install 'joymigrate[train]'",
+            ) from None
+        registry = CollectorRegistry()
+        self.gauges = {
+            name: Gauge(
+                f"joymigrate_train_{name}", f"{name} of the run", ["run"], registry=registry
+            )
+            for name in self.NAMES
+        }
+        self.run = run
+        try:
+            self.server, self.thread = start_http_server(port, registry=registry)
+        except OSError as error:
+            raise JoyError(
+                f"cannot serve metrics on port {port}: {error.strerror}",
+                where="logging.prometheus",
+                help="choose a free port",
+            ) from None
+
+    def set(self, figures: Mapping[str, Any]) -> None:
+        """Show the figures of one step."""
+        for name, gauge in self.gauges.items():
+            if figures.get(name) is not None:
+                gauge.labels(run=self.run).set(figures[name])
+
+    def close(self) -> None:
+        """Stop serving."""
+        self.server.shutdown()
+        self.thread.join()

@@ -1,0 +1,268 @@
+"""The training loop: step, look, save; back to a good checkpoint when the loss goes wrong."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train import gradients, optimise
+from joymigrate.run.train.checkpoint import Checkpointer
+from joymigrate.run.train.feed import Feed
+from joymigrate.run.train.flops import Work
+from joymigrate.run.train.guard import Action, SpikeGuard
+from joymigrate.run.train.job import Job
+from joymigrate.run.train.logs import Log
+from joymigrate.run.train.parallel import Laid
+from joymigrate.run.train.randomness import seed_step
+from joymigrate.run.train.run_folder import RunFolder
+from joymigrate.run.train.runner import Runner
+from joymigrate.run.train.scaling import LossScale
+
+STATUS_EVERY_S = 1.0
+
+
+@dataclass
+class Parts:
+    """Everything a loop works with."""
+
+    job: Job
+    steps: int
+    laid: Laid
+    runner: Runner
+    optimiser: Any
+    feed: Feed
+    keeper: Checkpointer
+    folder: RunFolder
+    work: Work
+    peak: float | None  # FLOP/s of all cards
+    data_rank: int
+    speaks: bool  # whether this rank's loss counts: one per data rank
+    first_rank: bool
+    log: Log | None
+    tell: Callable[[str], None]
+
+
+@dataclass
+class State:
+    """What a checkpoint brings back beside the tensors."""
+
+    step: int = 0
+    position: int = 0  # samples consumed
+    tokens: int = 0
+    skipped: list[int] = field(default_factory=list)  # positions left out after a rollback
+    scale: float = 65536.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The figures of one step over all ranks."""
+
+    loss: float
+    norm: float
+    tokens: int
+    stop: bool
+
+
+class Loop:
+    """One run in one process."""
+
+    def __init__(self, parts: Parts, stop: Callable[[], bool]) -> None:
+        self.parts, self.asked_to_stop = parts, stop
+        self.state = State()
+        guard = parts.job.guard
+        self.guard = SpikeGuard(guard.spike, guard.window, guard.rollbacks)
+        self.scale = LossScale(on=parts.job.dtype == "float16")
+        self.parameters = [p for p in parts.laid.model.parameters() if p.requires_grad]
+        self.counted = self.since = 0.0
+        self.next_status = 0.0
+        self.stages = parts.laid.mesh["pp"].get_group() if parts.laid.layout.pp > 1 else None
+        self.twice = self.counted_elsewhere()
+
+    def counted_elsewhere(self) -> Any:
+        """A tied embedding on the last stage, whose gradient the first one counts."""
+        from joymigrate.run.train.pipeline import is_tied
+
+        laid = self.parts.laid
+        if self.stages is None or not is_tied(laid.model):
+            return None
+        last = laid.mesh["pp"].get_local_rank() == laid.layout.pp - 1
+        return laid.model.get_input_embeddings().weight if last else None
+
+    def run(self) -> str:
+        """Train to the end, or until asked to stop: `finished` or `stopped`."""
+        parts = self.parts
+        self.restore(parts.keeper.load())
+        if self.state.step:
+            parts.tell(f"continuing behind step {self.state.step} of {parts.steps}")
+        self.since = time.monotonic()
+        while self.state.step < parts.steps:
+            seen = self.step()
+            if seen is None:
+                continue
+            action = self.guard.on(self.state.step, seen.loss)
+            if action is not Action.GO_ON:
+                self.roll_back(action)
+                continue
+            self.save_if_due(seen.stop)
+            if seen.stop and self.state.step < parts.steps:
+                parts.keeper.wait()
+                return "stopped"
+        parts.keeper.wait()
+        return "finished"
+
+    # -- one step -----------------------------------------------------------------------------
+
+    def step(self) -> Seen | None:
+        """One optimiser step; its figures when this step is looked at."""
+        parts, state = self.parts, self.state
+        position = self.after_skipped(state.position)
+        following = self.after_skipped(position + parts.job.batch.size)
+        more = state.step + 1 < parts.steps
+        portion = parts.feed.take(position, following if more else None)
+        seed_step(parts.job.seed, state.step, parts.data_rank)
+        parts.optimiser.zero_grad(set_to_none=True)
+        total = parts.runner.step(portion, self.scale.factor)
+        norm = gradients.global_norm(self.parameters, self.stages, self.twice)
+        rate = parts.job.optimiser.lr * optimise.factor(parts.job.schedule, state.step, parts.steps)
+        self.update(norm, rate)
+        state.step += 1
+        state.position = position + parts.job.batch.size
+        self.counted += portion.tokens
+        if not self.is_looked_at():
+            return None
+        seen = self.look(total, norm, portion.weight)
+        state.tokens += seen.tokens
+        self.record(seen, rate)
+        return seen
+
+    def after_skipped(self, position: int) -> int:
+        """The next position that is not left out."""
+        while position in self.state.skipped:
+            position += self.parts.job.batch.size
+        return position
+
+    def update(self, norm: Any, rate: float) -> None:
+        """Clip and let the optimiser step; a float16 step that overflowed is left out."""
+        parts = self.parts
+        if self.scale.on:
+            factor = 1.0 / self.scale.factor
+            norm.mul_(factor)
+            if not self.scale.accept(math.isfinite(float(norm))):
+                return
+            scaled = [p.grad for p in self.parameters if p.grad is not None]
+            for gradient in scaled:
+                gradient.mul_(factor)
+        if parts.job.optimiser.clip > 0:
+            gradients.clip(self.parameters, norm, parts.job.optimiser.clip)
+        optimise.set_rate(parts.optimiser, rate)
+        parts.optimiser.step()
+
+    def is_looked_at(self) -> bool:
+        """Whether the present step's figures are read (which waits for the device)."""
+        every, step = self.parts.job.logging.every, self.state.step
+        return step % every == 0 or step == self.parts.steps or self.is_due(step)
+
+    def look(self, total: Any, norm: Any, weight: float) -> Seen:
+        """Sum loss and tokens over the ranks, and see whether anybody was asked to stop."""
+        import torch
+        import torch.distributed as dist
+
+        parts = self.parts
+        device = parts.laid.device.at()
+        own = torch.tensor(
+            [self.counted if parts.speaks else 0.0, float(self.asked_to_stop())],
+            dtype=torch.float32 if not parts.laid.device.is_cpu else torch.float64,
+        ).to(device)
+        loss = total.to(own.dtype) if parts.speaks else torch.zeros((), device=device).to(own.dtype)
+        figures = torch.cat([loss.reshape(1), own])
+        if dist.is_initialized():
+            dist.all_reduce(figures)
+        summed, tokens, stop = figures.tolist()
+        self.counted = 0.0
+        return Seen(summed / weight, float(norm), int(tokens), stop > 0)
+
+    def record(self, seen: Seen, rate: float) -> None:
+        """Write the step's figures, on the first rank."""
+        parts, state = self.parts, self.state
+        now = time.monotonic()
+        steps = parts.job.logging.every
+        elapsed, self.since = now - self.since, now
+        if parts.log is None:
+            return
+        per_s = seen.tokens / elapsed if elapsed > 0 else 0.0
+        figures = {
+            "step": state.step,
+            "loss": seen.loss,
+            "tokens": state.tokens,
+            "samples": state.position,
+            "lr": rate,
+            "grad_norm": seen.norm,
+            "tokens_per_s": round(per_s, 1),
+            "step_s": round(elapsed / steps, 6),
+            "mfu": parts.work.mfu(per_s, parts.peak),
+        }
+        parts.log.write(figures)
+        if now >= self.next_status or state.step == parts.steps:
+            self.next_status = now + STATUS_EVERY_S
+            parts.folder.report(state="running", **{k: clean(v) for k, v in figures.items()})
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def is_due(self, step: int) -> bool:
+        """Whether a checkpoint belongs behind this step."""
+        every = self.parts.job.checkpoint.every
+        return step == self.parts.steps or (every > 0 and step % every == 0)
+
+    def save_if_due(self, stopping: bool) -> None:
+        """Start a checkpoint behind the present step, if one is due."""
+        state = self.state
+        if not (self.is_due(state.step) or stopping):
+            return
+        state.scale = self.scale.value
+        self.parts.keeper.save(
+            state.step,
+            step=state.step,
+            position=state.position,
+            tokens=state.tokens,
+            skipped=state.skipped,
+            scale=state.scale,
+            layout=self.parts.laid.layout.name,
+        )
+
+    def restore(self, saved: dict[str, Any] | None) -> None:
+        """Take over what a checkpoint brought back, and cut the metrics to it."""
+        if saved is not None:
+            known = {k: v for k, v in saved.items() if k in State.__dataclass_fields__}
+            self.state = State(**known)
+            self.scale.value = self.state.scale
+        if self.parts.first_rank:
+            self.parts.folder.cut_metrics(self.state.step)
+
+    def roll_back(self, action: Action) -> None:
+        """Load the last good checkpoint and leave out the samples that led astray."""
+        parts, bad = self.parts, self.state
+        reason = self.guard.reason
+        newest = parts.keeper.newest()
+        if action is Action.FAIL or newest is None:
+            why = "no checkpoint to go back to" if newest is None else "rolled back often enough"
+            raise JoyError(
+                f"{reason}; {why}",
+                where=str(parts.folder.path),
+                help="lower optimiser.lr, look at the data near this step, or set checkpoint.every",
+            )
+        skipped = [*bad.skipped, bad.position - parts.job.batch.size]
+        self.restore(parts.keeper.load(newest))
+        self.state.skipped = skipped
+        self.guard.rolled_back()
+        parts.tell(f"{reason}: back to step {newest}, leaving out the samples of that step")
+        if parts.first_rank:
+            parts.folder.report(rollbacks=self.guard.used, rolled_back_to=newest, reason=reason)
+
+
+def clean(value: Any) -> Any:
+    """JSON has no NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,134 @@
+"""Reads the records of JSONL, Parquet and text files, in order, from any record on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+
+SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".txt": "text",
+    ".text": "text",
+    ".md": "text",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record and where it stands: `data.jsonl:17`."""
+
+    value: Mapping[str, Any]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place between two records: file number, byte offset (or row of a Parquet file), line."""
+
+    file: int = 0
+    offset: int = 0
+    line: int = 0
+
+
+def kind_of(path: Path, format: str) -> str:
+    """jsonl, parquet or text."""
+    if format != "auto":
+        return format
+    found = SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        raise JoyError(
+            f"unknown kind of data file '{path.suffix}'",
+            where=str(path),
+            help=f"known: {', '.join(SUFFIXES)}; or set data.format",
+        )
+    return found
+
+
+def check(files: Sequence[Path], format: str = "auto") -> None:
+    """Every file is there and of a known kind."""
+    for path in files:
+        if not path.is_file():
+            raise JoyError("no such data file", where=str(path), help="check data.train")
+        kind_of(path, format)
+
+
+def read(
+    files: Sequence[Path], format: str = "auto", start: Mark | None = None
+) -> Iterator[tuple[Record, Mark]]:
+    """Records from `start` on, each with the mark behind it."""
+    at = start or Mark()
+    for number in range(at.file, len(files)):
+        path = files[number]
+        first = at if number == at.file else Mark(number)
+        kind = kind_of(path, format)
+        if kind == "parquet":
+            yield from rows(path, first)
+        else:
+            yield from lines(path, first, json_lines=kind == "jsonl")
+
+
+def lines(path: Path, at: Mark, *, json_lines: bool) -> Iterator[tuple[Record, Mark]]:
+    """One record per line that is not empty."""
+    with path.open("rb") as file:
+        file.seek(at.offset)
+        offset, number = at.offset, at.line
+        for raw in file:
+            offset, number = offset + len(raw), number + 1
+            if not raw.strip():
+                continue
+            where = f"{path}:{number}"
+            try:
+                text = raw.decode("utf-8")
+                value = json.loads(text) if json_lines else {"text": text.rstrip("\r\n")}
+            except ValueError as error:
+                what = "not valid JSON" if json_lines else "not valid UTF-8"
+                raise JoyError(
+                    f"{what}: {error}", where=where, help="one JSON object per line"
+                ) from None
+            if not isinstance(value, dict):
+                raise JoyError(f"expected an object, got {type(value).__name__}", where=where)
+            yield Record(value, where), Mark(at.file, offset, number)
+
+
+def rows(path: Path, at: Mark) -> Iterator[tuple[Record, Mark]]:
+    """One record per row of a Parquet file, read batch by batch."""
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError:
+        raise JoyError(
+            "reading Parquet needs pyarrow", where=str(path), help="pip install 'joymigrate[train]'"
+        ) from None
+    try:
+        file = parquet.ParquetFile(path)
+    except (ArrowInvalid, OSError) as error:
+        raise JoyError(f"not a Parquet file: {error}", where=str(path)) from None
+    row = 0
+    for batch in file.iter_batches(batch_size=1024):
+        if row + batch.num_rows <= at.offset:
+            row += batch.num_rows
+            continue
+        for value in batch.to_pylist():
+            row += 1
+            if row > at.offset:
+                yield Record(value, f"{path} row {row}"), Mark(at.file, row, row)
+
+
+def field(record: Record, *names: str) -> Any:
+    """The first of `names` that the record has; `JoyError` names what it has instead."""
+    for name in names:
+        if record.value.get(name) is not None:
+            return record.value[name]
+    raise JoyError(
+        f"the record has no '{names[0]}'",
+        where=record.where,
+        help=f"its keys are {', '.join(map(str, record.value)) or 'none'}",
+    )

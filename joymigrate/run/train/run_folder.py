@@ -1,0 +1,112 @@
+"""A run's folder: the job as it runs, metrics, status, checkpoints and the exported model."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train.digests import write_bytes, write_json
+from joymigrate.run.train.job import Job, check
+from joymigrate.run.train.schema import read
+
+JOB, METRICS, STATUS, STOP = "job.json", "metrics.jsonl", "status.json", "stop"
+CHECKPOINTS, MODEL, BOARD = "checkpoints", "model", "tensorboard"
+OURS = (JOB, METRICS, STATUS, STOP, CHECKPOINTS, MODEL, BOARD)
+SCHEMA = "joymigrate.run/1"
+# A run that continues must be about the same thing.
+SAME = ("model", "data", "tokenizer", "task", "method", "seed")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Paths of one run, and what is read and written there."""
+
+    path: Path
+
+    def begin(self, job: Job, *, fresh: bool) -> None:
+        """Make the folder, or continue in it when it holds the same job."""
+        if fresh:
+            for name in OURS:
+                place = self.path / name
+                shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / STOP).unlink(missing_ok=True)
+        document = dataclasses.asdict(job)
+        if (self.path / CHECKPOINTS).is_dir() and (self.path / JOB).is_file():
+            self.compare(document)
+        write_json(self.path / JOB, {"schema": "joymigrate.job/1", **document})
+
+    def compare(self, document: dict[str, Any]) -> None:
+        """Refuse to continue another job's run."""
+        old = json.loads((self.path / JOB).read_text())
+        new = json.loads(json.dumps(document))
+        for key in SAME:
+            if old.get(key) != new[key]:
+                raise JoyError(
+                    f"this run was started with another '{key}'",
+                    where=str(self.path / JOB),
+                    help="--fresh starts anew in this folder; name or run chooses another",
+                )
+
+    def job(self) -> Job:
+        """The job as it was started."""
+        try:
+            raw = json.loads((self.path / JOB).read_text())
+        except (OSError, ValueError):
+            raise JoyError(
+                "not a run folder", where=str(self.path), help="it has no job.json"
+            ) from None
+        raw.pop("schema", None)
+        raw["task"] = {"name": raw["task"]["name"], **raw["task"]["options"]}
+        job = read(Job, raw, "")
+        check(job)
+        return job
+
+    def report(self, **changes: Any) -> None:
+        """Update status.json in one step."""
+        now = self.status()
+        now.update(changes)
+        now.update(schema=SCHEMA, updated=time.time(), pid=os.getpid(), host=socket.gethostname())
+        write_json(self.path / STATUS, now)
+
+    def status(self) -> dict[str, Any]:
+        """What status.json says; empty where there is none."""
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads((self.path / STATUS).read_text())
+            return found if isinstance(found, dict) else {}
+        return {}
+
+    def cut_metrics(self, step: int) -> None:
+        """Drop lines behind `step`: the run goes on from there."""
+        path = self.path / METRICS
+        if not path.is_file():
+            return
+        kept = [line for line in self.metrics() if line["step"] <= step]
+        write_bytes(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl; a last line that was cut off is left out."""
+        found = []
+        with contextlib.suppress(OSError):
+            for line in (self.path / METRICS).read_text().splitlines():
+                with contextlib.suppress(ValueError):
+                    found.append(json.loads(line))
+        return found
+
+    def ask_to_stop(self) -> None:
+        """Tell a running loop to save and stop after its step."""
+        (self.path / STOP).touch()
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether somebody asked."""
+        return (self.path / STOP).exists()

@@ -1,0 +1,58 @@
+"""Causal pre-training: every token of a text is predicted from those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from joymigrate.run.train import packing, records
+from joymigrate.run.train.tasks.task import (
+    Batch,
+    Samples,
+    Task,
+    next_token_sum,
+    one_sample,
+    rows,
+)
+from joymigrate.run.train.tokens import Sample, TokenCache
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Pretrain(Task):
+    """Texts, one after another; with packing they fill rows without a gap."""
+
+    PIPELINE: ClassVar[bool] = True
+    SCHEMA: ClassVar[str] = '{"text": "…"}'
+
+    def encode(self, record: records.Record) -> Sequence[Sample]:
+        """The text's tokens and an end sign."""
+        text = str(records.field(record, "text", "content"))
+        tokens = [*self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+        if self.tokenizer.eos_token_id is not None:
+            tokens.append(self.tokenizer.eos_token_id)
+        length = len(tokens) if self.context.packing else self.context.max_length
+        return one_sample(tokens, [(0, len(tokens))], length)
+
+    def identity(self) -> str:
+        """With packing, texts are not cut: the length does not matter."""
+        return f"{super().identity()} {'stream' if self.context.packing else 'rows'}"
+
+    def samples(self, cache: TokenCache) -> Samples:
+        """A stream of equal rows, or one text per row."""
+        if self.context.packing:
+            return packing.Stream(cache, self.context.max_length)
+        return packing.Documents(cache, self.context.max_length)
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """Rows of tokens, labels and positions."""
+        length = self.context.max_length if self.context.fixed_length else None
+        return rows(samples, self.tokenizer.pad_token_id or 0, length)
+
+    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Cross entropy of the next token."""
+        return next_token_sum(output, batch["labels"])
+
+
+TASK = Pretrain

@@ -1,0 +1,186 @@
+"""What a task is: the one class that every file of this folder derives from.
+
+The loop calls, in this order: `fields`, `identity` and `encode` (once, to build the cache),
+`samples`, `build` (the model), `prepare`, and then for every step `collate`, `objective`. The loss
+is a *sum* over targets: the loop divides by the targets of the whole step over all processes, so
+that no layout or batch split changes the result.
+
+Shapes: B samples, L tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run.train.digests import of_text
+from joymigrate.run.train.records import Record
+from joymigrate.run.train.tokens import Array, Sample, TokenCache
+
+if TYPE_CHECKING:
+    import torch
+
+Batch = dict[str, Any]  # tensors by name
+
+
+class Samples(Protocol):
+    """Anything with a length that gives samples and their weights by number."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Sample: ...
+    def weight(self, index: int, /) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a task may know. `tokenizer` is None for tasks with `TOKENIZER = False`."""
+
+    tokenizer: Any
+    max_length: int = 512
+    packing: bool = True
+    seed: int = 0
+    fixed_length: bool = False  # pad every batch to `max_length` (pipeline stages need it)
+    files: tuple[Path, ...] = ()  # where relative paths in records start: beside the first
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Task:
+    """A task with the defaults of language models; see the module's text for who calls what."""
+
+    OPTIONS: ClassVar[Mapping[str, Any]] = {}  # the task's own keys with their defaults
+    MODEL: ClassVar[str] = "AutoModelForCausalLM"  # the class of transformers that builds it
+    TOKENIZER: ClassVar[bool] = True
+    SCHEMA: ClassVar[str] = ""  # one line: what a record must have
+    PIPELINE: ClassVar[bool] = False  # forward takes tokens and positions, the loss reads `labels`
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.tokenizer = context.tokenizer
+        for key in context.options:
+            if key not in self.OPTIONS:
+                raise JoyError(
+                    f"unknown key '{key}'.{did_you_mean(str(key), self.OPTIONS)}",
+                    where="task",
+                    help=f"this task knows {', '.join(self.OPTIONS) or 'no keys of its own'}",
+                )
+        self.options = {**self.OPTIONS, **context.options}
+
+    # -- data ---------------------------------------------------------------------------------
+
+    def fields(self) -> dict[str, str]:
+        """Arrays of one sample by name, with their numpy types. `weight` is read by the loop."""
+        from joymigrate.run.train.tokenizer import dtype_for
+
+        return {"tokens": dtype_for(len(self.tokenizer)), "spans": "int32", "weight": "float32"}
+
+    def identity(self) -> str:
+        """Whatever decides what `encode` gives; another identity is another cache."""
+        from joymigrate.run.train.tokenizer import digest
+
+        known = digest(self.tokenizer) if self.tokenizer is not None else ""
+        name = type(self).__module__.rsplit(".", 1)[-1]
+        return of_text(
+            name, known, str(self.context.max_length), repr(sorted(self.options.items()))
+        )
+
+    def encode(self, record: Record) -> Sequence[Sample]:
+        """The samples of one record; none when it has nothing to learn from."""
+        raise NotImplementedError
+
+    def samples(self, cache: TokenCache) -> Samples:
+        """What the order runs over: the cache's samples, or rows packed from them."""
+        return cache
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """Samples as tensors on the CPU; the loop moves them."""
+        raise NotImplementedError
+
+    # -- model --------------------------------------------------------------------------------
+
+    def build(self, source: Any) -> Any:
+        """The model: `source.transformers(self.MODEL)`; a task may build one of its own."""
+        return source.transformers(self.MODEL)
+
+    def prepare(self, model: Any) -> None:
+        """Called once with the model before it is distributed (reference models, heads)."""
+
+    # -- loss ---------------------------------------------------------------------------------
+
+    def inputs(self, batch: Batch) -> dict[str, Any]:
+        """What of a batch the model's forward takes."""
+        return {name: batch[name] for name in ("input_ids", "position_ids") if name in batch}
+
+    def forward(self, model: Any, batch: Batch) -> Any:
+        """The model's output that `objective` reads."""
+        return model(**self.inputs(batch), use_cache=False).logits
+
+    def objective(self, output: Any, batch: Batch) -> torch.Tensor:
+        """The loss summed over the targets of `batch` (a scalar)."""
+        raise NotImplementedError
+
+    def loss(self, model: Any, batch: Batch) -> torch.Tensor:
+        """`forward` and `objective`; a task whose loss needs several passes overrides it."""
+        return self.objective(self.forward(model, batch), batch)
+
+    def metrics(self) -> Mapping[str, Any]:
+        """torchmetrics objects by name, for `train evaluate`."""
+        return {}
+
+    def predictions(self, output: Any, batch: Batch) -> Iterable[Mapping[str, Any]]:
+        """One object per sample with `prediction` and, where known, `reference`."""
+        raise NotImplementedError
+
+
+def one_sample(
+    tokens: Sequence[int], spans: Sequence[tuple[int, int]], length: int
+) -> list[Sample]:
+    """Tokens cut at `length` with their target ranges; nothing when no target is left."""
+    import numpy as np
+
+    kept = np.asarray(tokens[:length])
+    cut = [(a, min(b, len(kept))) for a, b in spans if a < len(kept)]
+    weight = sum(b - max(a, 1) for a, b in cut if b > max(a, 1))  # the first is never a target
+    if weight == 0:
+        return []
+    ranges = np.asarray(cut, dtype=np.int32)
+    return [{"tokens": kept, "spans": ranges, "weight": np.array([weight], dtype=np.float32)}]
+
+
+def rows(samples: Sequence[Sample], pad: int, length: int | None = None) -> Batch:
+    """Token rows as `input_ids`, `labels` (-100: no target), `position_ids`, all [B, L].
+
+    Rows are padded on the right to the longest, or to `length`. A padded position is a document
+    of its own, so that no real token attends to it.
+    """
+    import numpy as np
+    import torch
+
+    longest = length or max(len(sample["tokens"]) for sample in samples)
+    ids_BL = np.full((len(samples), longest), pad, dtype=np.int64)
+    labels_BL = np.full((len(samples), longest), -100, dtype=np.int64)
+    positions_BL = np.zeros((len(samples), longest), dtype=np.int64)
+    for row, sample in enumerate(samples):
+        tokens: Array = sample["tokens"]
+        count = len(tokens)
+        ids_BL[row, :count] = tokens
+        labels_BL[row, :count] = np.where(sample["targets"], tokens, -100)
+        positions_BL[row, :count] = sample["positions"]
+        positions_BL[row, count:] = np.arange(longest - count)
+    return {
+        "input_ids": torch.from_numpy(ids_BL),
+        "labels": torch.from_numpy(labels_BL),
+        "position_ids": torch.from_numpy(positions_BL),
+    }
+
+
+def next_token_sum(logits_BLV: torch.Tensor, labels_BL: torch.Tensor) -> torch.Tensor:
+    """Cross entropy of every token given those before it, summed over the targets, in float32."""
+    import torch
+
+    logits_NV = logits_BLV[:, :-1].flatten(0, 1).float()
+    return torch.nn.functional.cross_entropy(
+        logits_NV, labels_BL[:, 1:].flatten(), ignore_index=-100, reduction="sum"
+    )

@@ -1,0 +1,123 @@
+"""One process of a run: `python -m joymigrate.run.train.worker RUN_FOLDER`.
+
+Started by launch.py, by torchrun, or by a cluster; the environment says which rank this is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+from joymigrate.errors import Exit, JoyError
+from joymigrate.run.train import group
+from joymigrate.run.train.job import Job
+from joymigrate.run.train.run_folder import MODEL, RunFolder
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def say(line: str) -> None:
+    """A line for the user."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(folder: Path, tell: Callable[[str], None] = say) -> int:
+    """Train; the exit code is 0 when finished, 130 when stopped, 2 for a mistake of the user's."""
+    run = RunFolder(folder)
+    job = run.job()
+    first = group.rank() == 0
+    device = group.choose(job.device, tell)
+    try:
+        with stoppable(run) as asked:
+            group.open_group(device)
+            outcome = train(job, run, device, asked, tell)
+    except JoyError as error:
+        if first or group.in_group():
+            run.report(state="failed", message=str(error))
+        if first:
+            say(f"error: {error}")
+        return Exit.ERROR
+    finally:
+        group.close_group()
+    return Exit.OK if outcome == "finished" else Exit.INTERRUPTED
+
+
+def train(
+    job: Job, run: RunFolder, device: object, asked: Callable[[], bool], tell: Callable[[str], None]
+) -> str:
+    """Assemble and run the loop; report how it ended."""
+    from joymigrate.device import Device
+    from joymigrate.run.train import assemble, memory
+    from joymigrate.run.train.loop import Loop
+
+    assert isinstance(device, Device)
+    assemble.threads()
+    parts = None
+    try:
+        parts = assemble.assemble(job, run, device, tell)
+        loop = Loop(parts, asked)
+        started = time.monotonic()
+        outcome = loop.run()
+        parts.keeper.close()
+    except Exception as error:
+        if memory.is_out_of_memory(error):
+            raise memory.explained(error, job, device) from error
+        raise
+    finally:
+        if parts is not None:
+            parts.feed.close()
+            if parts.log is not None:
+                parts.log.close()
+    if parts.first_rank:
+        finish(job, run, parts, outcome, time.monotonic() - started)
+    return outcome
+
+
+def finish(job: Job, run: RunFolder, parts: object, outcome: str, seconds: float) -> None:
+    """Export the model and write the last status."""
+    from joymigrate.run.train.export import export
+    from joymigrate.run.train.loop import Parts
+
+    assert isinstance(parts, Parts)
+    spent = parts.keeper.spent
+    run.report(
+        state=outcome,
+        seconds=round(seconds, 3),
+        checkpoint={
+            "saves": spent.saves,
+            "blocked_s": round(spent.blocked_s, 4),
+            "bytes": spent.bytes,
+        },
+    )
+    if outcome == "finished" and job.checkpoint.export:
+        export(run, run.path / MODEL)
+
+
+@contextlib.contextmanager
+def stoppable(run: RunFolder) -> Iterator[Callable[[], bool]]:
+    """A function that tells whether to stop: after SIGTERM, Ctrl-C, or a `stop` file.
+
+    A second signal ends the process at once.
+    """
+    seen: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield lambda: bool(seen) or run.stop_asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
