@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from joymigrate.errors import JoyError
 
@@ -95,12 +95,25 @@ def in_range(count: int | None) -> bool:
     return count is None or 0 <= count <= MAX_LOGPROBS
 
 
+class Guide(Protocol):
+    """What may come next in one text, as a grammar says."""
+
+    def mask(self) -> Any:
+        """int32 `[ceil(vocabulary / 32)]`: bit i % 32 of word i // 32 is set when token i may."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """Tell the token that was chosen."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """Tokens to continue, and how. A smaller `priority` goes first; equal ones by arrival.
 
     `images` are RGB PIL images, in the order of their placeholders in the prompt: `prompt` holds
-    one placeholder per image, which the engine widens to the image's number of tokens.
+    one placeholder per image, which the engine widens to the image's number of tokens. `guide`
+    makes the guide of each of the texts.
     """
 
     id: str
@@ -108,6 +121,7 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     images: tuple[Any, ...] = ()
     priority: int = 0
+    guide: Callable[[], Guide] | None = None
 
 
 @dataclass(frozen=True, slots=True)

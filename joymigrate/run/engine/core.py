@@ -1,0 +1,295 @@
+"""The engine without threads: requests in, one step at a time, outputs out."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from joymigrate.errors import JoyError
+from joymigrate.run.engine.batch import Batch, arrange, make_batch
+from joymigrate.run.engine.blocks import BlockPool
+from joymigrate.run.engine.cache import Cache
+from joymigrate.run.engine.live import Text, root_of, texts_of
+from joymigrate.run.engine.models.model import Model
+from joymigrate.run.engine.sampler import choose, logprobs
+from joymigrate.run.engine.scheduler import Chunk, Scheduler
+from joymigrate.run.engine.sequence import Sequence
+from joymigrate.run.engine.tokens import Numbers, Tokens
+from joymigrate.run.engine.types import EngineOptions, EngineStats, Output, Request
+
+Forward = Callable[[Batch], Tensor]
+
+
+@dataclass(slots=True, eq=False)
+class Embedding:
+    """A text whose states are wanted instead of a continuation."""
+
+    done: Callable[[Tensor], None]
+    mean: bool
+    total: Tensor | None = None
+
+
+class Engine:
+    """One model, its blocks and its requests. Not thread-safe; see `asynchronous.py`."""
+
+    def __init__(
+        self,
+        model: Model,
+        cache: Cache,
+        tokens: Tokens | Numbers,
+        ends: tuple[int, ...],
+        options: EngineOptions,
+        max_model_len: int,
+        forward: Forward | None = None,
+    ) -> None:
+        self.model = model
+        self.cache = cache
+        self.tokens = tokens
+        self.ends = ends
+        self.options = options
+        self.max_model_len = max_model_len
+        self.pool = BlockPool(cache.blocks, cache.size, prefix_cache=options.prefix_cache)
+        self.scheduler = Scheduler(
+            self.pool, max_batch_tokens=options.max_batch_tokens, max_running=options.max_running
+        )
+        self.forward: Forward = forward or (lambda batch: model.hidden(batch, cache))
+        self.texts: dict[str, list[Text]] = {}  # of each request, those that have not ended
+        self.ready: list[Output] = []  # outputs that need no step
+        self.finished: Counter[str] = Counter()
+        self.steps = 0
+        self.prompt_tokens = 0
+        self.generated = 0
+        self.step_seconds = 0.0
+        self.last_step = time.monotonic()
+
+    # -- requests
+
+    def check(self, request: Request) -> None:
+        """Raise `JoyError` for a request that can never run here."""
+        count = len(request.prompt)
+        if not count:
+            raise JoyError("the prompt is empty: it has no token", where="prompt")
+        outside = next((t for t in request.prompt if not 0 <= t < self.model.vocabulary), None)
+        if outside is not None:
+            raise JoyError(
+                f"token {outside} is outside the vocabulary of {self.model.vocabulary}",
+                where="prompt",
+            )
+        if count + (1 if request.sampling.max_tokens != 0 else 0) > self.max_model_len:
+            raise JoyError(
+                f"the prompt has {count} tokens, the model takes {self.max_model_len} with the "
+                "output",
+                where="prompt",
+                help="--max-model-len, more memory for keys and values, or a shorter prompt",
+            )
+        if request.images and not hasattr(self.model, "look"):
+            raise JoyError(f"{self.model.family} does not read images", where="images")
+        if request.id in self.texts:
+            raise JoyError(f"the request id '{request.id}' is in use", where="id")
+        for token in (*request.sampling.logit_bias, *request.sampling.stop_token_ids):
+            if not 0 <= token < self.model.vocabulary:
+                raise JoyError(
+                    f"token {token} is outside the vocabulary of {self.model.vocabulary}",
+                    where="logit_bias",
+                )
+        if len(self.scheduler.waiting) >= self.options.max_waiting:
+            raise JoyError(f"{self.options.max_waiting} requests wait already", where="queue")
+
+    def add(self, request: Request) -> None:
+        """Queue a request. Raises `JoyError` when it can never run."""
+        self.check(request)
+        prompt, vision, seen = list(request.prompt), None, b""
+        if request.images:
+            prompt, vision, seen = self.model.look(prompt, request.images)  # type: ignore[attr-defined]
+            if len(prompt) >= self.max_model_len:
+                raise JoyError(
+                    f"the prompt has {len(prompt)} tokens with its images, the model takes "
+                    f"{self.max_model_len}",
+                    where="images",
+                )
+        wanted = request.sampling.max_tokens
+        room = self.max_model_len - len(prompt)
+        limit = len(prompt) + (room if wanted is None else min(wanted, room))
+        base = self.model.changing_base
+        long = str(len(prompt)).encode() if base is not None and limit > base else b""
+        texts = texts_of(
+            request,
+            prompt,
+            self.tokens,
+            self.ends,
+            limit,
+            vision=vision,
+            root=root_of(seen, long),
+        )
+        self.texts[request.id] = list(texts)
+        self.prompt_tokens += len(prompt)
+        if limit == len(prompt) and not texts[0].sequence.every:
+            for text in texts:
+                self.ready.append(self.end(text, text.cut("length")))
+            return
+        self.scheduler.add(texts[0].sequence)
+
+    def embed(self, ids: list[int], done: Callable[[Tensor], None], *, mean: bool) -> None:
+        """Queue a text whose last state, or mean of states, goes to `done`, float32 [hidden]."""
+        if not 0 < len(ids) <= self.max_model_len:
+            raise JoyError(f"a text has 1 to {self.max_model_len} tokens, not {len(ids)}")
+        sequence = Sequence("", list(ids), len(ids), len(ids), cacheable=False, every=mean)
+        sequence.state = Embedding(done, mean)
+        self.scheduler.add(sequence)
+
+    def abort(self, request_id: str) -> list[Output]:
+        """End a request; its blocks are free at once. Unknown ids are ended already."""
+        texts = self.texts.get(request_id, [])
+        self.ready = [output for output in self.ready if output.request_id != request_id]
+        return [self.end(text, text.cut("abort")) for text in list(texts)]
+
+    def end(self, text: Text, output: Output) -> Output:
+        """Forget a text; who followed it may start."""
+        if text.sequence in self.scheduler.running or text.sequence.state is text:
+            self.scheduler.remove(text.sequence)
+        self.release(text)
+        left = self.texts.get(text.request.id, [])
+        if text in left:
+            left.remove(text)
+        if not left:
+            self.texts.pop(text.request.id, None)
+        self.finished[output.finish_reason or "stop"] += 1
+        return output
+
+    def release(self, text: Text) -> None:
+        """Let the texts that waited for this one's prompt start."""
+        for follower in text.followers:
+            if follower in self.texts.get(text.request.id, []):
+                self.scheduler.add(follower.sequence)
+        text.followers = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.scheduler.idle and not self.ready
+
+    # -- a step
+
+    @torch.inference_mode()
+    def step(self) -> list[Output]:
+        """Compute the next step; returns what it added to each text."""
+        outputs, self.ready = self.ready, []
+        chunks = arrange(self.scheduler.plan())
+        if not chunks:
+            return outputs
+        began = time.perf_counter()
+        batch = make_batch(
+            chunks, self.pool.size, self.model.device, spans=self.model.changing_base is not None
+        )
+        self.show(chunks, batch)
+        hidden = self.forward(batch)
+        self.scheduler.advance(chunks)
+        outputs += self.read(chunks, batch, hidden)
+        self.steps += 1
+        self.step_seconds = time.perf_counter() - began
+        self.last_step = time.monotonic()
+        return outputs
+
+    def show(self, chunks: list[Chunk], batch: Batch) -> None:
+        """Put the embeddings and positions of images into the batch."""
+        visions = [getattr(chunk.sequence.state, "vision", None) for chunk in chunks]
+        if any(visions) or hasattr(self.model, "look"):
+            self.model.place(batch, chunks, visions)  # type: ignore[attr-defined]
+
+    def read(self, chunks: list[Chunk], batch: Batch, hidden: Tensor) -> list[Output]:
+        """Sample for the chunks that reach their newest token; hand out the others' states."""
+        sampled: list[Text] = []
+        rows: list[int] = []
+        outputs: list[Output] = []
+        for chunk, (first, last) in zip(chunks, batch.ranges, strict=True):
+            state = chunk.sequence.state
+            if isinstance(state, Embedding):
+                self.pool_states(chunk, state, hidden[first:last])
+                continue
+            if chunk.sequence.every and chunk.start < chunk.sequence.prompt:
+                self.score_prompt(chunk, state, hidden[first:last])
+            if not chunk.last:
+                continue
+            if len(chunk.sequence.ids) >= chunk.sequence.limit:  # only the prompt was wanted
+                outputs.append(self.end(state, state.cut("length")))
+                continue
+            sampled.append(state)
+            rows.append(last - 1)
+        if not sampled:
+            return outputs
+        whole = rows == list(range(hidden.shape[0]))
+        logits = self.model.logits(hidden if whole else hidden[rows])
+        chosen = choose(logits, [text.choosing for text in sampled])
+        for i, (text, token) in enumerate(zip(sampled, chosen.ids, strict=True)):
+            outputs.append(self.grow(text, token, chosen.logprobs.get(i)))
+        return outputs
+
+    def grow(self, text: Text, token: int, logprob: Any) -> Output:
+        """Append a token to a text."""
+        self.generated += 1
+        text.sequence.every = False  # the prompt's states were handed out
+        output = text.take(token, logprob)
+        if output.finish_reason is not None:
+            return self.end(text, output)
+        if text.followers:
+            self.release(text)
+        return output
+
+    def score_prompt(self, chunk: Chunk, text: Text, hidden: Tensor) -> None:
+        """Log-probabilities of the prompt's tokens that follow those of a chunk."""
+        assert text.prompt_logprobs is not None
+        done = len(text.prompt_logprobs) - 1  # after a preemption some are known already
+        ids = text.sequence.ids[chunk.start + 1 : min(chunk.start + chunk.count + 1,
+                                                      text.sequence.prompt)]  # fmt: skip
+        skip = max(0, done - chunk.start)
+        wanted = ids[skip:]
+        if not wanted:
+            return
+        scores = self.model.logits(hidden[skip : skip + len(wanted)])
+        most = text.request.sampling.prompt_logprobs or 0
+        text.prompt_logprobs += logprobs(scores, wanted, [most] * len(wanted))
+
+    def pool_states(self, chunk: Chunk, wish: Embedding, hidden: Tensor) -> None:
+        """Collect the states of a text to embed; hand them out at its end."""
+        sequence = chunk.sequence
+        if wish.mean:
+            if chunk.start == 0:
+                wish.total = None  # after a preemption
+            part = hidden.float().sum(0)
+            wish.total = part if wish.total is None else wish.total + part
+        if not chunk.last:
+            return
+        self.scheduler.remove(sequence)
+        if wish.mean:
+            assert wish.total is not None
+            wish.done(wish.total / len(sequence.ids))
+        else:
+            wish.done(hidden[-1].float())
+
+    # -- numbers
+
+    def stats(self) -> EngineStats:
+        """Counters and gauges of now."""
+        scheduler, pool = self.scheduler, self.pool
+        return EngineStats(
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            blocks_total=pool.count,
+            blocks_used=pool.used,
+            blocks_cached=pool.cached,
+            steps=self.steps,
+            prompt_tokens=self.prompt_tokens,
+            generated_tokens=self.generated,
+            prefix_queries=scheduler.prefix_queries,
+            prefix_hits=scheduler.prefix_hits,
+            preemptions=scheduler.preemptions,
+            finished=dict(self.finished),
+            step_seconds=self.step_seconds,
+            last_step=self.last_step,
+        )

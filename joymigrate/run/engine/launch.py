@@ -1,0 +1,279 @@
+"""Starts an engine of somebody else, waits until it serves, and ends it with this process.
+
+Which engines there are says `serve.yaml` in the chips' folders: program, module, how to install.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError, did_you_mean
+
+FILE = "serve.yaml"
+SCHEMA = "joymigrate.serve/1"
+OWN = "joymigrate"
+POLL_SECONDS = 0.25
+TERM_SECONDS = 20.0
+KEPT_LINES = 30
+HELD = "--host", "--port", "--served-model-name"
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """An engine that can be started. `start` are modules to run where `program` is not found."""
+
+    name: str
+    chip: str
+    module: str
+    program: str
+    start: tuple[str, ...]
+    install: str
+    fits: tuple[dict[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to start and where: `python` is an environment or an interpreter, `container` a command
+    that runs its arguments inside a container."""
+
+    model: str
+    name: str  # as clients call it
+    python: Path | None = None
+    container: str | None = None
+    dtype: str = "auto"
+    max_model_len: int | None = None
+    tensor_parallel: int = 1
+    extra: tuple[str, ...] = ()  # options handed on as they are
+    start_seconds: float = 1800.0
+
+
+def launchers() -> dict[str, Launcher]:
+    """All engines that the chips' folders know."""
+    from joymigrate import chips
+
+    found = {}
+    for chip in chips.all_chips().values():
+        data = chip.data(FILE)
+        if data is None:
+            continue
+        if data.get("schema") != SCHEMA:
+            raise JoyError("not a list of engines", where=str(chip.folder / FILE), help=SCHEMA)
+        for name, entry in data["engines"].items():
+            found[str(name)] = launcher(str(name), chip.name, entry)
+    return found
+
+
+def launcher(name: str, chip: str, entry: dict[str, Any]) -> Launcher:
+    """One entry of serve.yaml."""
+    fits = tuple({key: str(value) for key, value in row.items()} for row in entry.get("fits") or ())
+    return Launcher(
+        name, chip, str(entry["module"]), str(entry["program"]),
+        tuple(entry.get("start") or ()), str(entry["install"]), fits,
+    )  # fmt: skip
+
+
+def named(name: str) -> Launcher:
+    """The engine of this name; raises `JoyError`."""
+    known = launchers()
+    if name not in known:
+        names = [OWN, *known]
+        raise JoyError(
+            f"unknown engine '{name}'.{did_you_mean(name, names)}",
+            help=f"one of {', '.join(names)}",
+        )
+    return known[name]
+
+
+def command(launcher: Launcher, wish: Wish, port: int) -> list[str]:
+    """The command line that starts the engine on a local port; raises `JoyError`."""
+    clash = [word for word in wish.extra if word.partition("=")[0] in HELD]
+    if clash:
+        raise JoyError(
+            f"{clash[0]} belongs to serve itself", help="use serve's own --host, --port, --name"
+        )
+    line = [*head(launcher, wish), "serve", wish.model, "--host", "127.0.0.1", "--port", str(port)]
+    line += ["--served-model-name", wish.name]
+    if wish.dtype != "auto":
+        line += ["--dtype", wish.dtype]
+    if wish.max_model_len is not None:
+        line += ["--max-model-len", str(wish.max_model_len)]
+    if wish.tensor_parallel > 1:
+        line += ["--tensor-parallel-size", str(wish.tensor_parallel)]
+    return [*line, *wish.extra]
+
+
+def head(launcher: Launcher, wish: Wish) -> list[str]:
+    """The words that run the engine's program: in a container, an environment, or here."""
+    if wish.container is not None:
+        words = shlex.split(wish.container)
+        if not words or shutil.which(words[0]) is None:
+            raise JoyError(
+                f"--container: there is no program '{words[0] if words else ''}'",
+                help="a command that runs its arguments: docker run --rm --network host IMAGE",
+            )
+        return [*words, launcher.program]
+    python = interpreter(wish.python)
+    beside = Path(python).parent / launcher.program
+    if not has_module(python, launcher.module):
+        raise JoyError(f"{launcher.name} is not installed for {python}", help=launcher.install)
+    if os.access(beside, os.X_OK):
+        return [str(beside)]
+    return [python, "-m", *launcher.start]
+
+
+def interpreter(given: Path | None) -> str:
+    """The Python of an environment folder, a Python itself, or this one."""
+    if given is None:
+        return sys.executable
+    if given.is_dir():
+        given = given / "bin" / "python"
+    if not os.access(given, os.X_OK):
+        raise JoyError("--python is an environment's folder or a Python program", where=str(given))
+    return str(given)
+
+
+def has_module(python: str, module: str) -> bool:
+    """Whether that Python finds the module."""
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+    try:
+        done = subprocess.run([python, "-c", code, module], capture_output=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Child:
+    """A started engine. Its output goes to `talk`, line by line; the last lines are kept."""
+
+    def __init__(self, launcher: Launcher, wish: Wish, talk: Callable[[str], None]) -> None:
+        self.launcher, self.wish, self.talk = launcher, wish, talk
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.last: deque[str] = deque(maxlen=KEPT_LINES)
+        self.process: asyncio.subprocess.Process | None = None
+        self.reader: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start it and wait until /health answers; raises `JoyError` when it ends before."""
+        line = command(self.launcher, self.wish, self.port)
+        self.talk(f"starting {shlex.join(line)}")
+        try:
+            self.process = await asyncio.create_subprocess_exec(
+                *line,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # its workers end with it
+                env=environment(),
+            )
+        except OSError as error:
+            raise JoyError(f"{line[0]} cannot be started: {error.strerror}") from None
+        self.reader = asyncio.ensure_future(self.read())
+        try:
+            await asyncio.wait_for(self.healthy(), self.wish.start_seconds)
+        except (TimeoutError, asyncio.TimeoutError):
+            await self.stop()
+            raise JoyError(
+                f"{self.launcher.name} was not ready within {self.wish.start_seconds:g} s",
+                help="--start-timeout SECONDS gives it longer",
+            ) from None
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def read(self) -> None:
+        """Hand its lines on."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        while True:
+            try:
+                line = await self.process.stdout.readline()
+            except ValueError:  # a line longer than the reader's limit
+                continue
+            if not line:
+                return
+            text = line.decode("utf-8", "replace").rstrip()
+            self.last.append(text)
+            self.talk(f"{self.launcher.name}: {text}")
+
+    async def healthy(self) -> None:
+        """Return once it serves."""
+        import aiohttp
+
+        assert self.process is not None
+        limit = aiohttp.ClientTimeout(total=2)
+        async with aiohttp.ClientSession(timeout=limit) as session:
+            while True:
+                if self.process.returncode is not None:
+                    raise self.died()
+                with contextlib.suppress(aiohttp.ClientError, OSError, asyncio.TimeoutError):
+                    async with session.get(f"{self.url}/health") as response:
+                        if response.status == 200:
+                            return
+                await asyncio.sleep(POLL_SECONDS)
+
+    def died(self) -> JoyError:
+        """What its end looks like to the user."""
+        code = self.process.returncode if self.process else None
+        tail = "\n    ".join(list(self.last)[-6:])
+        return JoyError(
+            f"{self.launcher.name} ended with exit code {code}"
+            + (f":\n    {tail}" if tail else ""),
+            help="`joymigrate serve --check` looks for versions that do not fit together",
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process is not None and self.process.returncode is None
+
+    async def wait(self) -> int:
+        """Its exit code, once it ends."""
+        assert self.process is not None
+        return await self.process.wait()
+
+    async def stop(self) -> None:
+        """SIGTERM for it and its workers, SIGKILL for those that stay."""
+        if self.process is None:
+            return
+        for name, patience in ((signal.SIGTERM, TERM_SECONDS), (signal.SIGKILL, TERM_SECONDS)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, name)
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self.process.wait(), patience)
+                break
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # workers that outlived it
+        if self.reader is not None:
+            with contextlib.suppress(asyncio.CancelledError, asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self.reader, 2)
+
+
+def environment() -> dict[str, str]:
+    """The environment as the user has it, without what was set for this process only."""
+    made = dict(os.environ)
+    before = made.pop("JOYMIGRATE_CALLER_AUTOLOAD", None)
+    if before is not None:
+        made.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)
+        made |= {"TORCH_DEVICE_BACKEND_AUTOLOAD": before} if before else {}
+    return made

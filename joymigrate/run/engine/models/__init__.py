@@ -1,0 +1,1 @@
+"""Models behind one face: a decoder of our own, and every causal model of transformers."""
