@@ -100,13 +100,14 @@ def why_not(item: Implementation, call: Call) -> str | None:
         and not (item.interpreted and on_cpu)
     ):
         return f"runs on {', '.join(item.devices)}"
+    if call.dtype not in item.dtypes:
+        return f"does not take {call.dtype}"
+    # The interpreter must be on before triton is imported for the first time.
+    if item.interpreted and on_cpu and (reason := interpreter_reason(call.dtype)):
+        return reason
     missing = missing_package(item.packages)
     if missing:
         return missing
-    if item.interpreted and on_cpu and (reason := interpreter_reason(call.dtype)):
-        return reason
-    if call.dtype not in item.dtypes:
-        return f"does not take {call.dtype}"
     if call.grad and not item.backward:
         return "has no gradient"
     predicate = resolve(item.when) if isinstance(item.when, str) else item.when

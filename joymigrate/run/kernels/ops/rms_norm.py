@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import Case, Implementation, Operator, rows_of
+from joymigrate.run.kernels.operator import WIDE, Case, Implementation, Operator, rows_of
 from joymigrate.run.kernels.samples import Samples
 
 
@@ -70,7 +70,7 @@ OPERATOR = Operator(
     cases=cases,
     grid=grid,
     implementations=(
-        Implementation("torch", fused, 10, dtypes=("float32", "float16", "bfloat16", "float64")),
+        Implementation("torch", fused, 10, dtypes=WIDE),
         Implementation(
             "liger",
             "joymigrate.run.kernels.own.liger:rms_norm",

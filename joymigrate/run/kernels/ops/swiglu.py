@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import POINTWISE, Case, Implementation, Operator, rows_of
+from joymigrate.run.kernels.operator import POINTWISE, WIDE, Case, Implementation, Operator, rows_of
 from joymigrate.run.kernels.samples import Samples
 
 
@@ -85,9 +85,7 @@ OPERATOR = Operator(
     grid=grid,
     tolerance=POINTWISE,
     implementations=(
-        Implementation(
-            "torch", recomputed, 10, dtypes=("float32", "float16", "bfloat16", "float64")
-        ),
+        Implementation("torch", recomputed, 10, dtypes=WIDE),
         Implementation(
             "liger",
             "joymigrate.run.kernels.own.liger:swiglu",

@@ -1,0 +1,300 @@
+"""Attention under a mask description (see `mask.py`), grouped key heads included.
+
+    attention(q, k, v, mask=Causal(), *, scale=None) -> y
+
+Dense: q [B, N, S, D], k [B, M, L, D], v [B, M, L, E], N a multiple of M; y [B, N, S, E].
+`Jagged`: q [T, N, D], k [T, M, D], v [T, M, E]; y [T, N, E]. `scale` is 1/sqrt(D) by default.
+A query that sees no key gives zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from joymigrate.run.kernels.mask import (
+    CAUSAL,
+    Candidates,
+    Causal,
+    Dense,
+    Full,
+    Jagged,
+    Mask,
+    Prefix,
+    Shared,
+    Simple,
+    Window,
+    dense,
+    trivial,
+)
+from joymigrate.run.kernels.operator import WIDE, Call, Case, Implementation, Operator, Tolerance
+from joymigrate.run.kernels.samples import Samples
+
+
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, *, scale: float | None = None
+) -> Tensor:
+    """softmax(scale · q kᵀ, visible keys) v, kept in float32 until the end."""
+    if isinstance(mask, Jagged):
+        return by_sequence(reference, q, k, v, mask, scale)
+    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+    groups = q.shape[1] // max(1, k.shape[1])
+    keys, values = (t.to(wide).repeat_interleave(groups, 1) for t in (k, v))
+    factor = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
+    scores = (q.to(wide) @ keys.transpose(-1, -2)) * factor
+    seen = dense(mask, q.shape[-2], k.shape[-2], q.device)
+    if seen is not None:
+        scores = scores.masked_fill(~seen, -math.inf)
+    # A row without a visible key would be NaN; its weights are zero.
+    weights = torch.where(scores.isneginf().all(-1, keepdim=True), 0.0, scores).softmax(-1)
+    if seen is not None:
+        weights = weights.masked_fill(~seen, 0.0)
+    return (weights @ values).to(q.dtype)
+
+
+def by_sequence(
+    run: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Jagged, scale: float | None
+) -> Tensor:
+    """Jagged attention one sequence at a time: exactly the work there is, B launches."""
+    found = []
+    for number, (start, stop) in enumerate(mask.bounds()):
+        parts = (t[start:stop].transpose(0, 1).unsqueeze(0) for t in (q, k, v))
+        found.append(run(*parts, mask.of(number), scale=scale)[0].transpose(0, 1))
+    return torch.cat(found) if found else q.new_zeros(*q.shape[:-1], v.shape[-1])
+
+
+def torch_sdpa(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, *, scale: float | None = None
+) -> Tensor:
+    """scaled_dot_product_attention, told "causal" instead of given a mask where that is right."""
+    if isinstance(mask, Jagged):
+        return by_sequence(torch_sdpa, q, k, v, mask, scale)
+    rows, columns = q.shape[-2], k.shape[-2]
+    if q.numel() == 0 or k.numel() == 0:
+        return q.new_zeros(*q.shape[:-1], v.shape[-1]) + 0 * (q.sum() + k.sum() + v.sum())
+    grouped = q.shape[1] != k.shape[1]
+    # is_causal counts from the upper left corner: right only when there are as many keys.
+    square = isinstance(mask, Causal) and rows == columns
+    seen = None if square or trivial(mask, rows, columns) else dense(mask, rows, columns, q.device)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=seen, is_causal=square and rows > 1, scale=scale, enable_gqa=grouped
+    )
+
+
+def torch_varlen(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, *, scale: float | None = None
+) -> Tensor:
+    """torch's variable-length flash attention: one launch for all sequences."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    if not isinstance(mask, Jagged):
+        raise TypeError("varlen takes packed sequences")
+    inner, longest = mask.inner, mask.length()
+    window = (-1, -1) if isinstance(inner, Full) else (-1, 0)
+    if isinstance(inner, Window):
+        window = (inner.size - 1, 0)
+    offsets = mask.offsets.to(torch.int32)
+    found = varlen_attn(
+        q, k, v, offsets, offsets, longest, longest,
+        scale=scale, window_size=window, enable_gqa=q.shape[1] != k.shape[1],
+    )  # fmt: skip
+    return found[0] if isinstance(found, tuple) else found
+
+
+def torch_flex(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, *, scale: float | None = None
+) -> Tensor:
+    """FlexAttention compiled for the mask: blocks that are hidden are not computed."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    rows, columns = q.shape[-2], k.shape[-2]
+    rule = rule_of(mask, columns - rows)
+    blocks = create_block_mask(rule, None, None, rows, columns, device=str(q.device))
+    run: Callable[..., Any] = flex_attention
+    if q.device.type == "cuda":
+        run = compiled(flex_attention)
+    found: Tensor = run(
+        q, k, v, block_mask=blocks, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    return found
+
+
+def rule_of(mask: Mask, shift: int) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """A mask's rule in FlexAttention's form."""
+    if isinstance(mask, (Dense, Jagged)):
+        raise TypeError(f"{mask.name} has no rule")
+    rule: Simple = mask
+
+    def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return rule.visible(i + shift, j)
+
+    return visible
+
+
+COMPILED: dict[str, Callable[..., Any]] = {}
+
+
+def compiled(run: Callable[..., Any]) -> Callable[..., Any]:
+    """FlexAttention is only fast compiled; once per process."""
+    if "flex" not in COMPILED:
+        COMPILED["flex"] = torch.compile(run, dynamic=False)
+    return COMPILED["flex"]
+
+
+def only_rules(call: Call) -> str | None:
+    """FlexAttention: rules that SDPA has no kernel for, in whole blocks."""
+    if call.variant not in ("window", "prefix", "shared", "candidates"):
+        return f"not for {call.variant} masks"
+    return None if call.shape[2] >= 128 else "for 128 queries or more"
+
+
+def only_packed(call: Call) -> str | None:
+    """Variable-length flash attention: packed sequences, two-byte floats."""
+    if call.variant not in ("jagged full", "jagged causal", "jagged window"):
+        return "for packed sequences (full, causal, window)"
+    return None if call.shape[-1] <= 256 else "for head sizes up to 256"
+
+
+def only_jagged(call: Call) -> str | None:
+    """Our kernel: packed sequences, a head size that its blocks hold."""
+    if not call.variant.startswith("jagged"):
+        return "for packed sequences"
+    size = call.shape[-1]
+    return None if 1 <= size <= 256 else f"for head sizes up to 256, got {size}"
+
+
+def describe(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, *, scale: float | None = None
+) -> tuple[Tensor, tuple[int, ...], str]:
+    if isinstance(mask, Jagged):
+        sizes = (mask.offsets.numel() - 1, q.shape[0], q.shape[1], k.shape[1], q.shape[-1])
+        return q, sizes, mask.name
+    return q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2], k.shape[1], q.shape[-1]), mask.name
+
+
+def qkv(random: Samples, b: int, n: int, m: int, s: int, length: int, d: int) -> tuple[Tensor, ...]:
+    """Inputs of dense attention."""
+    keys = random.normal(b, m, length, d), random.normal(b, m, length, d)
+    return random.normal(b, n, s, d), *keys
+
+
+def packed(random: Samples, lengths: tuple[int, ...], n: int, m: int, d: int) -> tuple[Tensor, ...]:
+    """Inputs of jagged attention."""
+    total = sum(lengths)
+    return random.normal(total, n, d), random.normal(total, m, d), random.normal(total, m, d)
+
+
+def offsets_of(lengths: tuple[int, ...]) -> Tensor:
+    """[0, l₀, l₀ + l₁, …]"""
+    return torch.tensor((0, *lengths)).cumsum(0)
+
+
+def cases(random: Samples) -> Iterator[Case]:
+    g = (0, 1, 2)
+    yield Case("causal", (*qkv(random, 2, 4, 2, 24, 24, 16), Causal()), grad=g)
+    lengths = (5, 17, 1, 9)
+    mask = Jagged(offsets_of(lengths), Causal())
+    yield Case("jagged causal", (*packed(random, lengths, 4, 2, 16), mask), grad=g)
+    yield Case("full", (*qkv(random, 1, 2, 2, 7, 13, 8), Full()), grad=g)
+    yield Case("more keys than queries", (*qkv(random, 2, 2, 1, 3, 19, 16), Causal()), grad=g)
+    yield Case("one query", (*qkv(random, 2, 2, 2, 1, 33, 16), Causal()), grad=g)
+    yield Case("window", (*qkv(random, 1, 2, 2, 40, 40, 16), Window(7)), grad=g)
+    yield Case("window over a cache", (*qkv(random, 1, 2, 2, 3, 40, 16), Window(7)), grad=g)
+    yield Case("prefix", (*qkv(random, 1, 2, 1, 21, 21, 16), Prefix(6)), grad=g)
+    yield Case("shared", (*qkv(random, 1, 2, 2, 30, 30, 16), Shared(10, (7, 0, 13))), grad=g)
+    yield Case("candidates", (*qkv(random, 1, 2, 2, 25, 25, 16), Candidates(18)), grad=g)
+    both = Candidates(18, causal=False)
+    yield Case("candidates, whole context", (*qkv(random, 1, 2, 2, 25, 25, 16), both), grad=g)
+    hidden = Dense(random.uniform(2, 1, 9, 11) > 0.4)
+    yield Case("dense", (*qkv(random, 2, 2, 2, 9, 11, 16), hidden), grad=g)
+    scaled = (*qkv(random, 1, 2, 2, 8, 8, 24), Causal())
+    yield Case("own scale, odd head", scaled, {"scale": 0.3}, grad=g)
+    yield Case("fewer keys than queries", (*qkv(random, 1, 1, 1, 6, 4, 16), Causal()), grad=g)
+    yield Case("no batch", (*qkv(random, 0, 2, 2, 4, 4, 16), Causal()), grad=g)
+    yield from jagged_cases(random)
+
+
+def jagged_cases(random: Samples) -> Iterator[Case]:
+    g = (0, 1, 2)
+    lengths = (33, 0, 20)
+    offsets = offsets_of(lengths)
+    yield Case("jagged full", (*packed(random, lengths, 2, 2, 16), Jagged(offsets, Full())), grad=g)
+    window = Jagged(offsets, Window(6))
+    yield Case("jagged window", (*packed(random, lengths, 2, 1, 24), window), grad=g)
+    contexts = torch.tensor([20, 0, 11])
+    target = Jagged(offsets, Candidates(), contexts=contexts)
+    yield Case("jagged candidates", (*packed(random, lengths, 2, 2, 16), target), grad=g)
+    whole = Jagged(offsets, Candidates(causal=False), contexts=contexts)
+    yield Case(
+        "jagged candidates, whole context", (*packed(random, lengths, 2, 2, 16), whole), grad=g
+    )
+    none = Jagged(offsets_of((0, 0)), Causal())
+    yield Case("jagged, no tokens", (*packed(random, (0, 0), 2, 2, 16), none), grad=g)
+
+
+GRID: tuple[tuple[str, tuple[int, ...], Mask], ...] = (
+    ("causal 1x8x512x64", (1, 8, 8, 512, 512, 64), Causal()),
+    ("causal gqa 1x14/2x1024x64", (1, 14, 2, 1024, 1024, 64), Causal()),
+    ("decode 8x14/2x1x1024x64", (8, 14, 2, 1, 1024, 64), Causal()),
+    ("window-128 1x8x1024x64", (1, 8, 8, 1024, 1024, 64), Window(128)),
+    ("candidates 1x4x768x64", (1, 4, 4, 768, 768, 64), Candidates(512)),
+)
+LENGTHS = (700, 31, 250, 12, 90, 44, 5, 120)  # lengths as a Zipf law gives them
+
+
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+    for label, sizes, mask in GRID:
+        yield label, lambda s=sizes, m=mask: Case("", (*qkv(random, *s), m), grad=(0, 1, 2))  # type: ignore[misc]
+    yield (
+        f"jagged causal {len(LENGTHS)} sequences, {sum(LENGTHS)} tokens",
+        lambda: Case(
+            "",
+            (*packed(random, LENGTHS, 8, 8, 64), Jagged(offsets_of(LENGTHS), Causal())),
+            grad=(0, 1, 2),
+        ),
+    )
+
+
+def pairs(mask: Mask, rows: int, columns: int) -> float:
+    """Visible (query, key) pairs of one head, for counting FLOPs."""
+    if isinstance(mask, Jagged):
+        return sum(pairs(mask.of(n), b - a, b - a) for n, (a, b) in enumerate(mask.bounds()))
+    seen = dense(mask, rows, columns, torch.device("cpu"))
+    return float(rows * columns if seen is None else seen.double().mean() * rows * columns)
+
+
+def flops(q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, **_: object) -> int:
+    """Two products of 2·D operations for each visible pair."""
+    heads = q.shape[1] * (1 if isinstance(mask, Jagged) else q.shape[0])
+    return int(heads * pairs(mask, q.shape[-2], k.shape[-2]) * 2 * (q.shape[-1] + v.shape[-1]))
+
+
+OPERATOR = Operator(
+    name="attention",
+    signature="attention(q, k, v, mask=Causal(), *, scale=None) -> y",
+    formula="y = softmax(scale · q kᵀ over the keys that the mask shows) v",
+    reference=reference,
+    describe=describe,
+    cases=cases,
+    grid=grid,
+    # Weights are rounded to the dtype before the second product by most kernels.
+    tolerance=Tolerance(1e-5, 4e-3, 3e-2),
+    implementations=(
+        Implementation("torch", torch_sdpa, 10, dtypes=WIDE),
+        Implementation(
+            "varlen", torch_varlen, 30, devices=("cuda",), dtypes=("float16", "bfloat16"),
+            when=only_packed, calls="torch.nn.attention.varlen.varlen_attn",
+        ),
+        Implementation("flex", torch_flex, 20, devices=("cuda",), when=only_rules),
+        Implementation(
+            "triton", "joymigrate.run.kernels.own.jagged_attention:attention", 15,
+            devices=("cuda",), packages=("triton",), when=only_jagged, interpreted=True,
+        ),
+    ),
+    flops=flops,
+)  # fmt: skip

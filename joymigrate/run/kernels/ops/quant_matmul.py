@@ -1,0 +1,198 @@
+"""W8A8: quantise the input to int8, multiply integers exactly, scale back.
+
+    quant_matmul(x, weight) -> y
+
+`x` [..., K] float; `weight` an `Int8Weight` [N, K] with a scale per output, a bias, and the scale
+of the input when that is static (else a scale per row of x is found: largest |x| of the row / 127).
+y [..., N] in x's dtype. No gradient.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from joymigrate.run.kernels.operator import Call, Case, Implementation, Operator, Tolerance, rows_of
+from joymigrate.run.kernels.samples import Samples
+from joymigrate.run.kernels.weights import Int8Weight, remembered
+
+
+def quantised(x: Tensor, weight: Int8Weight) -> tuple[Tensor, Tensor]:
+    """Codes of x without their offset, in float, and the scale of each row [..., 1]."""
+    wide = x if x.dtype is torch.float64 else x.float()
+    if weight.x_scale is None:
+        scale = wide.abs().amax(-1, keepdim=True) / 127
+        # A row of zeros has no scale; any other than zero will do.
+        scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+        return (wide / scale).round().clamp(-127, 127), scale
+    scale = weight.x_scale.to(wide.dtype)
+    offset = 0 if weight.x_offset is None else weight.x_offset.to(wide.dtype)
+    codes = ((wide / scale).round() + offset).clamp(-128, 127) - offset
+    return codes, scale.expand(*x.shape[:-1], 1)
+
+
+def finished(product: Tensor, scale: Tensor, weight: Int8Weight, dtype: torch.dtype) -> Tensor:
+    """Integer products as real numbers."""
+    y = product * scale * weight.scale.to(product.dtype)
+    if weight.bias is not None:
+        y = y + weight.bias.to(product.dtype)
+    return y.to(dtype)
+
+
+def reference(x: Tensor, weight: Int8Weight) -> Tensor:
+    """In float64, which holds every sum of int8 products exactly."""
+    codes, scale = quantised(x, weight)
+    product = codes.double() @ weight.values.double().T
+    return finished(product, scale.double(), weight, x.dtype)
+
+
+def int_mm(x: Tensor, weight: Int8Weight) -> Tensor:
+    """torch's integer product."""
+    codes, scale = quantised(x.reshape(-1, x.shape[-1]), weight)
+    shifted = codes if weight.x_offset is None else codes.clamp(-128, 127)
+    transposed = remembered(weight, "transposed", lambda: weight.values.T.contiguous())
+    product = torch._int_mm(shifted.to(torch.int8), transposed)
+    return finished(product.float(), scale, weight, x.dtype).view(*x.shape[:-1], -1)
+
+
+def onednn(x: Tensor, weight: Int8Weight) -> Tensor:
+    """oneDNN's product of uint8 by int8 with the weight packed once.
+
+    Codes are shifted by 128: with signed input oneDNN falls back to a reference a thousand times
+    slower.
+    """
+    rows = x.reshape(-1, x.shape[-1])
+    if weight.x_scale is None:
+        wide = rows.float()
+        scale = wide.abs().amax(-1, keepdim=True).div_(127).clamp_(min=1e-30)
+        codes = (wide / scale).round_().add_(128.0).to(torch.uint8)
+        x_scale, zero = 1.0, 128
+    else:
+        scale, x_scale = None, float(weight.x_scale)
+        zero = 128 + (0 if weight.x_offset is None else round(float(weight.x_offset)))
+        codes = (rows.float() / x_scale).round_().add_(zero).clamp_(0, 255).to(torch.uint8)
+    order, zeros = remembered(weight, "onednn", lambda: pack(weight))
+    y: Tensor = torch.ops.onednn.qlinear_pointwise(
+        codes, x_scale, zero, order, weight.scale, zeros,
+        weight.bias if scale is None else None, 1.0, 0, torch.float32, "none", [], "",
+    )  # fmt: skip
+    if scale is not None:
+        y = y.mul_(scale)
+        y = y if weight.bias is None else y.add_(weight.bias)
+    return y.to(x.dtype).view(*x.shape[:-1], weight.shape[0])
+
+
+def pack(weight: Int8Weight) -> tuple[Tensor, Tensor]:
+    """The weight in oneDNN's order, and its zero points (all zero)."""
+    order = torch.ops.onednn.qlinear_prepack(weight.values, None)
+    return order, torch.zeros(weight.shape[0], dtype=torch.int32)
+
+
+def usable_onednn(call: Call) -> str | None:
+    """Something to compute, and operators that prove right."""
+    return "for at least one row" if 0 in call.shape else broken()
+
+
+@functools.cache
+def broken() -> str | None:
+    """Try the private operators once; the reason not to use them, or None."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(5, 64, generator=generator)
+    values = torch.randint(-127, 128, (32, 64), generator=generator, dtype=torch.int8)
+    for x_scale in (None, torch.tensor([0.03])):
+        weight = Int8Weight(values, torch.rand(32, generator=generator) * 0.01, x_scale=x_scale)
+        try:
+            got, want = onednn(x, weight), reference(x, weight)
+        except Exception as error:  # operators of another build may be missing or refuse
+            return f"oneDNN's quantised product is not usable here: {type(error).__name__}"
+        if float((got - want).abs().max() / want.abs().max()) > 1e-3:
+            return "oneDNN's quantised product gives wrong results here"
+    return None
+
+
+def usable_int_mm(call: Call) -> str | None:
+    """What torch's integer product asks for."""
+    rows, outputs, inputs = call.shape
+    if 0 in call.shape:
+        return "for at least one row"
+    if call.variant.endswith("offset"):
+        return "for symmetric codes"
+    if call.device == "cuda" and (rows <= 16 or outputs % 8 or inputs % 8):
+        return "on a GPU for more than 16 rows and sizes that are multiples of 8"
+    return None
+
+
+def describe(x: Tensor, weight: Int8Weight) -> tuple[Tensor, tuple[int, ...], str]:
+    kind = "dynamic" if weight.x_scale is None else "static"
+    return x, (rows_of(x), *weight.shape), kind + (" offset" if weight.x_offset is not None else "")
+
+
+def weight8(
+    random: Samples, n: int, k: int, *, bias: bool = False, static: bool = False
+) -> Int8Weight:
+    """A random weight; with `static`, an input scale and offset fit for normal inputs."""
+    values = random.integers(-127, 128, n, k).to(torch.int8)
+    scale = random.uniform(n, low=0.005, high=0.02).float()
+    added = random.normal(n).float() if bias else None
+    x_scale = torch.tensor([0.035]) if static else None
+    return Int8Weight(values, scale, added, x_scale)
+
+
+def cases(random: Samples) -> Iterator[Case]:
+    for name, (lead, k, n) in SHAPES.items():
+        yield Case(f"dynamic, {name}", (random.normal(*lead, k), weight8(random, n, k, bias=True)))
+    static = weight8(random, 32, 64, bias=True, static=True)
+    yield Case("static", (random.normal(6, 64), static))
+    shifted = weight8(random, 32, 64, static=True)
+    shifted.x_offset = torch.tensor([-20.0])
+    yield Case("static with an offset", (random.normal(6, 64) + 0.7, shifted))
+    rows = random.normal(4, 64)
+    rows[1] = 0
+    yield Case("a row of zeros", (rows, weight8(random, 16, 64)))
+
+
+SHAPES: dict[str, tuple[tuple[int, ...], int, int]] = {
+    "usual": ((2, 9), 64, 96),
+    "one row": ((1,), 64, 32),
+    "odd": ((3,), 37, 11),
+    "no rows": ((0,), 16, 8),
+}
+
+
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+    for m in (1, 8, 32):
+        for n, k in ((896, 896), (2048, 2048)):
+
+            def build(m: int = m, n: int = n, k: int = k) -> Case:
+                return Case("", (random.normal(m, k), weight8(random, n, k)))
+
+            yield f"{m}x{k}x{n}", build
+
+
+OPERATOR = Operator(
+    name="quant_matmul",
+    signature="quant_matmul(x, weight: Int8Weight) -> y",
+    formula="y = (codes(x) - offset) valuesᵀ · x_scale · scale + bias",
+    reference=reference,
+    describe=describe,
+    cases=cases,
+    grid=grid,
+    # A code may round the other way where x / scale lies within a rounding of a half: one step of
+    # 254 in one of K inputs, and two-byte results on top.
+    tolerance=Tolerance(5e-3, 8e-3, 2e-2),
+    implementations=(
+        Implementation(
+            "onednn", onednn, 30, devices=("cpu",), backward=False, when=usable_onednn,
+            calls="onednn::qlinear_pointwise",
+        ),
+        Implementation(
+            "torch", int_mm, 10, devices=("cpu", "cuda"), backward=False, when=usable_int_mm,
+            calls="aten::_int_mm",
+        ),
+    ),
+    differentiable=False,
+    flops=lambda x, weight: 2 * rows_of(x) * weight.shape[0] * weight.shape[1],
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Vendors' kernels, one folder per vendor. What belongs to which operator says `kernels.yaml`."""

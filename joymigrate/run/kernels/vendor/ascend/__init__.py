@@ -1,0 +1,1 @@
+"""torch_npu's fused operators behind the signatures of our operators."""
