@@ -48,6 +48,7 @@ class Cache:
         attention: str = "auto",
     ) -> None:
         self.shapes = shapes
+        self.order: dict[int, int] = {}  # a model's layers that are not numbered from 0 up
         self.blocks = blocks
         self.size = size
         self.chosen = [choose(shape, dtype, device, attention) for shape in shapes]
