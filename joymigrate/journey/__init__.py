@@ -1,0 +1,24 @@
+"""The whole journey of one project: scan, rewrite, rehearse, measure, verify, train, serve.
+
+The one package beside the command line that composes the others. It drives them as a user would,
+by command, so that every step of a journey can be repeated by hand; what each step left behind
+lies in one folder, with its hash in the ledger.
+"""
+
+from joymigrate.journey.gates import Gates, read_gates
+from joymigrate.journey.model import Journey, Outcome, Request, Status
+from joymigrate.journey.plan import NAMES, Planned, plan
+from joymigrate.journey.travel import travel
+
+__all__ = [
+    "NAMES",
+    "Gates",
+    "Journey",
+    "Outcome",
+    "Planned",
+    "Request",
+    "Status",
+    "plan",
+    "read_gates",
+    "travel",
+]

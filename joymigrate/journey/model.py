@@ -1,0 +1,137 @@
+"""The nouns of a journey, and its form on disk (`joymigrate.journey/1`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+SCHEMA = "joymigrate.journey/1"
+
+
+class Status(str, Enum):
+    """How a step ended. `stopped`: a gate held the journey there."""
+
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    SKIPPED = "skipped"
+    PENDING = "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for.
+
+    `entry` is the program that trains, as words; `serve` a folder of weights to try serving.
+    `steps` bounds what is recorded, in optimiser steps from 0.
+    """
+
+    project: Path
+    entry: tuple[str, ...]
+    chip: str
+    style: str = "agnostic"
+    steps: str = "0-2"
+    serve: Path | None = None
+    map: Path | None = None
+    unsafe: bool = False
+    allow_dirty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one step found. `figures` are its numbers by name; `evidence` its files, below the
+    journey's folder; `commands` what was run, for a repetition by hand; `help` what to do next."""
+
+    name: str
+    status: Status
+    summary: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    verdict: str | None = None  # pass, fail, inconclusive
+    help: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """A project's way so far. `tree` is the hash of its files after the last step that ended."""
+
+    request: Request
+    folder: Path
+    grade: str  # rehearsed, measured
+    outcomes: tuple[Outcome, ...] = ()
+    tree: str = ""
+    rewrite_step: str | None = None  # the ledger's id of the rewrite, for the way back
+
+    @property
+    def verdict(self) -> str:
+        """`pass` when every step ended well; `fail` when one did not; else `inconclusive`."""
+        found = {outcome.status for outcome in self.outcomes}
+        if found & {Status.FAILED, Status.STOPPED}:
+            return "fail"
+        if Status.PENDING in found or not found:
+            return "inconclusive"
+        if any(outcome.verdict == "inconclusive" for outcome in self.outcomes):
+            return "inconclusive"
+        return "pass"
+
+    def outcome(self, name: str) -> Outcome | None:
+        """What a step found, None while it did not run."""
+        return next((one for one in self.outcomes if one.name == name), None)
+
+
+def to_json(journey: Journey) -> dict[str, Any]:
+    """The journey as a mapping."""
+    request = journey.request
+    return {
+        "schema": SCHEMA,
+        "verdict": journey.verdict,
+        "grade": journey.grade,
+        "rehearsal": journey.grade == "rehearsed",
+        "chip": request.chip,
+        "project": str(request.project),
+        "entry": list(request.entry),
+        "style": request.style,
+        "steps": request.steps,
+        "serve": str(request.serve) if request.serve else None,
+        "map": str(request.map) if request.map else None,
+        "unsafe": request.unsafe,
+        "tree": journey.tree,
+        "rewrite_step": journey.rewrite_step,
+        "journey": [
+            {
+                "name": one.name,
+                "status": one.status.value,
+                "summary": one.summary,
+                "figures": dict(one.figures),
+                "evidence": list(one.evidence),
+                "commands": list(one.commands),
+                "verdict": one.verdict,
+                "help": one.help,
+                "seconds": round(one.seconds, 2),
+            }
+            for one in journey.outcomes
+        ],
+    }
+
+
+def outcomes_from(raw: Mapping[str, Any]) -> tuple[Outcome, ...]:
+    """The outcomes of a journey on disk."""
+    return tuple(
+        Outcome(
+            name=one["name"],
+            status=Status(one["status"]),
+            summary=one["summary"],
+            figures=one["figures"],
+            evidence=tuple(one["evidence"]),
+            commands=tuple(one["commands"]),
+            verdict=one["verdict"],
+            help=one["help"],
+            seconds=one["seconds"],
+        )
+        for one in raw["journey"]
+    )
