@@ -97,9 +97,9 @@ def variable(module: torch.nn.Module) -> str | None:
         own = not frame.f_globals.get("__name__", "").startswith(("torch.", "joymigrate."))
         for scope in (frame.f_locals, frame.f_globals) if own else ():
             for name, value in list(scope.items()):
-                if isinstance(value, torch.nn.Module) and unwrapped(value) is module:
-                    if name != "self" and not name.startswith("_"):
-                        return str(name)
+                held = isinstance(value, torch.nn.Module) and unwrapped(value) is module
+                if held and name != "self" and not name.startswith("_"):
+                    return str(name)
         holder = frame.f_locals.get("self") if own else None
         if holder is not None and not isinstance(holder, torch.nn.Module):
             for name, value in list(getattr(holder, "__dict__", {}).items()):

@@ -4,7 +4,7 @@
 base.jmb/manifest.json        what was run, where, and the sha256 of every file below
          rank-0/manifest.json the same for what one process wrote; rewritten at every flush
          rank-0/program.json  modules, weights' hashes, optimisers, notes
-         rank-0/step-0.safetensors   stats [N, 4], sketch [N, 64], index (zlib JSON: what each row is)
+         rank-0/step-0.safetensors   stats [N, 4], sketch [N, 64], index (what each row is)
          rank-0/step-0.json          losses, hyper-parameters, hashes of the batches
          rank-0/forced.json          the teacher's table: one row per input and output of a module
          rank-0/forced-*.safetensors its tensors, each content once

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from joymigrate.verify.model import Record
 from joymigrate.verify.signs import WIDTH
 
-COLUMNS = ("module", "call", "kind", "leaf", "dtype", "shape")
-TEXTS = ("module", "kind", "leaf", "dtype")
+# `spread`: "" whole, "shard" or "partial" of a sharded tensor, "batch" a part of the batch; the
+# sketches of parts add up to the whole.
+COLUMNS = ("module", "call", "kind", "leaf", "dtype", "shape", "spread")
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class Table:
     leaf: Sequence[str]
     dtype: Sequence[str]
     shape: Sequence[tuple[int, ...]]
+    spread: Sequence[str]
     stats: NDArray[np.float32]
     sketch: NDArray[np.float32]
     places: dict[tuple[str, int, str, str], int] = field(default_factory=dict)
@@ -96,4 +98,6 @@ def read_table(step: int, arrays: dict[str, NDArray[Any]]) -> Table:
         raise ValueError(f"{rows} records but statistics of shape {stats.shape}")
     if any(len(column) != rows for column in columns.values()):
         raise ValueError("columns of unequal length")
-    return Table(step, stats=stats, sketch=sketch, **columns)
+    texts = [columns[name] for name in COLUMNS]
+    module, call, kind, leaf, dtype, shape, spread = texts
+    return Table(step, module, call, kind, leaf, dtype, shape, spread, stats, sketch)

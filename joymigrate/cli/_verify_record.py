@@ -1,0 +1,81 @@
+"""`verify record`: run a program and keep what its modules computed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import typer
+
+CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def command(
+    program: list[str] | None = typer.Argument(None, metavar="-- COMMAND"),
+    output: Path = typer.Option(..., "-o", "--output", help="The bundle, NAME.jmb."),
+    level: str = typer.Option("modules", "--level", help="modules, or ops (each operator too)."),
+    steps: str = typer.Option("0-2", "--steps", help="Which steps: 0-2, or one number."),
+    tensor_steps: str = typer.Option(
+        "", "--tensor-steps", help="Steps whose modules are kept for teacher forcing: 0,2."
+    ),
+    budget: str = typer.Option("2GiB", "--budget", help="Most bytes of kept tensors."),
+    stats_only: bool = typer.Option(
+        False, "--stats-only", help="Statistics and sketches only: no tensor leaves the machine."
+    ),
+    inputs: bool = typer.Option(True, "--inputs/--no-inputs", help="Record modules' inputs."),
+    gradients: bool = typer.Option(True, "--gradients/--no-gradients", help="Record gradients."),
+    window: list[str] = typer.Option(
+        [], "--window", metavar="PATTERN", help="Keep tensors of these modules only."
+    ),
+    module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
+    force: bool = typer.Option(False, "--force", help="Replace a bundle of that name."),
+    quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing of our own."),
+) -> int:
+    """Run COMMAND and record a baseline. Its output and exit code are its own."""
+    from joymigrate.cli import _program, _switch
+    from joymigrate.cli._verifying import byte_size, number_range, numbers
+    from joymigrate.verify import session
+    from joymigrate.verify.bundle import open_bundle
+    from joymigrate.verify.settings import Settings
+
+    first, last = number_range(steps)
+    settings = Settings(
+        bundle=str(output.resolve()),
+        level=level_of(level),
+        first=first,
+        last=last,
+        tensor_steps=numbers(tensor_steps) or (first,),
+        budget_bytes=byte_size(budget),
+        stats_only=stats_only,
+        inputs=inputs,
+        gradients=gradients,
+        window=tuple(window),
+        quiet=quiet,
+    )
+    arguments = [*(["-m", module] if module else []), *(program or [])]
+    resolved = _program.resolve(arguments)
+    session.make_room(output, force)
+    with session.recording(settings, resolved, _program.environment()) as environment:
+        code = _program.run(resolved, _switch.with_start(environment))
+    bundle = open_bundle(output)
+    if not quiet:
+        ranks = len(bundle.ranks)
+        recorded = bundle.ranks[0]
+        rows = sum(len(recorded.table(step)) for step in recorded.steps)
+        print(
+            f"verify: {len(recorded.steps)} steps, {rows} records"
+            f"{f', {ranks} ranks' if ranks > 1 else ''} in {output} "
+            f"({bundle.size_bytes / 1e6:.1f} MB)",
+            file=sys.stderr,
+        )
+        for note in recorded.program.get("notes", []):
+            print(f"verify: {note}", file=sys.stderr)
+    return code
+
+
+def level_of(name: str) -> str:
+    """The level, or an error that names them."""
+    from joymigrate.cli._output import one_of
+    from joymigrate.verify.settings import LEVELS
+
+    return one_of(name, LEVELS, "--level")

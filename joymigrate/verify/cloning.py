@@ -1,0 +1,59 @@
+"""A copy of a module in another dtype, on another device, with given weights.
+
+Tensors go into the copy by way of deepcopy's memo, so that nothing is copied on the device first.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def cast(tensor: torch.Tensor, dtype: torch.dtype | None, device: Any) -> torch.Tensor:
+    """The tensor on a device; floating ones in `dtype` (None: as they are), complex ones alike."""
+    if dtype is not None and tensor.is_floating_point():
+        return tensor.detach().to(device=device, dtype=dtype)
+    if dtype is torch.float64 and tensor.is_complex():
+        return tensor.detach().to(device=device, dtype=torch.complex128)
+    return tensor.detach().to(device=device)
+
+
+def clone_module(
+    module: nn.Module,
+    dtype: torch.dtype | None,
+    device: Any = None,
+    values: Mapping[str, torch.Tensor] | None = None,
+) -> nn.Module:
+    """A copy that shares nothing with `module`; `values` replaces parameters and buffers by name.
+
+    Raises what deepcopy raises for a module that cannot be copied.
+    """
+    memo: dict[int, Any] = {}
+    for kind, named in (
+        (nn.Parameter, module.named_parameters(remove_duplicate=False)),
+        (None, module.named_buffers(remove_duplicate=False)),
+    ):
+        for name, tensor in named:
+            if id(tensor) in memo:
+                continue
+            given = (values or {}).get(name)
+            source = tensor if given is None or given.shape != tensor.shape else given
+            wanted = dtype if dtype is not None else tensor.dtype
+            made = cast(
+                source, wanted if tensor.is_floating_point() else None, device or tensor.device
+            )
+            made = made.clone()
+            memo[id(tensor)] = kind(made, requires_grad=tensor.requires_grad) if kind else made
+            if tensor.grad is not None:
+                memo[id(tensor.grad)] = None
+    made_module: nn.Module = copy.deepcopy(module, memo)
+    for member in made_module.modules():
+        for name, value in list(vars(member).items()):
+            if isinstance(value, torch.Tensor):
+                moved = cast(value, dtype, device or value.device)
+                object.__setattr__(member, name, moved)
+    return made_module

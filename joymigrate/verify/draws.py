@@ -1,0 +1,152 @@
+"""Random numbers for teacher-forced passes: the same on every device, dtype and version of torch.
+
+Whatever a module draws while it is taught comes from numpy's PCG64, seeded by the module's name,
+its call and the number of the draw. Masks of dropout are made here as well, because fused kernels
+draw inside; fused attention can only be run without its dropout, and both sides do so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+DROPOUTS = ("dropout", "dropout_", "native_dropout")
+FEATURE_DROPOUTS = ("dropout1d", "dropout2d", "dropout3d", "feature_dropout", "feature_dropout_")
+ATTENTION = "scaled_dot_product_attention"
+
+
+class Draws:
+    """Hands out random tensors; `place` says which module draws, `log` what was drawn."""
+
+    def __init__(self, place: Callable[[], str]) -> None:
+        self.place = place
+        self.count: dict[str, int] = {}
+        self.log: dict[str, list[Any]] = {}
+
+    def generator(self, what: str, setting: Any = None) -> np.random.Generator:
+        """The generator of the next draw here."""
+        place = self.place()
+        number = self.count[place] = self.count.get(place, -1) + 1
+        self.log.setdefault(place, []).append([what, setting])
+        seed = hashlib.sha256(f"{place}#{number}".encode()).digest()[:8]
+        return np.random.Generator(np.random.PCG64(int.from_bytes(seed, "little")))
+
+    def uniform(self, shape: Any, what: str, setting: Any = None) -> torch.Tensor:
+        """Uniform numbers in [0, 1), float64 on the CPU."""
+        return torch.from_numpy(np.asarray(self.generator(what, setting).random(tuple(shape))))
+
+    def normal(self, shape: Any, what: str) -> torch.Tensor:
+        """Standard normal numbers, float64 on the CPU."""
+        made = self.generator(what).standard_normal(tuple(shape))
+        return torch.from_numpy(np.asarray(made))
+
+
+class DropoutMode(TorchFunctionMode):
+    """Dropout by masks of ours; attention without its own."""
+
+    def __init__(self, draws: Draws) -> None:
+        super().__init__()
+        self.draws = draws
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if name == ATTENTION and (kwargs.get("dropout_p") or (len(args) > 4 and args[4])):
+            self.draws.generator("attention dropout", kwargs.get("dropout_p") or args[4])
+            if "dropout_p" in kwargs:
+                kwargs["dropout_p"] = 0.0
+            else:
+                args = (*args[:4], 0.0, *args[5:])
+        elif name in DROPOUTS + FEATURE_DROPOUTS and isinstance(args[0], torch.Tensor):
+            return self.dropout(name, args, kwargs)
+        return func(*args, **kwargs)
+
+    def dropout(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        """x · mask / (1 - p)."""
+        values = args[0]
+        p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+        training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
+        inplace = kwargs.get("inplace", args[3] if len(args) > 3 else name.endswith("_"))
+        if not training or not p:
+            return values
+        shape = tuple(values.shape)
+        if name in FEATURE_DROPOUTS:
+            shape = shape[:2] + (1,) * (len(shape) - 2)
+        kept = self.draws.uniform(shape, "dropout", float(p)) >= p
+        mask = (kept.to(torch.float64) / (1 - p if p < 1 else 1)).to(values)
+        return values.mul_(mask) if inplace else values * mask
+
+
+class DrawMode(TorchDispatchMode):
+    """Every generator of random numbers (`torch.Tag.nondeterministic_seeded`) by draws of ours."""
+
+    def __init__(self, draws: Draws) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.draws = draws
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        name = func._schema.name.split("::")[-1]
+        made = self.draw(name, args, kwargs)
+        if made is None:
+            return func(*args, **kwargs)
+        if name.endswith("_"):
+            return args[0].copy_(made)
+        like = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        dtype = kwargs.get("dtype") or (like.dtype if like is not None else default_dtype(name))
+        device = kwargs.get("device") or (like.device if like is not None else None)
+        return made.to(device=device, dtype=dtype)
+
+    def draw(self, name: str, args: Any, kwargs: dict[str, Any]) -> torch.Tensor | None:
+        """The numbers, float64 on the CPU; None for an operator that is no plain generator."""
+        base = name.rstrip("_").removesuffix("_like")
+        shape: Any = args[0].shape if args and isinstance(args[0], torch.Tensor) else None
+        given = [
+            a for a in args[1 if shape is not None else 0 :] if not isinstance(a, list | tuple)
+        ]
+        sizes = next((a for a in args if isinstance(a, list | tuple)), None)
+        shape = shape if shape is not None else sizes
+        if base == "randperm":
+            return torch.from_numpy(self.draws.generator(base).permutation(int(args[0])))
+        if shape is None:
+            return None
+        if base == "rand":
+            return self.draws.uniform(shape, base)
+        if base == "randn":
+            return self.draws.normal(shape, base)
+        if base == "randint":
+            low, high = (0, given[0]) if len(given) == 1 else (given[0], given[1])
+            made = self.draws.generator(base).integers(int(low), int(high), tuple(shape))
+            return torch.from_numpy(np.asarray(made))
+        if base == "uniform":
+            low, high = (*given, *(0.0, 1.0)[len(given) :])[:2]
+            made = self.draws.uniform(shape, base) * (high - low) + low
+            return made
+        if base == "normal" and isinstance(args[0], torch.Tensor) and name.endswith("_"):
+            mean, std = (*given, *(0.0, 1.0)[len(given) :])[:2]
+            shaken: torch.Tensor = self.draws.normal(shape, base) * std + mean
+            return shaken
+        if base == "bernoulli":
+            p = given[0] if given and not name.endswith("bernoulli") else None
+            chance = p if p is not None else (args[0] if not name.endswith("_") else 0.5)
+            chance = chance.double().cpu() if isinstance(chance, torch.Tensor) else chance
+            setting = float(chance) if isinstance(chance, int | float) else None
+            return (self.draws.uniform(shape, base, setting) < chance).to(torch.float64)
+        if base == "exponential":
+            rate = given[0] if given else 1.0
+            waits: torch.Tensor = -(1 - self.draws.uniform(shape, base)).log() / rate
+            return waits
+        return None
+
+
+def default_dtype(name: str) -> torch.dtype:
+    """What a factory makes when it is not told."""
+    return torch.int64 if name.startswith("randint") else torch.get_default_dtype()

@@ -1,0 +1,71 @@
+"""What may make two runs differ before a single number is computed: versions, flags, variables."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+PACKAGES = (
+    *("torch", "numpy", "transformers", "triton", "diffusers", "peft"),
+    *("accelerate", "deepspeed", "safetensors", "tokenizers"),
+)
+VARIABLES = ("PYTHONHASHSEED", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NVIDIA_TF32_OVERRIDE")
+PATTERNS = ("CUBLAS", "CUDNN", "_DETERMINISTIC", "TORCH_ALLOW", "PYTORCH_", "ALLOW_HF32")
+
+
+def environment() -> dict[str, Any]:
+    """Facts of this process; torch is loaded."""
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "packages": {name: found for name in PACKAGES if (found := version(name))},
+        "argv": sys.argv,
+        "variables": variables(),
+        "threads": torch.get_num_threads(),
+        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "tf32": {
+            "matmul": torch.backends.cuda.matmul.allow_tf32,
+            "convolution": torch.backends.cudnn.allow_tf32,
+        },
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "seed": torch.initial_seed(),
+        "devices": devices(),
+        "rehearsal": bool(os.environ.get("JOYMIGRATE_REHEARSE")),
+    }
+
+
+def version(name: str) -> str | None:
+    """The installed version of a package, for those that are loaded."""
+    if name not in sys.modules:
+        return None
+    try:
+        return metadata.version(name.replace("_", "-"))
+    except metadata.PackageNotFoundError:
+        return str(getattr(sys.modules[name], "__version__", "unknown"))
+
+
+def variables() -> dict[str, str]:
+    """Environment variables that change numbers."""
+    found = {k: v for k, v in os.environ.items() if k in VARIABLES or any(p in k for p in PATTERNS)}
+    return dict(sorted(found.items()))
+
+
+def devices() -> dict[str, str]:
+    """Accelerators in use and what their drivers call them."""
+    from joymigrate.verify.lessons import accelerators
+
+    found = {}
+    for module in accelerators():
+        kind = module.__name__.split(".")[-1]
+        try:
+            found[kind] = str(module.get_device_name(module.current_device()))
+        except (RuntimeError, AttributeError, AssertionError):
+            found[kind] = "unknown"
+    return found

@@ -1,0 +1,98 @@
+"""The modules of a program and the identity of its weights: classes, settings, hashes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+
+from joymigrate.verify.lessons import raw_bytes
+from joymigrate.verify.roots import Roots, plain
+
+SETTINGS = (bool, int, float, str)
+
+
+def tensor_hash(tensor: torch.Tensor) -> dict[str, Any]:
+    """sha256 of the bytes, with dtype and shape."""
+    return {
+        "sha256": hashlib.sha256(raw_bytes(tensor)).hexdigest(),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+    }
+
+
+class Inventory:
+    """What is written once: modules by root, weights by name, and the scalars of first calls."""
+
+    def __init__(self) -> None:
+        self.weights: dict[str, dict[str, Any]] = {}
+        self.modules: dict[str, list[dict[str, Any]]] = {}
+        self.scalars: dict[str, dict[str, Any]] = {}
+        self.names: dict[int, str] = {}
+        self.known: set[str] = set()
+
+    def see(self, roots: Roots, root: str) -> None:
+        """Note a root's modules and hash its weights, at its first recorded call."""
+        if root in self.known:
+            return
+        self.known.add(root)
+        module = roots.modules[root]
+        self.modules[root] = [describe(plain(path), m) for path, m in module.named_modules()]
+        for kind, named in (
+            ("parameter", module.named_parameters(remove_duplicate=False)),
+            ("buffer", module.named_buffers(remove_duplicate=False)),
+        ):
+            for name, tensor in named:
+                if hashable(tensor):
+                    made = {"kind": kind, **tensor_hash(tensor)}
+                    self.weights[f"{root}:{plain(name)}"] = made
+
+    def parameter_names(self, roots: Roots) -> dict[int, str]:
+        """`root:path.leaf` by the parameter's identity."""
+        for root, module in roots.modules.items():
+            for name, parameter in module.named_parameters():
+                where = plain(name)
+                place, _, leaf = where.rpartition(".")
+                self.names.setdefault(id(parameter), f"{root}:{place}.{leaf}")
+        return self.names
+
+    def to_json(self, roots: Roots) -> dict[str, Any]:
+        """For `program.json`."""
+        return {
+            "roots": [
+                {
+                    "name": root,
+                    "class": type(module).__name__,
+                    "parameters": sum(1 for _ in module.parameters()),
+                }
+                for root, module in roots.modules.items()
+            ],
+            "modules": self.modules,
+            "weights": self.weights,
+            "scalars": self.scalars,
+        }
+
+
+def hashable(tensor: Any) -> bool:
+    """Whether the tensor's bytes lie in this process."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        and not tensor.is_meta
+        and tensor.layout is torch.strided
+    )
+
+
+def describe(path: str, module: torch.nn.Module) -> dict[str, Any]:
+    """A module's class, its own parameters and its settings (eps, p, stride, …)."""
+    settings = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, SETTINGS) and not key.startswith("_")
+    }
+    return {
+        "path": path,
+        "class": type(module).__name__,
+        "params": {n: list(p.shape) for n, p in module.named_parameters(recurse=False)},
+        "settings": settings,
+    }

@@ -1,0 +1,355 @@
+"""Teacher-forced passes around a call of the program: what the baseline stores of them, and what
+the target is told by them.
+
+The program is left undisturbed: passes run on copies, before the call itself, and the states of
+all random generators are put back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from joymigrate.verify import leaves
+from joymigrate.verify.cloning import cast, clone_module
+from joymigrate.verify.measure import relative_error, signature
+from joymigrate.verify.teacher import ARGUMENTS, Found, Key, Pass
+
+# Relative change of what is fed, to see how far rounding alone is carried: half a unit in the last
+# place of each type.
+ROUNDING = {torch.float64: 2.0**-24, torch.float32: 2.0**-24, torch.float16: 2.0**-12}
+BFLOAT = 2.0**-9
+
+
+@dataclass(slots=True)
+class Row:
+    """One value at a cut, as the baseline stores it."""
+
+    owner: str
+    owner_call: int
+    order: int
+    dtype: str
+    shape: tuple[int, ...]
+    missing: bool = False  # a gradient that is None
+    content: str | None = None  # the tensor's hash, None when it did not fit
+    norm: float = 0.0
+    error32: float = 0.0
+    error: float = 0.0
+
+
+@dataclass(slots=True)
+class Golden:
+    """What the baseline's float64 pass made: rows by place, tensors by content."""
+
+    rows: dict[Key, Row] = field(default_factory=dict)
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    scalars: dict[str, Any] = field(default_factory=dict)
+    draws: dict[str, Any] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    native: bool = False  # whether a pass in another dtype than float32 was made
+    bytes: int = 0
+
+    def value(self, key: Key) -> torch.Tensor | None:
+        """The tensor at a place."""
+        row = self.rows.get(key)
+        return self.tensors.get(row.content) if row is not None and row.content else None
+
+    def knows(self, path: str, call: int) -> bool:
+        """Whether this call took place."""
+        return call <= self.calls.get(path, -1)
+
+
+def content_of(tensor: torch.Tensor) -> str:
+    """A hash of values, dtype and shape."""
+    head = f"{tensor.dtype}{tuple(tensor.shape)}".encode()
+    return hashlib.sha256(head + raw_bytes(tensor)).hexdigest()[:32]
+
+
+def raw_bytes(tensor: torch.Tensor) -> bytes:
+    """The tensor's bytes, row by row."""
+    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Put the states of the random generators back afterwards."""
+    host, own, arrays = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    devices = [(d, d.get_rng_state()) for d in accelerators()]
+    try:
+        yield
+    finally:
+        torch.set_rng_state(host)
+        random.setstate(own)
+        np.random.set_state(arrays)
+        for module, state in devices:
+            module.set_rng_state(state)
+
+
+def accelerators() -> list[Any]:
+    """Modules of the accelerators that this process uses already."""
+    found = []
+    for name in dict.fromkeys(("cuda", torch._C._get_privateuse1_backend_name())):
+        module = getattr(torch, name, None)
+        ready = getattr(module, "is_initialized", None)
+        if ready is not None and ready():
+            found.append(module)
+    return found
+
+
+@contextlib.contextmanager
+def exactly() -> Iterator[None]:
+    """No mixed precision and no shortened matrix products."""
+    devices = ["cpu", *(m.__name__.split(".")[-1] for m in accelerators())]
+    switches = [(torch.backends.cuda.matmul, "allow_tf32"), (torch.backends.cudnn, "allow_tf32")]
+    for module in accelerators():
+        switches += [
+            (getattr(module, part), "allow_hf32")
+            for part in ("matmul", "conv")
+            if hasattr(getattr(module, part, None), "allow_hf32")
+        ]
+    with contextlib.ExitStack() as stack:
+        for device in devices:
+            stack.enter_context(torch.autocast(device, enabled=False))
+        before = []
+        for owner, name in switches:
+            with contextlib.suppress(RuntimeError, AttributeError):
+                before.append((owner, name, getattr(owner, name)))
+                setattr(owner, name, False)
+        try:
+            yield
+        finally:
+            for owner, name, value in before:
+                setattr(owner, name, value)
+
+
+def arguments_in(
+    args: Any, kwargs: Any, dtype: torch.dtype | None, device: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The call's arguments as copies in a dtype on a device."""
+
+    def change(path: str, tensor: torch.Tensor) -> torch.Tensor:
+        return cast(tensor, dtype, device or tensor.device).clone()
+
+    made = leaves.replaced(tuple(args), change, objects=True)
+    return tuple(made), dict(leaves.replaced(dict(kwargs), change, objects=True))
+
+
+def named(root: nn.Module, prefix: str) -> dict[int, str]:
+    """Paths of the modules below a copy."""
+    from joymigrate.verify.roots import plain
+
+    made: dict[int, str] = {}
+    for path, member in root.named_modules():
+        made.setdefault(id(member), ".".join(p for p in (prefix, plain(path)) if p))
+    return made
+
+
+def never(path: str) -> bool:
+    """Skip nothing."""
+    return False
+
+
+@dataclass(slots=True)
+class Lesson:
+    """One call of a module that is taught: its arguments and how to run passes over copies."""
+
+    module: nn.Module
+    path: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    hold: Callable[[Pass | None], None]  # tells the recorder which pass gets module calls
+    values: Mapping[str, torch.Tensor] | None = None  # the baseline's weights, in the target
+    rename: Callable[[str], str] = str
+    skip: Callable[[str], bool] = never
+
+    def run(
+        self,
+        report: Callable[[Found], None],
+        dtype: torch.dtype | None,
+        *,
+        device: Any = None,
+        teacher: Any = None,
+        noise: float = 0.0,
+        gradients: bool = True,
+    ) -> Pass:
+        """One pass; `dtype` None is the program's own, with its autocast."""
+        copied = clone_module(self.module, dtype, device, self.values)
+        names = {key: self.rename(path) for key, path in named(copied, self.path).items()}
+        args, kwargs = arguments_in(self.args, self.kwargs, dtype, device)
+        made = Pass(
+            names,
+            report,
+            teacher=teacher,
+            gradients=gradients,
+            noise=noise,
+            skip=self.skip,
+        )
+        with undisturbed(), exactly() if dtype is not None else contextlib.nullcontext():
+            self.hold(made)
+            try:
+                made.run(copied, args, kwargs)
+            finally:
+                self.hold(None)
+        return made
+
+    def is_native_float32(self) -> bool:
+        """Whether the program computes this call in float32 throughout."""
+        for device in ("cpu", *(m.__name__.split(".")[-1] for m in accelerators())):
+            if torch.is_autocast_enabled(device):
+                return False
+        values = [p.dtype for p in self.module.parameters() if p.is_floating_point()]
+        given = leaves.tensors((self.args, dict(self.kwargs)))
+        values += [t.dtype for _, t in given if t.is_floating_point()]
+        return all(dtype == torch.float32 for dtype in values)
+
+
+def make_golden(lesson: Lesson, budget: int) -> Golden:
+    """The baseline's side: the float64 pass and the baseline's own errors against it.
+
+    Where float64 on the CPU does not work, float32 where the program runs takes its place, and the
+    notes say so.
+    """
+    golden = Golden()
+    attempts = ((torch.float64, "cpu"), (torch.float64, None), (torch.float32, None))
+    for dtype, device in attempts:
+        golden.rows, golden.tensors, golden.bytes = {}, {}, 0
+        try:
+            made = lesson.run(lambda found: store(golden, found, budget), dtype, device=device)
+        except (
+            Exception
+        ) as error:  # the program's own code in a dtype it may not have been made for
+            what = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            golden.notes.append(f"no golden in {dtype} on {device or 'the device'}: {what}")
+            continue
+        golden.calls = dict(made.calls)
+        golden.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
+        golden.draws = dict(made.draws.log)
+        golden.notes += [f"{p}: no gradients ({why})" for p, why in made.failures.items()]
+        own_errors(lesson, golden)
+        return golden
+    golden.rows = {}
+    return golden
+
+
+def own_errors(lesson: Lesson, golden: Golden) -> None:
+    """How far the baseline itself is from the golden, as it is and with its inputs shaken."""
+
+    def measure(name: str) -> Callable[[Found], None]:
+        def report(found: Found) -> None:
+            row = golden.rows.get(found.key)
+            value = golden.value(found.key)
+            if row is not None and value is not None and found.tensor is not None:
+                error = relative_error(found.tensor, value)
+                setattr(row, name, max(getattr(row, name), error))
+
+        return report
+
+    for noise in (0.0, ROUNDING[torch.float32]):
+        lesson.run(measure("error32"), torch.float32, teacher=golden, noise=noise)
+    if lesson.is_native_float32():
+        return
+    golden.native = True
+    with contextlib.suppress(RuntimeError):
+        for noise in (0.0, BFLOAT):
+            lesson.run(measure("error"), None, teacher=golden, noise=noise)
+
+
+def store(golden: Golden, found: Found, budget: int) -> None:
+    """Keep one value of the golden, rounded to float32, while it fits."""
+    if found.tensor is None:
+        row = Row(found.owner, found.owner_call, found.order, "none", (), missing=True)
+        golden.rows[found.key] = row
+        return
+    value = found.tensor.detach()
+    dtype = str(value.dtype).removeprefix("torch.")
+    if value.dtype == torch.float64:
+        value = value.float()
+    elif value.dtype == torch.complex128:
+        value = value.to(torch.complex64)
+    value = value.to("cpu").clone()
+    norm = float(torch.linalg.vector_norm(value.to(torch.float64))) if value.numel() else 0.0
+    row = Row(found.owner, found.owner_call, found.order, dtype, tuple(value.shape), norm=norm)
+    golden.rows[found.key] = row
+    content = content_of(value)
+    if content not in golden.tensors:
+        size = value.numel() * value.element_size()
+        if golden.bytes + size > budget:
+            return
+        golden.bytes += size
+        golden.tensors[content] = value
+    row.content = content
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one pass of the target found, as JSON-able rows."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    draws: dict[str, Any] = field(default_factory=dict)
+    scalars: dict[str, Any] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+
+def examine(lesson: Lesson, golden: Golden, dtype: torch.dtype | None) -> Outcome:
+    """The target's side: its modules on the baseline's inputs, against the golden."""
+    outcome = Outcome()
+
+    def report(found: Found) -> None:
+        outcome.rows.append(judged(found, golden, dtype))
+
+    try:
+        made = lesson.run(report, dtype, teacher=golden)
+    except Exception as error:  # the program's own code, on what the baseline fed
+        outcome.error = (
+            f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}"
+        )
+        return outcome
+    outcome.draws = dict(made.draws.log)
+    outcome.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
+    outcome.failures = dict(made.failures)
+    return outcome
+
+
+def judged(found: Found, golden: Golden, dtype: torch.dtype | None) -> dict[str, Any]:
+    """One row of the target: its error, and what kind of difference it is when it is large."""
+    path, call, kind, leaf = found.key
+    made: dict[str, Any] = {
+        "path": path,
+        "call": call,
+        "kind": kind,
+        "leaf": leaf,
+        "owner": found.owner,
+        "owner_call": found.owner_call,
+        "order": found.order,
+        "missing": found.tensor is None,
+    }
+    row = golden.rows.get(found.key)
+    if found.tensor is None or row is None or row.missing:
+        return made
+    made["shape"] = list(found.tensor.shape)
+    made["dtype"] = str(found.tensor.dtype).removeprefix("torch.")
+    value = golden.value(found.key)
+    if value is None:
+        return made
+    if tuple(found.tensor.shape) != row.shape:
+        return made
+    error = relative_error(found.tensor, value)
+    made["error"] = error
+    own = row.error32 if dtype is torch.float32 else row.error
+    if error > 2 * max(own, 2.0**-22):
+        made["signature"] = signature(found.tensor, value)
+    return made
+
+
+__all__ = ["ARGUMENTS", "Golden", "Lesson", "Outcome", "Row", "examine", "make_golden"]

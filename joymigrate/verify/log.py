@@ -1,0 +1,99 @@
+"""Collects statistics and sketches where the tensors lie; one copy to the host per step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from joymigrate.verify.signs import WIDTH
+from joymigrate.verify.sketch import Shard, as_float, sketch, statistics
+
+Meta = tuple[str, int, str, str, str, tuple[int, ...], str]
+
+
+class Log:
+    """The records of one step, in the order of their arising."""
+
+    def __init__(self) -> None:
+        self.meta: list[Meta] = []
+        self.stats: list[torch.Tensor] = []
+        self.sketches: list[torch.Tensor] = []
+
+    def add(
+        self,
+        module: str,
+        call: int,
+        kind: str,
+        leaf: str,
+        tensor: torch.Tensor,
+        spread: tuple[str, Shard] | None = None,
+    ) -> None:
+        """Record one tensor. What has no plain values (meta, sparse, wrapped) is left out."""
+        placed = distributed(tensor) if type(tensor).__name__ == "DTensor" else None
+        if placed is not None:
+            tensor, spread = placed
+        if not plain(tensor):
+            return
+        shard = spread[1] if spread else None
+        if torch._C._len_torch_dispatch_stack():
+            with torch.utils._python_dispatch._disable_current_modes():
+                self.measure(tensor, shard)
+        else:
+            self.measure(tensor, shard)
+        shape = spread[1].shape if spread else tuple(tensor.shape)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        self.meta.append((module, call, kind, leaf, dtype, shape, spread[0] if spread else ""))
+
+    @torch.no_grad()
+    def measure(self, tensor: torch.Tensor, shard: Shard | None) -> None:
+        """Queue the reductions of one tensor; nothing waits for them."""
+        values = as_float(tensor.detach())
+        self.stats.append(statistics(values))
+        self.sketches.append(sketch(values, shard))
+
+    def take(self) -> tuple[list[Meta], NDArray[np.float32], NDArray[np.float32]]:
+        """Everything so far, on the host; the log is empty afterwards."""
+        meta, stats, sketches = self.meta, self.stats, self.sketches
+        self.meta, self.stats, self.sketches = [], [], []
+        return meta, on_host(stats, 4), on_host(sketches, WIDTH)
+
+
+def on_host(rows: list[torch.Tensor], width: int) -> NDArray[np.float32]:
+    """Rows as one array: one copy per device."""
+    made = np.zeros((len(rows), width), np.float32)
+    places: dict[torch.device, list[int]] = {}
+    for number, row in enumerate(rows):
+        places.setdefault(row.device, []).append(number)
+    for numbers in places.values():
+        made[numbers] = torch.stack([rows[n] for n in numbers]).cpu().numpy()
+    return made
+
+
+def plain(tensor: torch.Tensor) -> bool:
+    """Whether the tensor has values that can be reduced."""
+    if tensor.is_meta or tensor.layout is not torch.strided or tensor.is_quantized:
+        return False
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def distributed(tensor: Any) -> tuple[torch.Tensor, tuple[str, Shard] | None]:
+    """The local part of a DTensor, and where it lies in the global one."""
+    from torch.distributed.tensor import Partial, Replicate
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    local, mesh, placements = tensor._local_tensor, tensor.device_mesh, tensor.placements
+    if all(isinstance(p, Replicate) for p in placements):
+        return local, None
+    _, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
+    coordinate = mesh.get_coordinate() or ()
+    # Of the ranks that hold the same block one counts; of partial sums every one does.
+    for at, placement in zip(coordinate, placements, strict=True):
+        if isinstance(placement, Replicate) and at:
+            return local, ("copy", Shard(tuple(offset), tuple(tensor.shape)))
+    kind = "partial" if any(isinstance(p, Partial) for p in placements) else "shard"
+    return local, (kind, Shard(tuple(offset), tuple(tensor.shape)))

@@ -1,0 +1,63 @@
+"""How far one tensor is from another, and what kind of difference it is. In float64 on the CPU."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+TINY = 1e-300
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The values as float64 on the CPU."""
+    tensor = tensor.detach()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.to("cpu").to(torch.float64).reshape(-1)
+
+
+def relative_error(target: torch.Tensor, golden: torch.Tensor) -> float:
+    """‖a - g‖ / ‖g‖ over the values finite in both; inf where a NaN or inf stands alone.
+
+    A golden of zeros counts as one of norm √n · 2^-60, so that an exact zero is no error.
+    """
+    a, g = flat(target), flat(golden)
+    if a.numel() != g.numel():
+        return math.inf
+    odd = ~(torch.isfinite(a) & torch.isfinite(g))
+    if bool(odd.any()):
+        same = (a[odd] == g[odd]) | (torch.isnan(a[odd]) & torch.isnan(g[odd]))
+        if not bool(same.all()):
+            return math.inf
+        a, g = a[~odd], g[~odd]
+    if a.numel() == 0:
+        return 0.0
+    norm = float(torch.linalg.vector_norm(g))
+    return float(torch.linalg.vector_norm(a - g)) / max(norm, math.sqrt(a.numel()) * 2.0**-60)
+
+
+def signature(target: torch.Tensor, golden: torch.Tensor) -> dict[str, Any]:
+    """What tells causes apart: scale, permutation, zeros, non-finite values, a constant shift."""
+    a, g = flat(target), flat(golden)
+    if a.numel() != g.numel():
+        return {"shapes": [list(target.shape), list(golden.shape)]}
+    found: dict[str, Any] = {
+        "nonfinite": [int((~torch.isfinite(a)).sum()), int((~torch.isfinite(g)).sum())]
+    }
+    finite = torch.isfinite(a) & torch.isfinite(g)
+    a, g = a[finite], g[finite]
+    if a.numel() == 0:
+        return found
+    norm = float(torch.linalg.vector_norm(g)) or TINY
+    error = float(torch.linalg.vector_norm(a - g)) or TINY
+    scale = float(a @ g) / (norm * norm)
+    found["scale"] = scale
+    found["after_scale"] = float(torch.linalg.vector_norm(a - scale * g)) / error
+    found["after_shift"] = float(torch.linalg.vector_norm(a - g - (a - g).mean())) / error
+    found["sorted"] = float(torch.linalg.vector_norm(a.sort().values - g.sort().values)) / error
+    found["norm_ratio"] = float(torch.linalg.vector_norm(a)) / norm
+    found["zeros"] = [float((a == 0).double().mean()), float((g == 0).double().mean())]
+    found["touched"] = float(((a - g).abs() > 1e-3 * (a - g).abs().max()).double().mean())
+    return found

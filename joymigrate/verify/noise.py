@@ -1,0 +1,44 @@
+"""A noisy backend: results of matrix products, reductions and transcendental functions are moved
+by up to some units in the last place, as another chip's would be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+WORDS = (
+    *("mm", "softmax", "sum", "mean", "norm", "conv", "attention", "exp", "tanh", "rsqrt", "var"),
+    *("gelu", "silu", "sigmoid", "erf", "cumsum", "linear", "pool", "log"),
+)
+NOT = ("empty", "logical", "normal_", "_foreach")
+
+
+class Noise(TorchDispatchMode):
+    """Multiplies results by 1 + k · eps, k a whole number between -ulps and ulps."""
+
+    def __init__(self, ulps: float, seed: int = 1) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ulps = ulps
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        name = func._schema.name.split("::")[-1]
+        if any(word in name for word in NOT) or not any(word in name for word in WORDS):
+            return made
+        for tensor in made if isinstance(made, tuple | list) else (made,):
+            self.move(tensor)
+        return made
+
+    def move(self, tensor: Any) -> None:
+        """Noise on one result, in place."""
+        if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+            return
+        if tensor.dtype == torch.float64 or not tensor.numel() or tensor._is_view():
+            return
+        most = int(self.ulps)
+        step = torch.randint(-most, most + 1, tensor.shape, generator=self.generator)
+        size = torch.finfo(tensor.dtype).eps
+        tensor.mul_((1 + step.double() * size).to(tensor.device, torch.float64).to(tensor.dtype))

@@ -1,0 +1,41 @@
+"""Operator level: the results of every operator that computes, named by module, operator, count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+VIEWS = {"view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "select", "alias"}
+VIEWS |= {"unsqueeze", "squeeze", "detach", "as_strided", "reshape", "unbind", "chunk", "split"}
+
+
+class Operators(TorchDispatchMode):
+    """Records what operators make inside of modules."""
+
+    def __init__(self, recorder: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.recorder = recorder
+        self.step = -1
+        self.counts: dict[tuple[str, str], int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        recorder = self.recorder
+        if recorder.busy or recorder.over or not recorder.recording:
+            return made
+        name = func._opname
+        if name in VIEWS or "empty" in name:
+            return made
+        if self.step != recorder.step:
+            self.step, self.counts = recorder.step, {}
+        inside = torch._C._current_graph_task_id() < 0
+        place = recorder.stack[-1] if inside and recorder.stack else "backward:" * (not inside)
+        if not place:
+            return made
+        number = self.counts[place, name] = self.counts.get((place, name), -1) + 1
+        for index, tensor in enumerate(made if isinstance(made, tuple | list) else (made,)):
+            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+                recorder.log.add(place, number, "op", f"aten::{name}.{index}", tensor)
+        return made

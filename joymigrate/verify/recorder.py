@@ -1,0 +1,379 @@
+"""Records one process: what its modules see and make, step by step, and writes it as it goes.
+
+A step ends with the first top-level call after an optimiser's step; in a program without an
+optimiser, with the next call of the same outermost module. Nothing in a step waits for the device.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import save
+
+from joymigrate.verify import leaves
+from joymigrate.verify.bundle.table import index_bytes
+from joymigrate.verify.bundle.write import RankWriter
+from joymigrate.verify.classroom import Classroom
+from joymigrate.verify.environment import environment
+from joymigrate.verify.inventory import Inventory, tensor_hash
+from joymigrate.verify.log import Log
+from joymigrate.verify.optimisers import probe, settings_of
+from joymigrate.verify.roots import Roots
+from joymigrate.verify.settings import Settings
+from joymigrate.verify.sketch import Shard
+from joymigrate.verify.teacher import Pass
+
+MOST_CALLS = {True: 16, False: 4}  # of one module in one step, with gradients and without
+
+
+class Recorder:
+    """The state of a recording in one process."""
+
+    def __init__(self, settings: Settings, stop: Callable[[], None]) -> None:
+        self.settings = settings
+        self.stop = stop  # puts back what was patched
+        self.process, self.thread = os.getpid(), threading.get_ident()
+        self.roots = Roots()
+        self.log = Log()
+        self.inventory = Inventory()
+        self.classroom = Classroom(settings)
+        self.lesson: Pass | None = None
+        self.busy = False  # our own work, which is not recorded
+        self.step = 0
+        self.stepped = False
+        self.optimisers = 0
+        self.called: set[str] = set()
+        self.trained: set[str] = set()
+        self.stack: list[str] = []
+        self.calls: dict[str, int] = {}
+        self.facts: dict[str, Any] = {}
+        self.inputs: list[tuple[str, int, str, torch.Tensor]] = []
+        self.batches: list[dict[str, Any]] = []
+        self.spread: tuple[int, int, int] | None = None  # rank, world, rows of the local batch
+        self.writer: RankWriter | None = None
+        self.notes: list[str] = []
+        self.over = False
+
+    # -- what is watched -------------------------------------------------------------------------
+
+    def watches(self) -> bool:
+        """Whether module calls of this moment are the program's own forward."""
+        return not (
+            self.over
+            or self.busy
+            or torch._C._current_graph_task_id() >= 0
+            or threading.get_ident() != self.thread
+            or os.getpid() != self.process
+        )
+
+    @property
+    def recording(self) -> bool:
+        """Whether this step is recorded."""
+        return self.settings.wants(self.step)
+
+    def call(self, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
+        """One module call of the program."""
+        if not self.stack:
+            return self.root_call(module, args, kwargs, real)
+        place = self.roots.find(module)
+        if place is None or not self.recording:
+            return real(module, *args, **kwargs)
+        return self.recorded(":".join(place), module, args, kwargs, real)
+
+    def root_call(self, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
+        """A call from outside of any module: steps begin and end here."""
+        root, path = self.roots.open(module)
+        if self.stepped or (not self.optimisers and root in self.called):
+            self.close_step()
+        if self.over:
+            return real(module, *args, **kwargs)
+        self.called.add(root)
+        if torch.is_grad_enabled():
+            self.trained.add(root)
+        if not self.recording:
+            self.stack.append(root)
+            try:
+                return real(module, *args, **kwargs)
+            finally:
+                self.stack.pop()
+        self.inventory.see(self.roots, root)
+        self.spread = data_parallel(module, (args, kwargs))
+        if self.spread is None or self.spread[1] == 1:
+            self.teach(root, path, module, args, kwargs)
+        return self.recorded(f"{root}:{path}", module, args, kwargs, real)
+
+    def teach(self, root: str, path: str, module: Any, args: Any, kwargs: Any) -> None:
+        """Passes over copies of the module, before the call itself."""
+        self.busy = True
+        try:
+            from joymigrate.verify.roots import unwrapped
+
+            self.classroom.lesson(self, root, path, unwrapped(module), args, kwargs)
+        finally:
+            self.busy = False
+
+    def hold(self, lesson: Pass | None) -> None:
+        """Which pass gets module calls."""
+        self.lesson = lesson
+
+    def recorded(
+        self, place: str, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]
+    ) -> Any:
+        """One call with its inputs and outputs recorded."""
+        number = self.calls[place] = self.calls.get(place, -1) + 1
+        wanted = number < MOST_CALLS[torch.is_grad_enabled()]
+        given = leaves.arguments(args, kwargs)
+        if wanted and not self.stack:
+            self.keep_inputs(place, number, given)
+        if wanted and (self.settings.inputs or not self.stack):
+            for leaf, tensor in leaves.tensors(given):
+                self.add(place, number, "in", leaf, tensor)
+        if wanted and self.step == self.settings.first and number == 0:
+            self.inventory.scalars[place] = leaves.scalars(given)
+        self.stack.append(place)
+        try:
+            made = real(module, *args, **kwargs)
+        finally:
+            self.stack.pop()
+        if wanted:
+            self.outputs(place, number, made)
+        return made
+
+    def outputs(self, place: str, number: int, made: Any) -> None:
+        """Record what a call made, and the gradients that will come back to it."""
+        for leaf, tensor in leaves.tensors(made):
+            self.add(place, number, "out", leaf, tensor)
+            if not (self.settings.gradients and tensor.requires_grad and tensor.grad_fn):
+                continue
+            tensor.register_hook(self.coming_back(place, number, leaf))  # type: ignore[no-untyped-call]
+
+    def coming_back(self, place: str, number: int, leaf: str) -> Callable[[torch.Tensor], None]:
+        """A hook that records the gradient of one output, if it comes within the step."""
+        step = self.step
+
+        def hook(gradient: torch.Tensor) -> None:
+            if self.step == step and not self.over:
+                self.add(place, number, "gout", leaf, gradient)
+
+        return hook
+
+    def add(self, place: str, number: int, kind: str, leaf: str, tensor: torch.Tensor) -> None:
+        """Record one tensor of the step."""
+        spread = None
+        if self.spread and tensor.dim() and kind in ("in", "out", "gout"):
+            rank, world, rows = self.spread
+            if rows and tensor.shape[0] % rows == 0:
+                offset = (rank * tensor.shape[0], *([0] * (tensor.dim() - 1)))
+                shape = (world * tensor.shape[0], *tensor.shape[1:])
+                spread = ("batch", Shard(offset, shape))
+                # The processes' gradients are averaged: theirs of a mean loss is `world` times one
+                # process's share.
+                tensor = tensor.detach() / world if kind == "gout" else tensor
+        self.log.add(place, number, kind, leaf, tensor, spread)
+
+    def keep_inputs(self, place: str, number: int, given: dict[str, Any]) -> None:
+        """Copies of a top-level call's inputs: the batch, whose bytes identify it."""
+        for leaf, tensor in leaves.tensors(given, objects=True):
+            if type(tensor) is torch.Tensor and not tensor.is_meta:
+                self.inputs.append((place, number, leaf, tensor.detach().clone()))
+
+    # -- optimisers and losses -------------------------------------------------------------------
+
+    def before_update(self, optimiser: Any) -> None:
+        """Gradients as the optimiser gets them, its settings, and what its code does."""
+        if not self.watches() or not self.recording:
+            return
+        names = self.inventory.parameter_names(self.roots)
+        groups = []
+        for group in optimiser.param_groups:
+            held = [names.get(id(p), f"?:{i}") for i, p in enumerate(group["params"])]
+            groups.append({"settings": settings_of(group), "params": held})
+            for name, parameter in zip(held, group["params"], strict=True):
+                if parameter.grad is not None and self.settings.gradients:
+                    place, _, leaf = name.rpartition(".")
+                    self.log.add(place, 0, "grad", leaf, parameter.grad)
+        self.busy = True
+        try:
+            results = probe(optimiser)
+        finally:
+            self.busy = False
+        entry = {"class": type(optimiser).__name__, "groups": groups, "probe": results}
+        self.facts.setdefault("optimisers", []).append(entry)
+
+    def after_update(self, optimiser: Any) -> None:
+        """Parameters and state after the update; the step's end is near."""
+        if not self.watches():
+            return
+        self.stepped = True
+        if not self.recording:
+            return
+        names = self.inventory.parameter_names(self.roots)
+        for group in optimiser.param_groups:
+            for index, parameter in enumerate(group["params"]):
+                place, _, leaf = names.get(id(parameter), f"?:{index}").rpartition(".")
+                self.log.add(place, 0, "param", leaf, parameter)
+                for key, value in optimiser.state.get(parameter, {}).items():
+                    if isinstance(value, torch.Tensor):
+                        self.log.add(place, 0, "state", f"{leaf}.{key}", value)
+
+    def loss(self, tensors: Any) -> None:
+        """What a backward pass begins with."""
+        if not self.watches() or not self.recording:
+            return
+        given = tensors if isinstance(tensors, list | tuple) else [tensors]
+        for tensor in given:
+            if isinstance(tensor, torch.Tensor) and tensor.numel() == 1:
+                number = self.calls["loss:"] = self.calls.get("loss:", -1) + 1
+                self.log.add("loss:", number, "loss", "", tensor)
+
+    def batch(self, value: Any) -> None:
+        """A batch that a data loader hands out."""
+        if self.over or os.getpid() != self.process:
+            return
+        if len(self.batches) > 4 * (self.settings.last + 1):
+            return
+        found = {}
+        for leaf, tensor in leaves.tensors(value, objects=True):
+            if tensor.device.type == "cpu" and type(tensor) is torch.Tensor:
+                found[leaf] = tensor_hash(tensor)
+        self.batches.append(found)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def close_step(self) -> None:
+        """End a step and write it; end the recording after the last one."""
+        if self.over:
+            return
+        if self.recording and (self.log.meta or self.inputs):
+            if not self.optimisers:
+                self.own_update()
+            try:
+                self.flush()
+            except OSError as error:
+                self.say(f"recording ends at step {self.step}: {error.strerror or error}")
+                self.finish()
+                return
+        self.step += 1
+        self.stepped = False
+        self.called.clear()
+        self.trained.clear()
+        self.calls.clear()
+        self.facts, self.inputs = {}, []
+        if self.step > self.settings.last:
+            self.finish()
+
+    def own_update(self) -> None:
+        """Parameters of a program that updates them without an optimiser of torch."""
+        for root in sorted(self.trained):
+            for name, parameter in self.roots.modules[root].named_parameters():
+                place, _, leaf = f"{root}:{name}".rpartition(".")
+                place, leaf = (place, leaf) if place else (f"{root}:", name)
+                self.log.add(place, 0, "param", leaf, parameter)
+
+    def flush(self) -> None:
+        """Write the step: records, facts, and what was taught in it."""
+        self.busy = True
+        try:
+            writer = self.open_writer()
+            meta, stats, sketches = self.log.take()
+            index = np.frombuffer(index_bytes(meta), np.uint8)
+            arrays: dict[str, Any] = {"stats": stats, "sketch": sketches, "index": index}
+            writer.add(f"step-{self.step}.safetensors", save(arrays))
+            self.facts["inputs"] = [
+                {"place": p, "call": c, "leaf": leaf, **tensor_hash(tensor)}
+                for p, c, leaf, tensor in self.inputs
+            ]
+            writer.add_json(f"step-{self.step}.json", self.facts)
+            self.classroom.write(writer, self.step, self.inputs)
+            writer.add_json("program.json", self.program())
+            writer.facts["steps"] = [*writer.facts.get("steps", []), self.step]
+            writer.commit()
+        finally:
+            self.busy = False
+
+    def program(self) -> dict[str, Any]:
+        """Everything that is known once."""
+        return {
+            **self.inventory.to_json(self.roots),
+            "batches": self.batches,
+            "environment": environment(),
+            "optimisers": self.optimisers,
+            "notes": [*self.notes, *self.classroom.notes],
+        }
+
+    def open_writer(self) -> RankWriter:
+        """The writer of this process, once its rank is known."""
+        if self.writer is None:
+            rank, world = rank_and_world()
+            folder = self.settings.path / f"rank-{rank}"
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                raise OSError(17, "another process of the program records as this rank") from None
+            self.writer = RankWriter(folder, {"rank": rank, "world": world, "mesh": mesh()})
+        return self.writer
+
+    def finish(self) -> None:
+        """End the recording in this process."""
+        if self.over or os.getpid() != self.process:
+            return
+        if self.recording and (self.log.meta or self.inputs):
+            try:
+                if not self.optimisers:
+                    self.own_update()
+                self.flush()
+            except OSError as error:
+                self.say(f"step {self.step} is not recorded: {error.strerror or error}")
+        self.over = True
+        self.stop()
+
+    def say(self, text: str) -> None:
+        """A line for the user."""
+        self.notes.append(text)
+        print(f"verify: {text}", file=sys.stderr, flush=True)
+
+
+def rank_and_world() -> tuple[int, int]:
+    """This process's number and how many there are."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def mesh() -> dict[str, Any] | None:
+    """This process's coordinates in the device mesh, where the program made one."""
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    try:
+        from torch.distributed.device_mesh import _mesh_resources
+
+        found = list(getattr(_mesh_resources, "mesh_stack", []))
+    except ImportError:
+        found = []
+    if not found:
+        return {"rank": dist.get_rank()}
+    names = found[-1].mesh_dim_names or ()
+    return dict(zip(names, found[-1].get_coordinate() or (), strict=False))
+
+
+def data_parallel(module: Any, given: Any) -> tuple[int, int, int] | None:
+    """(rank, world, rows of the local batch) where each process has a part of the batch."""
+    import torch.distributed as dist
+
+    kind = type(module).__name__
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    if kind != "DistributedDataParallel" and not hasattr(module, "unshard"):
+        return None
+    rows = next((t.shape[0] for _, t in leaves.tensors(given) if t.dim()), 0)
+    return dist.get_rank(), dist.get_world_size(), int(rows)

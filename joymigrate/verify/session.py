@@ -1,0 +1,77 @@
+"""A recording around a program: the bundle before it, its environment, the manifest after."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.verify.bundle.write import MANIFEST, complete, create
+from joymigrate.verify.settings import ENVIRONMENT, Settings, write_settings
+
+HOOK = "joymigrate.verify.start:start"
+SWITCH = "JOYMIGRATE_SWITCH"
+
+
+def make_room(path: Path, force: bool) -> None:
+    """Take away a bundle of that name when asked to; anything else that is there is kept."""
+    if not path.exists():
+        return
+    if path.is_dir() and not any(path.iterdir()):
+        path.rmdir()
+        return
+    if not force:
+        raise JoyError(
+            "there is something at the bundle's place already",
+            where=str(path),
+            help="name another folder with -o, or add --force to replace a bundle",
+        )
+    if not (path / MANIFEST).is_file():
+        raise JoyError("this is no bundle; it is not replaced", where=str(path))
+    shutil.rmtree(path)
+
+
+@contextmanager
+def recording(
+    settings: Settings, command: Sequence[str], base: Mapping[str, str]
+) -> Iterator[dict[str, str]]:
+    """The environment in which every Python below `command` records into the bundle."""
+    facts = {"command": list(command), "level": settings.level, "created": time.time()}
+    facts["steps"] = [settings.first, settings.last]
+    try:
+        create(settings.path, facts)
+    except OSError as error:
+        raise JoyError(
+            f"cannot make the bundle: {error.strerror}", where=str(settings.path)
+        ) from None
+    handle, name = tempfile.mkstemp(prefix="joymigrate-verify-", suffix=".json")
+    os.close(handle)
+    file = Path(name)
+    try:
+        write_settings(settings, file)
+        made = dict(base)
+        made[ENVIRONMENT] = str(file)
+        hooks = [h for h in made.get(SWITCH, "").split(",") if h and h != HOOK]
+        made[SWITCH] = ",".join([*hooks, HOOK])
+        yield made
+    finally:
+        file.unlink(missing_ok=True)
+        close(settings.path, facts)
+
+
+def close(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write the manifest that names everything. A full disk leaves the bundle readable as it is."""
+    try:
+        complete(path, facts)
+    except OSError as error:
+        raise JoyError(
+            f"cannot finish the bundle: {error.strerror}",
+            where=str(path),
+            help="what was flushed can be read: the manifest says that it is not complete",
+        ) from None

@@ -1,0 +1,66 @@
+"""What a recording is asked for, on its way from the command line into the program's processes."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ENVIRONMENT = "JOYMIGRATE_VERIFY"
+MODULES, OPS = "modules", "ops"
+LEVELS = (MODULES, OPS)
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`first … last` are the recorded steps; `tensor_steps` those whose modules are kept.
+
+    `baseline` makes the run a replay: its modules are taught what that bundle holds. `window` are
+    patterns of module names: only these are kept. `noise` is a simulated rounding difference, in
+    units in the last place.
+    """
+
+    bundle: str
+    level: str = MODULES
+    first: int = 0
+    last: int = 2
+    tensor_steps: tuple[int, ...] = (0,)
+    budget_bytes: int = 2 * GIB
+    stats_only: bool = False
+    inputs: bool = True
+    gradients: bool = True
+    window: tuple[str, ...] = ()
+    baseline: str | None = None
+    alignment: str | None = None
+    noise: float = 0.0
+    quiet: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The bundle's folder."""
+        return Path(self.bundle)
+
+    def wants(self, step: int) -> bool:
+        """Whether a step is recorded."""
+        return self.first <= step <= self.last
+
+
+def write_settings(settings: Settings, path: Path) -> None:
+    """Store them for the program's processes."""
+    path.write_text(json.dumps(asdict(settings)), encoding="utf-8")
+
+
+def read_settings() -> Settings | None:
+    """The settings of this process; None outside of a recording."""
+    name = os.environ.get(ENVIRONMENT)
+    if not name:
+        return None
+    try:
+        raw = json.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None  # the recording is over: a process that outlived it
+    raw["tensor_steps"] = tuple(raw["tensor_steps"])
+    raw["window"] = tuple(raw["window"])
+    return Settings(**raw)

@@ -1,0 +1,252 @@
+"""One pass over a module tree that is cut at every module, so that no error travels.
+
+Each module gets the teacher's inputs, runs its own code with its children's outputs replaced by
+the teacher's, and is held against the teacher's outputs. What it hands to a child counts as its
+own work as well. The same cut gives the local vector-Jacobian product: cotangents of ±1 at the
+module's outputs and at what it handed down, gradients at its inputs, at its children's outputs and
+at its own parameters.
+
+Three uses: making the golden (float64, no teacher), measuring the baseline's own error against
+it, and measuring the target's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from joymigrate.verify import leaves
+from joymigrate.verify.draws import DrawMode, Draws, DropoutMode
+
+ARGUMENTS, OUTPUT, GRADIENT, BUFFER = "in", "out", "grad", "buffer"
+Key = tuple[str, int, str, str]  # path, call, kind, leaf
+
+
+class Teacher(Protocol):
+    """Where the values at the cuts come from."""
+
+    def value(self, key: Key) -> torch.Tensor | None:
+        """The teacher's tensor at this place, float32 on the CPU; None where it has none."""
+
+    def knows(self, path: str, call: int) -> bool:
+        """Whether this call of this module took place in the teacher's run."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """One module call in progress."""
+
+    path: str
+    call: int
+    module: nn.Module
+    inputs: dict[str, torch.Tensor] = field(default_factory=dict)
+    children: dict[str, torch.Tensor] = field(default_factory=dict)
+    handed: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Found:
+    """One value at a cut: the tensor, and where it stands."""
+
+    key: Key
+    owner: str  # the module whose code made it
+    owner_call: int
+    tensor: torch.Tensor | None  # None: no gradient
+    order: int
+
+
+class Pass:
+    """Runs one root call. `report` gets every value; `teacher` None makes the golden.
+
+    `noise` multiplies what is fed by 1 ± noise: how much rounding of the inputs alone does.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[int, str],
+        report: Callable[[Found], None],
+        *,
+        teacher: Teacher | None = None,
+        gradients: bool = True,
+        noise: float = 0.0,
+        skip: Callable[[str], bool] = lambda path: False,
+    ) -> None:
+        self.names = names
+        self.report = report
+        self.teacher = teacher
+        self.gradients = gradients
+        self.noise = noise
+        self.skip = skip
+        self.stack: list[Frame] = []
+        self.calls: dict[str, int] = {}
+        self.order = 0
+        self.draws = Draws(self.place)
+        self.scalars: dict[tuple[str, int], dict[str, Any]] = {}
+        self.failures: dict[str, str] = {}
+        self.scale = np.random.Generator(np.random.PCG64(7))
+
+    def place(self) -> str:
+        """The module that runs now."""
+        return f"{self.stack[-1].path}#{self.stack[-1].call}" if self.stack else ""
+
+    def run(self, root: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Run the root once; hooks of the recorder hand each module call to `call`."""
+        with ExitStack() as stack:
+            stance = getattr(torch.compiler, "set_stance", None)
+            if stance is not None:
+                stack.enter_context(stance("force_eager"))
+            stack.enter_context(DropoutMode(self.draws))
+            stack.enter_context(DrawMode(self.draws))
+            root(*args, **kwargs)
+
+    def call(self, module: nn.Module, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
+        """One module call of the pass."""
+        path = self.names.get(id(module))
+        recomputed = torch._C._current_graph_task_id() >= 0
+        if path is None or recomputed or self.skip(path):
+            return real(module, *args, **kwargs)
+        number = self.calls[path] = self.calls.get(path, -1) + 1
+        if self.teacher is not None and self.stack and not self.teacher.knows(path, number):
+            return real(module, *args, **kwargs)
+        frame = Frame(path, number, module)
+        given = leaves.arguments(args, kwargs)
+        self.scalars[path, number] = leaves.scalars(given)
+        fed, versions = self.feed(frame, given)
+        self.stack.append(frame)
+        try:
+            made = real(
+                module, *(fed[str(i)] for i in range(len(args))), **{k: fed[k] for k in kwargs}
+            )
+        finally:
+            self.stack.pop()
+        written_back(versions)
+        return self.take(frame, made)
+
+    def feed(self, frame: Frame, given: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        """The teacher's inputs in place of those that the parent made."""
+        parent = self.stack[-1] if self.stack else None
+        versions: list[Any] = []
+
+        def change(leaf: str, live: torch.Tensor) -> torch.Tensor:
+            key = (frame.path, frame.call, ARGUMENTS, leaf)
+            if parent is not None:
+                self.found(key, parent, live)
+                if live.requires_grad:
+                    parent.handed[f"{frame.path}#{frame.call}.{leaf}"] = live
+            elif self.teacher is None:
+                self.report(Found(key, frame.path, frame.call, live, self.order))
+            taught = self.taught(key, live)
+            if not (self.wants_gradient() and taught.is_floating_point()):
+                versions.append((live, taught, taught._version))
+                return taught
+            taught.requires_grad_(live.requires_grad or parent is None)
+            frame.inputs[leaf] = taught
+            fed = taught.clone()
+            versions.append((live, fed, fed._version))
+            return fed
+
+        return leaves.replaced(given, change), versions
+
+    def take(self, frame: Frame, made: Any) -> Any:
+        """Report what the module made, and hand the teacher's outputs to its parent."""
+        parent = self.stack[-1] if self.stack else None
+        outputs = leaves.tensors(made)
+        for leaf, tensor in outputs:
+            self.found((frame.path, frame.call, OUTPUT, leaf), frame, tensor)
+        for name, buffer in frame.module.named_buffers(recurse=False):
+            if buffer is not None and frame.module.training:
+                self.found((frame.path, frame.call, BUFFER, name), frame, buffer)
+        if self.wants_gradient():
+            self.backward(frame, outputs)
+        if parent is None:
+            return made
+
+        def change(leaf: str, live: torch.Tensor) -> torch.Tensor:
+            taught = self.taught((frame.path, frame.call, OUTPUT, leaf), live)
+            if self.wants_gradient() and live.requires_grad and taught.is_floating_point():
+                taught.requires_grad_(True)
+                parent.children[f"{frame.path}#{frame.call}.{leaf}"] = taught
+                return taught.clone()
+            return taught
+
+        return leaves.replaced(made, change)
+
+    def taught(self, key: Key, live: torch.Tensor) -> torch.Tensor:
+        """The teacher's value here in the live tensor's dtype; without a teacher, the live one.
+
+        Both are rounded to float32 first: every pass sees the same numbers.
+        """
+        value = self.teacher.value(key) if self.teacher is not None else None
+        if value is None or value.shape != live.shape:
+            value = live.detach()
+            if value.dtype == torch.float64:
+                value = value.float()
+        made = value.to(device=live.device, dtype=live.dtype, copy=True)
+        if self.noise and made.is_floating_point():
+            shake = self.scale.uniform(-self.noise, self.noise, tuple(made.shape))
+            made = made * (1 + torch.from_numpy(np.asarray(shake)).to(made))
+        return made
+
+    def wants_gradient(self) -> bool:
+        """Whether products with the Jacobian are computed here."""
+        return self.gradients and torch.is_grad_enabled()
+
+    def found(self, key: Key, owner: Frame, tensor: torch.Tensor | None) -> None:
+        """Report one value."""
+        self.report(Found(key, owner.path, owner.call, tensor, self.order))
+        self.order += 1
+
+    def backward(self, frame: Frame, outputs: list[tuple[str, torch.Tensor]]) -> None:
+        """Report the gradients that this module's own code makes from cotangents of ±1."""
+        ends = {f"out.{leaf}": t for leaf, t in outputs} | {
+            f"in.{leaf}": t for leaf, t in frame.handed.items()
+        }
+        ends = {k: t for k, t in ends.items() if t.requires_grad and t.is_floating_point()}
+        starts: dict[str, torch.Tensor] = {f"in.{leaf}": t for leaf, t in frame.inputs.items()}
+        starts |= {f"child.{leaf}": t for leaf, t in frame.children.items()}
+        # Below children that were called nothing is reachable: what is left is this module's own,
+        # and that of children whose parameters it uses without calling them.
+        own = {name for name, _ in frame.module.named_parameters(recurse=False)}
+        every = frame.module.named_parameters()
+        starts |= {f"param.{name}": p for name, p in every if p.requires_grad}
+        if not ends or not starts:
+            return
+        signs = [cotangent(f"{frame.path}#{frame.call}.{k}", t) for k, t in ends.items()]
+        try:
+            made = torch.autograd.grad(
+                list(ends.values()),
+                list(starts.values()),
+                signs,
+                allow_unused=True,
+                retain_graph=True,  # a tensor kept in an attribute may be used by two modules
+            )
+        except RuntimeError as error:
+            self.failures[frame.path] = str(error).splitlines()[0]
+            return
+        gradients: tuple[torch.Tensor | None, ...] = made
+        for leaf, gradient in zip(starts, gradients, strict=True):
+            if gradient is None and leaf.startswith("param.") and leaf[6:] not in own:
+                continue
+            self.found((frame.path, frame.call, GRADIENT, leaf), frame, gradient)
+
+
+def written_back(versions: list[Any]) -> None:
+    """What a module wrote into its argument in place reaches the caller's tensor as well."""
+    for live, fed, version in versions:
+        if fed._version != version and live.shape == fed.shape:
+            with torch.no_grad():
+                live.data.copy_(fed.detach())
+
+
+def cotangent(name: str, like: torch.Tensor) -> torch.Tensor:
+    """+1 or -1 for every element, by the place's name."""
+    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+    bits = np.random.Generator(np.random.PCG64(seed)).integers(0, 2, tuple(like.shape), np.int8)
+    return torch.from_numpy(np.asarray(bits * 2 - 1, dtype=np.float32)).to(like)

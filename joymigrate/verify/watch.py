@@ -1,0 +1,115 @@
+"""The points of torch that a recording looks at: module calls, optimisers, backward passes and data
+loaders. Each is put back when the recording is over."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from joymigrate.verify.recorder import Recorder
+from joymigrate.verify.settings import OPS, Settings
+
+
+def install(settings: Settings) -> Callable[[], None]:
+    """Look at torch in this process; returns what ends the recording."""
+    undo: list[Callable[[], None]] = []
+
+    def stop() -> None:
+        while undo:
+            undo.pop()()
+
+    recorder = Recorder(settings, stop)
+    watch_modules(recorder, undo)
+    watch_optimisers(recorder, undo)
+    watch_backward(recorder, undo)
+    watch_loaders(recorder, undo)
+    if settings.level == OPS:
+        from joymigrate.verify.operators import Operators
+
+        enter(Operators(recorder), undo)
+    if settings.noise:
+        from joymigrate.verify.noise import Noise
+
+        enter(Noise(settings.noise), undo)
+    return recorder.finish
+
+
+def enter(mode: Any, undo: list[Callable[[], None]]) -> None:
+    """Put a dispatch mode around the whole program."""
+    mode.__enter__()
+    undo.append(lambda: mode.__exit__(None, None, None))
+
+
+def replace(undo: list[Callable[[], None]], owner: Any, name: str, new: Any) -> None:
+    """Set an attribute, and remember what it was."""
+    old = owner.__dict__[name] if name in vars(owner) else getattr(owner, name)
+    setattr(owner, name, new)
+    undo.append(lambda: setattr(owner, name, old))
+
+
+def watch_modules(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
+    """Every call of a module, with its keyword arguments."""
+    real = torch.nn.Module.__call__
+
+    @functools.wraps(real)
+    def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return real(module, *args, **kwargs)
+        if recorder.lesson is not None:
+            return recorder.lesson.call(module, args, kwargs, real)
+        if not recorder.watches():
+            return real(module, *args, **kwargs)
+        return recorder.call(module, args, kwargs, real)
+
+    replace(undo, torch.nn.Module, "__call__", call)
+
+
+def watch_optimisers(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
+    """Optimisers as they are made and as they step."""
+    real = torch.optim.Optimizer.__init__
+
+    @functools.wraps(real)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not recorder.busy:
+            recorder.optimisers += 1
+        real(self, *args, **kwargs)
+
+    replace(undo, torch.optim.Optimizer, "__init__", made)
+    before = register_optimizer_step_pre_hook(lambda o, a, k: recorder.before_update(o))
+    after = register_optimizer_step_post_hook(lambda o, a, k: recorder.after_update(o))
+    undo.extend((before.remove, after.remove))
+
+
+def watch_backward(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
+    """The losses that backward passes begin with."""
+    real = torch.autograd.backward
+
+    @functools.wraps(real)
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.loss(tensors)
+        return real(tensors, *args, **kwargs)
+
+    replace(undo, torch.autograd, "backward", backward)
+
+
+def watch_loaders(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
+    """The batches that data loaders hand out."""
+    from torch.utils.data import dataloader
+
+    owner = dataloader._BaseDataLoaderIter
+    real = owner.__next__
+
+    @functools.wraps(real)
+    def following(self: Any) -> Any:
+        made = real(self)
+        recorder.batch(made)
+        return made
+
+    replace(undo, owner, "__next__", following)
