@@ -117,6 +117,8 @@ class Library:
     linear = "transformers"
     changing_base: int | None = None
     embeds = False
+    ours: Any = OURS  # implementations of attention: of the engine, and to compare with
+    plain: Any = "eager"
 
     def __init__(self, model: Any, family: str, dtype: torch.dtype, device: torch.device) -> None:
         self.model = model
@@ -186,7 +188,7 @@ class Library:
 
     def alone(self, texts: Sequence[list[int]]) -> Tensor:
         """The last scores of each text, computed by transformers' own attention."""
-        self.model.set_attn_implementation("eager")
+        self.model.set_attn_implementation(self.plain)
         try:
             rows = []
             for ids in texts:
@@ -194,7 +196,7 @@ class Library:
                 rows.append(self.model(input_ids=row, use_cache=False).logits[0, -1].float())
             return torch.stack(rows)
         finally:
-            self.model.set_attn_implementation(OURS)
+            self.model.set_attn_implementation(self.ours)
 
     def packed(self, texts: Sequence[list[int]]) -> Tensor:
         """The last scores of each text: all but two tokens packed, then these one by one."""
@@ -268,7 +270,7 @@ def load(
         model = maker.from_pretrained(
             folder,
             dtype=dtype,
-            attn_implementation={"": OURS, "vision_config": "sdpa"} if vision else OURS,
+            attn_implementation=VISION_PARTS if vision else OURS,
             trust_remote_code=trust_remote_code,
         )
     except Exception as error:
@@ -284,6 +286,7 @@ def load(
 
 
 VISION = ("qwen2_vl",)
+VISION_PARTS = {"": OURS, "text_config": OURS, "vision_config": "sdpa"}
 
 
 def tried(made: Library, reason: str) -> Library:
