@@ -49,6 +49,7 @@ def command(
 ) -> int:
     """Take PATH from CUDA to another chip, step by step, as far as the gates let it."""
     from joymigrate import chips, config
+    from joymigrate.cli import _program
     from joymigrate.journey import Request, plan, read_gates, travel
 
     one_of(format, FORMATS, "--format")
@@ -59,9 +60,11 @@ def command(
     settings = config.load(path)
     gates = read_gates(settings["gates"], settings.sources["gates"])
     chip = chips.target(to or settings["to"])
+    words = tuple(shlex.split(entry))
     request = Request(
         project=path.resolve(),
-        entry=tuple(shlex.split(entry)),
+        entry=words,
+        command=tuple(_program.resolve(words)) if words else (),
         chip=chip.name,
         style=style,
         steps=steps,

@@ -25,7 +25,8 @@ class Status(str, Enum):
 class Request:
     """What the user asked for.
 
-    `entry` is the program that trains, as words; `serve` a folder of weights to try serving.
+    `entry` is the program that trains, as words, and `command` the same with its interpreter
+    found; `serve` a folder of weights to try serving.
     `steps` bounds what is recorded, in optimiser steps from 0.
     """
 
@@ -34,6 +35,7 @@ class Request:
     chip: str
     style: str = "agnostic"
     steps: str = "0-2"
+    command: tuple[str, ...] = ()
     serve: Path | None = None
     map: Path | None = None
     unsafe: bool = False

@@ -56,10 +56,22 @@ class Travelling:
             raise StepFailed(f"`joymigrate {words[0]}` ended with {done.code}", done.tail())
         return done
 
-    def program(self, log: str, words: Sequence[str], **environment: str) -> Done:
-        """Run the user's program in the project."""
-        self.ran.append(shlex.join(words))
-        return self.call(log, list(words), **environment)
+    def plain(self, log: str) -> Done:
+        """Run the user's program as it is, on the GPU of this machine or its CPU."""
+        from joymigrate.chips import hide_driverless
+        from joymigrate.run.rehearse.session import START
+
+        self.ran.append(shlex.join(self.request.entry))
+        changes = {}
+        if not self.chip_here and hide_driverless():
+            # A vendor's package without its driver would fail, and with it all that looks for it.
+            path = os.pathsep.join(filter(None, (str(START), os.environ.get("PYTHONPATH"))))
+            changes = {
+                "PYTHONPATH": path,
+                "JOYMIGRATE_SWITCH": "joymigrate.chips.presence:hide_driverless",
+                "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+            }
+        return self.call(log, list(self.request.command or self.request.entry), **changes)
 
     def on_chip(self) -> list[str]:
         """The command that runs a program on the chip, or on the simulated one."""

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 from joymigrate.journey.model import Outcome, Status
 from joymigrate.journey.travelling import StepFailed, Travelling
+
+READY_SECONDS = 180.0
+ANSWER_SECONDS = 120.0
+ASKED = {"prompt": [1, 2, 3, 4], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
 
 
 def run(at: Travelling) -> Outcome:
@@ -14,20 +26,79 @@ def run(at: Travelling) -> Outcome:
     folder = at.request.serve or found_model(at.request.project)
     if folder is None:
         return Outcome("serve", Status.SKIPPED, "no folder with a language model's weights")
-    words = ["serve", str(folder), "--smoke", "--to", at.request.chip, "--unverified"]
-    done = at.joymigrate("serve/log.txt", *words, ok=range(256))
-    held = at.gates.serve and done.code != 0
-    if held and not done.tail():
-        raise StepFailed(f"the engine ended with {done.code}", "")
+    words = ["serve", str(folder), "--port", str(free_port())]
+    at.ran.append(shlex.join(["joymigrate", *words]))
+    log = at.path("serve/log.txt")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "wb") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "joymigrate", *words],
+            cwd=at.request.project,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
+        try:
+            ready, answer, took = asked(server, f"http://127.0.0.1:{words[-1]}")
+        except OSError as error:
+            tail = log.read_text(encoding="utf-8", errors="replace").strip()[-2000:]
+            if at.gates.serve:
+                raise StepFailed(f"{folder.name} gave no answer: {error}", tail) from None
+            return Outcome("serve", Status.DONE, f"{folder.name} gave no answer", verdict="fail")
+        finally:
+            stop(server)
+    answered = int(answer["usage"]["completion_tokens"])
+    at.path("serve/answer.json").write_text(json.dumps(answer, indent=1), encoding="utf-8")
     return Outcome(
         "serve",
-        Status.STOPPED if held else Status.DONE,
-        f"{folder.name} answered" if done.code == 0 else f"{folder.name} gave no answer",
-        {"exit_code": done.code, "model": str(folder)},
-        ("serve/log.txt",),
-        verdict="pass" if done.code == 0 else "fail",
-        help=done.tail() if held else "",
+        Status.DONE,
+        f"{folder.name} was ready in {ready:.1f} s and answered {answered} tokens in {took:.2f} s",
+        {"ready_s": round(ready, 2), "tokens": answered, "answer_s": round(took, 3)},
+        ("serve/answer.json", "serve/log.txt"),
+        verdict="pass",
     )
+
+
+def asked(server: subprocess.Popen[bytes], url: str) -> tuple[float, dict[str, Any], float]:
+    """Seconds until it was ready, its answer, and the seconds that took. Raises `OSError`."""
+    began = time.monotonic()
+    while True:
+        if server.poll() is not None:
+            raise OSError(f"the engine ended with {server.returncode}")
+        if time.monotonic() - began > READY_SECONDS:
+            raise OSError(f"not ready after {READY_SECONDS:.0f} s")
+        try:
+            with urllib.request.urlopen(f"{url}/v1/models", timeout=5) as reply:
+                model = json.load(reply)["data"][0]["id"]
+            break
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.1)
+    ready = time.monotonic() - began
+    request = urllib.request.Request(
+        f"{url}/v1/completions",
+        data=json.dumps({"model": model, **ASKED}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    sent = time.monotonic()
+    with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as reply:
+        return ready, json.load(reply), time.monotonic() - sent
+
+
+def stop(server: subprocess.Popen[bytes]) -> None:
+    """End the engine, gently at first."""
+    server.terminate()
+    try:
+        server.wait(20)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def found_model(project: Path) -> Path | None:

@@ -10,9 +10,7 @@ from joymigrate.journey.travelling import StepFailed, Travelling
 
 def run(at: Travelling) -> Outcome:
     """Run the program on both sides and compare what it prints as its loss."""
-    base = at.joymigrate(
-        "train/baseline-log.txt", "run", "--plain", "--", *at.request.entry, ok=range(256)
-    )
+    base = at.plain("train/baseline-log.txt")
     other = at.joymigrate(
         "train/chip-log.txt", *at.on_chip(), "--", *at.request.entry, ok=range(256)
     )
