@@ -34,8 +34,11 @@ def command(
     until: str | None = typer.Option(None, "--until", metavar="STEP", help="Stop after this step."),
     fresh: bool = typer.Option(False, "--fresh", help="Begin anew, whatever was done before."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan, do nothing."),
-    ci: Path | None = typer.Option(
-        None, "--ci", metavar="DIR", help="Write SARIF, JUnit and Markdown for a pull request."
+    ci: bool = typer.Option(
+        False, "--ci", help="Quiet; also write SARIF, JUnit and Markdown for a pull request."
+    ),
+    ci_output: Path | None = typer.Option(
+        None, "--ci-output", metavar="DIR", help="Where --ci writes (.joymigrate/journey/ci)."
     ),
     report: Path | None = typer.Option(
         None,
@@ -77,8 +80,11 @@ def command(
         emit(planned_text(plan(request), gates))
         return Exit.OK
     here = is_here(chip.name)
-    journey = travel(request, gates, until=until, fresh=fresh, chip_here=here, tell=teller(quiet))
-    written = write_reports(journey, report, ci, lang)
+    journey = travel(
+        request, gates, until=until, fresh=fresh, chip_here=here, tell=teller(quiet or ci)
+    )
+    folder = (ci_output or journey.folder / "ci") if ci else None
+    written = write_reports(journey, report, folder, lang)
     emit(rendered(journey, format, lang))
     if not quiet:
         print(f"report: {written}", file=sys.stderr)
