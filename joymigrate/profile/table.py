@@ -58,6 +58,7 @@ class OpTable:
         self.place = array("l")
         self.phase = array("b")
         self.calls = array("l")
+        self.operator = array("b")
         self._names: dict[str, int] = {}
         self._signatures: dict[Signature, int] = {EMPTY: 0}
         self._places: dict[str, int] = {"": 0}
@@ -103,6 +104,7 @@ class OpTable:
         place: int = 0,
         phase: int = 0,
         calls: int = 1,
+        operator: bool = True,
     ) -> int:
         """Append a row; its number. `name`, `signature` and `place` are numbers from above."""
         self.name.append(name)
@@ -116,6 +118,7 @@ class OpTable:
         self.place.append(place)
         self.phase.append(phase)
         self.calls.append(calls)
+        self.operator.append(operator)
         return len(self.name) - 1
 
     def row(self, index: int) -> Row:
@@ -133,6 +136,7 @@ class OpTable:
             self.places[self.place[index]],
             PHASES[self.phase[index]],
             self.calls[index],
+            bool(self.operator[index]),
         )
 
     def rows(self) -> Iterator[Row]:
@@ -147,7 +151,8 @@ class Row:
     `name` is `aten::add`, or `aten::add.Tensor` where overloads were recorded. `parent` is the
     number of the enclosing operator's row, -1 for none. `self_us` is time without children,
     `device_us` time of the kernels it launched itself, `place` the call site, `phase` forward,
-    backward, optimiser, other or "" (not known).
+    backward, optimiser, other or "" (not known). `operator` is false for bookkeeping beside the
+    operators: nodes of autograd, marks of the user, calls of the runtime that wait.
     """
 
     index: int
@@ -162,6 +167,7 @@ class Row:
     place: str
     phase: str
     calls: int
+    operator: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,13 @@ REFUSED = "{dtype} is not among the documented dtypes of {kernel} ({known})"
 class OpList:
     """Operators of `chip` in `version`, resolved against the operators of `torch`."""
 
-    def __init__(self, chip: Chip, release: Release, resolver: Resolver, path: Path) -> None:
+    def __init__(self, chip: Chip, release: Release, resolver: Resolver, found: Entries) -> None:
         self.chip = chip
         self.release = release
         self.resolver = resolver
-        self.path = path
+        self.entries = found
+        self.path = found.path
+        self.aliases = found.aliases
 
     @property
     def version(self) -> str:
@@ -220,7 +222,7 @@ def make(
         fallback=fallback,
         kernels=read_kernels(found),
     )
-    return OpList(chip, release, resolver, found.path)
+    return OpList(chip, release, resolver, found)
 
 
 def read_kernels(found: Entries) -> Kernels:

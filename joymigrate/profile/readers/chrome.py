@@ -16,7 +16,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.profile.readers.names import dtype_of, frame_place, stack_place
 from joymigrate.profile.readers.stream import Window
-from joymigrate.profile.readers.sweep import EVENT, FRAME, POINT, Timeline
+from joymigrate.profile.readers.sweep import EVENT, FRAME, MARK, POINT, Timeline
 from joymigrate.profile.table import NONE, Kernel, OpTable, Signature, Trace
 
 OPERATORS = frozenset(("cpu_op", "Operator", "operator"))
@@ -166,7 +166,7 @@ class Chrome:
         thread = timeline.thread_id(event.get("pid"), event.get("tid"))
         self.marks[name] = self.marks.get(name, 0.0) + 1
         if "ynchronize" in name:
-            timeline.add(EVENT, thread, ts, dur, name=self.table.name_id(name))
+            timeline.add(MARK, thread, ts, dur, name=self.table.name_id(name))
         correlation = args.get("correlation")
         if type(correlation) is int and correlation:
             self.points += 1
@@ -189,7 +189,7 @@ class Chrome:
         if STEP.match(name):
             self.steps.add(name)
         thread = self.timeline.thread_id(event.get("pid"), event.get("tid"))
-        self.timeline.add(EVENT, thread, ts, dur, name=self.table.name_id(name), order=NONE)
+        self.timeline.add(MARK, thread, ts, dur, name=self.table.name_id(name), order=NONE)
 
     def arrow(self, event: dict[str, Any], phase: str) -> None:
         """An arrow from an operator to the device's work."""
@@ -210,6 +210,8 @@ class Chrome:
         self.timeline.build()
         kernels = self.bind()
         notes = []
+        if any(self.frames.values()) and not any(self.stacks.values()):
+            notes.append("call sites are the functions' lines as the profiler saw them, not exact")
         if window.cut:
             notes.append("the file is cut short; what is in it was read")
         if window.skipped or self.bad:

@@ -18,6 +18,7 @@ DTYPES = {
 }  # fmt: skip
 FRAME = re.compile(r"(?P<file>[^;(]+\.py|<[^>;]+>)\((?P<line>\d+)\): (?P<function>[^;]*)")
 LIBRARY = re.compile(
+    r"(^|/)joymigrate/(profile|rewrite|run|verify|cli)/|"
     r"(^|/)(site-packages|dist-packages|lib/python3[.\d]*|torch/(nn|autograd|optim|utils|_\w+|"
     r"distributed|cuda|profiler|testing|ao|amp|fx|export|library|func)|<built-in)(/|$|\.py)|"
     r"^<(?!ipython|stdin)|^(torch|importlib|threading|contextlib|runpy)(/|\.py)"

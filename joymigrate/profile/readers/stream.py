@@ -30,12 +30,11 @@ GZIP = b"\x1f\x8b"
 def open_bytes(path: Path) -> IO[bytes]:
     """The file's bytes, unpacked where it is gzip (whatever it is called)."""
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == GZIP
-        opened = gzip.open(path) if packed else path.open("rb")
+        file = io.BufferedReader(io.FileIO(path), WINDOW)
+        packed = file.peek(2)[:2] == GZIP
     except OSError as error:
         raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from None
-    return io.BufferedReader(opened, WINDOW)  # type: ignore[arg-type]
+    return io.BufferedReader(gzip.GzipFile(fileobj=file), WINDOW) if packed else file
 
 
 def head(path: Path, size: int = 65536) -> bytes:

@@ -14,15 +14,16 @@ import numpy as np
 from joymigrate.profile.readers.names import is_operator
 from joymigrate.profile.table import NONE, OpTable
 
-EVENT, FRAME, POINT = 0, 1, 2
+EVENT, FRAME, POINT, MARK = 0, 1, 2, 3
 BACKWARD, OPTIMISER, FORWARD = 2, 3, 1
 
 
 class Timeline:
     """Events as columns, filled by a reader.
 
-    `kind` is an event (an operator or annotation), a Python frame (a call site of the user's), or
-    a point (a runtime call, looked up later by its number in `points`).
+    `kind` is an event (an operator, or bookkeeping by the name of it), a mark (never an operator,
+    whatever its name), a Python frame (a call site of the user's), or a point (a runtime call,
+    looked up later by its number in `owner`).
     """
 
     def __init__(self, table: OpTable) -> None:
@@ -82,6 +83,7 @@ class Timeline:
         """Fill the table: parents, own times, call sites and phases."""
         table = self.table
         phase_of = [phase_by_name(name) for name in table.names]
+        operators = [is_operator(name) for name in table.names]
         stack: list[tuple[float, int, int, int]] = []  # end, row, place, phase
         last = NONE
         child_time = array("d")
@@ -113,6 +115,7 @@ class Timeline:
                 self_us=dur,
                 place=own,
                 phase=phase,
+                operator=kind == EVENT and operators[name],
             )
             child_time.append(0.0)
             if parent != NONE:
@@ -138,7 +141,6 @@ def mark_forward(table: OpTable) -> None:
     """What is neither backward nor optimiser is forward, where the trace tells them apart."""
     if not any(table.phase):
         return
-    operators = [is_operator(name) for name in table.names]
     for row, phase in enumerate(table.phase):
-        if not phase and operators[table.name[row]]:
+        if not phase and table.operator[row]:
             table.phase[row] = FORWARD

@@ -1,0 +1,308 @@
+"""How much of a program a chip covers: every operator judged top-down, and the shares.
+
+Top-down means that an operator which the chip runs as a whole covers what is inside it: what
+another backend makes out of `convolution` or `scaled_dot_product_attention` is not asked for. An
+operator that is made of others is opened. Time is the device's where the recording has device
+work, else the host's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from joymigrate.errors import JoyError
+from joymigrate.profile import alternatives
+from joymigrate.profile.judge import Judge, Verdict
+from joymigrate.profile.oplist.lists import OpList
+from joymigrate.profile.support import Status, Support
+from joymigrate.profile.table import NONE, OpTable, Trace
+
+INSIDE = "inside {name}, which the chip runs as a whole"
+KERNELS = "a kernel that ran on the chip"
+OWN_PROCESSOR = "ran on the chip's own processor (AI CPU), which is slow"
+SITES = 20  # call sites kept per operator
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where an operator is called from: `train.py:31`, how often, how long (µs)."""
+
+    where: str
+    calls: int
+    self_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """One operator with one status.
+
+    `self_us` is its time without that of the operators listed beside it; what it covers is in.
+    `phases` counts calls by phase.
+    """
+
+    op: str
+    overload: str
+    status: Status
+    calls: int
+    self_us: float
+    device_us: float
+    dtypes: tuple[str, ...]
+    note: str
+    source: str
+    alternative: str
+    sites: tuple[Site, ...] = ()
+    phases: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str | None:
+        """The first call site; None where none was recorded."""
+        return self.sites[0].where if self.sites else None
+
+    @property
+    def name(self) -> str:
+        """`aten::scatter.reduce`."""
+        return f"{self.op}.{self.overload}" if self.overload else self.op
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What part stays on the chip, from 0 to 1; `time` is None where no time was recorded."""
+
+    ops: float
+    calls: float
+    time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The whole statement. `basis` of time: device, host, or none."""
+
+    chip: str
+    version: str
+    torch: str
+    source: str
+    ops: tuple[Covered, ...]
+    share: Share
+    basis: str
+    traces: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def gaps(self) -> tuple[Covered, ...]:
+        """Operators that do not stay on the chip, by time, then by calls."""
+        return tuple(op for op in self.ops if not op.status.supported)
+
+    def count(self, status: Status) -> int:
+        """Distinct operators of one status."""
+        return sum(1 for op in self.ops if op.status is status)
+
+
+class Tally:
+    """Sums of one operator with one status."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        self.calls = 0
+        self.self_us = 0.0
+        self.device_us = 0.0
+        self.dtypes: dict[str, None] = {}
+        self.sites: dict[str, list[float]] = {}
+        self.phases: dict[str, int] = {}
+
+    def add(self, table: OpTable, row: int) -> None:
+        """Count one row as a call of its own."""
+        calls = table.calls[row]
+        self.calls += calls
+        self.dtypes.update(dict.fromkeys(table.signatures[table.signature[row]].tensor_dtypes))
+        place = table.places[table.place[row]]
+        if place:
+            site = self.sites.setdefault(place, [0, 0.0])
+            site[0] += calls
+            site[1] += table.self_us[row]
+        phase = table.phase[row]
+        self.phases[PHASE_NAMES[phase]] = self.phases.get(PHASE_NAMES[phase], 0) + calls
+        self.take_time(table, row)
+
+    def take_time(self, table: OpTable, row: int) -> None:
+        """Count the time of a row that this operator covers."""
+        self.self_us += table.self_us[row]
+        self.device_us += table.device_us[row]
+
+    def result(self) -> Covered:
+        """The sums as a statement."""
+        verdict, support = self.verdict, self.verdict.support
+        return Covered(
+            op=verdict.op,
+            overload=verdict.overload,
+            status=support.status,
+            calls=self.calls,
+            self_us=self.self_us,
+            device_us=self.device_us,
+            dtypes=tuple(self.dtypes),
+            note=support.note,
+            source=support.source,
+            alternative=support.alternative,
+            sites=tuple(Site(where, int(calls), us) for where, (calls, us) in self.sites.items())[
+                :SITES
+            ],
+            phases=self.phases,
+        )
+
+
+PHASE_NAMES = ("unknown", "forward", "backward", "optimiser", "other")
+
+
+class Counter:
+    """Judges the rows of one or more traces and adds them up."""
+
+    def __init__(self, oplist: OpList) -> None:
+        self.oplist = oplist
+        self.tallies: dict[tuple[str, str, Status, str], Tally] = {}
+
+    def take(self, trace: Trace) -> None:
+        """Add one trace, parents before their children."""
+        table = trace.ops
+        judge = Judge(self.oplist, overloads=trace.overloads)
+        cache: dict[tuple[int, int], tuple[Verdict, Tally]] = {}
+        covering: list[Tally | None] = [None] * len(table)
+        leaves = find_leaves(table) if trace.tree else None
+        for row in range(len(table)):
+            parent = table.parent[row]
+            above = covering[parent] if parent != NONE else None
+            if above is not None:
+                above.take_time(table, row)
+                covering[row] = above
+                continue
+            if not table.operator[row]:
+                continue
+            key = (table.name[row], table.signature[row])
+            known = cache.get(key)
+            if known is None:
+                verdict = self.verdict(judge, trace, row)
+                known = cache[key] = (verdict, self.tally(verdict))
+            verdict, tally = known
+            if verdict.silent and leaves is not None and not leaves[row]:
+                continue
+            if trace.inside.get(row) and not verdict.support.supported:
+                tally = self.tally(self.within(judge, verdict, trace.inside[row]))
+            tally.add(table, row)
+            covering[row] = None if verdict.opens else tally
+
+    def verdict(self, judge: Judge, trace: Trace, row: int) -> Verdict:
+        """The verdict on one row; kernels of a chip's own profile ran, so they are there."""
+        table = trace.ops
+        name = table.names[table.name[row]]
+        if trace.kind in ("kernel_details", "op_statistic"):
+            return ran(name, trace)
+        found = judge.judge(name, table.signatures[table.signature[row]])
+        return found if trace.tree else judge.inner(found)
+
+    def within(self, judge: Judge, verdict: Verdict, inside: Sequence[str]) -> Verdict:
+        """The verdict on an operator that the chip never sees: an outer one covers it.
+
+        A dtype that the chip's kernel does not take stays one, whoever asks for it.
+        """
+        if verdict.support.kernels:
+            return verdict
+        for name in inside:
+            outer = judge.judge(name, EMPTY).support
+            if outer.status in (Status.NATIVE, Status.FUSED):
+                said = INSIDE.format(name=name)
+                covered = Support(Status.FUSED, note=said, source=outer.source)
+                return replace(verdict, support=covered)
+        return verdict
+
+    def tally(self, verdict: Verdict) -> Tally:
+        """The sums that a verdict is added to."""
+        support = verdict.support
+        key = (verdict.op, verdict.overload, support.status, support.note)
+        return self.tallies.setdefault(key, Tally(verdict))
+
+    def results(self) -> list[Covered]:
+        """What was called at least once."""
+        return [tally.result() for tally in self.tallies.values() if tally.calls]
+
+
+EMPTY = OpTable().signatures[0]
+
+
+def find_leaves(table: OpTable) -> list[bool]:
+    """Which rows have no operator inside."""
+    found = [True] * len(table)
+    for row in range(len(table)):
+        parent = table.parent[row]
+        if table.operator[row]:
+            while parent != NONE and found[parent]:
+                found[parent] = False
+                parent = table.parent[parent]
+    return found
+
+
+def ran(name: str, trace: Trace) -> Verdict:
+    """A kernel of a chip's own profile."""
+    kind = name.partition("::")[2]
+    slow = any(k.name == kind and "CPU" in k.core.upper() for k in trace.kernels)
+    note = OWN_PROCESSOR if slow else KERNELS
+    return Verdict(name, "", Support(Status.NATIVE, note=note, source=trace.path.name))
+
+
+def cover(traces: Iterable[Trace], oplist: OpList) -> Coverage:
+    """What a chip covers of one or more traces (ranks of one job, or several runs)."""
+    counter = Counter(oplist)
+    read = list(traces)
+    for trace in read:
+        counter.take(trace)
+    found = counter.results()
+    if not found:
+        names = ", ".join(t.path.name for t in read)
+        raise JoyError(
+            "no operators in this recording: there is nothing to judge",
+            where=names,
+            help="record with CPU activities, or with joymigrate profile record",
+        )
+    basis = basis_of(found)
+    book = alternatives.load(oplist)
+    ops = [
+        op if op.status.supported else replace(op, alternative=book.of(op.op, op.alternative))
+        for op in found
+    ]
+    ops.sort(key=lambda op: (op.status.supported, -weight(op, basis), -op.calls, op.name))
+    notes = [f"{t.path.name}: {note}" for t in read for note in t.notes]
+    return Coverage(
+        chip=oplist.chip.name,
+        version=oplist.version,
+        torch=oplist.torch,
+        source=str(oplist.release),
+        ops=tuple(ops),
+        share=share_of(ops, basis),
+        basis=basis,
+        traces=tuple(str(t.path) for t in read),
+        notes=tuple(notes),
+    )
+
+
+def basis_of(ops: Sequence[Covered]) -> str:
+    """Which time the shares are made of."""
+    if any(op.device_us for op in ops):
+        return "device"
+    return "host" if any(op.self_us for op in ops) else "none"
+
+
+def weight(op: Covered, basis: str) -> float:
+    """Time of one operator, µs."""
+    return op.device_us if basis == "device" else op.self_us
+
+
+def share_of(ops: Sequence[Covered], basis: str) -> Share:
+    """The shares that stay on the chip."""
+    kept = [op for op in ops if op.status.supported]
+    calls = sum(op.calls for op in ops)
+    total = sum(weight(op, basis) for op in ops)
+    time = None
+    if basis != "none":
+        time = sum(weight(op, basis) for op in kept) / total if total else 1.0
+    return Share(
+        ops=len(kept) / len(ops) if ops else 1.0,
+        calls=sum(op.calls for op in kept) / calls if calls else 1.0,
+        time=time,
+    )

@@ -1,0 +1,181 @@
+"""What a chip does with one recorded operator: its list, aliases, overload and dtypes together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from joymigrate.profile import aliases
+from joymigrate.profile.aliases import Alias
+from joymigrate.profile.oplist.aten import AtenOp
+from joymigrate.profile.oplist.lists import OpList, is_out
+from joymigrate.profile.support import Status, Support, split_name
+from joymigrate.profile.table import Signature
+
+OLD = "a name that this torch does not have; judged by the operators inside it"
+COMPILED = "a kernel that a compiler generated for the source platform"
+ALIAS = "{name} is one backend's name of {target}"
+FUSED = "{target} of the chip computes it"
+MADE = "made of {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is said about one operator with one signature.
+
+    `opens` says that its children are looked at as well: it is made of them. `silent` operators
+    are not listed themselves.
+    """
+
+    op: str
+    overload: str
+    support: Support
+    opens: bool = False
+    silent: bool = False
+
+    @property
+    def name(self) -> str:
+        """`aten::scatter.reduce`."""
+        return f"{self.op}.{self.overload}" if self.overload else self.op
+
+
+class Judge:
+    """One chip in one version. `overloads`: whether the recording names overloads."""
+
+    def __init__(self, oplist: OpList, *, overloads: bool) -> None:
+        self.oplist = oplist
+        self.overloads = overloads
+        own = oplist.aliases
+        self.aliases = aliases.load(own)
+        self.kept: dict[tuple[str, Signature], Verdict] = {}
+
+    def judge(self, name: str, signature: Signature) -> Verdict:
+        """The verdict on one call."""
+        key = (name, signature)
+        found = self.kept.get(key)
+        if found is None:
+            found = self.kept[key] = self.decide(name, signature)
+        return found
+
+    def decide(self, name: str, signature: Signature) -> Verdict:
+        """Look the operator up, then behind its alias, then at its dtypes."""
+        if name.startswith("triton_"):
+            return Verdict(name, "", Support(Status.UNKNOWN, note=COMPILED))
+        namespace, base, overload = split_name(name, "" if self.overloads else None)
+        bare = f"{namespace}::{base}"
+        support = self.look_up(bare, overload, signature)
+        alias = self.aliases.of(namespace, base)
+        # The chip's own kernel for a backend's name is better than what stands behind the name.
+        if alias is not None and support.status is not Status.NATIVE:
+            support = self.behind(bare, alias)
+        elif support.status is Status.UNKNOWN and namespace == "aten":
+            support = self.own(base, overload) or support
+        if support.status is Status.UNKNOWN:
+            is_torch = namespace == "aten"
+            note = OLD if is_torch else support.note
+            opened = replace(support, note=note)
+            return Verdict(bare, overload or "", opened, opens=True, silent=is_torch)
+        # One backend's name may come with inputs of that backend (a state, a seed).
+        support = self.with_dtypes(support, signature, only_first=alias is not None)
+        opens = support.status is Status.COMPOSITE and alias is None
+        return Verdict(bare, overload or "", support, opens=opens)
+
+    def look_up(self, bare: str, overload: str | None, signature: Signature) -> Support:
+        """The list's statement; an overload that was not recorded is narrowed by the inputs."""
+        if overload is not None:
+            return self.oplist.status(bare, overload)
+        table = self.oplist.resolver.table
+        ops = [table.ops[n] for n in table.bases.get(bare.removeprefix("aten::"), ())]
+        fitting = [f"aten::{op.name}" for op in ops if not is_out(op.name) and fits(op, signature)]
+        if not bare.startswith("aten::") or not fitting:
+            return self.oplist.status(bare)
+        return self.oplist.best(bare, fitting)
+
+    def behind(self, bare: str, alias: Alias) -> Support:
+        """What the chip does with the operator that stands behind a name."""
+        if alias.status is not None:
+            note = alias.note.format(backend=self.oplist.chip.backend)
+            return Support(alias.status, note=note, source="rules/common/ops/aliases.yaml")
+        target = alias.target(self.oplist.version)
+        found = self.oplist.status(target)
+        if alias.fused and found.status is Status.NATIVE:
+            return replace(found, status=Status.FUSED, note=FUSED.format(target=target))
+        said = (ALIAS.format(name=bare, target=target), alias.note, found.note)
+        return replace(found, note="; ".join(part for part in said if part))
+
+    def own(self, base: str, overload: str | None) -> Support | None:
+        """The chip's own operator, which old releases put into torch's namespace."""
+        for namespace in self.oplist.entries.namespaces:
+            found = self.oplist.status(f"{namespace}::{base}", overload)
+            if found.status is not Status.UNKNOWN:
+                return found
+        return None
+
+    def inner(self, verdict: Verdict) -> Verdict:
+        """The verdict where the recording does not show what an operator is made of.
+
+        Torch writes some operators as a call of their out variant, or of one with a leading
+        underscore; what the chip does with that one is what happens.
+        """
+        support, base = verdict.support, verdict.op.removeprefix("aten::")
+        if support.status is not Status.COMPOSITE or not verdict.op.startswith("aten::"):
+            return verdict
+        op = self.oplist.resolver.table.ops.get(verdict.name.removeprefix("aten::"))
+        if op is None or op.composite != "explicit" or op.generated:
+            return verdict
+        overload = verdict.overload
+        outs = (f"{overload}_out" if overload else "out", "out", "grad_input")
+        for name in (*(f"aten::{base}.{out}" for out in outs), f"aten::_{base}"):
+            found = self.oplist.resolver.support(name)
+            if found is not None and found.status in (Status.CPU_FALLBACK, Status.MISSING):
+                said = "; ".join(part for part in (MADE.format(name=name), found.note) if part)
+                return replace(verdict, support=replace(found, note=said), opens=False)
+        return verdict
+
+    def with_dtypes(
+        self, support: Support, signature: Signature, *, only_first: bool = False
+    ) -> Support:
+        """Missing where a tensor has a dtype that no kernel of the operator takes."""
+        if not support.supported or not support.dtypes:
+            return support
+        for position, dtype in tensor_dtypes(signature):
+            if only_first and position:
+                break
+            first = self.oplist.resolver.first_dtypes(support.kernels) if position == 0 else None
+            known = support.dtypes if not first else [d for d in support.dtypes if d in first]
+            if known and dtype not in known:
+                refused = replace(support, dtypes=tuple(known))
+                return self.oplist.with_dtype(refused, dtype)
+        return support
+
+
+def tensor_dtypes(signature: Signature) -> Iterable[tuple[int, str]]:
+    """Known dtypes of the tensors with their position among the tensors.
+
+    A tensor without dimensions may be a number in a tensor's clothes, which kernels take as a
+    scalar of any dtype.
+    """
+    position = 0
+    for index, dtype in enumerate(signature.dtypes):
+        if not dtype:
+            continue
+        dims = signature.dims[index] if index < len(signature.dims) else None
+        if position == 0 or dims:
+            yield position, dtype
+        position += 1
+
+
+def fits(op: AtenOp, signature: Signature) -> bool:
+    """Whether an overload can have been called with these inputs."""
+    if not signature.kinds:
+        return True
+    if len(op.arguments) != len(signature.kinds):
+        return False
+    for argument, kind in zip(op.arguments, signature.kinds, strict=True):
+        if kind == "tensor" and argument.kind == "value":
+            return False
+        if kind == "tensors" and argument.kind == "tensor":
+            return False
+        if kind == "value" and argument.kind == "tensor":
+            return False
+    return True
