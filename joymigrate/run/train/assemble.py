@@ -116,7 +116,7 @@ def task_of(job: Job) -> Task:
 
 def samples_of(job: Job, task: Task, tell: Tell) -> Samples:
     """The training samples, from the token cache; the first process builds it if need be."""
-    folder = job.path(job.data.cache) if job.data.cache else job.run_folder.parent / "tokens"
+    folder = job.path(job.data.cache) if job.data.cache else job.path("runs/tokens")
     recipe = build.Recipe(
         files=tuple(data_files(job)),
         fields=task.fields(),

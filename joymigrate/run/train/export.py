@@ -38,6 +38,8 @@ def export(run: RunFolder, target: Path, number: int | None = None) -> Path:
     quiet()
     building = target.with_name(f".{target.name}.{os.getpid()}")
     shutil.rmtree(building, ignore_errors=True)
+    if job.method.name == "lora" and job.model.path is None:
+        model = model.merge_and_unload()  # there is no folder that an adapter could refer to
     if hasattr(model, "save_pretrained"):
         model.save_pretrained(building)
     else:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+PIECE_BYTES = 32 << 20
+
 if TYPE_CHECKING:
     import torch
 
@@ -28,7 +30,7 @@ def global_norm(
         square = torch.stack(torch._foreach_norm(locals_)).float().square().sum()
         if mesh is not None:
             for dim, placement in enumerate(placements):
-                if placement.is_shard():
+                if not placement.is_replicate():  # strided shards count as shards too
                     dist.all_reduce(square, group=mesh.get_group(dim))
         total = square if total is None else total + square
     if total is None:
@@ -61,16 +63,47 @@ def by_placement(
     return found
 
 
+def average(parameters: Iterable[torch.nn.Parameter], group: Any) -> None:
+    """Average gradients over copies of a model, a few large pieces at a time."""
+    import torch.distributed as dist
+
+    waiting: list[torch.Tensor] = []
+    size = 0
+    for parameter in parameters:
+        if parameter.grad is None:
+            continue
+        local = local_of(parameter.grad)
+        if waiting and (local.dtype != waiting[0].dtype or size > PIECE_BYTES):
+            exchange(waiting, group, dist)
+            waiting, size = [], 0
+        waiting.append(local)
+        size += local.numel() * local.element_size()
+    if waiting:
+        exchange(waiting, group, dist)
+
+
+def exchange(tensors: list[torch.Tensor], group: Any, dist: Any) -> None:
+    """Average some tensors of one type as one message."""
+    import torch
+
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    dist.all_reduce(flat, group=group)
+    flat /= dist.get_world_size(group)
+    for tensor, piece in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        tensor.copy_(piece.view_as(tensor))
+
+
+def local_of(tensor: Any) -> torch.Tensor:
+    """This rank's part."""
+    found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return found
+
+
 def clip(parameters: Iterable[torch.nn.Parameter], norm: torch.Tensor, limit: float) -> None:
     """Scale all gradients so that their norm is at most `limit`. Never waits for the device."""
     import torch
-    from torch.distributed.tensor import DTensor
 
     scale = (limit / (norm + 1e-6)).clamp(max=1.0)
-    locals_ = [
-        p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad
-        for p in parameters
-        if p.grad is not None
-    ]
+    locals_ = [local_of(p.grad) for p in parameters if p.grad is not None]
     if locals_:
         torch._foreach_mul_(locals_, scale.to(locals_[0].device))

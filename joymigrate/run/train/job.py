@@ -61,7 +61,7 @@ class Data:
     max_length: int = setting(512, "tokens of a sequence, at most", least=2)
     packing: bool = setting(True, "put several documents into one sequence, kept apart")
     template: str | None = setting(None, "a Jinja file with a chat template (else the tokenizer's)")
-    cache: str | None = setting(None, "where token caches lie (default: tokens/ beside the run)")
+    cache: str | None = setting(None, "where token caches lie (default: runs/tokens)")
 
 
 @dataclass(frozen=True, slots=True)

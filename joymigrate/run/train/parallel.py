@@ -17,6 +17,8 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.layout import Layout
 from joymigrate.run.train.models import check_heads, unwrapped
 
+ALIGNMENT_BYTES = 4096  # what an allocator may add to a tensor of its own
+
 
 @dataclass(frozen=True, slots=True)
 class Laid:
@@ -81,9 +83,20 @@ def split_layers(model: Any, inner: Any, layout: Layout, mesh: Any) -> None:
     if not hasattr(inner, "_resolve_parallel_plans"):
         raise JoyError(f"{type(inner).__name__} has no tensor-parallel plan", where="layout.tp")
     check_heads(inner.config, layout.tp)
+    untie(inner)
     plan, _ = plans(inner, Layout(tp=layout.tp))
     apply_tensor_parallelism(inner, mesh["tp"], plan)
     inner.tie_weights()
+
+
+def untie(inner: Any) -> None:
+    """Give a head that shares the embedding's weight a parameter of its own on the same memory,
+    so that both are split by their rules; `tie_weights` joins the slices again."""
+    from torch import nn
+
+    head, embedding = inner.get_output_embeddings(), inner.get_input_embeddings()
+    if head is not None and head.weight is embedding.weight:
+        head.weight = nn.Parameter(embedding.weight.data)
 
 
 def cut_stages(model: Any, inner: Any, layout: Layout, mesh: Any) -> None:
@@ -122,6 +135,10 @@ def shard(inner: Any, layout: Layout, mesh: Any, dtype: Any) -> None:
     if not plan:
         plan = dict.fromkeys(layer_names(inner), "free_full_weight")
     kept = [inner.get_submodule(name) for name, how in plan.items() if how == "keep_full_weight"]
+    tied = tied_pair(inner)
+    if tied:  # a shared weight lies in one group
+        plan = {n: how for n, how in plan.items() if inner.get_submodule(n) not in tied}
+        kept = [*(module for module in kept if module not in tied), *tied]
     for name, how in plan.items():
         if how != "keep_full_weight":
             fully_shard(inner.get_submodule(name), mesh=grid, mp_policy=policy)
@@ -130,6 +147,15 @@ def shard(inner: Any, layout: Layout, mesh: Any, dtype: Any) -> None:
     fully_shard(inner, mesh=grid, mp_policy=policy)
     if hasattr(inner, "tie_weights"):
         inner.tie_weights()
+
+
+def tied_pair(inner: Any) -> list[Any]:
+    """The embedding and the head where they share one weight, else nothing."""
+    if not hasattr(inner, "get_output_embeddings"):
+        return []
+    head, embedding = inner.get_output_embeddings(), inner.get_input_embeddings()
+    shared = head is not None and embedding is not None and head.weight is embedding.weight
+    return [embedding, head] if shared else []
 
 
 def layer_names(model: Any) -> Iterator[str]:
@@ -155,8 +181,9 @@ def own_storage(model: Any) -> None:
     for parameter in model.parameters():
         local = parameter._local_tensor if isinstance(parameter, DTensor) else parameter.data
         storage = local.untyped_storage()
-        exact = storage.nbytes() == local.numel() * local.element_size()
-        if exact and (local.device.type != "cpu" or not storage.filename):
+        spare = storage.nbytes() - local.numel() * local.element_size()
+        mapped = local.device.type == "cpu" and storage.filename is not None
+        if not mapped and spare <= ALIGNMENT_BYTES:
             continue
         copied = torch.empty_like(local, memory_format=torch.contiguous_format).copy_(local)
         if isinstance(parameter, DTensor):

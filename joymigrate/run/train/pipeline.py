@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from joymigrate.run.train.parallel import Laid, no_buffer_sync
+from joymigrate.run.train import gradients
+from joymigrate.run.train.parallel import Laid
 from joymigrate.run.train.tasks import Task
 
 if TYPE_CHECKING:
@@ -41,23 +42,16 @@ class Pipeline:
     def __init__(self, laid: Laid, task: Task, passes: int) -> None:
         import torch.distributed as dist
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-        from torch.nn.parallel import DistributedDataParallel
 
         mesh, layout = laid.mesh, laid.layout
         group = mesh["pp"].get_group()
         number = mesh["pp"].get_local_rank()
         self.first, self.last = number == 0, number == layout.pp - 1
         self.task, self.scale = task, 1.0
-        module: Any = Stage(laid.model, first=self.first, last=self.last)
-        if layout.dp > 1:
-            cards = None if laid.device.is_cpu else [laid.device.current()]
-            module = DistributedDataParallel(
-                module,
-                device_ids=cards,
-                process_group=mesh["dp_replicate"].get_group(),
-                **no_buffer_sync(),
-            )
+        module = Stage(laid.model, first=self.first, last=self.last)
         stage = PipelineStage(module, number, layout.pp, laid.device.at(), group=group)
+        self.copies = mesh["dp_replicate"].get_group() if layout.dp > 1 else None
+        self.parameters = [p for p in laid.model.parameters() if p.requires_grad]
         self.schedule = Schedule1F1B(stage, passes, loss_fn=self.loss, scale_grads=False)
         self.tied = tied_group(laid, dist) if is_tied(laid.model) else None
         self.embedding = laid.model.get_input_embeddings() if self.tied is not None else None
@@ -77,6 +71,8 @@ class Pipeline:
         target = batch["labels"] if self.last else None
         self.schedule.step(*inputs, target=target, losses=losses if self.last else None, **places)
         self.share_tied()
+        if self.copies is not None:
+            gradients.average(self.parameters, self.copies)
         return torch.stack([x.detach() for x in losses]).sum() / scale if self.last else None
 
     def share_tied(self) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -28,6 +29,8 @@ def say(line: str) -> None:
 
 def main(folder: Path, tell: Callable[[str], None] = say) -> int:
     """Train; the exit code is 0 when finished, 130 when stopped, 2 for a mistake of the user's."""
+    # torch tells about every FSDP module whose output is a view; nothing here changes one in place
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     run = RunFolder(folder)
     job = run.job()
     first = group.rank() == 0
