@@ -7,8 +7,9 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from joymigrate.chips import Chip
 from joymigrate.chips.names import span_of, version_key
-from joymigrate.profile.oplist.entries import Entry
+from joymigrate.profile.oplist.entries import Entries, Entry
 from joymigrate.profile.oplist.package import Shipped, entries_of
 
 COLUMNS = ("op", "versions", "status", "kernels", "dtypes", "note", "alternative")
@@ -87,3 +88,25 @@ def build(shipped: Sequence[Shipped], namespace: str, more: Iterable[Entry] = ()
 def order(shipped: Shipped) -> str:
     """What releases are sorted by."""
     return shipped.release.version or "0"
+
+
+def head(known: Entries, chip: Chip, built: Built) -> str:
+    """`operators.yaml` beside the table. What only the chip's data knows is named, not copied."""
+    lines = [
+        f"# Operators of {chip.name}, read from its torch package by joymigrate oplist build.",
+        "schema: joymigrate.operators/1",
+        f'default: "{max(built.releases, key=version_key)}"',
+        f"namespaces: [{', '.join(known.namespaces)}]",
+        "table: operators.csv",
+        "meta:",
+        f"  chip: {chip.name}",
+        f"  fallback: {known.fallback or ('cpu' if chip.cpu_fallback else 'error')}",
+    ]
+    if known.package is not None:
+        lines += [
+            "package:",
+            f"  distribution: {known.package.distribution}",
+            f"  list: {known.package.list}",
+        ]
+        lines += [f"  version: {known.package.version}"] if known.package.version else []
+    return "\n".join(lines) + "\n" + built.versions()

@@ -21,6 +21,15 @@ BEST = "no overload recorded: the best of {number}"
 # Kernels that move or convert bytes are documented by dtype only in parts.
 REFUSED = "{dtype} is not among the documented dtypes of {kernel} ({known})"
 
+# Kinds of dtypes, the widest first.
+FAMILIES = (
+    ("complex128", "complex64", "complex32"),
+    ("float64", "float32", "bfloat16", "float16"),
+    ("int64", "int32", "int16", "int8", "uint8", "bool"),
+    ("uint64", "int64", "int32", "uint32", "uint16", "uint8"),
+    ("bool", "uint8", "int8", "int32", "float32"),
+)
+
 
 class OpList:
     """Operators of `chip` in `version`, resolved against the operators of `torch`."""
@@ -103,7 +112,9 @@ class OpList:
         kernel = found.kernels[0] if found.kernels else "the chip's kernel"
         said = REFUSED.format(dtype=dtype, kernel=kernel, known=" ".join(found.dtypes))
         note = "; ".join(part for part in (said, found.note) if part)
-        return replace(found, status=Status.MISSING, note=note)
+        near = nearest(dtype, found.dtypes)
+        cast = f"cast to {near} before it, and back behind it where it matters" if near else ""
+        return replace(found, status=Status.MISSING, note=note, alternative=cast)
 
     def unknown(self, bare: str) -> Support:
         """An operator that neither torch nor the list knows."""
@@ -118,6 +129,14 @@ class OpList:
             if found is not None:
                 bare, _, overload = name.partition(".")
                 yield bare, overload, found
+
+
+def nearest(dtype: str, known: Sequence[str]) -> str:
+    """The dtype to cast to: of the same kind, the widest one that the kernel takes."""
+    for family in FAMILIES:
+        if dtype in family:
+            return next((one for one in family if one in known), "")
+    return ""
 
 
 def is_out(name: str) -> bool:

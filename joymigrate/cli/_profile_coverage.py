@@ -1,0 +1,91 @@
+"""`profile coverage`: which operators of a recording the chip runs, and what the others cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from joymigrate.cli._output import emit, one_of, talk
+from joymigrate.errors import Exit, JoyError
+
+if TYPE_CHECKING:
+    from joymigrate.profile.coverage import Coverage
+
+FORMATS = ("text", "json", "sarif", "junit", "html")
+SHARES = ("ops", "calls", "time")
+
+
+def command(
+    traces: list[Path] = typer.Argument(
+        ..., metavar="TRACE...", help="Recordings or traces; a folder stands for those in it."
+    ),
+    to: str | None = typer.Option(None, "--to", help="The chip, or a folder with its chip.yaml."),
+    version: str | None = typer.Option(
+        None, "--version", help="Version of the chip's torch package, such as 2.13."
+    ),
+    ops: Path | None = typer.Option(
+        None, "--ops", metavar="FILE", help="An operator list to use instead (docs/oplist.md)."
+    ),
+    wheel: Path | None = typer.Option(
+        None, "--wheel", help="Read the list from this wheel of the chip's torch package."
+    ),
+    fail_under: float | None = typer.Option(
+        None, "--fail-under", min=0, max=100, help="Exit 1 below this share, in percent."
+    ),
+    by: str = typer.Option("ops", "--by", help="The share of --fail-under: ops, calls or time."),
+    skeleton: Path | None = typer.Option(
+        None, "--skeleton", metavar="DIR", help="Start a registration for each missing operator."
+    ),
+    form: str = typer.Option("text", "--format", help="text, json, sarif, junit or html."),
+    output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
+    quiet: bool = typer.Option(False, "-q", "--quiet", help="No notes on stderr."),
+) -> int:
+    """Judge every operator of TRACE: native, fused, composite, on the CPU, missing, unknown."""
+    from joymigrate.cli.oplist import chosen
+    from joymigrate.profile.coverage import cover
+    from joymigrate.profile.readers import read_all
+
+    one_of(form, FORMATS, "--format")
+    one_of(by, SHARES, "--by")
+    oplist = chosen(to, version, ops, wheel)
+    coverage = cover(read_all(traces), oplist)
+    emit(rendered(coverage, form), output)
+    if not quiet:
+        talk([f"note: {note}" for note in coverage.notes])
+    if skeleton is not None:
+        from joymigrate.profile.skeleton import write
+
+        written = write(coverage.gaps(), oplist.chip, skeleton)
+        talk([f"skeleton: {path}" for path in written] or ["skeleton: nothing to start"])
+    if fail_under is None:
+        return Exit.OK
+    share = getattr(coverage.share, by)
+    if share is None:
+        raise JoyError("these recordings have no times", help="--by ops or --by calls")
+    if 100 * share >= fail_under:
+        return Exit.OK
+    talk([f"below --fail-under: {100 * share:.2f} % of {by} < {fail_under:g} %"])
+    return Exit.FOUND
+
+
+def rendered(coverage: Coverage, form: str) -> str:
+    """The result in one of the formats."""
+    from joymigrate.report import coverage as report
+
+    if form == "json":
+        return report.render(coverage)
+    if form == "sarif":
+        from joymigrate.report import coverage_sarif
+
+        return coverage_sarif.render(coverage, Path.cwd())
+    if form == "junit":
+        from joymigrate.report import junit
+
+        return junit.render(coverage)
+    if form == "html":
+        from joymigrate.report.html import coverage as page
+
+        return page.render(coverage)
+    return report.text(coverage)

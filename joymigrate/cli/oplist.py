@@ -1,0 +1,254 @@
+"""A chip's operators per version: show, compare, build from a wheel, check with the dispatcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from joymigrate.cli._groups import group
+from joymigrate.cli._output import emit, one_of, replace_file, split, talk
+from joymigrate.errors import Exit, JoyError
+
+if TYPE_CHECKING:
+    from joymigrate.profile.oplist import OpList
+
+app = group("A chip's operators per version: show, compare, build, check with the dispatcher.")
+
+FORMATS = ("text", "json")
+TO = typer.Option(None, "--to", help="The chip, or a folder with its chip.yaml.")
+VERSION = typer.Option(None, "--version", help="Version of the chip's torch package: 2.13.")
+OPS = typer.Option(None, "--ops", metavar="FILE", help="A list to use instead (docs/oplist.md).")
+WHEEL = typer.Option(None, "--wheel", metavar="FILE", help="A wheel of the chip's torch package.")
+FORMAT = typer.Option("text", "--format", help="text or json.")
+OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
+
+
+def chosen(
+    to: str | None, version: str | None, ops: Path | None = None, wheel: Path | None = None
+) -> OpList:
+    """The list that the options name."""
+    from joymigrate.config import load
+    from joymigrate.profile.oplist import from_wheel, of
+    from joymigrate.profile.oplist.lists import chip_of
+
+    if ops and wheel:
+        raise JoyError("--ops and --wheel are two lists", help="give one of them")
+    settings = load(Path.cwd())
+    chip = chip_of(to or settings["to"])
+    if wheel is None:
+        return of(chip, version or (None if ops else settings["chip_version"]), file=ops)
+    found = from_wheel(chip, wheel)
+    if version and not found.version.startswith(".".join(version.split(".")[:2])):
+        raise JoyError(
+            f"the wheel is version {found.version}, not {version}",
+            where=str(wheel),
+            help="leave --version out",
+        )
+    return found
+
+
+@app.command("show")
+def show(
+    names: list[str] | None = typer.Argument(
+        None, metavar="[NAME]...", help="Only these: aten::add, add.Tensor, a part of a name."
+    ),
+    to: str | None = TO,
+    version: str | None = VERSION,
+    ops: Path | None = OPS,
+    wheel: Path | None = WHEEL,
+    installed: bool = typer.Option(False, "--installed", help="Read the installed package."),
+    status: list[str] = typer.Option([], "--status", help="Only these: native, missing, …"),
+    form: str = FORMAT,
+    output: Path | None = OUTPUT,
+) -> int:
+    """Say what happens to every operator of torch, and which ones the chip adds."""
+    from joymigrate.profile.oplist import Status, from_wheel
+    from joymigrate.profile.oplist.lists import chip_of
+    from joymigrate.report import oplist as report
+    from joymigrate.report.json_ import dumps
+
+    one_of(form, FORMATS, "--format")
+    wanted = split(status)
+    for one in wanted:
+        one_of(one, tuple(s.value for s in Status), "--status")
+    found = from_wheel(chip_of(to)) if installed else chosen(to, version, ops, wheel)
+    rows = [
+        row
+        for row in found.rows()
+        if (not wanted or row[2].status.value in wanted) and named(row[0], row[1], names or [])
+    ]
+    if names and not rows:
+        raise JoyError(
+            f"no operator of {found.chip.name} {found.version} is called {' or '.join(names)}",
+            help="joymigrate oplist show lists them all",
+        )
+    data = dumps(report.document(found, rows)) if form == "json" else report.text(found, rows)
+    emit(data, output)
+    return Exit.OK
+
+
+def named(op: str, overload: str, names: list[str]) -> bool:
+    """Whether an operator is one of those asked for; a bare word is a part of its name."""
+    if not names:
+        return True
+    full = f"{op}.{overload}" if overload else op
+    return any(
+        name in (op, full) if "::" in name or "." in name else name in op for name in names
+    ) or any(f"aten::{name}" == full for name in names)
+
+
+@app.command("diff")
+def diff(
+    before: str = typer.Argument(..., metavar="A", help="2.7, chip@2.7, a wheel, or a list."),
+    after: str = typer.Argument(..., metavar="B", help="The same for the other side."),
+    to: str | None = TO,
+    form: str = FORMAT,
+    output: Path | None = OUTPUT,
+) -> int:
+    """Say which operators two versions, two chips, or two lists treat differently."""
+    from joymigrate.profile.oplist import compare
+    from joymigrate.report import oplist as report
+    from joymigrate.report.json_ import dumps
+
+    one_of(form, FORMATS, "--format")
+    one, two = side(before, to), side(after, to)
+    changes = compare.diff(one, two)
+    if form == "json":
+        emit(dumps(report.diff_document(one, two, changes)), output)
+    else:
+        emit(report.diff_text(one, two, changes), output)
+    return Exit.OK
+
+
+def side(text: str, to: str | None) -> OpList:
+    """One side of a comparison."""
+    path = Path(text)
+    if text.endswith(".whl"):
+        return chosen(to, None, wheel=path)
+    if path.suffix in (".yaml", ".yml", ".csv"):
+        return chosen(to, None, ops=path)
+    name, at, version = text.partition("@")
+    if at:
+        return chosen(name or to, version or None)
+    if text[:1].isdigit():
+        return chosen(to, text)
+    return chosen(text, None)
+
+
+@app.command("build")
+def build(
+    to: str | None = TO,
+    wheel: list[Path] = typer.Option(
+        [], "--wheel", metavar="FILE", help="One or more wheels (default: what is installed)."
+    ),
+    output: Path = typer.Option(
+        Path("ops"), "-o", "--output", metavar="DIR", help="Folder of operators.yaml and .csv."
+    ),
+) -> int:
+    """Write a list with provenance from the chip's wheels, or from its installed package."""
+    from joymigrate.profile.oplist import build as building
+    from joymigrate.profile.oplist import entries, package
+    from joymigrate.profile.oplist.lists import chip_of
+
+    chip = chip_of(to)
+    known = entries.read(entries.find(chip))
+    if known.package is None:
+        raise JoyError(
+            f"it is not known where the package of {chip.name} keeps its list",
+            where=str(known.path),
+            help="`package:` in the chip's list says it; docs/oplist.md",
+        )
+    place = known.package
+    found = [package.read_wheel(path, place) for path in wheel]
+    if not wheel:
+        here = package.read_installed(place)
+        if here is None:
+            raise JoyError(
+                f"{place.distribution} is not installed", help="--wheel FILE reads a wheel"
+            )
+        found = [here]
+    built = building.build(found, (known.namespaces or (chip.device,))[0], known.entries)
+    output.mkdir(parents=True, exist_ok=True)
+    replace_file(output / "operators.csv", built.table().encode())
+    replace_file(output / "operators.yaml", building.head(known, chip, built).encode())
+    emit(f"{output / 'operators.yaml'}\n{output / 'operators.csv'}\n")
+    versions = ", ".join(built.releases)
+    talk([f"{len(built.rows)} rows for {chip.name} {versions}"])
+    return Exit.OK
+
+
+@app.command("validate")
+def validate(
+    to: str | None = TO,
+    version: str | None = VERSION,
+    ops: Path | None = OPS,
+    wheel: Path | None = WHEEL,
+    dump: Path | None = typer.Option(
+        None, "--dump", metavar="FILE", help="A dump of the dispatcher taken elsewhere."
+    ),
+    form: str = FORMAT,
+    output: Path | None = OUTPUT,
+) -> int:
+    """Compare a list with the real dispatcher, in a rehearsal or with --dump; exit 1 if it errs."""
+    from joymigrate.profile.oplist import compare, dispatcher
+    from joymigrate.report import oplist as report
+    from joymigrate.report.json_ import dumps
+
+    one_of(form, FORMATS, "--format")
+    oplist = chosen(to, version, ops, wheel)
+    raw = read_json(dump) if dump else rehearsed_dump(oplist)
+    real = dispatcher.read(raw, str(dump or "the rehearsal"))
+    short = ".".join(str(real.get("version", "")).split(".")[:2])
+    if version is None and ops is None and wheel is None and short in oplist.entries.releases:
+        oplist = chosen(to, short)
+    if short and oplist.version and short != oplist.version:
+        talk([f"warning: the list is for {oplist.version}, the dispatcher has {short}"])
+    found = compare.validate(oplist, real)
+    if form == "json":
+        emit(dumps(report.validation_document(oplist, found)), output)
+    else:
+        emit(report.validation_text(oplist, found), output)
+    return Exit.FOUND if found.differences else Exit.OK
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise JoyError(f"not readable as JSON: {error}", where=str(path)) from None
+
+
+def rehearsed_dump(oplist: OpList) -> Any:
+    """A dump of the dispatcher with the chip's package on the simulated chip."""
+    from joymigrate.cli import _program
+
+    package = oplist.chip.package
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "dispatch.json"
+        module = "joymigrate.profile.oplist.dispatcher"
+        program = ["python", "-m", module, "--package", str(package), "-o", str(target)]
+        ours = [sys.executable, "-m", "joymigrate", "rehearse", "-q", "--to", oplist.chip.name]
+        done = subprocess.run(
+            [*ours, "--", *program],
+            env=_program.environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if done.returncode or not target.is_file():
+            last = [line for line in done.stderr.strip().splitlines() if line][-3:]
+            raise JoyError(
+                f"{oplist.chip.name} cannot be rehearsed here",
+                where=os.linesep.join(last),
+                help="--dump FILE compares with a dump taken on the chip's machine: "
+                f"python -m {module} --package {package} -o FILE",
+            )
+        return read_json(target)

@@ -1,0 +1,132 @@
+"""The contract `joymigrate.coverage/1`, and coverage as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from joymigrate.profile.coverage import Coverage, Covered, weight
+from joymigrate.profile.support import Status
+from joymigrate.report.json_ import dumps
+
+SCHEMA = "joymigrate.coverage/1"
+SUPPORTED_SHOWN = 10  # supported operators under the gaps, by time
+
+
+def render(coverage: Coverage) -> str:
+    """Coverage as JSON text."""
+    return dumps(document(coverage))
+
+
+def document(coverage: Coverage) -> dict[str, Any]:
+    """Coverage as plain data. Shares go from 0 to 1; times are in microseconds."""
+    return {
+        "schema": SCHEMA,
+        "chip": coverage.chip,
+        "version": coverage.version,
+        "torch": coverage.torch,
+        "source": coverage.source,
+        "traces": list(coverage.traces),
+        "ops": [row(op) for op in coverage.ops],
+        "share": {
+            "ops": coverage.share.ops,
+            "calls": coverage.share.calls,
+            "time": coverage.share.time,
+        },
+        "basis": coverage.basis,
+        "summary": {status.value: coverage.count(status) for status in Status},
+        "notes": list(coverage.notes),
+    }
+
+
+def row(op: Covered) -> dict[str, Any]:
+    """One operator."""
+    return {
+        "op": op.op,
+        "overload": op.overload,
+        "status": op.status.value,
+        "calls": op.calls,
+        "self_us": round(op.self_us, 3),
+        "device_us": round(op.device_us, 3),
+        "dtypes": list(op.dtypes),
+        "where": op.where,
+        "note": op.note,
+        "alternative": op.alternative,
+        "source": op.source,
+        "sites": [
+            {"where": site.where, "calls": site.calls, "self_us": round(site.self_us, 3)}
+            for site in op.sites
+        ],
+        "phases": dict(op.phases),
+    }
+
+
+def text(coverage: Coverage) -> str:
+    """The shares, every gap with what to do, and the heaviest supported operators."""
+    kept = sum(1 for op in coverage.ops if op.status.supported)
+    lines = [
+        f"{coverage.chip} {coverage.version}: {coverage.source}",
+        f"  operators {kept}/{len(coverage.ops)} ({percent(coverage.share.ops)}), "
+        f"calls {percent(coverage.share.calls)}, {time_line(coverage)}",
+        "",
+    ]
+    for op in coverage.gaps():
+        lines += gap_lines(op, coverage)
+    if coverage.gaps():
+        lines.append("")
+    lines.append("Supported, the longest first:")
+    supported = [op for op in coverage.ops if op.status.supported]
+    for op in supported[:SUPPORTED_SHOWN]:
+        lines.append(f"  {op.status.value:<13} {op.name}  {figures(op, coverage)}")
+    if len(supported) > SUPPORTED_SHOWN:
+        lines.append(f"  … and {len(supported) - SUPPORTED_SHOWN} more")
+    lines.append(closing(coverage))
+    return "\n".join(lines) + "\n"
+
+
+def time_line(coverage: Coverage) -> str:
+    """The share of time, with whose time it is."""
+    if coverage.share.time is None:
+        return "no times recorded"
+    return f"{coverage.basis} time {percent(coverage.share.time)}"
+
+
+def gap_lines(op: Covered, coverage: Coverage) -> list[str]:
+    """One operator that does not stay on the chip."""
+    dtypes = f"  {' '.join(op.dtypes)}" if op.dtypes else ""
+    where = f"  {op.where}" if op.where else ""
+    lines = [f"{op.status.value:<12} {op.name}  {figures(op, coverage)}{dtypes}{where}"]
+    if op.note:
+        lines.append(f"    note: {op.note}")
+    if op.alternative:
+        lines.append(f"    instead: {op.alternative}")
+    if op.source:
+        lines.append(f"    source: {op.source}")
+    return lines
+
+
+def figures(op: Covered, coverage: Coverage) -> str:
+    """Calls and time."""
+    calls = f"{op.calls:,} call{'' if op.calls == 1 else 's'}"
+    if coverage.basis == "none":
+        return calls
+    return f"{calls}  {weight(op, coverage.basis):,.1f} us"
+
+
+def percent(share: float) -> str:
+    """A share from 0 to 1 as text; what is not all never reads as 100 %."""
+    return f"{100 * share:.1f} %" if share == 1.0 else f"{min(100 * share, 99.9):.1f} %"
+
+
+def closing(coverage: Coverage) -> str:
+    """The last line."""
+    parts = [
+        f"{coverage.count(status)} {words}"
+        for status, words in (
+            (Status.CPU_FALLBACK, "fall back to the CPU"),
+            (Status.MISSING, "missing"),
+            (Status.UNKNOWN, "unknown"),
+        )
+        if coverage.count(status)
+    ]
+    said = ", ".join(parts) if parts else "all stay on the chip"
+    return f"Judged {len(coverage.ops)} operators for {coverage.chip} {coverage.version}: {said}."

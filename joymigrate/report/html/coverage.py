@@ -1,0 +1,164 @@
+"""The page of a coverage: shares, time by status, the longest operators, every gap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from joymigrate.profile.coverage import Coverage, Covered, weight
+from joymigrate.profile.support import Status
+from joymigrate.report.coverage import document, percent
+from joymigrate.report.html.page import (
+    Html,
+    Page,
+    Part,
+    Section,
+    Tile,
+    badge,
+    bar,
+    code,
+    escape,
+    figure,
+    notes,
+    table,
+    tiles,
+)
+from joymigrate.report.labels import Labels
+
+TONES = {
+    Status.NATIVE: "safe",
+    Status.FUSED: "safe",
+    Status.COMPOSITE: "plain",
+    Status.CPU_FALLBACK: "unsafe",
+    Status.MISSING: "report",
+    Status.UNKNOWN: "report",
+}
+LONGEST = 25  # bars of the chart
+ROW, LEFT, WIDTH, RIGHT = 24, 320, 960, 120  # pixels
+
+
+def render(coverage: Coverage) -> str:
+    """One HTML document."""
+    gaps = coverage.gaps()
+    sections = [Section("summary", "Summary", summary(coverage))]
+    longest = sorted(coverage.ops, key=lambda op: -value(op, coverage))[:LONGEST]
+    caption = f"The {len(longest)} operators with the most {measure(coverage)}, by status."
+    sections.append(Section("longest", "Longest", figure(chart(longest, coverage), caption)))
+    if gaps:
+        sections.append(
+            Section("gaps", "Not on the chip", gap_table(gaps, coverage), len(gaps), menu="Gaps")
+        )
+    rest = [op for op in coverage.ops if op.status.supported]
+    sections.append(Section("supported", "On the chip", rest_table(rest, coverage), len(rest)))
+    if coverage.notes:
+        sections.append(Section("notes", "Notes", notes(coverage.notes)))
+    return Page(
+        title=f"Operators on {coverage.chip} {coverage.version}",
+        subtitle=f"{', '.join(coverage.traces)} · {coverage.source}",
+        sections=sections,
+        say=Labels("en"),
+        footer="joymigrate profile coverage",
+        data=document(coverage),
+    ).render()
+
+
+def measure(coverage: Coverage) -> str:
+    """What the bars show."""
+    return "calls" if coverage.basis == "none" else f"{coverage.basis} time"
+
+
+def value(op: Covered, coverage: Coverage) -> float:
+    """Time of an operator, or its calls where no time was recorded."""
+    return float(op.calls) if coverage.basis == "none" else weight(op, coverage.basis)
+
+
+def summary(coverage: Coverage) -> Html:
+    """Tiles of the shares, and a bar of time (or calls) by status."""
+    share = coverage.share
+    kept = sum(1 for op in coverage.ops if op.status.supported)
+    items = [
+        Tile(percent(share.ops), "of the operators", f"{kept} of {len(coverage.ops)}"),
+        Tile(percent(share.calls), "of the calls", f"{sum(op.calls for op in coverage.ops):,}"),
+    ]
+    if share.time is not None:
+        total = sum(weight(op, coverage.basis) for op in coverage.ops) / 1e3
+        items.append(Tile(percent(share.time), f"of {coverage.basis} time", f"{total:,.1f} ms"))
+    parts = [
+        Part(
+            sum(value(op, coverage) for op in coverage.ops if op.status is status),
+            status.value,
+            TONES[status],
+        )
+        for status in Status
+        if coverage.count(status)
+    ]
+    unit = "calls" if coverage.basis == "none" else "µs"
+    said = Html(f'<p class="note">{escape(measure(coverage).capitalize())} by status, {unit}.</p>')
+    return Html(tiles(items) + said + bar(parts, legend=True))
+
+
+def chart(ops: Sequence[Covered], coverage: Coverage) -> Html:
+    """Bars with names and figures; the colour is the status."""
+    top = max((value(op, coverage) for op in ops), default=0) or 1
+    height = ROW * len(ops) + 8
+    rows = []
+    for index, op in enumerate(ops):
+        y = index * ROW + 4
+        width = max(1.0, (WIDTH - LEFT - RIGHT) * value(op, coverage) / top)
+        tone = TONES[op.status]
+        amount = f"{value(op, coverage):,.0f}"
+        rows.append(
+            f'<text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" fill="currentColor">'
+            f"{escape(shortened(op.name))}</text>"
+            f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{ROW - 6}" rx="2" '
+            f'style="fill: var(--{tone}-fill)"><title>{escape(op.name)}: {op.status.value}, '
+            f"{amount}</title></rect>"
+            f'<text x="{LEFT + width + 6:.1f}" y="{y + 14}" fill="currentColor">'
+            f"{amount} {op.status.value}</text>"
+        )
+    return Html(
+        f'<svg role="img" aria-label="operators by {escape(measure(coverage))}" '
+        f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'font-size="13" font-family="inherit">{"".join(rows)}</svg>'
+    )
+
+
+def shortened(name: str, limit: int = 44) -> str:
+    """A name that fits beside its bar."""
+    return name if len(name) <= limit else f"{name[: limit - 1]}…"
+
+
+def gap_table(ops: Sequence[Covered], coverage: Coverage) -> Html:
+    """Everything that is known about the operators that do not stay on the chip."""
+    head = ("Operator", "Status", "Calls", "µs", "Dtypes", "Where", "Why", "Instead", "Source")
+    rows = [
+        (
+            code(f"`{op.name}`"),
+            badge(op.status.value, TONES[op.status]),
+            op.calls,
+            (f"{weight(op, coverage.basis):,.1f}", f"{weight(op, coverage.basis):.3f}"),
+            " ".join(op.dtypes),
+            "\n".join(site.where for site in op.sites[:5]),
+            op.note,
+            op.alternative,
+            op.source,
+        )
+        for op in ops
+    ]
+    return table(head, rows, right=(2, 3))
+
+
+def rest_table(ops: Sequence[Covered], coverage: Coverage) -> Html:
+    """The operators that stay."""
+    head = ("Operator", "Status", "Calls", "µs", "Dtypes", "Note")
+    rows = [
+        (
+            code(f"`{op.name}`"),
+            badge(op.status.value, TONES[op.status]),
+            op.calls,
+            (f"{weight(op, coverage.basis):,.1f}", f"{weight(op, coverage.basis):.3f}"),
+            " ".join(op.dtypes),
+            op.note,
+        )
+        for op in ops
+    ]
+    return table(head, rows, right=(2, 3))
