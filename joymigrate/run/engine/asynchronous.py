@@ -188,6 +188,7 @@ class AsyncEngine:
             if box is None:
                 continue
             by_loop.setdefault(box.loop, []).append((box, output))
+        for output in outputs:  # afterwards: several texts of a request may end in one step
             if output.finish_reason is not None and output.request_id not in self.engine.texts:
                 self.mailboxes.pop(output.request_id, None)
         for loop, mail in by_loop.items():
