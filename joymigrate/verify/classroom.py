@@ -15,6 +15,8 @@ from joymigrate.verify.align import Alignment, align, read_map
 from joymigrate.verify.bundle import Rank, open_bundle
 from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.lessons import Golden, Lesson, Row, content_of, examine, make_golden
+from joymigrate.verify.measure import relative_error
+from joymigrate.verify.roots import plain
 from joymigrate.verify.settings import Settings
 
 MOST_LESSONS = 2  # of one outermost module
@@ -88,7 +90,7 @@ class Classroom:
         for name, tensor in named:
             value = tensor.detach().to("cpu").contiguous().clone()
             content = content_of(value)
-            held[name] = content
+            held[plain(name)] = content
             self.weight_tensors[content] = value
 
     def write(self, writer: RankWriter, step: int, inputs: Sequence[Any]) -> None:
@@ -118,7 +120,7 @@ class Classroom:
     def write_batches(self, writer: RankWriter, step: int, inputs: Sequence[Any]) -> None:
         """The inputs of top-level calls, each content once."""
         found = {}
-        for _, _, _, tensor in inputs:
+        for _, _, _, tensor, _ in inputs:
             value = tensor.to("cpu").contiguous()
             size = value.numel() * value.element_size()
             content = content_of(value)
@@ -185,13 +187,14 @@ class Baseline:
         self.alignments: dict[str, Alignment] = {}
         self.roots: dict[str, str] = {}
         self.tensors: dict[str, torch.Tensor] | None = None
+        self.identity: dict[str, dict[str, Any]] = {}
 
     def load(self) -> dict[str, torch.Tensor]:
         """All tensors that the baseline kept."""
         if self.tensors is None:
             self.tensors = {}
             for name in self.rank.manifest["files"]:
-                if name.startswith(("forced-", "weights-")) and name.endswith(".safetensors"):
+                if name.startswith(("forced-", "weights-", "batches-")) and name.endswith(".safetensors"):
                     self.tensors.update(load_file(self.rank.folder / name))
         return self.tensors
 
@@ -241,6 +244,8 @@ class Baseline:
             for name, content in held.items()
             if content in tensors
         }
+        if number == 0:
+            self.identity.update(unequal_weights(theirs, held, tensors, back, lesson.module))
         lesson.rename = lambda path: aligned.baseline_names.get(path, f"?{path}")
         lesson.skip = lambda path: (
             path.startswith("?")
@@ -270,8 +275,38 @@ class Baseline:
         """How names were aligned."""
         return {
             "roots": self.roots,
+            "identity": self.identity,
             "alignment": {root: found.to_json() for root, found in self.alignments.items()},
         }
+
+
+def unequal_weights(
+    root: str,
+    held: dict[str, str],
+    tensors: dict[str, torch.Tensor],
+    back: dict[str, str],
+    module: torch.nn.Module,
+) -> dict[str, dict[str, Any]]:
+    """How far weights and buffers whose values differ are from the baseline's."""
+    mine = dict(module.named_parameters(remove_duplicate=False))
+    mine.update(dict(module.named_buffers(remove_duplicate=False)))  # type: ignore[arg-type]
+    mine = {plain(name): tensor for name, tensor in mine.items()}
+    found: dict[str, dict[str, Any]] = {}
+    for name, content in held.items():
+        theirs, here = tensors.get(content), mine.get(renamed(name, back))
+        if theirs is None or here is None or theirs.shape != here.shape:
+            continue
+        value = here.detach().to("cpu")
+        if value.dtype == theirs.dtype and torch.equal(value, theirs):
+            continue
+        # The same weights in another dtype: one is the other's conversion.
+        cast = value.dtype != theirs.dtype and (
+            torch.equal(theirs.to(value.dtype), value)
+            or torch.equal(value.to(theirs.dtype), theirs)
+        )
+        error = 0.0 if cast else relative_error(value, theirs)
+        found[f"{root}:{name}"] = {"cast": cast, "error": min(error, 1e300)}
+    return found
 
 
 def renamed(name: str, back: dict[str, str]) -> str:

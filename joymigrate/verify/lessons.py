@@ -315,10 +315,26 @@ def examine(lesson: Lesson, golden: Golden, dtype: torch.dtype | None) -> Outcom
             f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}"
         )
         return outcome
+    if dtype is None and not golden.native:
+        own_rounding(lesson, golden, outcome)
     outcome.draws = dict(made.draws.log)
     outcome.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
     outcome.failures = dict(made.failures)
     return outcome
+
+
+def own_rounding(lesson: Lesson, golden: Golden, outcome: Outcome) -> None:
+    """How far rounding of the inputs to the target's own dtype is carried, where the baseline
+    computed in a finer one: added to the rows as `own`."""
+    rows = {(r["path"], r["call"], r["kind"], r["leaf"]): r for r in outcome.rows}
+
+    def report(found: Found) -> None:
+        row, value = rows.get(found.key), golden.value(found.key)
+        if row is not None and value is not None and found.tensor is not None:
+            row["own"] = relative_error(found.tensor, value)
+
+    with contextlib.suppress(RuntimeError):
+        lesson.run(report, torch.float32, teacher=golden, noise=BFLOAT)
 
 
 def judged(found: Found, golden: Golden, dtype: torch.dtype | None) -> dict[str, Any]:

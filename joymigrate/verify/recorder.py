@@ -53,7 +53,8 @@ class Recorder:
         self.stack: list[str] = []
         self.calls: dict[str, int] = {}
         self.facts: dict[str, Any] = {}
-        self.inputs: list[tuple[str, int, str, torch.Tensor]] = []
+        self.inputs: list[tuple[str, int, str, torch.Tensor, bool]] = []
+        self.made: dict[int, torch.Tensor] = {}  # results of top-level calls, by storage
         self.batches: list[dict[str, Any]] = []
         self.spread: tuple[int, int, int] | None = None  # rank, world, rows of the local batch
         self.writer: RankWriter | None = None
@@ -143,6 +144,10 @@ class Recorder:
             self.stack.pop()
         if wanted:
             self.outputs(place, number, made)
+        if not self.stack:
+            for _, tensor in leaves.tensors(made):
+                if tensor.layout is torch.strided and not tensor.is_meta:
+                    self.made[storage(tensor)] = tensor.detach()
         return made
 
     def outputs(self, place: str, number: int, made: Any) -> None:
@@ -181,7 +186,8 @@ class Recorder:
         """Copies of a top-level call's inputs: the batch, whose bytes identify it."""
         for leaf, tensor in leaves.tensors(given, objects=True):
             if type(tensor) is torch.Tensor and not tensor.is_meta:
-                self.inputs.append((place, number, leaf, tensor.detach().clone()))
+                derived = tensor.grad_fn is not None or storage(tensor) in self.made
+                self.inputs.append((place, number, leaf, tensor.detach().clone(), derived))
 
     # -- optimisers and losses -------------------------------------------------------------------
 
@@ -264,7 +270,7 @@ class Recorder:
         self.called.clear()
         self.trained.clear()
         self.calls.clear()
-        self.facts, self.inputs = {}, []
+        self.facts, self.inputs, self.made = {}, [], {}
         if self.step > self.settings.last:
             self.finish()
 
@@ -286,8 +292,8 @@ class Recorder:
             arrays: dict[str, Any] = {"stats": stats, "sketch": sketches, "index": index}
             writer.add(f"step-{self.step}.safetensors", save(arrays))
             self.facts["inputs"] = [
-                {"place": p, "call": c, "leaf": leaf, **tensor_hash(tensor)}
-                for p, c, leaf, tensor in self.inputs
+                {"place": p, "call": c, "leaf": leaf, "derived": derived, **tensor_hash(tensor)}
+                for p, c, leaf, tensor, derived in self.inputs
             ]
             writer.add_json(f"step-{self.step}.json", self.facts)
             self.classroom.write(writer, self.step, self.inputs)
@@ -337,6 +343,11 @@ class Recorder:
         """A line for the user."""
         self.notes.append(text)
         print(f"verify: {text}", file=sys.stderr, flush=True)
+
+
+def storage(tensor: torch.Tensor) -> int:
+    """Where the tensor's bytes lie; a detached one lies where the original does."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def rank_and_world() -> tuple[int, int]:

@@ -143,10 +143,11 @@ class Pass:
             elif self.teacher is None:
                 self.report(Found(key, frame.path, frame.call, live, self.order))
             taught = self.taught(key, live)
-            if not (self.wants_gradient() and taught.is_floating_point()):
+            differentiable = live.requires_grad or parent is None
+            if not (self.wants_gradient() and taught.is_floating_point() and differentiable):
                 versions.append((live, taught, taught._version))
                 return taught
-            taught.requires_grad_(live.requires_grad or parent is None)
+            taught.requires_grad_(True)
             frame.inputs[leaf] = taught
             fed = taught.clone()
             versions.append((live, fed, fed._version))

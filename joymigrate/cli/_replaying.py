@@ -1,0 +1,179 @@
+"""Runs the target of a replay with the recorder in it, and hands both bundles to the judge."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joymigrate.errors import JoyError
+
+if TYPE_CHECKING:
+    from joymigrate.verify.bundle import Bundle
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What `verify replay` was asked for."""
+
+    baseline: Path
+    command: Sequence[str]
+    mapping: Path | None = None
+    rehearse: bool = False
+    migrate: bool = False
+    noise: float = 0.0
+    keep: Path | None = None
+    precision: str = "fp32"
+    inject: tuple[str, ...] = ()
+    aside: bool = False  # stdout is for the verdict
+
+
+@contextmanager
+def target(
+    replay: Replay, baseline: Bundle, chip: str | None
+) -> Iterator[tuple[Bundle | None, int]]:
+    """The target's bundle and its program's exit code; None when it recorded nothing."""
+    from joymigrate.cli import _program, _switch
+    from joymigrate.verify import session
+    from joymigrate.verify.bundle import open_bundle
+    from joymigrate.verify.settings import Settings
+
+    resolved = _program.resolve(replay.command)
+    with ExitStack() as stack:
+        if replay.keep is not None:
+            session.make_room(replay.keep, force=False)
+            folder = replay.keep
+        else:
+            room = tempfile.mkdtemp(prefix="joymigrate-replay-")
+            stack.callback(shutil.rmtree, room, ignore_errors=True)
+            folder = Path(room) / "target.jmb"
+        first, last = baseline.manifest.get("steps", [0, 2])
+        settings = Settings(
+            bundle=str(folder.resolve()),
+            level=str(baseline.manifest.get("level", "modules")),
+            first=int(first),
+            last=int(last),
+            tensor_steps=taught_steps(baseline),
+            baseline=str(replay.baseline.resolve()),
+            alignment=str(replay.mapping.resolve()) if replay.mapping else None,
+            noise=replay.noise,
+        )
+        environment = stack.enter_context(around(replay, chip, _program.environment()))
+        with session.recording(settings, resolved, environment) as ready:
+            with aside(replay.aside):
+                code = _program.run(resolved, _switch.with_start(ready))
+        try:
+            made = open_bundle(folder)
+        except JoyError:
+            made = None  # it ended before its first step
+        yield made, code
+
+
+@contextmanager
+def aside(wanted: bool) -> Iterator[None]:
+    """Send what the program prints to stderr while stdout is for the verdict."""
+    if not wanted:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def taught_steps(baseline: Bundle) -> tuple[int, ...]:
+    """The steps whose modules the baseline kept."""
+    table = baseline.ranks[0].json("forced.json")
+    return tuple(sorted({int(lesson["step"]) for lesson in table.get("lessons", [])}))
+
+
+@contextmanager
+def around(replay: Replay, chip: str | None, base: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The environment of the rehearsal and of the switch, where they are asked for."""
+    from joymigrate import chips
+    from joymigrate.cli import _program, _switch
+    from joymigrate.cli.rehearse import NOT_REHEARSED
+
+    with ExitStack() as stack:
+        made = base
+        if replay.rehearse:
+            from joymigrate.run.rehearse import session
+            from joymigrate.run.rehearse.options import read_options
+
+            settings = stack.enter_context(
+                session.open_session(
+                    read_options(
+                        to=chip,
+                        soc=None,
+                        devices=8,
+                        memory=None,
+                        mode="run",
+                        precision=replay.precision,
+                        policy="count",
+                        inject=replay.inject,
+                    )
+                )
+            )
+            made = session.environment(settings, made)
+        if replay.migrate:
+            made = stack.enter_context(
+                _switch.switched(
+                    _program.resolve(replay.command),
+                    made,
+                    chip=chips.target(chip),
+                    leave=NOT_REHEARSED if replay.rehearse else (),
+                )
+            )
+        yield made
+
+
+def run(
+    replay: Replay,
+    *,
+    to: str | None,
+    subject: str | None,
+    checkpoint: str | None,
+    form: str,
+    output: Path | None,
+    verbose: bool,
+) -> int:
+    """Replay, judge, render, record."""
+    from dataclasses import replace
+
+    from joymigrate.cli import _verdicts
+    from joymigrate.cli._judging import judged, where
+    from joymigrate.verify.bundle import open_bundle
+
+    baseline = open_bundle(replay.baseline)
+    replay = replace(replay, aside=output is None)
+    with target(replay, baseline, to) as (made, code):
+        if made is None:
+            raise JoyError(
+                f"the program recorded nothing (exit code {code})",
+                where=" ".join(replay.command),
+                help="it ended before its first step, or calls no torch module",
+            )
+        place = where(to, subject or stem(replay.command), checkpoint, made, replay.rehearse)
+        document, verdict = judged(baseline, made, place, replay.mapping, code)
+        place = replace(place, subject=subject)
+        return _verdicts.finish(
+            document, verdict, place, form, output, [replay.baseline], verbose=verbose
+        )
+
+
+def stem(command: Sequence[str]) -> str | None:
+    """What a program is called in the ledger: its file's stem."""
+    for part in command:
+        if part.endswith(".py"):
+            return Path(part).stem
+    return Path(command[0]).name if command else None

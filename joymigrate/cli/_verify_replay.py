@@ -1,0 +1,69 @@
+"""`verify replay`: run the migrated program, and judge its modules by a baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from joymigrate.cli import _verdicts
+
+
+def command(
+    baseline: Path = typer.Argument(..., metavar="BASELINE", help="The bundle of `verify record`."),
+    program: list[str] | None = typer.Argument(None, metavar="-- COMMAND"),
+    mapping: Path | None = typer.Option(
+        None, "--map", metavar="FILE", help="Names that differ: {baseline: target}."
+    ),
+    rehearse: bool = typer.Option(
+        False, "--rehearse", help="Run the program on the simulated chip."
+    ),
+    migrate: bool = typer.Option(
+        False, "--migrate", help="Rewrite the program in memory as it loads (the runtime switch)."
+    ),
+    precision: str = typer.Option(
+        "fp32", "--precision", help="With --rehearse: matrix inputs in fp32, hf32, bf16 or fp16."
+    ),
+    inject: list[str] = typer.Option(
+        [], "--inject", help="With --rehearse: a faulty operator, gelu=1e-2. Repeatable."
+    ),
+    noise: float = typer.Option(
+        0.0, "--noise", metavar="ULP", help="Simulate another chip's rounding on the CPU."
+    ),
+    keep: Path | None = typer.Option(
+        None, "--keep", metavar="NAME.jmb", help="Keep what the target recorded."
+    ),
+    module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
+    to: str | None = _verdicts.TO,
+    subject: str | None = _verdicts.SUBJECT,
+    checkpoint: str | None = _verdicts.CHECKPOINT,
+    form: str = _verdicts.FORMAT,
+    output: Path | None = _verdicts.OUTPUT,
+    verbose: bool = _verdicts.VERBOSE,
+) -> int:
+    """Run COMMAND and say whether it computes what the baseline computed.
+
+    Exit code 0: it does; 1: it does not, and the first wrong module is named; 3: that cannot be
+    told. The program's own output goes to stderr when the verdict goes to stdout.
+    """
+    from joymigrate.cli._replaying import Replay, run
+
+    return run(
+        Replay(
+            baseline=baseline,
+            command=[*(["-m", module] if module else []), *(program or [])],
+            mapping=mapping,
+            rehearse=rehearse,
+            migrate=migrate,
+            noise=noise,
+            precision=precision,
+            inject=tuple(inject),
+            keep=keep,
+        ),
+        to=to,
+        subject=subject,
+        checkpoint=checkpoint,
+        form=_verdicts.checked(form),
+        output=output,
+        verbose=verbose,
+    )

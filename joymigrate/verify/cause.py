@@ -1,0 +1,63 @@
+"""What the numbers of a difference suggest: permutation, eps or scale, dropout, overflow, …"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+NUMERICS = "numerics only"
+ROUNDED = {"bfloat16 rounding": 2.0**-8, "float16 rounding": 2.0**-11, "TF32 or HF32": 2.0**-10}
+
+
+def suspect(
+    signature: Mapping[str, Any],
+    error: float,
+    *,
+    draws: tuple[Any, Any] = (None, None),
+    settings: Mapping[str, tuple[Any, Any]] | None = None,
+) -> tuple[str, str]:
+    """(cause, evidence) of a wrong result.
+
+    `signature` is what `measure.signature` found, `draws` what both sides drew at random in this
+    module, `settings` the module's settings that differ (baseline, target).
+    """
+    if draws[0] != draws[1]:
+        return "dropout", f"draws at random: baseline {brief(draws[0])}, target {brief(draws[1])}"
+    changed = ", ".join(f"{k}: {a} → {b}" for k, (a, b) in (settings or {}).items())
+    if "shapes" in signature:
+        return "shape", f"shapes {signature['shapes'][1]} → {signature['shapes'][0]}"
+    target, golden = signature.get("nonfinite", [0, 0])
+    if target != golden:
+        return "overflow", f"{target} values are not finite, {golden} in the baseline"
+    if changed:
+        return "eps or scale", changed
+    return by_shape(signature, error)
+
+
+def by_shape(signature: Mapping[str, Any], error: float) -> tuple[str, str]:
+    """The cause by how the error is spread."""
+    scale = float(signature.get("scale", 1.0))
+    zeros = signature.get("zeros", [0.0, 0.0])
+    if zeros[0] - zeros[1] > 0.02 and zeros[0] < 0.999:
+        share = f"{zeros[0]:.1%} of the values are zero, {zeros[1]:.1%} in the baseline"
+        return "dropout", share
+    if signature.get("after_scale", 1.0) < 0.2 and error > 1e-5:
+        return "eps or scale", f"the result is the baseline's times {scale:.6g}"
+    if signature.get("sorted", 1.0) < 0.2 and error > 1e-3:
+        return "permutation", "the same values in another order"
+    if signature.get("after_shift", 1.0) < 0.2:
+        return "eps or scale", "the result is shifted by a constant"
+    if abs(float(signature.get("norm_ratio", 1.0)) - 1) < 0.02 and error > 0.1:
+        return "permutation", "the norm agrees and the values do not: order, rotation, axis or mask"
+    if error < 1e-2:
+        near = min(ROUNDED, key=lambda name: abs(ROUNDED[name] / 3 - error))
+        close = 0.05 < error / ROUNDED[near] < 3
+        return NUMERICS, f"relative error {error:.1e}" + (f", as of {near}" if close else "")
+    return "semantics", f"relative error {error:.2g}, of no known kind"
+
+
+def brief(draws: Any) -> str:
+    """What was drawn, in short."""
+    if not draws:
+        return "nothing"
+    return ", ".join(f"{what}{f' p={p}' if p is not None else ''}" for what, p in draws[:3])

@@ -1,0 +1,426 @@
+"""Two recordings → the verdict: stages in order, the first divergence, coverage. No torch."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from joymigrate.verify import forced, free, identity
+from joymigrate.verify.align import NameMap
+from joymigrate.verify.bundle import Bundle, Rank
+from joymigrate.verify.display import Display
+from joymigrate.verify.forced import Forced, Judged
+from joymigrate.verify.merge import merged
+from joymigrate.verify.model import (
+    Coverage,
+    Difference,
+    FirstDivergence,
+    Outcome,
+    StageResult,
+    Status,
+    Verdict,
+)
+from joymigrate.verify.optimiser_stage import optimisers
+from joymigrate.verify.pairing import Pairing, pair
+from joymigrate.verify.tolerance import Tolerance
+
+
+@dataclass(slots=True)
+class Found:
+    """What the stages found, before it is put together."""
+
+    rows: list[Difference] = field(default_factory=list)
+    stages: list[StageResult] = field(default_factory=list)
+    causes: dict[int, tuple[str, str]] = field(default_factory=dict)  # id(row) → cause
+    depth: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def compare(
+    baseline: Bundle,
+    target: Bundle,
+    tolerance: Tolerance,
+    *,
+    names: NameMap | None = None,
+    exit_code: int = 0,
+) -> Verdict:
+    """Judge `target` by `baseline`. `exit_code` is the target program's."""
+    ours, theirs = baseline.ranks[0], target.ranks[0]
+    replay = theirs.json("replay.json")
+    pairing = pair(ours.program, theirs.program, names, replay.get("roots"))
+    found = Found()
+    environment(ours, theirs, found)
+    identical(ours, theirs, pairing, replay, found)
+    taught = lessons(ours, theirs, replay, tolerance, pairing, found)
+    steps(baseline, target, pairing, taught, found)
+    curve(found, baseline, target)
+    coverage = covered(baseline, target, pairing, taught, tolerance)
+    return judge(baseline, target, found, taught, coverage, exit_code)
+
+
+def environment(ours: Rank, theirs: Rank, found: Found) -> None:
+    """S0: what differs is listed; numbers decide."""
+    a, b = ours.program.get("environment", {}), theirs.program.get("environment", {})
+    differing = identity.environment_differences(a, b)
+    found.stages.append(
+        StageResult(
+            "S0", Outcome.PASS, 1, 1, notes=tuple(differing), details={"differs": differing}
+        )
+    )
+
+
+def identical(
+    ours: Rank, theirs: Rank, pairing: Pairing, replay: Mapping[str, Any], found: Found
+) -> None:
+    """S1: weights, buffers, batches. One failure; the others follow from it."""
+    a, b = ours.program, theirs.program
+    rows = list(identity.weights(a, b, pairing.names, replay.get("identity", {})))
+    trains = bool(a.get("optimisers"))
+    kinds = (a.get("environment", {}).get("devices"), b.get("environment", {}).get("devices"))
+    rows += identity.batches(
+        ours, theirs, pairing.names, trains=trains, devices=kinds[0] != kinds[1]
+    )
+    rows += identity.loader_batches(a, b)
+    rows = alone(rows, lambda first, row: True)
+    found.rows += rows
+    found.stages.append(stage("S1", rows))
+
+
+def lessons(
+    ours: Rank,
+    theirs: Rank,
+    replay: Mapping[str, Any],
+    tolerance: Tolerance,
+    pairing: Pairing,
+    found: Found,
+) -> Forced:
+    """S3 and S4: modules on the baseline's inputs."""
+    table = ours.json("forced.json")
+    taught = forced.judge_forced(table, replay, ours.program, theirs.program, tolerance)
+    ignored = pairing.ignored
+    judged = [j for j in taught.rows if not matches(j.difference.module, ignored)]
+    judged = one_failure_per_fault(judged)
+    for item in judged:
+        if item.cause is not None:
+            found.causes[id(item.difference)] = item.cause
+    for name in ("S3", "S4"):
+        rows = [item.difference for item in judged if item.difference.stage == name]
+        reason = None if table else "the baseline kept no tensors (--stats-only, or too large)"
+        if table and not taught.passes:
+            reason = "the target made no call that the baseline was taught by"
+        made = stage(name, rows, reason=reason)
+        if taught.errors and not any(row.status.failed for row in rows):
+            made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=taught.errors[0])
+        found.stages.append(made)
+        found.rows += rows
+    found.notes += taught.notes
+    return taught
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name is left out on request."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def one_failure_per_fault(rows: list[Judged]) -> list[Judged]:
+    """Keep a failure where a fault is first seen; what is explained by it becomes a warning.
+
+    Cuts keep errors from travelling, so what is left to explain is: other values and other calls
+    of the same module, its gradients, other modules of the same class, and one shortened
+    arithmetic seen by every module.
+    """
+    failed = [item for item in rows if item.difference.status.failed]
+    failed.sort(key=lambda item: (precedence(item.difference), item.difference.order))
+    culprits: list[Judged] = []
+    explained: dict[int, str] = {}
+    for item in failed:
+        known = next((c for c in culprits if explains(c, item)), None)
+        if known is None:
+            culprits.append(item)
+        else:
+            explained[id(item)] = known.difference.module
+    for item in failed:
+        if id(item) in explained:
+            item.difference = replace(
+                item.difference, status=Status.WARN, consequence_of=explained[id(item)]
+            )
+    return rows
+
+
+def precedence(row: Difference) -> int:
+    """Forward in fp32, gradients in fp32, then what only the native dtype shows."""
+    return {"S3": 0, "S4": 1}.get(row.stage, 2)
+
+
+def explains(culprit: Judged, item: Judged) -> bool:
+    """Whether one failure is the reason of another."""
+    if culprit.place == item.place or culprit.kind == item.kind:
+        return True
+    numeric = "numerics only"
+    return bool(culprit.cause and item.cause and culprit.cause[0] == item.cause[0] == numeric)
+
+
+def alone(rows: list[Difference], same: Any) -> list[Difference]:
+    """The first failure stays; those that it explains become warnings."""
+    first = next((row for row in rows if row.status.failed), None)
+    if first is None:
+        return rows
+    return [
+        replace(row, status=Status.WARN, consequence_of=first.module)
+        if row is not first and row.status.failed and same(first, row)
+        else row
+        for row in rows
+    ]
+
+
+def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, found: Found) -> None:
+    """S5: optimisers apart from noise, then free steps where nothing before explains them."""
+    ours, theirs = baseline.ranks[0], target.ranks[0]
+    view = Display(ours.program)
+    explained = next((row.module for row in found.rows if row.status.failed), None)
+    rows = alone(list(optimisers(ours, theirs)), lambda first, row: True)
+    walked = not any(row.status.failed for row in rows) and explained is None
+    reason = None
+    for step in ours.steps:
+        if step not in theirs.steps:
+            continue
+        table, other = merged(baseline.ranks, step), merged(target.ranks, step)
+        compared = free.compare_step(table, other, pairing.names)
+        walk = free.Walk(compared, view, step, pairing.names)
+        found.depth += free.depth(compared, view, step)
+        culprit = None
+        if walked and step == ours.steps[0]:
+            culprit, reason = first_of(walk, taught)
+        rows += free_rows(compared, walk, step, culprit, explained)
+        if culprit is not None:
+            rows.append(culprit)
+            explained = culprit.module
+    found.rows += rows
+    made = stage("S5", rows, reason=reason)
+    if not theirs.steps or not ours.steps:
+        made = replace(made, verdict=Outcome.SKIPPED, reason="no step was recorded on both sides")
+    found.stages.append(made)
+
+
+def first_of(walk: free.Walk, taught: Forced) -> tuple[Difference | None, str | None]:
+    """The first place that the free run blames, and words for what it can't tell."""
+    forward = walk.forward()
+    if forward is not None and taught.passes:
+        return None, (
+            f"the free run departs at {forward.module} (error {forward.value:.2g}), where the "
+            "module itself agrees on the baseline's inputs: random numbers or accumulated rounding"
+        )
+    if forward is not None and "drop" in forward.module.lower():
+        return None, "random numbers differ; without teacher forcing nothing after them compares"
+    if forward is not None:
+        return forward, None
+    backward = None if taught.passes else walk.backward()
+    return walk.loss() or backward or walk.updates() or walk.parameters(), None
+
+
+def free_rows(
+    found: free.Compared,
+    walk: free.Walk,
+    step: int,
+    culprit: Difference | None,
+    explained: str | None,
+) -> list[Difference]:
+    """Each record of a step with its error: IDENTICAL, PASS, or WARN where it has grown."""
+    table, least = found.table, free.LEAST[walk.dtype]
+    made = []
+    for row in range(len(table)):
+        if culprit is not None and row == culprit.order:
+            continue
+        error = found.errors[row]
+        phase = free.PHASES.get(table.kind[row])
+        if np.isnan(error):
+            status, value = Status.UNCOMPARED, None
+        else:
+            value = float(error)
+            status = (
+                Status.IDENTICAL if value == 0 else Status.PASS if value <= least else Status.WARN
+            )
+        because = culprit.module if culprit is not None else explained
+        made.append(
+            Difference(
+                module=walk.view(table.module[row]),
+                call=table.call[row],
+                phase=phase.value if phase else "forward",
+                op=f"{table.kind[row]} {table.leaf[row]}".rstrip(),
+                metric="relative_l2",
+                value=value,
+                limit=least,
+                status=status,
+                stage="S5",
+                step=step,
+                consequence_of=because if status is Status.WARN else None,
+                order=row,
+            )
+        )
+    return made
+
+
+def curve(found: Found, baseline: Bundle, target: Bundle) -> None:
+    """S6: losses of the recorded steps, for the report; a curve needs more steps (verify loss)."""
+    found.stages.append(
+        StageResult("S6", Outcome.SKIPPED, reason="`joymigrate verify loss` judges whole curves")
+    )
+
+
+def losses(bundle: Bundle) -> dict[int, float]:
+    """The first loss of each step."""
+    made = {}
+    rank = bundle.ranks[0]
+    for step in rank.steps:
+        table = rank.table(step)
+        row = table.place(("loss:", 0, "loss", ""))
+        if row is not None:
+            made[step] = float(table.stats[row, 2])
+    return made
+
+
+def stage(name: str, rows: Sequence[Difference], *, reason: str | None = None) -> StageResult:
+    """The outcome of one stage by its rows."""
+    counts = Counter(row.status.value for row in rows)
+    compared = sum(1 for row in rows if row.status.compared)
+    if not rows:
+        return StageResult(name, Outcome.SKIPPED, reason=reason or "nothing to compare")
+    failed = any(row.status.failed for row in rows)
+    outcome = Outcome.FAIL if failed else Outcome.PASS if compared else Outcome.INCONCLUSIVE
+    return StageResult(name, outcome, compared, len(rows), dict(counts), reason)
+
+
+def covered(
+    baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, tolerance: Tolerance
+) -> Coverage:
+    """Modules with parameters that the baseline called, and those that were compared."""
+    ours, theirs = baseline.ranks[0], target.ranks[0]
+    view = Display(ours.program)
+    called: dict[str, bool] = {}
+    records = compared = 0
+    for step in ours.steps:
+        table = ours.table(step)
+        other = theirs.table(step) if step in theirs.steps else None
+        for module, call, kind, leaf in table.keys():  # noqa: SIM118
+            there = (pairing.names.get(module, module), call, kind, leaf)
+            have = other is not None and other.place(there) is not None
+            records, compared = records + 1, compared + have
+            if kind == "out":
+                called[module] = called.get(module, False) or (have and module in pairing.names)
+    owners = {
+        f"{root}:{m['path']}"
+        for root, modules in ours.program.get("modules", {}).items()
+        for m in modules
+        if m["params"]
+    }
+    wanted = [p for p in called if p in owners and not matches(view(p), pairing.ignored)]
+    missing = [p for p in wanted if not (called[p] or p in taught.covered)]
+    share = 1.0 - len(missing) / len(wanted) if wanted else 1.0 if called else 0.0
+    names = tuple(view(place) for place in missing)
+    return Coverage(share, compared, records, tolerance.module_coverage, names)
+
+
+def judge(
+    baseline: Bundle,
+    target: Bundle,
+    found: Found,
+    taught: Forced,
+    coverage: Coverage,
+    exit_code: int,
+) -> Verdict:
+    """Put the stages together."""
+    failed = [row for row in found.rows if row.status.failed]
+    first = min(failed, key=lambda row: (row.stage, row.order), default=None)
+    outcome, reason = Outcome.PASS, None
+    decided = next((s.stage for s in reversed(found.stages) if s.compared), None)
+    doubts = [s for s in found.stages if s.verdict is Outcome.INCONCLUSIVE]
+    if first is not None:
+        outcome, decided = Outcome.FAIL, first.stage
+    elif exit_code:
+        outcome, reason = Outcome.INCONCLUSIVE, f"the target's program ended with {exit_code}"
+    elif doubts:
+        outcome, decided, reason = Outcome.INCONCLUSIVE, doubts[0].stage, doubts[0].reason
+    elif not coverage.enough:
+        outcome = Outcome.INCONCLUSIVE
+        reason = (
+            f"only {coverage.modules:.0%} of the modules with parameters were compared "
+            f"(at least {coverage.limit:.0%}): {', '.join(coverage.uncompared[:5])}"
+        )
+    elif not taught.passes and any(untold(row) for row in found.rows):
+        outcome, reason = (
+            Outcome.INCONCLUSIVE,
+            (
+                "errors have grown over the free steps; without teacher forcing (tensors in the "
+                "baseline, and verify replay) it can't be told whether by rounding alone"
+            ),
+        )
+    a, b = losses(baseline), losses(target)
+    curve_points = [{"step": s, "loss": [a[s], b[s]]} for s in sorted(a.keys() & b.keys())]
+    environment_of = target.ranks[0].program.get("environment", {})
+    return Verdict(
+        outcome,
+        decided,
+        divergence(first, found) if first is not None else None,
+        coverage,
+        tuple(found.rows),
+        tuple(found.stages),
+        side(baseline),
+        side(target),
+        {"depth": found.depth, "steps": curve_points},
+        bool(environment_of.get("rehearsal")),
+        reason,
+    )
+
+
+def untold(row: Difference) -> bool:
+    """An error of a free step that is too large to be called equal."""
+    return row.stage == "S5" and row.status is Status.WARN and row.phase == "forward"
+
+
+def divergence(row: Difference, found: Found) -> FirstDivergence:
+    """The first failure with its cause."""
+    cause, evidence = found.causes.get(id(row), (None, row.reason))
+    if cause is None:
+        cause = {"S1": "other weights" if "batch" not in (row.op or "") else "other data"}.get(
+            row.stage
+        )
+        if row.stage == "S1" and (row.op or "").startswith("data loader"):
+            cause = "other data"
+        if row.phase == "optimiser":
+            cause = "optimiser settings" if row.metric == "setting" else "optimiser code"
+        elif row.op == "loss" or (row.op or "").startswith("gradient"):
+            cause = cause or ("gradient scale" if row.reason and "times" in row.reason else "loss")
+    return FirstDivergence(
+        module=row.module,
+        call=row.call,
+        phase=row.phase,
+        op=row.op,
+        metric=row.metric,
+        value=row.value,
+        limit=row.limit,
+        stage=row.stage,
+        step=row.step,
+        cause=cause,
+        evidence=evidence or row.reason,
+    )
+
+
+def side(bundle: Bundle) -> dict[str, Any]:
+    """What a side was."""
+    rank = bundle.ranks[0]
+    environment_of = rank.program.get("environment", {})
+    return {
+        "bundle": str(bundle.path),
+        "complete": bundle.complete,
+        "command": bundle.manifest.get("command"),
+        "ranks": len(bundle.ranks),
+        "steps": rank.steps,
+        "packages": environment_of.get("packages"),
+        "devices": environment_of.get("devices"),
+        "notes": rank.program.get("notes", []),
+    }

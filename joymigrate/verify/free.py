@@ -1,0 +1,250 @@
+"""S5: free steps. Errors by sketches along the order of computing; they accumulate, so a place is
+only blamed where the error jumps, and only when nothing before explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joymigrate.verify.bundle import Table
+from joymigrate.verify.display import Display
+from joymigrate.verify.model import Difference, Phase, Status
+
+# What rounding alone leaves after some layers, and the least jump that is blamed.
+FLOOR = {"float64": 2.0**-40, "float32": 2.0**-21, "float16": 2.0**-9, "bfloat16": 2.0**-6}
+JUMP = 10.0
+LEAST = {"float64": 2.0**-30, "float32": 2.0**-18, "float16": 2.0**-6, "bfloat16": 2.0**-3}
+# A gradient is less well conditioned than what it is the gradient of.
+LOSS = {"float64": 1e-6, "float32": 2e-3, "float16": 5e-2, "bfloat16": 0.15}
+PHASES = {"grad": Phase.BACKWARD, "gout": Phase.BACKWARD, "param": Phase.OPTIMISER}
+PHASES |= {"state": Phase.OPTIMISER}
+
+
+@dataclass(slots=True)
+class Compared:
+    """One step of both sides: rows of the baseline, the target's row (-1: none), and errors."""
+
+    table: Table
+    rows: NDArray[np.int64]
+    errors: NDArray[np.float64]  # nan where there is no partner
+    other: Table
+
+
+def compare_step(mine: Table, other: Table, names: Mapping[str, str]) -> Compared:
+    """Hold one step's tables against each other."""
+    rows = np.full(len(mine), -1, np.int64)
+    for row, (module, call, kind, leaf) in enumerate(mine.keys()):
+        there = other.place((names.get(module, module), call, kind, leaf))
+        if there is not None and tuple(other.shape[there]) == tuple(mine.shape[row]):
+            rows[row] = there
+    errors = np.full(len(mine), np.nan)
+    have = rows >= 0
+    a, b = mine.sketch[have].astype(np.float64), other.sketch[rows[have]].astype(np.float64)
+    same = np.all((a == b) | (np.isnan(a) & np.isnan(b)), axis=1)
+    with np.errstate(all="ignore"):
+        norm = np.linalg.norm(a, axis=1)
+        found = np.linalg.norm(a - b, axis=1) / np.where(norm > 0, norm, 1e-30)
+        # A sketch can cancel; the norm can't.
+        ours, theirs = mine.stats[have, 3].astype(float), other.stats[rows[have], 3].astype(float)
+        found = np.maximum(found, np.abs(ours - theirs) / np.where(ours > 0, ours, 1e-30))
+    found[same] = 0.0
+    found[np.isnan(found)] = np.inf
+    errors[have] = found
+    return Compared(mine, rows, errors, other)
+
+
+def coarser(a: str, b: str) -> str:
+    """The dtype with fewer digits of two."""
+    order = ("float64", "float32", "float16", "bfloat16")
+    known = [d for d in (a, b) if d in order]
+    return max(known, key=order.index) if known else "float32"
+
+
+class Walk:
+    """Looks along one step for the first place whose error is its own."""
+
+    def __init__(
+        self, found: Compared, view: Display, step: int, models: Mapping[str, Any]
+    ) -> None:
+        self.found = found
+        self.view = view
+        self.step = step
+        self.models = models
+        types = [
+            coarser(found.table.dtype[row], found.other.dtype[there])
+            for row, there in enumerate(found.rows)
+            if there >= 0 and found.table.dtype[row].startswith(("float", "bfloat"))
+        ]
+        # Between bfloat16 layers a float32 norm is no better than what it is fed.
+        self.dtype = next((t for t in ("bfloat16", "float16") if t in types), "float32")
+
+    def difference(
+        self, row: int, phase: Phase, op: str, limit: float, reason: str | None = None
+    ) -> Difference:
+        """A jump at one record."""
+        table = self.found.table
+        return Difference(
+            module=self.view(table.module[row]),
+            call=table.call[row],
+            phase=phase.value,
+            op=op,
+            metric="relative_l2",
+            value=float(self.found.errors[row]),
+            limit=limit,
+            status=Status.FAIL,
+            stage="S5",
+            step=self.step,
+            reason=reason,
+            order=row,
+        )
+
+    def forward(self) -> Difference | None:
+        """The first module whose output is much worse than what it was fed."""
+        table, errors = self.found.table, self.found.errors
+        fed: dict[tuple[str, int], float] = {}
+        for row in range(len(table)):
+            error = errors[row]
+            if np.isnan(error):
+                continue
+            key = (table.module[row], table.call[row])
+            if table.kind[row] == "in":
+                fed[key] = max(fed.get(key, 0.0), error)
+            if table.kind[row] != "out":
+                continue
+            least = LEAST[self.dtype]
+            limit = max(least, JUMP * max(fed.get(key, 0.0), FLOOR[self.dtype]))
+            if error > limit:
+                return self.difference(
+                    row, Phase.FORWARD, f"output {table.leaf[row]}".rstrip(), limit
+                )
+        return None
+
+    def loss(self) -> Difference | None:
+        """Gradients that come back to the model while its outputs agree: the loss is another."""
+        table, errors = self.found.table, self.found.errors
+        outputs: dict[tuple[str, int, str], float] = {}
+        for row in range(len(table)):
+            place = (table.module[row], table.call[row], table.leaf[row])
+            if table.module[row].endswith(":") and not np.isnan(errors[row]):
+                if table.kind[row] == "out":
+                    outputs[place] = errors[row]
+                if table.kind[row] == "gout" and place in outputs:
+                    limit = max(LOSS[self.dtype], JUMP * outputs[place])
+                    if errors[row] > limit:
+                        reason = (
+                            self.scaled(row) or "the outputs agree, what the loss sends back not"
+                        )
+                        return self.difference(row, Phase.BACKWARD, "loss", limit, reason)
+        return None
+
+    def backward(self) -> Difference | None:
+        """The first gradient that is much worse than those before it."""
+        table, errors = self.found.table, self.found.errors
+        before = max(FLOOR[self.dtype], self.worst("out"))
+        for row in range(len(table)):
+            if table.kind[row] != "gout" or np.isnan(errors[row]):
+                continue
+            limit = max(LOSS[self.dtype], JUMP * before)
+            if errors[row] > limit:
+                made = self.difference(row, Phase.BACKWARD, "gradient", limit)
+                return replaced(made, self.view(self.consumer(row)))
+            before = max(before, errors[row])
+        return None
+
+    def updates(self) -> Difference | None:
+        """Gradients as the optimiser gets them, where those inside of the model agree."""
+        table, errors = self.found.table, self.found.errors
+        limit = max(LOSS[self.dtype], JUMP * self.worst("gout"))
+        for row in range(len(table)):
+            if table.kind[row] != "grad":
+                continue
+            leaf = table.leaf[row]
+            if self.found.rows[row] < 0:
+                if self.known(row):
+                    reason = "the target has no gradient here"
+                    made = self.difference(row, Phase.BACKWARD, f"gradient of {leaf}", 0.0, reason)
+                    return made
+                continue
+            if errors[row] > limit:
+                return self.difference(
+                    row, Phase.BACKWARD, f"gradient of {leaf}", limit, self.scaled(row)
+                )
+        return None
+
+    def parameters(self) -> Difference | None:
+        """Parameters after an update that agreed before it: for optimisers that are not torch's."""
+        table, errors = self.found.table, self.found.errors
+        limit = max(2e-5 if self.dtype == "float32" else 2e-2, JUMP * self.worst("out"))
+        for row in range(len(table)):
+            if table.kind[row] in ("param", "state") and errors[row] > limit:
+                what = f"{table.kind[row]} {table.leaf[row]}"
+                return self.difference(row, Phase.OPTIMISER, what, limit)
+        return None
+
+    def worst(self, kind: str) -> float:
+        """The largest error of a kind."""
+        at = [e for e, k in zip(self.found.errors, self.found.table.kind, strict=True) if k == kind]
+        known = [e for e in at if np.isfinite(e)]
+        return float(max(known, default=0.0))
+
+    def known(self, row: int) -> bool:
+        """Whether the target has gradients at all, and this parameter."""
+        return (
+            "grad" in self.found.other.kind
+            and self.models.get(self.found.table.module[row]) is not None
+        )
+
+    def scaled(self, row: int) -> str | None:
+        """Words for a gradient that is the other times a number."""
+        mine = self.found.table.sketch[row].astype(float)
+        theirs = self.found.other.sketch[self.found.rows[row]].astype(float)
+        norm = float(mine @ mine)
+        if not norm:
+            return None
+        scale = float(mine @ theirs) / norm
+        if np.linalg.norm(theirs - scale * mine) > 0.05 * np.linalg.norm(theirs - mine):
+            return None
+        return f"the gradients are the baseline's times {scale:.4g} (loss scale, mean, clipping)"
+
+    def consumer(self, row: int) -> str:
+        """The innermost module that took the tensor whose gradient is wrong."""
+        table = self.found.table
+        key = (table.module[row], table.call[row], "out", table.leaf[row])
+        out = table.place(key)
+        if out is None:
+            return table.module[row]
+        found = table.module[row]
+        for other in range(out + 1, len(table)):
+            if table.kind[other] == "in" and np.array_equal(table.sketch[other], table.sketch[out]):
+                found = table.module[other]
+                deeper = [
+                    m
+                    for m, k, s in zip(table.module, table.kind, table.sketch, strict=True)
+                    if k == "in"
+                    and m.startswith(f"{found}.")
+                    and np.array_equal(s, table.sketch[out])
+                ]
+                return deeper[-1] if deeper else found
+        parent = found.rpartition(".")[0]
+        return parent or f"{found.partition(':')[0]}:"
+
+
+def replaced(difference: Difference, module: str) -> Difference:
+    """The difference under another module's name."""
+    import dataclasses
+
+    return dataclasses.replace(difference, module=module)
+
+
+def depth(found: Compared, view: Display, step: int) -> Iterator[dict[str, Any]]:
+    """The error of each output along the order of computing, for a plot."""
+    table = found.table
+    for row in range(len(table)):
+        if table.kind[row] == "out" and np.isfinite(found.errors[row]):
+            error = float(found.errors[row])
+            module = view(table.module[row])
+            yield {"module": module, "order": row, "step": step, "error": error}

@@ -1,0 +1,195 @@
+"""S0 and S1: what differs before anything is computed: environment, weights, buffers, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from joymigrate.verify.bundle import Rank
+from joymigrate.verify.display import Display
+from joymigrate.verify.model import Difference, Status
+
+ROUNDING = 2.0**-20  # a buffer that the device computed may differ by this
+SHOWN = ("packages", "variables", "tf32", "matmul_precision", "deterministic", "default_dtype")
+ALSO = ("threads", "seed", "devices", "python", "machine")
+
+
+def environment_differences(baseline: Mapping[str, Any], target: Mapping[str, Any]) -> list[str]:
+    """One line for each setting that differs."""
+    found = []
+    for key in (*SHOWN, *ALSO):
+        a, b = baseline.get(key), target.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            names = sorted(a.keys() | b.keys())
+            found += [f"{key}.{n}: {a.get(n)} → {b.get(n)}" for n in names if a.get(n) != b.get(n)]
+        elif a != b:
+            found.append(f"{key}: {a} → {b}")
+    return found
+
+
+def difference(
+    module: str,
+    op: str,
+    status: Status,
+    *,
+    value: float | None = None,
+    reason: str | None = None,
+    step: int | None = None,
+    order: int = 0,
+) -> Difference:
+    """A difference of stage S1."""
+    return Difference(
+        module=module,
+        call=0,
+        phase=None,
+        op=op,
+        metric="sha256",
+        value=value,
+        limit=0.0,
+        status=status,
+        stage="S1",
+        step=step,
+        reason=reason,
+        order=order,
+    )
+
+
+def weights(
+    program: Mapping[str, Any],
+    target: Mapping[str, Any],
+    names: Mapping[str, str],
+    measured: Mapping[str, Mapping[str, Any]],
+) -> Iterator[Difference]:
+    """Parameters and buffers before the first call. `names` is target's place by baseline's;
+    `measured` what the target found out about those whose bytes differ."""
+    view = Display(program)
+    theirs = target.get("weights", {})
+    for order, (name, mine) in enumerate(program.get("weights", {}).items()):
+        place, leaf = owner_of(name)
+        other = theirs.get(joined(names.get(place, place), leaf))
+        what = f"{mine['kind']} {leaf}"
+        if other is None:
+            reason = "the target has no such tensor"
+            yield difference(view(place), what, Status.UNCOMPARED, reason=reason, order=order)
+        elif other["sha256"] == mine["sha256"] and other["dtype"] == mine["dtype"]:
+            yield difference(view(place), what, Status.IDENTICAL, value=0.0, order=order)
+        else:
+            status, value, reason = unequal(mine, other, measured.get(name))
+            yield difference(view(place), what, status, value=value, reason=reason, order=order)
+
+
+def unequal(
+    mine: Mapping[str, Any], other: Mapping[str, Any], known: Mapping[str, Any] | None
+) -> tuple[Status, float | None, str]:
+    """How far two tensors of one name differ."""
+    if mine["shape"] != other["shape"]:
+        return Status.FAIL, None, f"shape {mine['shape']} became {other['shape']}"
+    types = f"{mine['dtype']} → {other['dtype']}"
+    if known is not None and known["cast"]:
+        return Status.META_DIFF, 0.0, f"equal after the conversion {types}"
+    if known is not None:
+        error = float(known["error"])
+        if mine["kind"] == "buffer" and error <= ROUNDING:
+            return Status.WARN, error, "differs by rounding"
+        return Status.FAIL, error, f"relative difference {error:.2g}"
+    if mine["dtype"] != other["dtype"]:
+        return Status.UNCOMPARED, None, f"{types}, and the values are not in the bundle"
+    return Status.FAIL, None, "the bytes differ"
+
+
+def owner_of(name: str) -> tuple[str, str]:
+    """`root:path.leaf` as the module's place and the leaf."""
+    root, _, path = name.partition(":")
+    place, _, leaf = path.rpartition(".")
+    return f"{root}:{place}", leaf
+
+
+def joined(place: str, leaf: str) -> str:
+    """The other way round."""
+    return f"{place}{leaf}" if place.endswith(":") else f"{place}.{leaf}"
+
+
+def batches(
+    baseline: Rank, target: Rank, names: Mapping[str, str], *, trains: bool, devices: bool
+) -> Iterator[Difference]:
+    """Inputs of top-level calls that come from outside, in the order of steps."""
+    view = Display(baseline.program)
+    for step in baseline.steps:
+        theirs = {
+            (e["place"], e["call"], e["leaf"]): e
+            for e in (target.facts(step).get("inputs", []) if step in target.steps else [])
+        }
+        for mine in baseline.facts(step).get("inputs", []):
+            if mine["derived"]:
+                continue
+            place = mine["place"]
+            other = theirs.get((names.get(place, place), mine["call"], mine["leaf"]))
+            what = f"batch, input {mine['leaf']}"
+            if other is None:
+                reason = "the target has no such call"
+                yield difference(view(place), what, Status.UNCOMPARED, reason=reason, step=step)
+            elif other["sha256"] == mine["sha256"]:
+                yield difference(view(place), what, Status.IDENTICAL, value=0.0, step=step)
+            else:
+                yield unlike(baseline, target, mine, other, view, names, step, trains, devices)
+
+
+def unlike(
+    baseline: Rank,
+    target: Rank,
+    mine: Mapping[str, Any],
+    other: Mapping[str, Any],
+    view: Display,
+    names: Mapping[str, str],
+    step: int,
+    trains: bool,
+    devices: bool,
+) -> Difference:
+    """An input whose bytes differ: other data, another dtype, or drawn on another device."""
+    place, what = mine["place"], f"batch, input {mine['leaf']}"
+    if mine["shape"] != other["shape"]:
+        reason = f"shape {mine['shape']} became {other['shape']}"
+        return difference(view(place), what, Status.FAIL, reason=reason, step=step)
+    key = (place, mine["call"], "in", mine["leaf"])
+    error, alike = apart(baseline, target, key, names.get(place, place), step)
+    floating = mine["dtype"].startswith(("float", "bfloat"))
+    close = 2.0**-7 if mine["dtype"] != other["dtype"] else ROUNDING
+    if floating and error is not None and error <= close:
+        reason = f"differs by rounding ({mine['dtype']} → {other['dtype']})"
+        return difference(view(place), what, Status.WARN, value=error, reason=reason, step=step)
+    if floating and devices and alike:
+        reason = "looks drawn at random on another device"
+        return difference(view(place), what, Status.RANDOM, value=error, reason=reason, step=step)
+    first = step == baseline.steps[0]
+    status = Status.FAIL if trains or first else Status.WARN
+    reason = "the data differ" if status is Status.FAIL else "differs; may follow from results"
+    return difference(view(place), what, status, value=error, reason=reason, step=step)
+
+
+def apart(
+    baseline: Rank, target: Rank, key: Any, place: str, step: int
+) -> tuple[float | None, bool]:
+    """(relative difference by sketches, whether the statistics agree within 10 %)."""
+    a, b = baseline.table(step), target.table(step)
+    row, other = a.place(key), b.place((place, *key[1:]))
+    if row is None or other is None:
+        return None, False
+    norm = float(np.linalg.norm(a.sketch[row])) or 1e-30
+    error = float(np.linalg.norm(b.sketch[other] - a.sketch[row])) / norm
+    ours, theirs = float(a.stats[row][3]), float(b.stats[other][3])
+    return error, abs(theirs - ours) <= 0.1 * max(ours, 1e-30)
+
+
+def loader_batches(baseline: Mapping[str, Any], target: Mapping[str, Any]) -> Iterator[Difference]:
+    """What data loaders handed out, in order."""
+    view = Display(baseline)
+    pairs = zip(baseline.get("batches", []), target.get("batches", []), strict=False)
+    for number, (mine, other) in enumerate(pairs):
+        for leaf in mine:
+            what = f"data loader, batch {number}{f', {leaf}' if leaf else ''}"
+            same = other.get(leaf, {}).get("sha256") == mine[leaf]["sha256"]
+            status = Status.IDENTICAL if same else Status.FAIL
+            reason = None if same else "the data differ"
+            yield difference(view.main or "", what, status, reason=reason, order=number)

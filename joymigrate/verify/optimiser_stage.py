@@ -1,0 +1,150 @@
+"""S5, optimisers: settings, and what their code did to known tensors, free of the run's noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from joymigrate.verify.bundle import Rank
+from joymigrate.verify.display import Display
+from joymigrate.verify.identity import owner_of
+from joymigrate.verify.model import Difference, Phase, Status
+
+CLOSE = 1e-6  # relative: settings that were computed, and float64 arithmetic in another order
+
+
+def optimisers(baseline: Rank, target: Rank) -> Iterator[Difference]:
+    """Every optimiser step that both sides recorded."""
+    view = Display(baseline.program)
+    for step in baseline.steps:
+        if step not in target.steps:
+            continue
+        ours = baseline.facts(step).get("optimisers", [])
+        theirs = target.facts(step).get("optimisers", [])
+        for mine, other in zip(ours, theirs, strict=False):
+            yield from groups(mine, other, step, view)
+            yield from results(mine, other, step, view)
+        if len(ours) != len(theirs):
+            reason = f"{len(ours)} optimiser steps became {len(theirs)}"
+            first = first_parameter((ours or theirs)[0]["groups"], view)
+            yield entry(first, "optimiser steps", Status.FAIL, step, reason=reason)
+
+
+def entry(
+    module: str,
+    op: str,
+    status: Status,
+    step: int,
+    *,
+    value: float | None = None,
+    metric: str = "setting",
+    reason: str | None = None,
+) -> Difference:
+    """One difference of an optimiser."""
+    return Difference(
+        module=module,
+        call=0,
+        phase=Phase.OPTIMISER.value,
+        op=op,
+        metric=metric,
+        value=value,
+        limit=CLOSE,
+        status=status,
+        stage="S5",
+        step=step,
+        reason=reason,
+        order=1 << 30,
+    )
+
+
+def first_parameter(found: Sequence[Mapping[str, Any]], view: Display) -> str:
+    """The module of the first parameter that an optimiser updates."""
+    for group in found:
+        for name in group["params"]:
+            return view(owner_of(name)[0])
+    return ""
+
+
+def groups(
+    mine: Mapping[str, Any], other: Mapping[str, Any], step: int, view: Display
+) -> Iterator[Difference]:
+    """Settings of each parameter, whichever group it is in."""
+    ours, theirs = by_parameter(mine), by_parameter(other)
+    told: set[str] = set()
+    for name, settings in ours.items():
+        module, op = view(owner_of(name)[0]), f"{mine['class']} {owner_of(name)[1]}"
+        if name not in theirs:
+            if "held" not in told and len(theirs) and not name.startswith("?"):
+                told.add("held")
+                reason = "the target's optimiser does not update this parameter"
+                yield entry(module, op, Status.FAIL, step, reason=reason)
+            continue
+        for key in settings.keys() & theirs[name].keys():
+            a, b = settings[key], theirs[name][key]
+            label = f"{key}{a}{b}"
+            if not unequal(a, b) or label in told:
+                continue
+            told.add(label)
+            reason = f"{key}: {a} → {b}"
+            yield entry(module, f"{mine['class']}.{key}", Status.FAIL, step, reason=reason)
+    if not told:
+        first = first_parameter(mine["groups"], view)
+        yield entry(first, f"{mine['class']} settings", Status.IDENTICAL, step, value=0.0)
+
+
+def by_parameter(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Settings by parameter name. Roots may be called otherwise on the other side."""
+    return {
+        name.partition(":")[2] or name: group["settings"]
+        for group in found["groups"]
+        for name in group["params"]
+    }
+
+
+def unequal(a: Any, b: Any) -> bool:
+    """Whether two settings differ by more than the last digits."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return bool(a) != bool(b)
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return not math.isclose(a, b, rel_tol=CLOSE, abs_tol=1e-30)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) != len(b) or any(unequal(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a != b)
+
+
+def results(
+    mine: Mapping[str, Any], other: Mapping[str, Any], step: int, view: Display
+) -> Iterator[Difference]:
+    """What the optimisers' code does, for groups of equal settings or in their order."""
+    module = first_parameter(mine["groups"], view)
+    pairs = zip(mine["probe"], other["probe"], strict=False)
+    for ours, theirs in pairs:
+        if any(
+            unequal(ours["settings"].get(key), theirs["settings"].get(key))
+            for key in ours["settings"].keys() & theirs["settings"].keys()
+        ):
+            continue  # the setting is the difference
+        for a, b in zip(ours["results"], theirs["results"], strict=False):
+            op = f"{mine['class']} update of {'×'.join(map(str, a['shape']))}"
+            if "updates" not in a or "updates" not in b:
+                reason = a.get("reason") or b.get("reason")
+                yield entry(module, op, Status.UNCOMPARED, step, metric="update", reason=reason)
+                continue
+            error = apart(a["updates"], b["updates"])
+            status = Status.FAIL if error > CLOSE else Status.PASS
+            yield entry(module, op, status, step, value=error, metric="update")
+            if status is Status.FAIL:
+                return
+
+
+def apart(a: Any, b: Any) -> float:
+    """Largest relative difference over the steps."""
+    worst = 0.0
+    for ours, theirs in zip(a, b, strict=True):
+        x, y = np.asarray(ours, float), np.asarray(theirs, float)
+        norm = float(np.linalg.norm(x)) or 1e-300
+        worst = max(worst, float(np.linalg.norm(x - y)) / norm)
+    return worst
