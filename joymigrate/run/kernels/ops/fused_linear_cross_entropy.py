@@ -65,7 +65,7 @@ class Chunked(torch.autograd.Function):
         share = (1.0 / counts.sum().clamp(min=1)).to(wide) if mean else None
         total = hidden.new_zeros((), dtype=wide)
         dhidden = torch.empty_like(hidden) if needs[0] else None
-        dweight = torch.zeros_like(weight, dtype=wide) if needs[1] else None
+        dweight: Tensor | None = None
         dbias = torch.zeros_like(bias, dtype=wide) if bias is not None and needs[2] else None
         rows = max(1, CHUNK_ELEMENTS // max(1, weight.shape[0]))
         for start in range(0, hidden.shape[0], rows):
@@ -78,7 +78,7 @@ class Chunked(torch.autograd.Function):
             if smoothing:
                 loss = loss + smoothing * logs.mean(-1, keepdim=True)
             total -= (loss * seen).sum()
-            if dhidden is None and dweight is None and dbias is None:
+            if not any(needs[:3]):
                 continue
             # d/dlogits = softmax - (1 - s) onehot - s/V, for the rows that count.
             grad = logs.exp_()
@@ -89,10 +89,17 @@ class Chunked(torch.autograd.Function):
             narrow = grad.to(hidden.dtype)
             if dhidden is not None:
                 torch.mm(narrow, weight.to(hidden.dtype), out=dhidden[part])
-            if dweight is not None:
-                dweight += narrow.T @ hidden[part]
+            if needs[1]:
+                # Sums of several chunks in float32, whatever the weight's dtype is.
+                product = narrow.T @ hidden[part]
+                if dweight is None:
+                    dweight = product if hidden.shape[0] <= rows else product.to(wide)
+                else:
+                    dweight += product
             if dbias is not None:
                 dbias += grad.sum(0)
+        if needs[1] and dweight is None:
+            dweight = torch.zeros_like(weight)
         ctx.save_for_backward(dhidden, dweight, dbias)
         ctx.dtypes = weight.dtype, None if bias is None else bias.dtype
         return total if share is None else total * share
@@ -100,11 +107,11 @@ class Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dloss: Tensor) -> tuple[Tensor | None, ...]:
         dhidden, dweight, dbias = ctx.saved_tensors
-        found = (
-            None if dhidden is None else dhidden * dloss.to(dhidden.dtype),
-            None if dweight is None else (dweight * dloss).to(ctx.dtypes[0]),
-            None if dbias is None else (dbias * dloss).to(ctx.dtypes[1]),
-        )
+        dtypes = (dloss.dtype if dhidden is None else dhidden.dtype, *ctx.dtypes)
+        found = [
+            None if grad is None else (grad * dloss.to(grad.dtype)).to(dtype)
+            for grad, dtype in zip((dhidden, dweight, dbias), dtypes, strict=True)
+        ]
         return (*found, None, None, None, None)
 
 

@@ -127,7 +127,7 @@ OPERATOR = Operator(
     grid=grid,
     implementations=(
         Implementation(
-            "packed", packed, 20, devices=("cpu",), backward=False, when=few_rows,
+            "packed", packed, 20, devices=("cpu",), dtypes=("float16", "bfloat16"), backward=False, when=few_rows,
             calls="aten::_weight_int4pack_mm_for_cpu",
         ),
         Implementation("torch", widened, 10, backward=False),

@@ -32,21 +32,24 @@ def padded_loop(values: Tensor, offsets: Tensor, length: int, *, fill: float = 0
     return torch.stack(rows) if rows else values.new_empty(0, length, *values.shape[1:])
 
 
-def places(offsets: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Index into the values, and whether there is one, both [B, length]."""
-    step = torch.arange(length, device=offsets.device)
-    index = offsets[:-1].unsqueeze(1) + step
-    return index, step < (offsets[1:] - offsets[:-1]).unsqueeze(1)
+def places(offsets: Tensor, total: int, length: int) -> Tensor:
+    """Where each token stands among B · length rows; what is cut off, behind them. [T]"""
+    count = offsets.numel() - 1
+    token = torch.arange(total, device=offsets.device)
+    sequence = torch.bucketize(token, offsets[1:], right=True)
+    if count == 0:
+        return sequence
+    step = token - offsets[sequence]
+    return torch.where(step < length, sequence * length + step, count * length)
 
 
 def padded_gather(values: Tensor, offsets: Tensor, length: int, *, fill: float = 0.0) -> Tensor:
-    """One gather for all sequences; nothing is read from the device."""
-    index, there = places(offsets, length)
-    if values.shape[0] == 0:
-        empty = values.new_full((*index.shape, *values.shape[1:]), fill)
-        return empty + 0 * values.sum()
-    found = values[index.clamp(max=values.shape[0] - 1)]
-    return torch.where(there.reshape(*there.shape, *[1] * (values.dim() - 1)), found, fill)
+    """One copy for all tokens; nothing is read from the device."""
+    count, rest = offsets.numel() - 1, values.shape[1:]
+    place = places(offsets, values.shape[0], length)
+    # What is cut off goes to one row behind the last, which is dropped.
+    flat = values.new_full((count * length + 1, *rest), fill)
+    return flat.index_copy(0, place, values)[:-1].view(count, length, *rest)
 
 
 def jagged_loop(padded: Tensor, offsets: Tensor, total: int) -> Tensor:
