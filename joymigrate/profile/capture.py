@@ -96,6 +96,8 @@ def load(path: Path) -> Capture:
                 try:
                     raw = json.loads(line)
                 except ValueError:
+                    if header is not None:
+                        break  # the file was cut short; what is in it counts
                     raise JoyError(
                         "the line is no JSON", where=f"{path}:{number}", help="record it again"
                     ) from None

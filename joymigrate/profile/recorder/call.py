@@ -63,11 +63,7 @@ def main(target: str) -> int:
         print(f"error: {error}", file=sys.stderr)
         return Exit.ERROR
     while controller is not None and controller.state != "done":
-        controller.touch()
-        controller.context.phase = "forward"
-        step()
-        controller.steps.end()
-        controller.boundary()
+        controller.step(step)
     return Exit.OK
 
 

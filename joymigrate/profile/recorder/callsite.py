@@ -18,6 +18,7 @@ def library_folders() -> tuple[str, ...]:
     folders = [os.path.dirname(str(torch.__file__)) + os.sep] if torch is not None else []
     # A device's own package is called torch_<device>; torchvision and the like are users of torch.
     folders += [folder + "torch_" for folder in INSTALLED]
+    folders += [folder + "typing_extensions" for folder in INSTALLED]  # decorators of torch
     return (*folders, OURS)
 
 

@@ -60,6 +60,15 @@ class Controller:
         elif self.state == "before":
             self.begin_timing()
 
+    def step(self, function: Callable[[], Any]) -> None:
+        """Call a function that is one step."""
+        self.touch()
+        self.context.phase = "forward"
+        function()
+        self.context.phase = "other"
+        self.steps.end()
+        self.boundary()
+
     def record(self) -> None:
         """Begin to record exactly; tries again at the next call while other modes watch."""
         made = Recording(self.context)

@@ -6,7 +6,7 @@ Every one is put back when the recording is over, so a long run pays for its rec
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -84,9 +84,7 @@ def watch_optimisers(controller: Controller) -> None:
         if controller.watching:
             controller.steps.on_optimiser_made()
 
-    def hooked(function: Callable[..., Any]) -> Callable[..., Any]:
-        inner = hook(function)
-
+    def watched(inner: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(inner)
         def step(*args: Any, **kwargs: Any) -> Any:
             if not controller.watching or controller.context.phase == "optimiser":
@@ -95,8 +93,22 @@ def watch_optimisers(controller: Controller) -> None:
 
         return step
 
+    def hooked(function: Callable[..., Any]) -> Callable[..., Any]:
+        return watched(hook(function))
+
     replace(controller, optimizer, "_patch_step_function", made)
     replace(controller, optimizer, "profile_hook_step", staticmethod(hooked))
+    for known in subclasses(optimizer):  # of optimisers that were made before the recording
+        if getattr(known.__dict__.get("step"), "hooked", False):
+            replace(controller, known, "step", watched(known.__dict__["step"]))
+
+
+def subclasses(kind: type) -> Iterator[type]:
+    """All classes below one."""
+    below: list[type] = kind.__subclasses__()
+    for each in below:
+        yield each
+        yield from subclasses(each)
 
 
 def stepped(controller: Controller, inner: Any, args: Any, kwargs: Any) -> Any:

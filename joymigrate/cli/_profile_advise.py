@@ -1,0 +1,33 @@
+"""`profile advise`: what would be slow, missing or wrong on a chip, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from joymigrate.errors import Exit
+
+
+def command(
+    traces: list[Path] = typer.Argument(
+        ..., metavar="TRACE...", help="Recordings, traces, profiles."
+    ),
+    to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
+    version: str | None = typer.Option(None, "--version", help="Version of the chip's package."),
+    select: list[str] = typer.Option([], "--select", help="Only this advice. Repeatable."),
+    ignore: list[str] = typer.Option([], "--ignore", help="Not this advice. Repeatable."),
+    form: str = typer.Option("text", "--format", help="text, json, md, html or sarif."),
+    output: Path | None = typer.Option(None, "-o", "--output", help="Where the result goes."),
+) -> int:
+    """Advice for a chip from recordings of a program, or from profiles made on the chip."""
+    from joymigrate import chips, config
+    from joymigrate.cli._output import emit, one_of, split
+    from joymigrate.profile.advice import advise_all
+    from joymigrate.report import advice as report
+
+    one_of(form, report.FORMATS, "--format")
+    chip = chips.target(to or config.load(Path.cwd())["to"])
+    found = advise_all(traces, chip, version=version, wanted=split(select), unwanted=split(ignore))
+    emit(report.render(form, found, chip, [str(path) for path in traces]), output)
+    return Exit.OK

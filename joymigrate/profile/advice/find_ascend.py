@@ -1,0 +1,163 @@
+"""Detectors on profiles made on an Ascend NPU."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from joymigrate.profile.advice.advise import Hit, Subject
+from joymigrate.profile.advice.ascend_profile import Kernel
+from joymigrate.profile.advice.rules import AdviceRule
+
+
+def like(text: str, patterns: Iterable[str]) -> bool:
+    """Whether a name fits one of the patterns."""
+    return any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def grouped(kernels: Iterable[Kernel], what: str = "") -> Iterator[Hit]:
+    """Kernels of one type as one place."""
+    groups: dict[str, list[Kernel]] = defaultdict(list)
+    for kernel in kernels:
+        groups[kernel.type].append(kernel)
+    for kind, group in groups.items():
+        worst = max(group, key=lambda kernel: kernel.us)
+        detail = f"{kind}{what} {worst.shapes} {worst.dtypes}".strip()
+        yield Hit(detail, worst.name, None, len(group), sum(kernel.us for kernel in group))
+
+
+def detect_ascend_core(
+    subject: Subject, rule: AdviceRule, *, cores: Sequence[str]
+) -> Iterator[Hit]:
+    """Kernels on a kind of core, from `limits.us` on."""
+    least = rule.limit("us")
+    yield from grouped(k for k in subject.profile.kernels if k.core in cores and k.us > least)
+
+
+def detect_ascend_type_share(
+    subject: Subject, rule: AdviceRule, *, types: Sequence[str]
+) -> Iterator[Hit]:
+    """Types of kernels that take `limits.share` of all kernel time together."""
+    found = [kernel for kernel in subject.profile.kernels if kernel.type in types]
+    total = subject.profile.total_us
+    if total and sum(kernel.us for kernel in found) / total >= rule.limit("share"):
+        yield from grouped(found)
+
+
+def detect_ascend_block_dim(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Kernels whose number of blocks is no multiple of the number of cores."""
+    known = subject.profile.cores
+    cube = int(known.get("cube") or rule.limit("cores"))
+    vector = int(known.get("vector") or rule.limit("vector_cores"))
+    for kernel in subject.profile.kernels:
+        cores = vector if kernel.core == "AI_VECTOR_CORE" else cube
+        if "CPU" in kernel.core or kernel.us < rule.limit("us") or not kernel.blocks:
+            continue
+        if kernel.blocks % cores:
+            what = f"{kernel.type} {kernel.shapes}: {kernel.blocks} blocks on {cores} cores"
+            yield Hit(what, kernel.name, None, 1, kernel.us)
+
+
+def detect_ascend_no_bound(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Kernels none of whose units is busy."""
+    units = ("vec", "mac", "scalar", "mte1", "mte2", "mte3")
+    found = [
+        kernel
+        for kernel in subject.profile.kernels
+        if kernel.us >= rule.limit("us")
+        and "CPU" not in kernel.core
+        and any(kernel.ratios.get(unit) for unit in units)
+        and all(kernel.ratios.get(unit, 0.0) < rule.limit("ratio") for unit in units)
+    ]
+    yield from grouped(found, " bound by nothing")
+
+
+def detect_ascend_bound(
+    subject: Subject,
+    rule: AdviceRule,
+    *,
+    ratios: Mapping[str, float],
+    types: Sequence[str] = ("*",),
+    cores: Sequence[str] = (),
+) -> Iterator[Hit]:
+    """Kernels of some types none of whose named units reaches its ratio."""
+    found = [
+        kernel
+        for kernel in subject.profile.kernels
+        if kernel.us >= rule.limit("us")
+        and like(kernel.type, types)
+        and (not cores or kernel.core in cores)
+        and any(unit in kernel.ratios for unit in ratios)
+        and all(kernel.ratios.get(unit, 0.0) < least for unit, least in ratios.items())
+    ]
+    yield from grouped(found)
+
+
+def detect_ascend_small(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Many kernels too short to hide their launch."""
+    kernels = subject.profile.kernels
+    short = [kernel for kernel in kernels if kernel.us < rule.limit("us")]
+    total = subject.profile.total_us
+    if len(kernels) < rule.limit("kernels") or not total:
+        return
+    time = sum(kernel.us for kernel in short)
+    many = len(short) / len(kernels) >= rule.limit("count_share")
+    if many and time / total >= rule.limit("time_share"):
+        yield Hit(f"{len(short)} of {len(kernels)} kernels", None, None, len(short), time)
+
+
+def matching(subject: Subject, names: Sequence[str]) -> list[tuple[str, int, float]]:
+    """Host events whose name fits: name, count, µs."""
+    return [(n, *found) for n, found in subject.profile.events.items() if like(n, names)]
+
+
+def detect_ascend_event(
+    subject: Subject, rule: AdviceRule, *, names: Sequence[str]
+) -> Iterator[Hit]:
+    """Host events that occur `limits.calls` times or more."""
+    found = matching(subject, names)
+    if sum(count for _, count, _ in found) >= rule.limit("calls"):
+        yield from (Hit(name, None, None, count, us) for name, count, us in found)
+
+
+def detect_ascend_event_time(
+    subject: Subject, rule: AdviceRule, *, names: Sequence[str]
+) -> Iterator[Hit]:
+    """Host events that take `limits.us` or more in all."""
+    found = matching(subject, names)
+    if sum(us for *_, us in found) >= rule.limit("us"):
+        yield from (Hit(name, None, None, count, us) for name, count, us in found)
+
+
+def detect_ascend_event_ratio(
+    subject: Subject, rule: AdviceRule, *, names: Sequence[str], per: Sequence[str]
+) -> Iterator[Hit]:
+    """Host events that come with more than `limits.ratio` of some others."""
+    count = sum(n for _, n, _ in matching(subject, names))
+    others = sum(n for _, n, _ in matching(subject, per))
+    if others and count >= rule.limit("calls") and count / others > rule.limit("ratio"):
+        yield Hit(f"{count} synchronisations for {others} launches", None, None, count)
+
+
+def detect_ascend_dynamic(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Types of kernels that were launched with many shapes."""
+    groups: dict[str, list[Kernel]] = defaultdict(list)
+    for kernel in subject.profile.kernels:
+        groups[kernel.type].append(kernel)
+    for kind, group in groups.items():
+        shapes = {kernel.shapes for kernel in group}
+        time = sum(kernel.us for kernel in group)
+        heavy = time >= rule.limit("share") * subject.profile.total_us
+        if len(shapes) >= rule.limit("shapes") and heavy and len(shapes) > len(group) / 2:
+            yield Hit(f"{kind} with {len(shapes)} shapes", None, None, len(group), time)
+
+
+def detect_ascend_packets(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Links most of whose packets are small."""
+    for link, least in (("SDMA", rule.limit("sdma_mb")), ("RDMA", rule.limit("rdma_mb"))):
+        sizes = subject.profile.packets.get(link) or {}
+        count = sum(sizes.values())
+        small = sum(n for size, n in sizes.items() if size < least)
+        if count and small / count > rule.limit("share"):
+            yield Hit(f"{link}: {small} of {count} packets below {least:g} MB", calls=small)

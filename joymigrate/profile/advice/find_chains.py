@@ -1,0 +1,105 @@
+"""Detectors along the data flow: sequences of operators that one fused call replaces."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from joymigrate.profile.advice.advise import Hit, Subject
+from joymigrate.profile.advice.chains import Flow, parse
+from joymigrate.profile.advice.find_operators import named
+from joymigrate.profile.advice.rules import AdviceRule
+from joymigrate.profile.capture import Operator, tensors
+
+
+def detect_chain(
+    subject: Subject,
+    rule: AdviceRule,
+    *,
+    patterns: Sequence[Sequence[str]],
+    phase: str | None = "forward",
+    inference: bool = False,
+    unless_inside: Sequence[str] = (),
+    not_before: Sequence[str] = (),
+    not_after: Sequence[str] = (),
+    last_axis: int = 0,
+    dtypes: Sequence[str] = (),
+    one_line: bool = False,
+) -> Iterator[Hit]:
+    """Chains of operators. `unless_inside`: composites that the chip takes as a whole.
+
+    `not_before` and `not_after`: what must not feed the first operator, or use the last one's
+    result. `last_axis`: the least size of the first tensor's last axis. `dtypes`: of the first
+    operator's first tensor. `one_line`: all of it was called by one line.
+    """
+    if inference and subject.capture.trains:
+        return
+    flow = Flow(subject.capture)
+    for pattern in patterns:
+        for path in flow.matches(parse(pattern), phase):
+            chain = [flow.operator(call) for call in path]
+            if any(set(operator.parents) & set(unless_inside) for operator in chain):
+                continue
+            if fed_by(flow, path[0], not_before) or feeds(flow, path[-1], not_after):
+                continue
+            first = next(tensors(chain[0].args), None)
+            if last_axis and (
+                first is None or not first["shape"] or first["shape"][-1] < last_axis
+            ):
+                continue
+            if dtypes and (first is None or first["dtype"] not in dtypes):
+                continue
+            if one_line and len({operator.where for operator in chain}) > 1:
+                continue
+            yield found(chain)
+
+
+def found(chain: list[Operator]) -> Hit:
+    """A chain as a place: where its last operator was called."""
+    names = "-".join(operator.op.rpartition("::")[2] for operator in chain)
+    time = sum(operator.self_us / max(1, operator.calls) for operator in chain)
+    place = chain[-1]
+    return Hit(names, place.where, place.module, 1, time)
+
+
+def fed_by(flow: Flow, call: int, names: Sequence[str]) -> bool:
+    """Whether one of the calls that feed `call` (through views) has one of the names."""
+    seen: set[int] = set()
+    todo = [call]
+    while todo and names and len(seen) < 32:
+        for producer in flow.capture.stream[todo.pop()][1]:
+            if producer < 0 or producer in seen:
+                continue
+            seen.add(producer)
+            if flow.name(producer) in names:
+                return True
+            todo.append(producer)
+    return False
+
+
+def feeds(flow: Flow, call: int, names: Sequence[str]) -> bool:
+    """Whether a direct consumer of `call` has one of the names."""
+    return any(flow.name(consumer) in names for consumer in flow.consumers.get(call, ()))
+
+
+def detect_many_products(
+    subject: Subject, rule: AdviceRule, *, ops: Sequence[str]
+) -> Iterator[Hit]:
+    """Many matrix products of one line and different heights: a loop over experts."""
+    groups: dict[tuple[str | None, Any], list[Operator]] = defaultdict(list)
+    for operator in subject.capture.operators:
+        if named(operator, ops) and operator.phase == "forward":
+            factors = [t["shape"] for t in tensors(operator.args) if len(t["shape"]) == 2][-2:]
+            if len(factors) == 2:
+                groups[(operator.where, tuple(factors[1]))].append(operator)
+    for (where, _), group in groups.items():
+        calls = sum(operator.calls for operator in group)
+        heights = {
+            [t["shape"] for t in tensors(operator.args) if len(t["shape"]) == 2][-2][0]
+            for operator in group
+        }
+        if calls >= rule.limit("calls") and len(heights) > 1:
+            time = sum(operator.self_us for operator in group)
+            what = f"{calls} products of {len(heights)} heights"
+            yield Hit(what, where, group[0].module, calls, time)

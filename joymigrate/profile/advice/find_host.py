@@ -1,0 +1,184 @@
+"""Detectors for what the host does: synchronising, launching, loading, collecting, optimising."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from joymigrate.profile.advice.advise import Hit, Subject
+from joymigrate.profile.advice.find_operators import hit, named
+from joymigrate.profile.advice.rules import AdviceRule
+from joymigrate.profile.capture import Operator, tensors
+
+
+def detect_span(subject: Subject, rule: AdviceRule, *, span: str) -> Iterator[Hit]:
+    """A named part of the step that takes too much of it."""
+    us = float((subject.capture.header.get("spans") or {}).get(span, 0.0))
+    step = subject.capture.step_us
+    long = us >= rule.limits.get("us", float("inf"))
+    if us and step and (us / step >= rule.limit("share") or long):
+        yield Hit(f"{us / 1000:.1f} ms of {step / 1000:.1f} ms per step", self_us=us)
+
+
+def detect_collector(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Time that Python's garbage collector takes of a step."""
+    us = float(subject.capture.header.get("gc_us") or 0.0)
+    if us >= rule.limit("us"):
+        yield Hit(f"{us / 1000:.1f} ms per step", self_us=us)
+
+
+def detect_host_call(subject: Subject, rule: AdviceRule, *, call: str) -> Iterator[Hit]:
+    """Calls that are no operators: synchronize, empty_cache."""
+    for entry, count in (subject.capture.header.get("calls") or {}).items():
+        name, _, where = entry.partition("@")
+        if name == call and count >= rule.limits.get("calls", 1):
+            yield Hit(name, where if where != "None" else None, None, count)
+
+
+def detect_reads(
+    subject: Subject, rule: AdviceRule, *, ops: Sequence[str], phases: Sequence[str]
+) -> Iterator[Hit]:
+    """Values that the host reads: from `limits.calls` per step on, over all places.
+
+    An optimiser's own reads are left out: its counters lie on the host.
+    """
+    reads = [o for o in subject.capture.operators if named(o, ops) and o.phase in phases]
+    if sum(operator.calls for operator in reads) >= rule.limit("calls"):
+        yield from map(hit, reads)
+
+
+def detect_small(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Many operators too short to hide their launch."""
+    capture = subject.capture
+    timed = [o for o in capture.operators if o.self_us and not view(o)]
+    calls = sum(o.calls for o in timed)
+    short = [o for o in timed if o.self_us / o.calls < rule.limit("us")]
+    count, time = sum(o.calls for o in short), sum(o.self_us for o in short)
+    total = sum(o.self_us for o in timed)
+    if calls < rule.limit("calls") or not total:
+        return
+    if count / calls >= rule.limit("count_share") and time / total >= rule.limit("time_share"):
+        what = f"{count} of {calls} operators take less than {rule.limit('us'):.0f} µs each"
+        yield Hit(what, calls=count, self_us=time)
+
+
+def detect_launch(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """A step whose operators fill only part of its time: the host does not keep up."""
+    capture = subject.capture
+    busy = sum(o.self_us for o in capture.operators)
+    steps = capture.header.get("step_us") or []
+    if not steps or not busy or not capture.timed:
+        return
+    calls = sum(o.calls for o in capture.operators)
+    gap = 1 - busy / capture.step_us
+    if gap >= rule.limit("share") and calls >= rule.limit("calls"):
+        what = f"operators fill {100 * (1 - gap):.0f} % of the step ({calls} calls)"
+        yield Hit(what, calls=calls, self_us=gap * capture.step_us)
+
+
+def view(operator: Operator) -> bool:
+    """Operators that only look at data."""
+    names = ("view", "t", "transpose", "expand", "slice", "select", "detach", "as_strided")
+    return named(operator, (*names, "permute", "unsqueeze", "squeeze", "_unsafe_view", "alias"))
+
+
+def optimisers(subject: Subject) -> list[Mapping[str, Any]]:
+    """What the recording says of the program's optimisers."""
+    return list(subject.capture.header.get("optimisers") or ())
+
+
+def detect_optimiser_loop(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """An optimiser told to update one tensor after the other."""
+    for entry in optimisers(subject):
+        alone = entry.get("foreach") is False and not entry.get("fused")
+        if alone and entry.get("tensors", 0) >= rule.limit("tensors"):
+            what = f"{entry['class']} updates {entry['tensors']} tensors one by one"
+            yield Hit(what, calls=entry["tensors"])
+
+
+def detect_optimiser_fusable(
+    subject: Subject, rule: AdviceRule, *, classes: Mapping[str, str]
+) -> Iterator[Hit]:
+    """An optimiser that the chip's package has in fused form."""
+    for entry in optimisers(subject):
+        fused = classes.get(entry["class"])
+        if fused and not entry.get("fused") and entry.get("tensors", 0) >= rule.limit("tensors"):
+            yield Hit(f"{entry['class']} → {fused}", calls=entry["tensors"])
+
+
+def detect_zeroed(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Gradients that are filled with zeros rather than dropped."""
+    tensors_ = max((e.get("tensors", 0) for e in optimisers(subject)), default=0)
+    groups: dict[str | None, list[Operator]] = {}
+    for operator in subject.capture.operators:
+        if named(operator, ("zero_", "_foreach_zero_", "fill_")) and operator.phase == "other":
+            groups.setdefault(operator.where, []).append(operator)
+    for group in groups.values():
+        filled = sum(o.calls * max(1, len(list(o.tensors()))) for o in group)
+        if tensors_ and filled >= rule.limit("share") * tensors_:
+            yield Hit(f"{filled} gradients filled with zeros", group[0].where, None, filled)
+
+
+def detect_transfer(subject: Subject, rule: AdviceRule, *, direction: str) -> Iterator[Hit]:
+    """Copies between host and device inside a step; with `unpinned` those the host waits for."""
+    for operator in subject.capture.operators:
+        if not named(operator, ("_to_copy", "copy_", "_copy_from")):
+            continue
+        ends = transfer(operator)
+        if ends is None or operator.calls < rule.limits.get("calls", 1):
+            continue
+        source, target = ends
+        down = target == "cpu" and source != "cpu"
+        up = source == "cpu" and target != "cpu"
+        asynchronous = operator.kwargs.get("non_blocking") is True or True in operator.args[1:]
+        if (direction == "down" and down) or (direction == "up" and up and not asynchronous):
+            shape = next(tensors(operator.args))["shape"]
+            if shape or direction == "down":
+                yield hit(operator, f"{operator.name} of {shape} from {source} to {target}")
+
+
+def transfer(operator: Operator) -> tuple[str, str] | None:
+    """Device types that a copy goes from and to."""
+    found = [t["device"].split(":")[0] for t in tensors(operator.args)]
+    if operator.op.endswith("copy_") and len(found) > 1:
+        return found[1], found[0]
+    device = operator.kwargs.get("device")
+    target = device.get("torch") if isinstance(device, dict) else None
+    if not found:
+        return None
+    out = next((t["device"].split(":")[0] for t in tensors(operator.outputs)), None)
+    return found[0], (target or out or found[0]).split(":")[0]
+
+
+def detect_host_made(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Tensors made on the host and moved, where they could be made on the device."""
+    makers = ("zeros*", "ones*", "arange*", "full*", "rand*", "eye*", "linspace*", "empty*")
+    fills = ("fill_", "zero_", "normal_", "uniform_", "random_")
+    capture = subject.capture
+    for number, made in capture.stream:
+        operator = capture.operators[number]
+        ends = transfer(operator) if named(operator, ("_to_copy", "copy_")) else None
+        if ends is None or ends[0] != "cpu" or ends[1] == "cpu":
+            continue
+        for producer in made:
+            source = capture.operators[capture.stream[producer][0]] if producer >= 0 else None
+            if source is not None and named(source, (*makers, *fills)):
+                yield Hit(f"{source.name} on the host, then moved", operator.where, operator.module)
+                break
+
+
+def detect_environment(
+    subject: Subject, rule: AdviceRule, *, variable: str, values: Sequence[str], unset: bool = False
+) -> Iterator[Hit]:
+    """An environment variable with a value that costs time (or without the one that helps)."""
+    environment = subject.capture.header.get("environment") or {}
+    variables = environment.get("variables") or {}
+    value = variables.get(variable)
+    if value is None:
+        on_chip = subject.capture.header.get("device") == subject.chip.device
+        if unset and on_chip and not subject.capture.header.get("rehearsal"):
+            yield Hit(f"{variable} is not set")
+        return
+    if any(fnmatch.fnmatchcase(str(value), pattern) for pattern in values):
+        yield Hit(f"{variable}={value}")

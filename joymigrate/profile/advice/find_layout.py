@@ -1,0 +1,169 @@
+"""Detectors that look at shapes and strides: alignment, contiguity, precision of products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from joymigrate.profile.advice.advise import Hit, Subject
+from joymigrate.profile.advice.chains import Flow
+from joymigrate.profile.advice.find_operators import hit, named, size
+from joymigrate.profile.advice.rules import AdviceRule
+from joymigrate.profile.capture import Operator, tensors
+
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "matmul", "linear", "addbmm")
+HALF = ("float16", "bfloat16")
+BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
+
+
+def matrices(operator: Operator) -> list[Mapping[str, Any]]:
+    """The factors of a matrix product: the last two tensors of two dimensions or more."""
+    found = [t for t in tensors(operator.args) if len(t["shape"]) >= 2]
+    return found[-2:]
+
+
+def bytes_of(tensor: Mapping[str, Any]) -> int:
+    """Size of a tensor in memory, bytes."""
+    return size(tensor) * BYTES.get(tensor["dtype"], 1)
+
+
+def detect_alignment(
+    subject: Subject, rule: AdviceRule, *, dtypes: Sequence[str] = HALF
+) -> Iterator[Hit]:
+    """Inner axes of matrix products that are no multiple of `limits.elements`."""
+    unit = int(rule.limit("elements"))
+    for operator in subject.capture.operators:
+        if not named(operator, PRODUCTS) or operator.phase == "backward":
+            continue
+        factors = matrices(operator)
+        if not factors or factors[0]["dtype"] not in dtypes:
+            continue
+        axes = {n for t in factors for n in t["shape"][-2:] if n > 1}
+        bad = sorted(n for n in axes if n % unit)
+        moved = sum(map(bytes_of, factors)) * operator.calls
+        if bad and moved >= rule.limits.get("bytes", 0):
+            sizes = ", ".join(map(str, bad))
+            yield hit(operator, f"{operator.name} with axes of {sizes}, not multiples of {unit}")
+
+
+def detect_head_size(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
+    """Attention whose head size or length is no multiple of what the kernel works in."""
+    unit = int(rule.limit("elements"))
+    for operator in subject.capture.operators:
+        if not named(operator, ops) or operator.phase == "backward":
+            continue
+        heads = [t["shape"] for t in tensors(operator.args) if len(t["shape"]) == 4]
+        if heads and (heads[0][-1] % unit or heads[0][-2] % unit):
+            shape = f"length {heads[0][-2]}, head size {heads[0][-1]}"
+            yield hit(operator, f"{operator.name}: {shape}, not multiples of {unit}")
+
+
+def detect_vocabulary(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Embedding tables whose number of rows is no multiple of what matrix products like."""
+    unit = int(rule.limit("elements"))
+    for operator in subject.capture.operators:
+        if not named(operator, ("embedding",)) or operator.phase == "backward":
+            continue
+        table = next(tensors(operator.args), None)
+        if table is not None and table["shape"][0] >= rule.limit("rows"):
+            rows = table["shape"][0]
+            if rows % unit and heads_of(subject, rows):
+                yield hit(operator, f"{rows} rows, not a multiple of {unit}")
+
+
+def heads_of(subject: Subject, rows: int) -> bool:
+    """Whether a matrix product has the vocabulary as an axis: only then does its size matter."""
+    return any(
+        rows in t["shape"]
+        for operator in subject.capture.operators
+        if named(operator, PRODUCTS)
+        for t in matrices(operator)
+    )
+
+
+def contiguous(tensor: Mapping[str, Any]) -> bool:
+    """Whether strides are those of a row-major tensor."""
+    expected = 1
+    for n, step in zip(reversed(tensor["shape"]), reversed(tensor["stride"]), strict=False):
+        if n != 1:
+            if step != expected:
+                return False
+            expected *= n
+    return True
+
+
+def detect_copies(
+    subject: Subject, rule: AdviceRule, *, ops: Sequence[str], after: Sequence[str]
+) -> Iterator[Hit]:
+    """Copies of what a change of layout made, worth `limits.share` of the step or more bytes."""
+    flow = Flow(subject.capture)
+    makers = {c for c in range(len(subject.capture.stream)) if flow.name(c) in after}
+    counted: dict[int, int] = {}
+    for call, (number, made) in enumerate(subject.capture.stream):
+        operator = subject.capture.operators[number]
+        if not named(operator, ops) or operator.phase == "backward":
+            continue
+        source = next(iter(made), -1)
+        tensor = next(tensors(operator.args), None)
+        if source in makers and tensor is not None and not contiguous(tensor):
+            counted[number] = counted.get(number, 0) + 1
+        del call
+    for number, calls in counted.items():
+        operator = subject.capture.operators[number]
+        tensor = next(tensors(operator.args))
+        moved = 2 * bytes_of(tensor) * calls
+        share = operator.self_us / subject.capture.step_us if subject.capture.step_us else 0.0
+        enough = share >= rule.limit("share") if subject.capture.timed else True
+        if enough or moved >= rule.limit("bytes"):
+            yield hit(operator, f"{operator.name} of {tensor['shape']}, {moved / 1e6:.1f} MB moved")
+
+
+def detect_noncontiguous(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Inputs that the chip's kernel is documented to want contiguous, and are not."""
+    if subject.support is None:
+        return
+    for operator in subject.capture.operators:
+        support = subject.support.plain(operator)
+        if not support.contiguous:
+            continue
+        wanted = {plain(name) for name in support.contiguous}
+        for name, value in subject.support.named_arguments(operator):
+            loose = [t for t in tensors([value]) if t["stride"] and not contiguous(t)]
+            if plain(name) in wanted and loose:
+                yield hit(operator, f"{operator.name}: {name} must be contiguous and is copied")
+
+
+def plain(name: str) -> str:
+    """`scaled_grads` and `scaledGrads` are one name."""
+    return name.replace("_", "").casefold()
+
+
+def detect_single_precision(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Matrix products in float32 in a step that uses no mixed precision at all."""
+    products = [o for o in subject.capture.operators if named(o, (*PRODUCTS, "convolution"))]
+    if not products or subject.capture.header.get("autocast"):
+        return
+    kinds = {t["dtype"] for o in products for t in tensors(o.args)}
+    if kinds & set(HALF):
+        return
+    for operator in products:
+        if operator.phase != "backward":
+            flops = 2 * max((size(t) for t in matrices(operator)), default=0)
+            if flops * operator.calls >= rule.limit("elements"):
+                yield hit(operator, f"{operator.name} in float32")
+
+
+def detect_convolution_norm(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """A convolution with a bias that the normalisation after it takes away again."""
+    flow = Flow(subject.capture)
+    for call in range(len(subject.capture.stream)):
+        operator = flow.operator(call)
+        if operator.phase == "backward" or not named(operator, ("convolution", "_convolution")):
+            continue
+        bias = operator.args[2] if len(operator.args) > 2 else None
+        after = {flow.name(c) for c in flow.consumers.get(call, ())}
+        norms = {"native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"}
+        if isinstance(bias, dict) and after & (norms | {"cudnn_batch_norm"}):
+            yield Hit(
+                "convolution with a bias before a batch norm", operator.where, operator.module
+            )

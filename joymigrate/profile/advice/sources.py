@@ -1,0 +1,200 @@
+"""From a file to what detectors look at: a recording, another trace, or a profile of the chip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from joymigrate.chips import Chip
+from joymigrate.errors import JoyError
+from joymigrate.profile import capture, readers
+from joymigrate.profile.advice import ascend_profile
+from joymigrate.profile.advice.advise import EMPTY, Advice, Subject, advise, ranked
+from joymigrate.profile.advice.rules import AdviceRule, load_rules
+from joymigrate.profile.advice.support import ChipSupport
+from joymigrate.profile.capture import Capture, Operator
+from joymigrate.profile.oplist import lists
+from joymigrate.profile.oplist.aten import AtenTable
+from joymigrate.profile.support import split_name
+from joymigrate.profile.table import Row, Signature, Trace
+
+SPANS = {
+    "enumerate(DataLoader)#": "loader_us",
+    "Optimizer.step#": "optimiser_us",
+    "Optimizer.zero_grad#": "zero_grad_us",
+}
+
+
+def subjects(
+    path: Path, chip: Chip, *, version: str | None = None
+) -> Iterator[tuple[Subject, str]]:
+    """What is at `path`, with what the rules need for it (`trace` or `chip_profile`)."""
+    if not path.exists():
+        raise JoyError("there is no such file", where=str(path))
+    if ascend_profile.find(path) is not None and path.name != ascend_profile.EVENTS:
+        yield Subject(EMPTY, chip, profile=ascend_profile.read(path)), "chip_profile"
+        return
+    oplist = lists.of(chip, version)
+    if path.is_file() and readers.detect(path) == "recorded":
+        yield Subject(capture.load(path), chip, ChipSupport(oplist)), "trace"
+        return
+    for trace in readers.read_all([path]):
+        support = ChipSupport(oplist, overloads=trace.overloads)
+        made = from_trace(trace, oplist.resolver.table)
+        yield Subject(made, chip, support), "trace"
+
+
+def advise_all(
+    paths: Iterable[Path],
+    chip: Chip,
+    *,
+    version: str | None = None,
+    wanted: Iterable[str] = (),
+    unwanted: Iterable[str] = (),
+) -> list[Advice]:
+    """The advice on all files, ranked. `wanted` and `unwanted` are ids of rules."""
+    rules = chosen(load_rules(chip), set(wanted), set(unwanted))
+    found: list[Advice] = []
+    for path in paths:
+        for subject, needs in subjects(path, chip, version=version):
+            found += advise(subject, rules, needs=needs)
+    return ranked(found)
+
+
+def chosen(
+    rules: tuple[AdviceRule, ...], wanted: set[str], unwanted: set[str]
+) -> tuple[AdviceRule, ...]:
+    """The rules that were asked for; unknown ids are an error."""
+    from joymigrate.errors import did_you_mean
+
+    known = {rule.id for rule in rules}
+    for name in sorted((wanted | unwanted) - known):
+        raise JoyError(f"no advice is called '{name}'.{did_you_mean(name, known)}")
+    return tuple(r for r in rules if r.id not in unwanted and (not wanted or r.id in wanted))
+
+
+def from_trace(trace: Trace, table: AtenTable) -> Capture:
+    """A trace of another tool as a recording. Order stands in for data flow.
+
+    Composite operators are opened: what lies below them is what a device computes.
+    """
+    composites = {base for base in table.bases if implicit(table, base)}
+    operators: dict[Any, list[Any]] = {}
+    stream: list[tuple[int, tuple[int, ...]]] = []
+    last: dict[int, int] = {}
+    taken: dict[int, bool] = {}
+    timed_on_device = any(us for us in trace.ops.device_us)
+    steps = max(1, trace.steps)
+    order: dict[Any, int] = {}
+    header: dict[str, Any] = {"device": trace.device, "spans": {}, "step_us": []}
+    for row in trace.ops.rows():
+        inside = taken.get(row.parent, False)
+        base = split_name(row.name)[1]
+        own = row.operator and not inside and base not in composites
+        taken[row.index] = inside or own
+        if not row.operator:
+            note(header, row, steps)
+        time = row.device_us if timed_on_device else row.self_us
+        if inside:
+            key = top(trace, row, taken)
+            if key in order:
+                operators[key][1] += time / steps
+            continue
+        if not own:
+            continue
+        key = (row.name, row.signature, row.phase, row.place)
+        if key not in operators:
+            order[key] = len(order)
+            operators[key] = [0, 0.0, parents(trace, row)]
+        operators[key][0] += row.calls
+        operators[key][1] += time / steps
+        call = len(stream)
+        stream.append((order[key], (last[row.tid],) if row.tid in last else ()))
+        last[row.tid] = call
+    made = tuple(built(key, *values, steps=steps) for key, values in operators.items())
+    return Capture(trace.path, header, made, tuple(stream), flow=False)
+
+
+def implicit(table: AtenTable, base: str) -> bool:
+    """Whether torch makes all overloads of a name out of other operators."""
+    return all(table.ops[name].composite == "implicit" for name in table.bases[base])
+
+
+def note(header: dict[str, Any], row: Row, steps: int) -> None:
+    """Marks of torch: steps, the data loader, the optimiser."""
+    if row.name.startswith("ProfilerStep#"):
+        header["step_us"].append(row.dur)
+    for prefix, span in SPANS.items():
+        if row.name.startswith(prefix):
+            header["spans"][span] = header["spans"].get(span, 0.0) + row.dur / steps
+
+
+def top(trace: Trace, row: Row, taken: dict[int, bool]) -> Any:
+    """The key of the operator around `row` that stands in the recording."""
+    index = row.parent
+    ops = trace.ops
+    while ops.parent[index] >= 0 and taken.get(ops.parent[index], False):
+        index = ops.parent[index]
+    found = ops.row(index)
+    return (found.name, found.signature, found.phase, found.place)
+
+
+def parents(trace: Trace, row: Row) -> tuple[str, ...]:
+    """Operators around a row, outermost first."""
+    names, index = [], row.parent
+    while index >= 0:
+        if trace.ops.operator[index]:
+            names.append(trace.ops.names[trace.ops.name[index]].partition(".")[0])
+        index = trace.ops.parent[index]
+    return tuple(reversed(names))
+
+
+def built(key: Any, calls: int, us: float, around: tuple[str, ...], *, steps: int) -> Operator:
+    """One operator of a trace."""
+    name, signature, phase, place = key
+    namespace, base, overload = split_name(name)
+    return Operator(
+        op=f"{namespace}::{base}",
+        overload=overload or "",
+        args=arguments(signature),
+        kwargs={},
+        outputs=(),
+        calls=max(1, round(calls / steps)),
+        self_us=us,
+        phase=phase or "forward",
+        where=place or None,
+        module=None,
+        parents=around,
+    )
+
+
+def arguments(signature: Signature) -> tuple[Any, ...]:
+    """Arguments as a recording has them; row-major strides where none were recorded."""
+    found: list[Any] = []
+    for index, dtype in enumerate(signature.dtypes):
+        dims = signature.dims[index] if index < len(signature.dims) else None
+        if not dtype or dims is None or any(isinstance(n, (list, tuple)) for n in dims):
+            found.append(None)
+            continue
+        known = signature.strides[index] if index < len(signature.strides) else None
+        stride = list(known) if known else row_major(dims)
+        found.append(
+            {
+                "dtype": dtype,
+                "shape": list(dims),
+                "stride": stride,
+                "device": "",
+                "requires_grad": False,
+            }
+        )
+    return tuple(found)
+
+
+def row_major(shape: Any) -> list[int]:
+    """Strides of a contiguous tensor."""
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(1, n)
+    return strides[::-1]

@@ -1,0 +1,52 @@
+"""What the chip does with a recorded operator, as detectors ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from joymigrate.profile.capture import Operator
+from joymigrate.profile.judge import Judge
+from joymigrate.profile.oplist.lists import OpList
+from joymigrate.profile.support import Status, Support
+from joymigrate.profile.table import EMPTY, Signature
+
+WHOLE = (Status.NATIVE, Status.FUSED)
+UNNAMED = ("prim::", "prims::", "profiler::")
+
+
+class ChipSupport:
+    """Answers for one chip in one version, from its operator list."""
+
+    def __init__(self, oplist: OpList, *, overloads: bool = True) -> None:
+        self.judge = Judge(oplist, overloads=overloads)
+
+    def plain(self, operator: Operator) -> Support:
+        """Without regard to types. A composite around it that the chip takes whole covers it."""
+        for parent in operator.parents:
+            found = self.judge.judge(parent, EMPTY).support
+            if found.status in WHOLE:
+                return found
+        return self.judge.judge(operator.name, EMPTY).support
+
+    def typed(self, operator: Operator) -> Support:
+        """For the recorded types of its arguments."""
+        return self.judge.judge(operator.name, signature(operator)).support
+
+    def named_arguments(self, operator: Operator) -> Iterator[tuple[str, object]]:
+        """Arguments with the names that torch's schema gives them."""
+        ops = self.judge.oplist.resolver.table.ops
+        schema = ops.get(operator.name.removeprefix("aten::"))
+        names = [argument.name for argument in schema.arguments] if schema else []
+        yield from zip(names, operator.args, strict=False)
+        yield from operator.kwargs.items()
+
+
+def signature(operator: Operator) -> Signature:
+    """The arguments as the operator lists want them."""
+    dtypes: list[str] = []
+    dims: list[object] = []
+    for value in (*operator.args, *operator.kwargs.values()):
+        tensor = value if isinstance(value, dict) and "shape" in value else None
+        dtypes.append(tensor["dtype"] if tensor else "")
+        dims.append(tuple(tensor["shape"]) if tensor else None)
+    return Signature(tuple(dtypes), tuple(dims))

@@ -1,0 +1,186 @@
+"""Advice on recordings as text, JSON, Markdown and SARIF."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from joymigrate import __version__
+from joymigrate.chips import Chip
+from joymigrate.errors import JoyError
+from joymigrate.profile.advice import Advice, Hit
+from joymigrate.report.json_ import dumps
+from joymigrate.report.sarif import SCHEMA_URI
+
+SCHEMA = "joymigrate.advice/1"
+FORMATS = ("text", "json", "md", "html", "sarif")
+MARKS = {"error": "!!", "warning": "! ", "note": "· "}
+
+
+def render(form: str, advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
+    """The advice in one of `FORMATS`."""
+    if form == "html":
+        from joymigrate.report.html import advice as page
+
+        return page.render(advice, chip, traces)
+    writers = {"text": text, "json": json_text, "md": markdown, "sarif": sarif}
+    if form not in writers:
+        raise JoyError(f"--format does not know '{form}'", help=", ".join(FORMATS))
+    return writers[form](advice, chip, traces)
+
+
+def document(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> dict[str, Any]:
+    """`joymigrate.advice/1`."""
+    levels = {level: sum(a.rule.level == level for a in advice) for level in MARKS}
+    return {
+        "schema": SCHEMA,
+        "to": chip.name,
+        "traces": list(traces),
+        "advice": [entry(one) for one in advice],
+        "summary": {**levels, "rules": sorted({one.rule.id for one in advice})},
+    }
+
+
+def entry(one: Advice) -> dict[str, Any]:
+    """One rule's advice."""
+    rule = one.rule
+    return {
+        "id": rule.id,
+        "title": rule.title,
+        "level": rule.level,
+        "trace": one.trace,
+        "problem": rule.problem,
+        "action": rule.action,
+        "gain": rule.gain or None,
+        "before": rule.before or None,
+        "after": rule.after or None,
+        "api": list(rule.api),
+        "rewrite": command(rule.select),
+        "limits": dict(rule.limits),
+        "source": rule.source,
+        "share": None if one.share is None else round(one.share, 4),
+        "places": [
+            {
+                "what": place.what,
+                "where": place.where,
+                "module": place.module,
+                "calls": place.calls,
+                "self_us": round(place.self_us, 3),
+            }
+            for place in one.places
+        ],
+        "more_places": one.more,
+    }
+
+
+def command(select: str) -> str | None:
+    """How the change is made by `rewrite`."""
+    return f"joymigrate rewrite --unsafe --select {select} ." if select else None
+
+
+def json_text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
+    """The document as JSON."""
+    return dumps(document(advice, chip, traces))
+
+
+def place_line(place: Hit) -> str:
+    """One place in a line."""
+    where = f"{place.where}: " if place.where else ""
+    module = f" in {place.module}" if place.module else ""
+    calls = f" ({place.calls} calls)" if place.calls > 1 else ""
+    return f"{where}{place.what}{module}{calls}"
+
+
+def text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
+    """For a terminal: the costly first."""
+    lines = []
+    for one in advice:
+        rule = one.rule
+        share = f"  {one.share:.1%} of the step" if one.share else ""
+        lines.append(f"{MARKS[rule.level]} {rule.id}  {rule.title}{share}")
+        lines += [f"     {place_line(place)}" for place in one.places[:5]]
+        hidden = len(one.places) - 5 + one.more
+        if hidden > 0:
+            lines.append(f"     … and {hidden} more places")
+        lines.append(f"   why: {rule.problem}")
+        lines.append(f"   do:  {rule.action}")
+        if rule.gain:
+            lines.append(f"   gain: {rule.gain}")
+        if rule.select:
+            lines.append(f"   by:  {command(rule.select)}")
+        lines += [*snippet("-", rule.before), *snippet("+", rule.after), ""]
+    found = len({one.rule.id for one in advice})
+    counted = f"{found} kind{'' if found == 1 else 's'} of advice"
+    lines.append(f"{counted} for {chip.title} from {', '.join(traces)}.")
+    return "\n".join(lines) + "\n"
+
+
+def snippet(sign: str, code: str) -> list[str]:
+    """Lines of an example."""
+    return [f"     {sign} {line}" for line in code.splitlines()]
+
+
+def markdown(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
+    """A document with one section per rule."""
+    parts = [f"# Advice for {chip.title}\n", f"From {', '.join(f'`{name}`' for name in traces)}.\n"]
+    for one in advice:
+        rule = one.rule
+        share = f" ({one.share:.1%} of the step)" if one.share else ""
+        parts.append(f"## {rule.id}: {rule.title}{share}\n")
+        parts.append(f"{rule.problem}. **Do:** {rule.action}.\n")
+        if rule.gain:
+            parts.append(f"Gain: {rule.gain}.\n")
+        if rule.select:
+            parts.append(f"`{command(rule.select)}`\n")
+        parts.append("\n".join(f"- {place_line(place)}" for place in one.places) + "\n")
+        if rule.before:
+            parts.append(f"```python\n# before\n{rule.before}\n# after\n{rule.after}\n```\n")
+        parts.append(f"Source: {rule.source}.\n")
+    return "\n".join(parts)
+
+
+def sarif(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
+    """A SARIF log with a result per place; places without a line belong to the recording."""
+    rules = list({one.rule.id: one.rule for one in advice}.values())
+    number = {rule.id: index for index, rule in enumerate(rules)}
+    results = [
+        {
+            "ruleId": one.rule.id,
+            "ruleIndex": number[one.rule.id],
+            "level": one.rule.level,
+            "message": {"text": f"{place.what}: {one.rule.problem}. {one.rule.action}"},
+            "locations": [location(place, one.trace)],
+            "properties": {"calls": place.calls, "self_us": round(place.self_us, 3)},
+        }
+        for one in advice
+        for place in one.places
+    ]
+    driver = {
+        "name": "joymigrate",
+        "version": __version__,
+        "rules": [
+            {
+                "id": rule.id,
+                "name": rule.title,
+                "shortDescription": {"text": rule.title},
+                "fullDescription": {"text": rule.problem},
+                "help": {"text": f"{rule.action}\n\nSource: {rule.source}"},
+                "defaultConfiguration": {"level": rule.level},
+            }
+            for rule in rules
+        ],
+    }
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return dumps({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]})
+
+
+def location(place: Hit, trace: str) -> dict[str, Any]:
+    """Where a result is: `file:line`, or the recording."""
+    file, _, line = (place.where or "").rpartition(":")
+    if not file or not line.isdigit():
+        return {"physicalLocation": {"artifactLocation": {"uri": quote(trace)}}}
+    artifact: dict[str, Any] = {"uri": quote(file)}
+    if not file.startswith("/"):
+        artifact["uriBaseId"] = "SRCROOT"
+    return {"physicalLocation": {"artifactLocation": artifact, "region": {"startLine": int(line)}}}

@@ -1,0 +1,74 @@
+"""The page of advice: what it costs, per rule the places, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from joymigrate.chips import Chip
+from joymigrate.profile.advice import Advice
+from joymigrate.report.html.page import (
+    Html,
+    Page,
+    Part,
+    Section,
+    Tile,
+    bar,
+    code,
+    details,
+    escape,
+    table,
+    tiles,
+)
+from joymigrate.report.labels import Labels
+
+TONES = {"error": "report", "warning": "unsafe", "note": "safe"}
+
+
+def render(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
+    """One HTML document."""
+    from joymigrate.report.advice import command
+
+    sections = [Section("summary", "Summary", summary(advice))]
+    for index, one in enumerate(advice):
+        rule = one.rule
+        rows = [
+            (place.what, place.where or "", place.module or "", place.calls, round(place.self_us))
+            for place in one.places
+        ]
+        said = f"<p>{escape(rule.problem)}.</p><p><b>Do:</b> {code(rule.action)}.</p>"
+        if rule.gain:
+            said += f"<p>Gain: {escape(rule.gain)}.</p>"
+        if rule.select:
+            said += f"<p><code>{escape(command(rule.select) or '')}</code></p>"
+        body = said + table(("what", "where", "module", "calls", "µs"), rows, right=(3, 4))
+        if rule.before:
+            shown = f"<pre># before\n{escape(rule.before)}\n# after\n{escape(rule.after)}</pre>"
+            body += details("Before and after", Html(shown), opened=True)
+        body += f"<p><small>Source: {escape(rule.source)}</small></p>"
+        anchor = f"{rule.id.lower()}-{index}"
+        title = f"{rule.id}: {rule.title}"
+        sections.append(Section(anchor, title, Html(body), len(one.places) + one.more, rule.id))
+    return Page(
+        title=f"Advice for {chip.title}",
+        subtitle=" · ".join(traces),
+        sections=sections,
+        say=Labels("en"),
+        footer="joymigrate profile advise",
+    ).render()
+
+
+def summary(advice: Sequence[Advice]) -> Html:
+    """Tiles by level, and a bar of the time that the advice is about."""
+    counts = {level: sum(one.rule.level == level for one in advice) for level in TONES}
+    made = tiles(
+        Tile(str(count), f"{level}s", tone=TONES[level]) for level, count in counts.items()
+    )
+    parts = [
+        Part(1000 * one.share, one.rule.id, TONES[one.rule.level]) for one in advice if one.share
+    ]
+    if parts:
+        made = Html(made + bar(parts, legend=True))
+        made = Html(
+            made + "<p>Thousandths of the step's time. Rules may speak of the same time.</p>"
+        )
+    return made

@@ -1,0 +1,393 @@
+"""Advice: each rule finds its planted program, and is silent about the clean twin."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate import chips
+from joymigrate.errors import JoyError
+from joymigrate.profile import capture
+from joymigrate.profile.advice import Subject, advise, advise_all, load_rules
+from joymigrate.profile.advice.support import ChipSupport
+from joymigrate.profile.oplist import lists
+
+PROGRAMS = Path(__file__).parent / "programs"
+# Rules about time need some; one about composites needs the profiler's tree of calls.
+TIMED = {"DATALOADER": 1, "GC": 1, "SMALL-OPS": 1, "LAUNCH": 1, "FUSE-RMSNORM": 1}
+ON_DEVICE = ("D2H", "H2D", "HOST-MADE", "SYNC-CALL", "SYNC-BN")
+ENVIRONMENT = {
+    "ENV-BLOCKING": ("ASCEND_LAUNCH_BLOCKING", "1", "0"),
+    "ENV-LOG": ("ASCEND_GLOBAL_LOG_LEVEL", "0", "3"),
+    "ENV-LOG-STDOUT": ("ASCEND_SLOG_PRINT_TO_STDOUT", "1", "0"),
+    "ENV-QUEUE": ("TASK_QUEUE_ENABLE", "0", "2"),
+    "ENV-CACHE": ("ACLNN_CACHE_LIMIT", "100", "100000"),
+    "ENV-ALLOC": (
+        "PYTORCH_NPU_ALLOC_CONF",
+        "expandable_segments:False",
+        "expandable_segments:True",
+    ),
+    "ENV-HCCL-ALGO": ("HCCL_ALGO", "level0:NA;level1:ring", ""),
+}
+CHIP = chips.target("ascend")
+RULES = load_rules(CHIP)
+
+
+def planted() -> dict[str, Any]:
+    """The planted programs, by rule."""
+    spec = importlib.util.spec_from_file_location("joytest_slow", PROGRAMS / "slow.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: dict[str, Any] = module.PROGRAMS
+    return found
+
+
+SLOW = planted()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def support() -> ChipSupport:
+    return ChipSupport(lists.of(CHIP))
+
+
+def recorded(rule: str, kind: str, folder: Path, **options: Any) -> Path:
+    """A recording of one planted program."""
+    from joymigrate.profile.recorder.inside import record_step
+    from joymigrate.profile.recorder.settings import Settings
+
+    steps = TIMED.get(rule, 0)
+    settings = Settings(folder, folder, steps=steps, timing=steps > 0, stack=False, **options)
+    return record_step(SLOW[rule][kind](), folder / f"{rule}.{kind}.jsonl", settings)
+
+
+def given(path: Path, support: ChipSupport) -> dict[str, Any]:
+    """The advice on one recording, by rule."""
+    subject = Subject(capture.load(path), CHIP, support)
+    return {advice.rule.id: advice for advice in advise(subject, RULES)}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("rule", SLOW)
+def test_the_rule_finds_the_planted_program(
+    rule: str, tmp_path: Path, support: ChipSupport
+) -> None:
+    found = given(recorded(rule, "slow", tmp_path), support)
+    assert rule in found
+    places = [place.where for place in found[rule].places if place.where]
+    assert all("slow.py:" in where for where in places)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("rule", SLOW)
+def test_the_rule_is_silent_about_the_clean_twin(
+    rule: str, tmp_path: Path, support: ChipSupport
+) -> None:
+    assert rule not in given(recorded(rule, "clean", tmp_path), support)
+
+
+@pytest.fixture(scope="module")
+def on_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recordings of the programs that need a device: one rehearsal for all."""
+    if importlib.util.find_spec("torch_npu") is None:
+        pytest.skip("torch_npu is not installed")
+    folder = tmp_path_factory.mktemp("on_device")
+    command = [sys.executable, "-m", "joymigrate", "rehearse", "-q", "--", "python"]
+    subprocess.run(
+        [*command, str(PROGRAMS / "slow_on_device.py"), str(folder)], check=True, timeout=240
+    )
+    return folder
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("rule", ON_DEVICE)
+def test_rules_about_the_device_tell_slow_from_clean(
+    rule: str, on_device: Path, support: ChipSupport
+) -> None:
+    assert rule in given(on_device / f"{rule}.slow.jsonl", support)
+    assert rule not in given(on_device / f"{rule}.clean.jsonl", support)
+
+
+@pytest.mark.parametrize("rule", ENVIRONMENT)
+def test_rules_about_the_environment_read_what_was_recorded(
+    rule: str, tmp_path: Path, support: ChipSupport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, bad, good = ENVIRONMENT[rule]
+    monkeypatch.setenv(name, bad)
+    bad_path = recorded("IDX-PUT", "clean", tmp_path, variables=(name,))
+    assert rule in given(bad_path, support)
+    monkeypatch.setenv(name, good) if good else monkeypatch.delenv(name)
+    good_path = recorded("IDX-PUT", "clean", tmp_path, variables=(name,))
+    assert rule not in given(good_path, support)
+
+
+def test_a_chip_without_fallback_is_told_apart(tmp_path: Path) -> None:
+    musa = chips.target("musa")
+    subject = Subject(
+        capture.load(recorded("OP-FALLBACK", "slow", tmp_path)),
+        musa,
+        ChipSupport(lists.of(musa)),
+    )
+    found = {advice.rule.id for advice in advise(subject, load_rules(musa))}
+    assert "OP-FALLBACK" not in found
+    plain = Subject(capture.load(recorded("OP-FALLBACK", "clean", tmp_path)), musa, subject.support)
+    assert "OP-MISSING" not in {advice.rule.id for advice in advise(plain, load_rules(musa))}
+
+
+def missing_operator(folder: Path) -> Path:
+    """A recording of an operator that the chip without a fallback lacks."""
+    lacking = next(
+        (op, overload)
+        for op, overload, found in lists.of("musa").rows()
+        if found.status.value == "missing" and op.startswith("aten::")
+    )
+    tensor = {"dtype": "float32", "shape": [4], "stride": [1], "device": "cpu"}
+    lines = [
+        {"schema": "joymigrate.trace/1", "device": "cpu", "steps": 0, "chrome": None},
+        {"kind": "op", "id": 0, "op": lacking[0], "overload": lacking[1], "args": [tensor]},
+    ]
+    path = folder / "missing.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return path
+
+
+def test_an_operator_that_raises_is_an_error(tmp_path: Path) -> None:
+    found = advise_all([missing_operator(tmp_path)], chips.target("musa"))
+    assert [advice.rule.id for advice in found if advice.rule.level == "error"] == ["OP-MISSING"]
+
+
+# Profiles made on the chip: written here, in the columns that the vendor's profiler writes.
+
+COLUMNS = (
+    "Name", "Type", "Accelerator Core", "Duration(us)", "Block Dim", "Input Shapes",
+    "Input Data Types", "aic_mac_ratio", "aic_mte2_ratio", "aic_fixpipe_ratio", "aiv_vec_ratio",
+    "aiv_mte3_ratio",
+)  # fmt: skip
+
+
+def profile(folder: Path, rows: list[dict[str, Any]], **files: Any) -> Path:
+    """A profile with the given kernels, and other files as JSON."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "kernel_details.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="N/A")
+        writer.writeheader()
+        writer.writerows(rows)
+    for name, value in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
+    return folder
+
+
+def kernel(kind: str, us: float, **columns: Any) -> dict[str, Any]:
+    """A row; busy in its unit, on all cores, unless said otherwise."""
+    row = {
+        "Name": f"aclnn{kind}",
+        "Type": kind,
+        "Accelerator Core": "AI_VECTOR_CORE",
+        "Duration(us)": us,
+        "Block Dim": 40,
+        "Input Shapes": "64,64",
+        "aiv_vec_ratio": 0.9,
+    }
+    return {**row, **columns}
+
+
+CUBE = {"Accelerator Core": "AI_CORE", "Block Dim": 20, "aiv_vec_ratio": 0.0}
+GOOD_MATMUL = kernel("MatMulV2", 100, **CUBE, aic_mac_ratio=0.9, aic_mte2_ratio=0.5)
+
+
+def event(name: str, us: float) -> dict[str, Any]:
+    return {"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": "1.5", "dur": us}
+
+
+def links(link: str, size: float, count: int) -> dict[str, Any]:
+    spread = {"Size Distribution": {str(size): [count, 1.0]}}
+    return {
+        "step": {"collective": {"all_reduce": {"Communication Bandwidth Info": {link: spread}}}}
+    }
+
+
+PROFILES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "NPU-AICPU": (
+        {"rows": [GOOD_MATMUL, kernel("Cast", 80, **{"Accelerator Core": "AI_CPU"})]},
+        {"rows": [GOOD_MATMUL]},
+    ),
+    "NPU-CAST": (
+        {"rows": [GOOD_MATMUL, kernel("Cast", 30)]},
+        {"rows": [GOOD_MATMUL, kernel("Cast", 2)]},
+    ),
+    "NPU-TRANSDATA": (
+        {"rows": [GOOD_MATMUL, kernel("TransData", 30)]},
+        {"rows": [GOOD_MATMUL, kernel("TransData", 2)]},
+    ),
+    "NPU-BLOCK-DIM": (
+        {"rows": [kernel("Add", 50, **{"Block Dim": 33})]},
+        {"rows": [kernel("Add", 50)]},
+    ),
+    "NPU-NO-BOUND": (
+        {"rows": [kernel("Add", 50, aiv_vec_ratio=0.3)]},
+        {"rows": [kernel("Add", 50)]},
+    ),
+    "NPU-CUBE": (
+        {"rows": [kernel("MatMulV2", 100, **CUBE, aic_mac_ratio=0.4, aic_mte2_ratio=0.6)]},
+        {"rows": [GOOD_MATMUL]},
+    ),
+    "NPU-FA": (
+        {"rows": [kernel("FlashAttentionScore", 100, **CUBE | {"aiv_vec_ratio": 0.3})]},
+        {"rows": [kernel("FlashAttentionScore", 100, **CUBE | {"aiv_vec_ratio": 0.8})]},
+    ),
+    "NPU-VECTOR": (
+        {"rows": [kernel("Add", 50, aiv_vec_ratio=0.3, aiv_mte3_ratio=0.2)]},
+        {"rows": [kernel("Add", 50, aiv_vec_ratio=0.3, aiv_mte3_ratio=0.8)]},
+    ),
+    "NPU-SMALL": (
+        {"rows": [kernel("Add", 2)] * 300},
+        {"rows": [kernel("Add", 200)] * 300},
+    ),
+    "NPU-COMPILE": (
+        {"rows": [GOOD_MATMUL], "trace_view": [event("AscendCL@aclopCompileAndExecute", 900)] * 25},
+        {"rows": [GOOD_MATMUL], "trace_view": [event("AscendCL@aclopCompileAndExecute", 900)] * 3},
+    ),
+    "NPU-DYNAMIC": (
+        {"rows": [kernel("Add", 50, **{"Input Shapes": f"{n},8"}) for n in range(40)]},
+        {"rows": [kernel("Add", 50)] * 40},
+    ),
+    "NPU-BLOCKING": (
+        {
+            "rows": [GOOD_MATMUL],
+            "trace_view": [event("Node@launch", 5), event("aclrtSynchronizeStream", 9)] * 30,
+        },
+        {"rows": [GOOD_MATMUL], "trace_view": [event("Node@launch", 5)] * 30},
+    ),
+    "NPU-MALLOC": (
+        {"rows": [GOOD_MATMUL], "trace_view": [event("aclMallocMemInner", 6000)] * 2},
+        {"rows": [GOOD_MATMUL], "trace_view": [event("aclMallocMemInner", 60)] * 2},
+    ),
+    "NPU-PACKETS": (
+        {"rows": [GOOD_MATMUL], "communication": links("SDMA", 2.0, 90)},
+        {"rows": [GOOD_MATMUL], "communication": links("SDMA", 64.0, 90)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", PROFILES)
+def test_rules_about_profiles_of_the_chip_tell_slow_from_clean(rule: str, tmp_path: Path) -> None:
+    slow, clean = PROFILES[rule]
+    found = [advise_all([profile(tmp_path / n, **p)], CHIP) for n, p in (("a", slow), ("b", clean))]
+    assert rule in {advice.rule.id for advice in found[0]}
+    assert rule not in {advice.rule.id for advice in found[1]}
+
+
+def test_every_rule_has_a_planted_program() -> None:
+    planted_rules = {*SLOW, *ON_DEVICE, *ENVIRONMENT, *PROFILES, "OP-MISSING"}
+    assert {rule.id for rule in RULES} == planted_rules
+
+
+def test_every_name_that_a_rule_tells_to_call_exists_and_is_not_deprecated() -> None:
+    spec = importlib.util.find_spec("torch_npu")
+    if spec is None or spec.origin is None:
+        pytest.skip("torch_npu is not installed")
+    package, oplist = Path(spec.origin).parent, lists.of(CHIP)
+    for rule in RULES:
+        for api in rule.api:
+            name = api.rpartition(".")[2]
+            support = oplist.status(f"npu::{name}")
+            assert not support.alternative or "deprecated" not in support.note, (rule.id, api)
+            if support.status.value != "native":
+                files = package.rglob("*.py")
+                text = "\n".join(f.read_text(encoding="utf-8", errors="replace") for f in files)
+                assert re.search(rf"\b(def|class) {name}\b|['\"]{name}['\"]", text), api
+
+
+def test_names_of_the_chip_in_examples_are_names_to_check() -> None:
+    for rule in RULES:
+        named = set(re.findall(r"torch_npu\.(npu_\w+)", rule.after + rule.action))
+        assert named <= {api.rpartition(".")[2] for api in rule.api}, rule.id
+
+
+def test_every_rule_says_what_to_do_and_where_its_thresholds_come_from() -> None:
+    for rule in RULES:
+        assert rule.source
+        assert rule.action
+        assert bool(rule.before) == bool(rule.after), rule.id
+
+
+def test_what_rewrite_is_told_to_do_are_its_rules() -> None:
+    from joymigrate.rewrite import rules
+
+    known = rules.load(CHIP, chips.origin())
+    assert {rule.select for rule in RULES if rule.select} <= set(known)
+
+
+def test_the_common_rules_name_no_chip() -> None:
+    common = [rule for rule in RULES if "common" in rule.file]
+    for rule in common:
+        assert "torch_npu." not in f"{rule.before}{rule.after}{rule.action}", rule.id
+
+
+def test_an_unknown_name_is_an_error_with_the_nearest(tmp_path: Path) -> None:
+    path = missing_operator(tmp_path)
+    with pytest.raises(JoyError, match="Did you mean 'IDX-PUT'"):
+        advise_all([path], CHIP, wanted=["IDX-PUTT"])
+
+
+def test_a_file_of_another_kind_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("hello", encoding="utf-8")
+    with pytest.raises(JoyError, match="not a trace"):
+        advise_all([tmp_path / "x.txt"], CHIP)
+    with pytest.raises(JoyError, match="no such file"):
+        advise_all([tmp_path / "y.jsonl"], CHIP)
+
+
+def test_a_trace_of_the_profiler_gives_fusion_advice_without_data_flow(tmp_path: Path) -> None:
+    import torch
+
+    x, w = torch.rand(64, 64), torch.ones(64)
+    with torch.profiler.profile(record_shapes=True) as recording:
+        x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w
+    path = tmp_path / "trace.json"
+    recording.export_chrome_trace(str(path))
+    assert "FUSE-RMSNORM" in {advice.rule.id for advice in advise_all([path], CHIP)}
+
+
+@pytest.mark.parametrize("form", ["text", "json", "md", "html", "sarif"])
+def test_the_command_writes_every_format(form: str, tmp_path: Path) -> None:
+    trace = recorded("FUSE-ROTARY", "slow", tmp_path)
+    out = tmp_path / f"advice.{form}"
+    command = [sys.executable, "-m", "joymigrate", "profile", "advise", str(trace)]
+    subprocess.run(
+        [*command, "--format", form, "-o", str(out)],
+        check=True,
+        env={**os.environ, "JOYMIGRATE_TO": "ascend"},
+    )
+    text = out.read_text(encoding="utf-8")
+    assert "npu_rotary_mul" in text
+    if form == "json":
+        document = json.loads(text)
+        assert document["schema"] == "joymigrate.advice/1"
+        assert ":" in document["advice"][0]["places"][0]["where"]
+    if form == "sarif":
+        results = json.loads(text)["runs"][0]["results"]
+        assert results[0]["locations"][0]["physicalLocation"]["region"]["startLine"] > 0
