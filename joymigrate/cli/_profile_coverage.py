@@ -57,7 +57,7 @@ def command(
     if skeleton is not None:
         from joymigrate.profile.skeleton import write
 
-        written = write(coverage.gaps(), oplist.chip, skeleton)
+        written = write(coverage.gaps(), oplist, skeleton)
         talk([f"skeleton: {path}" for path in written] or ["skeleton: nothing to start"])
     if fail_under is None:
         return Exit.OK

@@ -22,6 +22,7 @@ INSIDE = "inside {name}, which the chip runs as a whole"
 KERNELS = "a kernel that ran on the chip"
 OWN_PROCESSOR = "ran on the chip's own processor (AI CPU), which is slow"
 SITES = 20  # call sites kept per operator
+NOTES = 4  # reasons given per operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class Tally:
         self.dtypes: dict[str, None] = {}
         self.sites: dict[str, list[float]] = {}
         self.phases: dict[str, int] = {}
+        self.notes: dict[str, None] = {}  # of a gap, which may have several reasons
 
     def add(self, table: OpTable, row: int) -> None:
         """Count one row as a call of its own."""
@@ -139,7 +141,7 @@ class Tally:
             self_us=self.self_us,
             device_us=self.device_us,
             dtypes=tuple(self.dtypes),
-            note=support.note,
+            note="; ".join(list(self.notes)[:NOTES]) or support.note,
             source=support.source,
             alternative=support.alternative,
             sites=tuple(Site(where, int(calls), us) for where, (calls, us) in self.sites.items())[
@@ -157,7 +159,7 @@ class Counter:
 
     def __init__(self, oplist: OpList) -> None:
         self.oplist = oplist
-        self.tallies: dict[tuple[str, str, Status, str], Tally] = {}
+        self.tallies: dict[tuple[str, str, Status], Tally] = {}
 
     def take(self, trace: Trace) -> None:
         """Add one trace, parents before their children."""
@@ -215,8 +217,11 @@ class Counter:
     def tally(self, verdict: Verdict) -> Tally:
         """The sums that a verdict is added to."""
         support = verdict.support
-        key = (verdict.op, verdict.overload, support.status, support.note)
-        return self.tallies.setdefault(key, Tally(verdict))
+        key = (verdict.op, verdict.overload, support.status)
+        found = self.tallies.setdefault(key, Tally(verdict))
+        if support.note and not support.supported:
+            found.notes[support.note] = None
+        return found
 
     def results(self) -> list[Covered]:
         """What was called at least once."""

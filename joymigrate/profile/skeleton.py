@@ -6,6 +6,8 @@ type, and checks it against the CPU. What has to be written raises until it is w
 
 from __future__ import annotations
 
+import ast
+import keyword
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,12 +15,16 @@ from pathlib import Path
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.profile.coverage import Covered
-from joymigrate.profile.support import Status
+from joymigrate.profile.oplist.aten import AtenOp, split_arguments
+from joymigrate.profile.oplist.lists import OpList, is_out
 
 WORD = re.compile(r"\W+")
+# Defaults that schemas write in C++'s words.
+WORDS = {"Mean": "1", "contiguous_format": "torch.contiguous_format", "long": "torch.int64"}
+BUILT_IN = ("cuda", "xpu", "hpu", "mps")  # device types with a dispatch key of their own
 TEMPLATE = '''"""{name} for {title}: a kernel to write.
 
-Called {calls} times in the recording, with {dtypes}{where}.
+Calls in the recording: {calls}, with {dtypes}{where}.
 {alternative}
 """
 
@@ -27,10 +33,10 @@ import torch
 LIBRARY = torch.library.Library("{namespace}", "IMPL")
 
 
-def {function}(*args, **kwargs):
+def {function}({parameters}):
     """Compute {name} with operators that the chip has, or call a kernel of your own.
 
-    Arguments as in `torch.ops.{namespace}.{base}.{overload}`; results on the same device.
+    Schema: {schema}
     """
     raise NotImplementedError("{name}: write this")
 
@@ -55,30 +61,50 @@ def check(*args, rtol=1e-4, atol=1e-5, **kwargs):
 '''
 
 
-def write(ops: Iterable[Covered], chip: Chip, folder: Path) -> list[Path]:
-    """One file per gap of torch's operators; existing files are left alone. The files written."""
+def write(ops: Iterable[Covered], oplist: OpList, folder: Path) -> list[Path]:
+    """One file per operator of torch that has no kernel; existing files are left alone.
+
+    Left out are operators of other libraries, whose schema is not here, and those whose kernel
+    only lacks a dtype. Returns the files written.
+    """
     written = []
     for op in ops:
-        if op.status is Status.UNKNOWN and not op.op.startswith("aten::"):
-            continue  # its schema is in a library that is not here
+        table = oplist.resolver.table
+        schema = table.ops.get(op.name.removeprefix("aten::"))
+        if schema is None:
+            schema = first_plain(op, oplist)
+        if schema is None or oplist.status(op.op, schema.overload).supported:
+            continue
         path = folder / f"{WORD.sub('_', op.name).strip('_')}.py"
         if path.exists() or path in written:
             continue
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(text(op, chip), encoding="utf-8")
+            path.write_text(text(op, schema, oplist.chip), encoding="utf-8")
         except OSError as error:
             raise JoyError(f"cannot write: {error.strerror}", where=str(path)) from None
         written.append(path)
     return written
 
 
-def text(op: Covered, chip: Chip) -> str:
+def first_plain(op: Covered, oplist: OpList) -> AtenOp | None:
+    """The overload that a recording without overloads means: the first one without a kernel."""
+    table = oplist.resolver.table
+    names = table.bases.get(op.op.removeprefix("aten::"), ())
+    plain = [n for n in names if not is_out(n)]
+    for name in (*plain, *names):
+        support = oplist.resolver.support(f"aten::{name}")
+        if support is not None and not support.supported:
+            return table.ops[name]
+    return None
+
+
+def text(op: Covered, schema: AtenOp, chip: Chip) -> str:
     """The file of one operator."""
-    namespace, _, base = op.op.partition("::")
     where = f", first at {op.where}" if op.where else ""
+    named = f"{schema.base}_{schema.overload}".strip("_")
     return TEMPLATE.format(
-        name=op.name,
+        name=f"aten::{schema.name}",
         title=chip.title,
         calls=op.calls,
         dtypes=" ".join(op.dtypes) or "unknown dtypes",
@@ -87,11 +113,38 @@ def text(op: Covered, chip: Chip) -> str:
         import_line=f"import {chip.package}  # noqa: F401  registers the device\n"
         if chip.package
         else "",
-        namespace=namespace,
-        base=base,
-        overload=op.overload or "default",
-        qualified=f"{base}.{op.overload}" if op.overload else base,
-        function=WORD.sub("_", f"{base}_{op.overload}".strip("_")).lstrip("_") or base,
-        key="PrivateUse1" if chip.device not in ("cuda", "xpu", "hpu") else chip.device.upper(),
+        namespace="aten",
+        base=schema.base,
+        overload=schema.overload or "default",
+        qualified=schema.name,
+        function=WORD.sub("_", named),
+        parameters=parameters(schema.schema),
+        schema=f"{schema.name}({schema.schema})",
+        key="PrivateUse1" if chip.device not in BUILT_IN else chip.device.upper(),
         device=chip.device,
     )
+
+
+def parameters(schema: str) -> str:
+    """A schema's parameters as Python's: names, defaults that Python has, and `*`."""
+    found = []
+    for part in split_arguments(schema):
+        if not part or part == "*":
+            found += [part] if part else []
+            continue
+        written = part.rpartition(" ")[2]
+        name, equals, default = written.partition("=")
+        name = f"{name}_" if keyword.iskeyword(name) else name
+        found.append(f"{name}={as_python(default)}" if equals else name)
+    return ", ".join(found)
+
+
+def as_python(default: str) -> str:
+    """A default value as Python writes it; None for a word of C++ that it has no name for."""
+    if default in WORDS:
+        return WORDS[default]
+    try:
+        ast.literal_eval(default)
+    except (ValueError, SyntaxError):
+        return "None"
+    return default

@@ -46,7 +46,7 @@ class AtenOp:
     composite: str
     delegate: str | None  # the out variant whose kernel computes this one
     generated: bool = False  # torch generates it from another overload
-    source_line: int = 0
+    schema: str = ""  # the parameters as written: `Tensor self, *, int dim=0`
 
     @property
     def base(self) -> str:
@@ -118,7 +118,7 @@ def parse(text: str, version: str, name: str) -> AtenTable:
         ops[op.name] = op
         for other in generated:
             made[other] = AtenOp(
-                other, op.arguments, frozenset(EXPLICIT[:1]), "explicit", None, True, op.source_line
+                other, op.arguments, frozenset(EXPLICIT[:1]), "explicit", None, True
             )
     if not ops:
         raise JoyError("no operators in this file", where=name, help="is it native_functions.yaml?")
@@ -132,15 +132,14 @@ def parse(text: str, version: str, name: str) -> AtenTable:
 def blocks(text: str) -> Iterator[tuple[AtenOp, list[str]]]:
     """Every operator with the names that torch generates from it."""
     head: re.Match[str] | None = None
-    number = 0
     fields: dict[str, str] = {}
     keys: dict[str, str] | None = None
-    for index, raw in enumerate(text.splitlines(), 1):
+    for raw in text.splitlines():
         line = raw.split(" #")[0].rstrip() if "#" in raw else raw.rstrip()
         if line.startswith("- func:"):
             if head:
-                yield operator(head, fields, keys, number)
-            head, number, fields, keys = FUNCTION.match(line), index, {}, None
+                yield operator(head, fields, keys)
+            head, fields, keys = FUNCTION.match(line), {}, None
         elif match := KEY.fullmatch(line):
             fields[match["key"]] = match["value"]
             if match["key"] == "dispatch":
@@ -148,11 +147,11 @@ def blocks(text: str) -> Iterator[tuple[AtenOp, list[str]]]:
         elif keys is not None and (match := INNER.fullmatch(line)):
             keys |= {key.strip(): match["value"] for key in match["keys"].split(",")}
     if head:
-        yield operator(head, fields, keys, number)
+        yield operator(head, fields, keys)
 
 
 def operator(
-    head: re.Match[str], fields: Mapping[str, str], dispatch: Mapping[str, str] | None, line: int
+    head: re.Match[str], fields: Mapping[str, str], dispatch: Mapping[str, str] | None
 ) -> tuple[AtenOp, list[str]]:
     """One operator from its lines.
 
@@ -169,7 +168,14 @@ def operator(
         composite = ""
     generated = [name.strip() for name in fields.get("autogen", "").split(",") if name.strip()]
     return (
-        AtenOp(head["name"], arguments(head["arguments"]), keys, composite, delegate, False, line),
+        AtenOp(
+            name=head["name"],
+            arguments=arguments(head["arguments"]),
+            keys=keys,
+            composite=composite,
+            delegate=delegate,
+            schema=head["arguments"],
+        ),
         generated,
     )
 

@@ -307,18 +307,18 @@ def frozen(value: Any) -> Any:
 
 def read(path: Path) -> Trace:
     """One Chrome trace."""
-    window = Window(path)
     trace = Chrome(path)
     take = trace.take
     seen = 0
-    try:
-        for event in events(window, trace):
-            seen += 1
-            take(event)
-    except ValueError as error:
-        raise JoyError(f"not a trace: {error}", where=str(path)) from None
-    except EOFError:
-        window.cut = True
+    with Window(path) as window:
+        try:
+            for event in events(window, trace):
+                seen += 1
+                take(event)
+        except ValueError as error:
+            raise JoyError(f"not a trace: {error}", where=str(path)) from None
+        except EOFError:
+            window.cut = True
     if not seen:
         raise JoyError(
             "no events in this trace",

@@ -22,21 +22,21 @@ TENSOR = re.compile(r"Tensor\((?P<type>[^()]*(?:<[^<>]*>)?)\)")
 
 def read(path: Path) -> Trace:
     """One execution trace."""
-    window = Window(path)
     nodes: dict[int, dict[str, Any]] = {}
     schema = ""
-    try:
-        for key in window.members() if window.peek() == "{" else ():
-            if key == "nodes" and window.peek() == "[":
-                for node in window.objects():
-                    keep(node, nodes)
-                continue
-            value = window.value()
-            schema = str(value) if key == "schema" else schema
-    except ValueError as error:
-        raise JoyError(f"not an execution trace: {error}", where=str(path)) from None
-    except EOFError:
-        window.cut = True
+    with Window(path) as window:
+        try:
+            for key in window.members() if window.peek() == "{" else ():
+                if key == "nodes" and window.peek() == "[":
+                    for node in window.objects():
+                        keep(node, nodes)
+                    continue
+                value = window.value()
+                schema = str(value) if key == "schema" else schema
+        except ValueError as error:
+            raise JoyError(f"not an execution trace: {error}", where=str(path)) from None
+        except EOFError:
+            window.cut = True
     if not nodes:
         raise JoyError("no nodes in this execution trace", where=str(path))
     table = OpTable()

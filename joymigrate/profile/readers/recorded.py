@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.readers.stream import open_bytes
+from joymigrate.profile.readers.stream import open_bytes, was_cut
 from joymigrate.profile.table import PHASES, OpTable, Signature, Trace
 
 SCHEMA = "joymigrate.trace/1"
@@ -55,22 +52,21 @@ def read(path: Path) -> Trace:
 def lines(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of the file with their line numbers."""
     number = 0
-    with io.TextIOWrapper(open_bytes(path), encoding="utf-8", errors="replace") as file:
-        try:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    item = json.loads(line, strict=False)
-                except ValueError:
-                    if line.endswith("\n"):
-                        raise JoyError("not a line of JSON", where=f"{path}:{number}") from None
-                    notes.append("the last line is cut short and was left out")
-                    return
-                if not isinstance(item, dict):
-                    raise JoyError("not an object", where=f"{path}:{number}")
-                yield number, item
-        except (EOFError, zlib.error, gzip.BadGzipFile):
+    with open_bytes(path) as file:
+        for number, data in enumerate(file, 1):
+            if not data.strip():
+                continue
+            try:
+                item = json.loads(data.decode("utf-8", "replace"), strict=False)
+            except ValueError:
+                if data.endswith(b"\n"):
+                    raise JoyError("not a line of JSON", where=f"{path}:{number}") from None
+                notes.append("the last line is cut short and was left out")
+                return
+            if not isinstance(item, dict):
+                raise JoyError("not an object", where=f"{path}:{number}")
+            yield number, item
+        if was_cut(file):
             notes.append(f"the file is cut short after line {number}")
 
 

@@ -9,7 +9,6 @@ objects, gzip.
 from __future__ import annotations
 
 import codecs
-import gzip
 import io
 import json
 import re
@@ -24,26 +23,79 @@ WINDOW = 1 << 20  # bytes read at a time
 LARGEST = 64 << 20  # characters that one value may have
 SPACE = re.compile(r"[ \t\r\n,]*")
 NEXT = re.compile(r"[,\[]\s*(?=\{)")
+PACKED = 1 << 18  # packed bytes read at a time
 GZIP = b"\x1f\x8b"
 
 
-def open_bytes(path: Path) -> IO[bytes]:
+class Unpacked(io.RawIOBase):
+    """The bytes of a gzip file. One that was cut short ends where it was cut, and says so."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.unpacker = zlib.decompressobj(wbits=31)
+        self.waiting = b""
+        self.at = 0
+        self.cut = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer as far as one piece goes; 0 at the end."""
+        while self.at >= len(self.waiting):
+            if self.unpacker.eof and self.unpacker.unused_data[:2] == GZIP:
+                rest = self.unpacker.unused_data  # gzip files put one behind the other
+                self.unpacker = zlib.decompressobj(wbits=31)
+            elif self.unpacker.eof:
+                rest = self.file.read(PACKED)
+                if rest[:2] != GZIP:
+                    return 0
+                self.unpacker = zlib.decompressobj(wbits=31)
+            else:
+                rest = self.unpacker.unconsumed_tail or self.file.read(PACKED)
+                if not rest:
+                    self.cut = True
+                    return 0
+            try:
+                self.waiting = self.unpacker.decompress(rest, WINDOW)
+            except zlib.error:
+                self.cut = True
+                return 0
+            self.at = 0
+        piece = self.waiting[self.at : self.at + len(buffer)]
+        buffer[: len(piece)] = piece
+        self.at += len(piece)
+        return len(piece)
+
+    def close(self) -> None:
+        """Close the file below as well."""
+        self.file.close()
+        super().close()
+
+
+def open_bytes(path: Path) -> io.BufferedReader[Any]:
     """The file's bytes, unpacked where it is gzip (whatever it is called)."""
     try:
-        file = io.BufferedReader(io.FileIO(path), WINDOW)
-        packed = file.peek(2)[:2] == GZIP
+        file = io.BufferedReader(io.FileIO(path), PACKED)
+        if file.peek(2)[:2] == GZIP:
+            return io.BufferedReader(Unpacked(file), WINDOW)
     except OSError as error:
         raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from None
-    return io.BufferedReader(gzip.GzipFile(fileobj=file), WINDOW) if packed else file
+    return file
+
+
+def was_cut(file: io.BufferedReader[Any]) -> bool:
+    """Whether a gzip file ended before its end."""
+    return isinstance(file.raw, Unpacked) and file.raw.cut
 
 
 def head(path: Path, size: int = 65536) -> bytes:
     """The first bytes, unpacked."""
     with open_bytes(path) as file:
-        try:
-            return file.read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise JoyError(f"not readable as gzip: {error}", where=str(path)) from None
+        found = file.read(size)
+        if not found and was_cut(file):
+            raise JoyError("not readable as gzip", where=str(path))
+        return found
 
 
 class Window:
@@ -60,15 +112,19 @@ class Window:
         self.skipped = 0  # objects that could not be decoded
         self.decode = json.JSONDecoder(strict=False).raw_decode
 
+    def __enter__(self) -> Window:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
     def more(self) -> bool:
         """Read on; False at the end of the file."""
         if self.ended:
             return False
-        try:
-            data = self.file.read(WINDOW)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            data, self.cut = b"", True
+        data = self.file.read(WINDOW)
         self.ended = not data
+        self.cut |= self.ended and was_cut(self.file)
         self.text = self.text[self.at :] + self.decoder.decode(data, final=not data)
         self.at = 0
         return bool(data)

@@ -122,29 +122,37 @@ def chart(ops: Sequence[Covered], coverage: Coverage) -> Html:
     )
 
 
-def shortened(name: str, limit: int = 44) -> str:
+def shortened(name: str, limit: int = 40) -> str:
     """A name that fits beside its bar."""
     return name if len(name) <= limit else f"{name[: limit - 1]}…"
 
 
 def gap_table(ops: Sequence[Covered], coverage: Coverage) -> Html:
     """Everything that is known about the operators that do not stay on the chip."""
-    head = ("Operator", "Status", "Calls", "µs", "Dtypes", "Where", "Why", "Instead", "Source")
+    head = ("Operator", "Status", "Calls", "µs", "Dtypes", "Where", "Why and what instead")
     rows = [
         (
-            code(f"`{op.name}`"),
+            code(f"`{shortened(op.name, 60)}`"),
             badge(op.status.value, TONES[op.status]),
             op.calls,
             (f"{weight(op, coverage.basis):,.1f}", f"{weight(op, coverage.basis):.3f}"),
             " ".join(op.dtypes),
             "\n".join(site.where for site in op.sites[:5]),
-            op.note,
-            op.alternative,
-            op.source,
+            reason(op),
         )
         for op in ops
     ]
     return table(head, rows, right=(2, 3))
+
+
+def reason(op: Covered) -> Html:
+    """Why an operator does not stay, what to use instead, and where that is known from."""
+    parts = [
+        escape(op.note),
+        Html(f"<b>Instead:</b> {escape(op.alternative)}") if op.alternative else Html(""),
+        Html(f"<small>{escape(op.source)}</small>") if op.source else Html(""),
+    ]
+    return Html("<br>".join(part for part in parts if part))
 
 
 def rest_table(ops: Sequence[Covered], coverage: Coverage) -> Html:
