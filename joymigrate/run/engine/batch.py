@@ -17,7 +17,7 @@ class Batch:
     """T tokens of S chunks. `positions` is [T], or [3, T] where images have two axes.
 
     `spans` [T] are lengths that rotary embeddings of a changing base look at: the prompt's for its
-    tokens, then one more with each. `embeds` replaces the embeddings of some rows. `rows` are
+    tokens, then one more with each (or the whole text's for all: `whole`). `embeds` replaces the embeddings of some rows. `rows` are
     those whose hidden states are wanted, `ranges` which of them belong to each chunk. `memo` is
     shared by the layers' attention.
     """
@@ -46,6 +46,7 @@ def make_batch(
     device: torch.device,
     *,
     spans: bool = False,
+    whole: bool = False,
 ) -> Batch:
     """The tensors for chunks in the order of `arrange`; `size` tokens make a block."""
     ids: list[int] = []
@@ -64,7 +65,9 @@ def make_batch(
         slots += [blocks[p // size] * size + p % size for p in range(chunk.start, end)]
         starts.append(len(ids))
         lengths.append(end)
-        if spans:
+        if whole:
+            reach += [len(sequence.ids)] * chunk.count
+        elif spans:
             reach += [max(sequence.prompt, p + 1) for p in range(chunk.start, end)]
         first = len(rows)
         if sequence.every:

@@ -23,6 +23,7 @@ from joymigrate.run.engine.sequence import Sequence
 from joymigrate.run.engine.tokens import Numbers, Tokens
 from joymigrate.run.engine.types import EngineOptions, EngineStats, Output, Request
 
+LONG = b"long"
 Forward = Callable[[Batch], Tensor]
 
 
@@ -116,8 +117,7 @@ class Engine:
         wanted = request.sampling.max_tokens
         room = self.max_model_len - len(prompt)
         limit = len(prompt) + (room if wanted is None else min(wanted, room))
-        base = self.model.changing_base
-        long = str(len(prompt)).encode() if base is not None and limit > base else b""
+        long = self.rotation(len(prompt), limit)
         texts = texts_of(
             request,
             prompt,
@@ -134,6 +134,16 @@ class Engine:
                 self.ready.append(self.end(text, text.cut("length")))
             return
         self.scheduler.add(texts[0].sequence)
+
+    def rotation(self, prompt: int, limit: int) -> bytes:
+        """What tells texts apart whose rotary embeddings depend on their lengths; empty for the
+        usual ones, and for texts that stay short."""
+        base = self.model.changing_base
+        if base is None or limit <= base:
+            return b""
+        if self.model.starts_over:
+            return LONG if prompt > base else b""
+        return str(prompt).encode()
 
     def embed(self, ids: list[int], done: Callable[[Tensor], None], *, mean: bool) -> None:
         """Queue a text whose last state, or mean of states, goes to `done`, float32 [hidden]."""
@@ -185,7 +195,11 @@ class Engine:
             return outputs
         began = time.perf_counter()
         batch = make_batch(
-            chunks, self.pool.size, self.model.device, spans=self.model.changing_base is not None
+            chunks,
+            self.pool.size,
+            self.model.device,
+            spans=self.model.changing_base is not None,
+            whole=self.model.starts_over,
         )
         self.show(chunks, batch)
         hidden = self.forward(batch)
@@ -237,6 +251,8 @@ class Engine:
         output = text.take(token, logprob)
         if output.finish_reason is not None:
             return self.end(text, output)
+        if self.model.starts_over and len(text.sequence.ids) - 1 == self.model.changing_base:
+            self.scheduler.restart(text.sequence, root_of(b"", LONG))
         if text.followers:
             self.release(text)
         return output

@@ -148,6 +148,12 @@ class Scheduler:
         self.preemptions += 1
         heapq.heappush(self.waiting, (sequence.order, sequence))
 
+    def restart(self, sequence: Sequence, root: bytes) -> None:
+        """Compute a running sequence anew: what it has was computed as something else."""
+        self.give_back(sequence)
+        sequence.root = root
+        sequence.digests = []
+
     def give_back(self, sequence: Sequence) -> None:
         """Release the blocks of a sequence."""
         self.pool.release(sequence.blocks)

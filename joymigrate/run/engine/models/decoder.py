@@ -70,6 +70,7 @@ class Decoder:
         self.positions = spec.positions
         self.rotary = Rotary(spec.config, dtype, device)
         self.changing_base = self.rotary.changes_above
+        self.starts_over = spec.starts_over and self.changing_base is not None
         self.notes: tuple[str, ...] = ()
         maker = Maker(weights, dtype, device, prepack=prepack, reader=reader)
         self.weights = weights

@@ -116,6 +116,7 @@ class Library:
     path = "transformers"
     linear = "transformers"
     changing_base: int | None = None
+    starts_over = False
     embeds = False
     ours: Any = OURS  # implementations of attention: of the engine, and to compare with
     plain: Any = "eager"

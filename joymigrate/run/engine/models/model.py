@@ -26,6 +26,7 @@ class Model(Protocol):
     weight_bytes: int
     linear: str
     changing_base: int | None  # tokens above which rotary embeddings depend on the length
+    starts_over: bool  # a text that grows above it is computed anew
     notes: tuple[str, ...]
 
     def hidden(self, batch: Batch, cache: Cache) -> Tensor:

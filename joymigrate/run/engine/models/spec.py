@@ -53,6 +53,7 @@ class Spec:
     softcap: float | None
     final_softcap: float | None
     normalised_head: bool
+    starts_over: bool
 
 
 @functools.cache
@@ -94,6 +95,8 @@ def describe(raw: Mapping[str, Any]) -> tuple[Spec | None, str]:
     entry = families().get(kind)
     if entry is None:
         return None, f"{kind} is not one of the decoder's families"
+    if entry.get("require", "model_type") not in raw:
+        return None, f"this {kind} has no {entry['require']}: it is of an older kind"
     config = configuration(kind, entry, raw)
     reason = why_not(kind, entry, config)
     return (None, reason) if reason else (spec_of(kind, entry, config), "")
@@ -185,7 +188,7 @@ def spec_of(kind: str, entry: Mapping[str, Any], config: Any) -> Spec:
         head_size=head_size,
         intermediate=config.intermediate_size,
         vocabulary=config.vocab_size,
-        positions=config.max_position_embeddings,
+        positions=positions(config),
         eps=config.rms_norm_eps,
         activation=ACTIVATIONS[activation_of(entry, config)],
         windows=windows(config, layers),
@@ -202,7 +205,16 @@ def spec_of(kind: str, entry: Mapping[str, Any], config: Any) -> Spec:
         final_softcap=getattr(config, "final_logit_softcapping", None),
         normalised_head=bool(wanted)
         and all(getattr(config, name, None) == value for name, value in wanted.items()),
+        starts_over=bool(entry.get("starts_over")),
     )
+
+
+def positions(config: Any) -> int:
+    """The most tokens of a text. Linear and dynamic scaling count from the original length; the
+    other kinds' configurations give the stretched one."""
+    parameters = config.rope_parameters
+    stretched = parameters.get("rope_type") in ("linear", "dynamic")
+    return int(config.max_position_embeddings * (parameters["factor"] if stretched else 1))
 
 
 def windows(config: Any, layers: int) -> tuple[int | None, ...]:
