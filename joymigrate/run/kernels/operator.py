@@ -49,7 +49,8 @@ class Implementation:
     `function` is a callable, or `module:function`, imported when first used. `devices` are torch
     device types (`*` is any). Of two that can run, the one of higher `priority` is taken; a
     negative one (less than the reference's 0) only on request or when it won in tuning.
-    `backward`: gradients reach the inputs. `when` gives the reason why a call is not for it.
+    `backward`: gradients reach the inputs. `when` gives the reason why a call is not for it;
+    `pays` the reason why it can run and would lose, which a request or a measurement overrules.
     `interpreted`: written in Triton, which runs on a CPU in its interpreter, for checks only.
     """
 
@@ -61,6 +62,7 @@ class Implementation:
     backward: bool = True
     packages: tuple[str, ...] = ()
     when: Predicate | str | None = None
+    pays: Predicate | None = None
     interpreted: bool = False
     calls: str = ""  # the library's operator behind it
     source: str = ""

@@ -46,8 +46,10 @@ def select(
     if not usable:
         raise JoyError(f"{operator.name} does not take {call.dtype} on {call.device}")
     winner, reason = best(operator, usable, call)
-    left |= {i.name: f"{winner.name}: {reason}" for i in usable if i is not winner}
-    left.pop(winner.name, None)
+    for item in usable:
+        lost = item.pays(call) if item.pays is not None else None
+        left[item.name] = lost or f"{winner.name}: {reason}"
+    left.pop(winner.name)
     return Choice(operator.name, winner.name, reason, function(winner), tuple(left.items()))
 
 
@@ -60,10 +62,11 @@ def best(
         for item in usable:
             if item.name == entry.implementation:
                 return item, entry.reason()
-    winner = max(usable, key=lambda item: item.priority)
+    worth = [item for item in usable if item.pays is None or item.pays(call) is None]
+    winner = max(worth or usable, key=lambda item: item.priority)
     if winner.name == REFERENCE:
         others = [item for item in usable if item is not winner]
-        why = "no other implementation can run" if not others else "none measured faster in general"
+        why = "no other implementation can run" if not others else "no other is known to be faster"
         return winner, f"{why}; not tuned for this shape"
     return winner, f"highest priority ({winner.priority}); not tuned for this shape"
 

@@ -65,7 +65,7 @@ OPERATOR = Operator(
     cases=cases,
     grid=grid,
     implementations=(
-        Implementation("torch", fused_norm, 10, dtypes=WIDE),
+        Implementation("torch", fused_norm, 10, dtypes=WIDE, pays=rms_norm.pays_on_cpu),
         Implementation(
             "triton", "joymigrate.run.kernels.own.add_rms_norm:add_rms_norm", 20,
             devices=("cuda",), packages=("triton",), interpreted=True,

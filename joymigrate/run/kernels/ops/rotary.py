@@ -156,7 +156,7 @@ OPERATOR = Operator(
     grid=grid,
     tolerance=POINTWISE,
     implementations=(
-        Implementation("torch", in_place, 10, dtypes=WIDE, when=pays_on_cpu),
+        Implementation("torch", in_place, 10, dtypes=WIDE, pays=pays_on_cpu),
         Implementation(
             "triton", "joymigrate.run.kernels.own.rotary:rotary", 20,
             devices=("cuda",), packages=("triton",), interpreted=True,
