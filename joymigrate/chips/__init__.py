@@ -20,7 +20,7 @@ from joymigrate.chips.load import (
     target,
 )
 from joymigrate.chips.names import NameList
-from joymigrate.chips.presence import hide_driverless
+from joymigrate.chips.presence import driverless, hide_driverless
 from joymigrate.chips.relation import Relation, relate
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Relation",
     "Sku",
     "all_chips",
+    "driverless",
     "first_marked",
     "folders",
     "get",

@@ -27,16 +27,24 @@ def hide_driverless() -> tuple[str, ...]:
     """
     if os.environ.get(REHEARSAL):
         return ()
-    hidden = []
-    for chip in all_chips().values():
-        package = chip.package
-        if package is None or chip.library is None or package in sys.modules:
-            continue
-        if importlib.util.find_spec(package) is not None and not loads(chip.library):
-            sys.modules[package] = None  # type: ignore[assignment]
-            os.environ[AUTOLOAD] = "0"
-            hidden.append(package)
-    return tuple(hidden)
+    hidden = driverless()
+    for package in hidden:
+        sys.modules[package] = None  # type: ignore[assignment]
+        os.environ[AUTOLOAD] = "0"
+    return hidden
+
+
+def driverless() -> tuple[str, ...]:
+    """The packages that are installed, not loaded, and whose driver does not load."""
+    return tuple(
+        chip.package
+        for chip in all_chips().values()
+        if chip.package is not None
+        and chip.library is not None
+        and chip.package not in sys.modules
+        and importlib.util.find_spec(chip.package) is not None
+        and not loads(chip.library)
+    )
 
 
 def loads(library: str) -> bool:

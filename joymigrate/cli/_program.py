@@ -20,6 +20,8 @@ from joymigrate.errors import JoyError
 # `python`, or with this version: the interpreter that joymigrate runs in, which has its torch.
 PYTHON = re.compile(r"python(\d(\.\d+)?)?$")
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+SWITCH = "JOYMIGRATE_SWITCH"
+HIDE = "joymigrate.chips.presence:hide_driverless"
 CALLER_AUTOLOAD = "JOYMIGRATE_CALLER_AUTOLOAD"
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -61,8 +63,11 @@ def environment(**changes: str) -> dict[str, str]:
     """The caller's own environment, with `changes`.
 
     The command line switched torch's backend loading off for itself; the program gets back what
-    the caller had. Scripts that ask PATH for python find this interpreter first.
+    the caller had. Scripts that ask PATH for python find this interpreter first. A vendor's
+    package without its driver counts as not installed, where a program starts through our hooks.
     """
+    from joymigrate.chips import driverless
+
     made = dict(os.environ)
     callers = made.pop(CALLER_AUTOLOAD, "")
     made.pop(AUTOLOAD, None)
@@ -72,6 +77,9 @@ def environment(**changes: str) -> dict[str, str]:
     path = made.get("PATH", os.defpath)
     if path.split(os.pathsep)[0] != beside:
         made["PATH"] = os.pathsep.join([beside, path])
+    if driverless():
+        made[AUTOLOAD] = "0"
+        made[SWITCH] = ",".join(filter(None, (HIDE, made.get(SWITCH))))
     made.update(changes)
     return made
 

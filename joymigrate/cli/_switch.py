@@ -60,7 +60,8 @@ def switched(
         for hint in plan.hints(command, origin, chip):
             print(f"switch: {hint}", file=sys.stderr, flush=True)
     try:
-        made["JOYMIGRATE_SWITCH"] = HOOK
+        hooks = [hook for hook in made.get("JOYMIGRATE_SWITCH", "").split(",") if hook]
+        made["JOYMIGRATE_SWITCH"] = ",".join([*hooks, HOOK])
         made[plan.ENVIRONMENT] = str(path)
         yield made
     finally:

@@ -16,7 +16,7 @@ def run(at: Travelling) -> Outcome:
             "-o", str(at.path(f"advice/{name}")),
         )  # fmt: skip
     found = at.load("advice/advice.json")["advice"]
-    rules = sorted({one["rule"] for one in found})
+    rules = sorted({one["id"] for one in found})
     return Outcome(
         "advice",
         Status.DONE,
