@@ -65,6 +65,29 @@ def place(
     return Place(target(to).name if to != "cpu" else "cpu", grade, subject, checkpoint)
 
 
+def device(wish: str | None, chip: str, *, rehearse: bool) -> str:
+    """The torch device: the one wished for; else the chip's in a rehearsal or where it is there,
+    else the CPU with a line that says so."""
+    from joymigrate.device import open_device
+    from joymigrate.verify.ops.places import device_of
+
+    if wish is not None:
+        return wish
+    if chip == "cpu" or rehearse:
+        return "cpu" if chip == "cpu" else device_of(chip)
+    from joymigrate.chips import get
+
+    return open_device(get(chip)).type
+
+
+def measured(place: Place, facts: Mapping[str, Any]) -> Place:
+    """The place of results that this machine made: on the CPU they are about the CPU."""
+    if facts.get("rehearsal"):
+        return replace(place, grade="rehearsed")
+    chip = "cpu" if facts.get("device") == "cpu" else place.chip
+    return replace(place, chip=chip, grade="measured")
+
+
 def checked(form: str) -> str:
     """The output format."""
     return one_of(form, FORMATS, "--format")

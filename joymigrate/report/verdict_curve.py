@@ -21,7 +21,10 @@ class Curve:
     def rows(self) -> Iterator[tuple[str, str]]:
         """(what, figures)."""
         curve = self.curve
-        yield "steps compared", f"{curve['n']:,} ({curve['first_step']} to {curve['last_step']})"
+        yield (
+            "steps compared",
+            f"{curve['n']:,} ({curve['first_step']:g} to {curve['last_step']:g})",
+        )
         for name, one in curve["values"].items():
             yield (
                 f"{name}: mean relative error",
@@ -30,7 +33,10 @@ class Curve:
                 if isinstance(one["mean_relative"], int | float)
                 else str(one["mean_relative"]),
             )
-            yield f"{name}: largest", f"{figure(one['max_relative'])} at step {one['max_step']}"
+            yield (
+                f"{name}: largest",
+                f"{figure(one['max_relative'])} at step {figure(one['max_step'])}",
+            )
             yield (
                 f"{name}: target above, below",
                 f"{one['above']:,}, {one['below']:,} (sign test p = {figure(one['p_sign'])})",
@@ -41,7 +47,7 @@ class Curve:
                     f"{figure(one['envelope_ratio'])} times {figure(one['envelope'])}",
                 )
         if curve.get("first_outside") is not None:
-            yield "first step outside", str(curve["first_outside"])
+            yield "first step outside", f"{curve['first_outside']:g}"
 
     def text(self) -> list[str]:
         """Two columns."""

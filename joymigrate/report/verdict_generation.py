@@ -1,17 +1,94 @@
-"""placeholder"""
+"""The figures of generated text: agreement of forced tokens, distances, common prefixes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from joymigrate.report.html import page
+from joymigrate.report.html.page import Html, Section
+from joymigrate.report.verdict_plots import Curve, line_plot
+from joymigrate.report.verdict_words import figure, percent
 
+SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
-    def __init__(self, x: Any) -> None: ...
+    """The object `generation` of a verdict."""
+
+    generation: Mapping[str, Any]
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """(what, figures)."""
+        found = self.generation
+        yield "prompts", f"{found['prompts']:,}"
+        forced = found.get("forced")
+        if forced:
+            yield "forced tokens", f"{forced['tokens']:,}"
+            yield "top-1 agreement", self.beside("top1", percent(100 * forced["top1"]))
+            yield "mean KL divergence", self.beside("kl", f"{figure(forced['kl'])} nats")
+            shown = f"{figure(forced['logprob'])} (largest {figure(forced['logprob_max'])})"
+            yield "mean |difference of log-probabilities|", self.beside("logprob", shown)
+        free = found.get("free")
+        if free:
+            yield "free greedy: equal outputs", f"{free['equal']:,} of {free['prompts']:,}"
+            yield (
+                "free greedy: common prefix",
+                (
+                    f"mean {free['prefix_mean']:.1f} of {free['length_mean']:.1f} tokens, "
+                    f"shortest {free['prefix_min']}"
+                ),
+            )
+            yield "free greedy: parted at the first token", f"{free['first_token']:,}"
+
+    def beside(self, name: str, shown: str) -> str:
+        """A figure with the baseline's own beside it, where a second run is known."""
+        noise = self.generation.get("envelope")
+        if not noise or noise.get(name) is None:
+            return shown
+        own = percent(100 * noise[name]) if name == "top1" else figure(noise[name])
+        return f"{shown}; the baseline with itself {own}"
+
+    def examples(self) -> list[list[str]]:
+        """Prompts that part, the earliest first."""
+        return [
+            [e["id"], str(e["prefix"]), str(e["baseline"]), str(e["target"])]
+            for e in self.generation.get("examples", ())
+        ][:SHOWN]
+
     def text(self) -> list[str]:
-        return []
+        """Two columns."""
+        return [f"{name:<40} {value}" for name, value in self.rows()]
 
     def markdown(self) -> list[str]:
-        return []
+        """Tables."""
+        from joymigrate.report.verdict_md import table
 
-    def sections(self) -> list[Any]:
-        return []
+        lines = ["## Generation", "", *table(["", ""], [list(row) for row in self.rows()]), ""]
+        if self.examples():
+            head = ["prompt", "common tokens", "baseline next", "target next"]
+            lines += [*table(head, self.examples()), ""]
+        return lines
+
+    def sections(self) -> list[Section]:
+        """Figures, how the distance grows along the text, and where outputs part."""
+        parts = [page.table(["", ""], self.rows())]
+        curve = self.generation.get("by_position") or []
+        if curve:
+            points = [(p["position"], float(p["logprob"])) for p in curve]
+            picture = line_plot(
+                [Curve("mean |difference|", points)],
+                "token",
+                "log-probability difference",
+                log=True,
+            )
+            parts.append(page.figure(picture, "Distance of forced tokens along the text."))
+        found = [Section("generation", "Generation", Html("".join(parts)))]
+        rows = self.examples()
+        if rows:
+            head = ["prompt", "common tokens", "baseline next", "target next"]
+            table = page.table(head, rows, right=(1,))
+            found.append(Section("parted", "Where outputs part", table, len(rows)))
+        return found

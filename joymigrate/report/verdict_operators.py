@@ -1,17 +1,82 @@
-"""placeholder"""
+"""Replayed operators: one row per operator and dtype, with the worst of its cases."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from joymigrate.report.html import page
+from joymigrate.report.html.page import Html, Section
+from joymigrate.report.verdict_words import SEVERITY, STATUS_TONES, figure
 
+
+@dataclass(frozen=True, slots=True)
 class Operators:
-    def __init__(self, x: Any) -> None: ...
+    """The object `operators` of a verdict."""
+
+    operators: Mapping[str, Any]
+
+    def groups(self) -> list[tuple[str, str, Mapping[str, Any], int, int]]:
+        """(operator, dtype, worst row, number of cases, calls), the most severe first."""
+        found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        for row in self.operators["rows"]:
+            name = f"{row['op']}.{row['overload']}" if row["overload"] else row["op"]
+            found.setdefault((name, row["dtype"]), []).append(row)
+        groups = []
+        for (name, dtype), rows in found.items():
+            worst = min(rows, key=lambda row: SEVERITY.index(row["status"]))
+            calls = sum(
+                r["calls"] for r in rows if r["case"] == "recorded" and r["phase"] == "forward"
+            )
+            groups.append((name, dtype, worst, len(rows), calls))
+        return sorted(groups, key=lambda group: SEVERITY.index(group[2]["status"]))
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Head and rows as text."""
+        head = ["status", "operator", "dtype", "grade", "cases", "calls", "worst case", "value"]
+        head += ["limit", "why"]
+        rows = [
+            [
+                worst["status"],
+                name,
+                dtype,
+                worst.get("level", ""),
+                str(cases),
+                f"{calls:,}",
+                f"{worst['case']} {worst['phase']} {worst['shapes']}",
+                f"{worst['metric']} {figure(worst.get('value'))}",
+                figure(worst.get("limit")),
+                worst.get("reason") or "",
+            ]
+            for name, dtype, worst, cases, calls in self.groups()
+        ]
+        return head, rows
+
     def text(self) -> list[str]:
-        return []
+        """A count: the records below name what failed."""
+        groups = self.groups()
+        operators = len({name for name, *_ in groups})
+        return [
+            f"{operators:,} operators in {len(groups):,} dtypes, "
+            f"{len(self.operators['rows']):,} cases"
+        ]
 
     def markdown(self) -> list[str]:
-        return []
+        """A table of what is not simply passed, and the number of the rest."""
+        from joymigrate.report.verdict_md import table
 
-    def sections(self) -> list[Any]:
-        return []
+        head, rows = self.table()
+        odd = [row for row in rows if row[0] not in ("PASS", "IDENTICAL")]
+        lines = ["## Operators", "", *self.text(), ""]
+        return [*lines, *table(head, odd), ""] if odd else lines
+
+    def sections(self) -> list[Section]:
+        """The whole table; by place in the program where it is known."""
+        head, rows = self.table()
+        shown: Sequence[Sequence[object]] = [
+            [page.badge(row[0], STATUS_TONES[row[0]]), page.code(f"`{row[1]}`"), *row[2:]]
+            for row in rows
+        ]
+        body = Html(page.table(head, shown, right=(4, 5)))
+        return [Section("operators", "Operators", body, len(rows))]

@@ -1,0 +1,449 @@
+"""Two loss curves → how far they are apart, since which step, and whether that is rounding.
+
+Reads JSONL (`{"step", "loss", …}`, as `train` writes it), CSV with a head line, and TensorBoard
+event files or folders where tensorboard is installed.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.verify import statistics
+from joymigrate.verify.model import (
+    Coverage,
+    Difference,
+    FirstDivergence,
+    Outcome,
+    StageResult,
+    Status,
+    Verdict,
+    number,
+    verdict_json,
+)
+from joymigrate.verify.tolerance import Tolerance
+
+STAGE = "S6"
+STEP_NAMES = ("step", "steps", "iteration", "iter", "global_step", "it")
+LOSS_NAMES = ("loss", "train_loss", "train/loss", "lm loss", "lm_loss", "training_loss")
+NORM_NAMES = ("grad_norm", "gnorm", "grad-norm", "gradient_norm", "train/grad_norm")
+MOST_POINTS = 2000  # of a curve in the report
+TINY = 1e-12
+
+Values = dict[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """All numeric columns of one run: name → step → value. NaN stays NaN."""
+
+    path: Path
+    columns: Mapping[str, Values]
+
+    def column(self, wanted: str | None, names: Sequence[str]) -> tuple[str, Values] | None:
+        """The column called `wanted`, else the first of the usual names."""
+        if wanted is not None:
+            if wanted not in self.columns:
+                raise JoyError(
+                    f"there is no column '{wanted}'.{did_you_mean(wanted, self.columns)}",
+                    where=str(self.path),
+                    help=f"it has {', '.join(self.columns)}",
+                )
+            return wanted, self.columns[wanted]
+        lower = {name.lower(): name for name in self.columns}
+        found = next((lower[name] for name in names if name in lower), None)
+        return None if found is None else (found, self.columns[found])
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One quantity of both runs. Errors are relative to the baseline; `envelope` is the mean
+    relative error of the baseline's own other runs."""
+
+    name: str
+    verdict: Outcome
+    status: Status
+    reason: str
+    steps: tuple[float, ...]
+    pairs: tuple[tuple[float, float], ...]
+    mean_relative: float
+    max_relative: float
+    max_step: float
+    above: int
+    below: int
+    p_sign: float
+    first_outside: float | None
+    first_nonfinite: float | None
+    envelope: float | None = None
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def envelope_ratio(self) -> float | None:
+        """How many times the baseline's own spread."""
+        return None if self.envelope is None else self.mean_relative / max(self.envelope, TINY)
+
+
+def read_curves(path: Path) -> Curves:
+    """The curves of one run; `JoyError` for what holds none."""
+    if not path.exists():
+        raise JoyError("there is no such file", where=str(path), help="name a metrics file")
+    if path.is_dir() and (path / "metrics.jsonl").is_file():
+        path = path / "metrics.jsonl"
+    if path.is_dir() or "tfevents" in path.name:
+        rows = from_tensorboard(path)
+    elif path.suffix.lower() in (".csv", ".tsv"):
+        rows = from_csv(path)
+    else:
+        rows = from_jsonl(path)
+    columns: dict[str, Values] = {}
+    for step, values in rows:
+        for name, value in values.items():
+            columns.setdefault(name, {})[step] = value  # a resumed run's later line counts
+    if not columns:
+        raise JoyError(
+            "there is no curve in this file",
+            where=str(path),
+            help='lines such as {"step": 1, "loss": 2.31}, or CSV with a head line',
+        )
+    return Curves(path, columns)
+
+
+def from_jsonl(path: Path) -> Iterator[tuple[float, dict[str, float]]]:
+    """One JSON object per line; lines without a step count from 0."""
+    with path.open(encoding="utf-8-sig") as file:
+        for index, line in enumerate(line for line in file if line.strip()):
+            try:
+                raw = json.loads(line)
+            except ValueError as error:
+                where = f"{path}:{index + 1}"
+                raise JoyError(f"not a JSON line: {error}", where=where) from None
+            if isinstance(raw, dict):
+                yield row(raw, index)
+            elif isinstance(raw, int | float):
+                yield float(index), {"loss": float(raw)}
+
+
+def from_csv(path: Path) -> Iterator[tuple[float, dict[str, float]]]:
+    """CSV or TSV with a head line."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+        for index, raw in enumerate(csv.DictReader(file, delimiter=delimiter)):
+            yield row(raw, index)
+
+
+def row(raw: Mapping[str, Any], index: int) -> tuple[float, dict[str, float]]:
+    """(step, numbers) of one line."""
+    lower = {str(name).lower().strip(): name for name in raw if name is not None}
+    place = next((lower[name] for name in STEP_NAMES if name in lower), None)
+    step = real(raw[place]) if place is not None else None
+    values = {str(name): real(value) for name, value in raw.items() if name != place}
+    found = {name.strip(): value for name, value in values.items() if value is not None}
+    return float(index) if step is None else step, found
+
+
+def real(value: Any) -> float | None:
+    """A number, also as text (`nan`, `1e-3`); None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def from_tensorboard(path: Path) -> Iterator[tuple[float, dict[str, float]]]:
+    """All scalars of an event file or folder."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError:
+        raise JoyError(
+            "reading TensorBoard files needs tensorboard",
+            where=str(path),
+            help="pip install tensorboard",
+        ) from None
+    events = EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0})
+    events.Reload()
+    tags = events.Tags()
+    for tag in tags.get("scalars", ()):
+        for event in events.Scalars(tag):
+            yield float(event.step), {tag: float(event.value)}
+    for tag in tags.get("tensors", ()):
+        from tensorboard.util.tensor_util import make_ndarray
+
+        for event in events.Tensors(tag):
+            values = make_ndarray(event.tensor_proto)
+            if values.size == 1:
+                yield float(event.step), {tag: float(values.reshape(()))}
+
+
+def compare(
+    baseline: Curves,
+    target: Curves,
+    envelope: Sequence[Curves] = (),
+    *,
+    column: str | None = None,
+    tolerance: Tolerance | None = None,
+    smooth: int = 1,
+) -> list[Comparison]:
+    """The loss, and the gradient norm where both runs have one. The first entry is the loss."""
+    limits = tolerance or Tolerance.of(None)
+    found = []
+    for wanted, names in ((column, LOSS_NAMES), (None, NORM_NAMES)):
+        mine, theirs = baseline.column(wanted, names), target.column(wanted, names)
+        if mine is None or theirs is None:
+            if names is LOSS_NAMES:
+                side = baseline if mine is None else target
+                raise JoyError(
+                    "there is no loss in this file",
+                    where=str(side.path),
+                    help=f"--column NAME; it has {', '.join(side.columns)}",
+                )
+            continue
+        others = [c.column(wanted, names) for c in envelope]
+        runs = [values for other in others if other is not None for values in (other[1],)]
+        name = mine[0]
+        found.append(one(name, mine[1], theirs[1], runs, limits, smooth, names is NORM_NAMES))
+    return found
+
+
+def one(
+    name: str,
+    baseline: Values,
+    target: Values,
+    others: Sequence[Values],
+    limits: Tolerance,
+    smooth: int,
+    is_norm: bool,
+) -> Comparison:
+    """Compare one quantity over the steps that both runs have."""
+    steps = sorted(baseline.keys() & target.keys())
+    pairs = [(baseline[s], target[s]) for s in steps]
+    bad = next((s for s, (a, b) in zip(steps, pairs, strict=True) if odd(a) != odd(b)), None)
+    finite = [
+        (s, a, b) for s, (a, b) in zip(steps, pairs, strict=True) if not odd(a) and not odd(b)
+    ]
+    errors = [relative(a, b) for _, a, b in smoothed(finite, smooth)]
+    mean = sum(errors) / len(errors) if errors else math.nan
+    most = max(range(len(errors)), key=errors.__getitem__, default=None)
+    above = sum(b > a for _, a, b in finite)
+    below = sum(b < a for _, a, b in finite)
+    spread = envelope_of(baseline, others, smooth)
+    bounds = bounds_of(baseline, others, [s for s, _, _ in finite], limits)
+    outside = leaves([(s, relative(a, b)) for s, a, b in finite], bounds, bad)
+    outcome, status, reason = decided(mean, spread, bad, limits, len(finite), is_norm)
+    return Comparison(
+        name, outcome, status, reason, tuple(steps), tuple(pairs), mean,
+        errors[most] if most is not None else math.nan,
+        finite[most][0] if most is not None else math.nan,
+        above, below, statistics.sign_test(above, below),
+        None if status is Status.PASS else outside,
+        bad, spread, tuple(notes_of(above, below, limits)),
+    )  # fmt: skip
+
+
+def odd(value: float) -> bool:
+    """Whether a value is inf or NaN."""
+    return not math.isfinite(value)
+
+
+def relative(a: float, b: float) -> float:
+    """The target's distance from the baseline, in units of the baseline."""
+    return abs(b - a) / max(abs(a), TINY)
+
+
+def smoothed(
+    points: Sequence[tuple[float, float, float]], window: int
+) -> list[tuple[float, float, float]]:
+    """Means over the last `window` steps, for losses that jump from batch to batch."""
+    if window <= 1:
+        return list(points)
+    found = []
+    for end in range(len(points)):
+        part = points[max(0, end - window + 1) : end + 1]
+        a, b = (sum(p[side] for p in part) / len(part) for side in (1, 2))
+        found.append((points[end][0], a, b))
+    return found
+
+
+def envelope_of(baseline: Values, others: Sequence[Values], smooth: int) -> float | None:
+    """The largest mean relative error among the baseline's other runs; None without any."""
+    means = []
+    for other in others:
+        points = [(s, baseline[s], other[s]) for s in sorted(baseline.keys() & other.keys())]
+        points = [p for p in points if not odd(p[1]) and not odd(p[2])]
+        errors = [relative(a, b) for _, a, b in smoothed(points, smooth)]
+        if errors:
+            means.append(sum(errors) / len(errors))
+    return max(means) if means else None
+
+
+def bounds_of(
+    baseline: Values, others: Sequence[Values], steps: Sequence[float], limits: Tolerance
+) -> list[float]:
+    """What a step's error may be: a multiple of the runs' largest so far, at least the warn limit
+    where there is no other run."""
+    factor, warn = limits.limit(STAGE, "envelope"), limits.limit(STAGE, "mean_relative_warn")
+    if not others:
+        return [warn] * len(steps)
+    found, most = [], 0.0
+    for step in steps:
+        near = [
+            relative(baseline[step], other[step])
+            for other in others
+            if step in other and not odd(other[step])
+        ]
+        most = max([most, *near])
+        found.append(factor * most)
+    return found
+
+
+def leaves(
+    errors: Sequence[tuple[float, float]], bounds: Sequence[float], bad: float | None
+) -> float | None:
+    """The first step outside its bound, or the first that is not finite on one side alone."""
+    found = next(
+        (step for (step, error), bound in zip(errors, bounds, strict=True) if error > bound), None
+    )
+    return min((s for s in (found, bad) if s is not None), default=None)
+
+
+def decided(
+    mean: float,
+    spread: float | None,
+    bad: float | None,
+    limits: Tolerance,
+    n: int,
+    is_norm: bool,
+) -> tuple[Outcome, Status, str]:
+    """Verdict, status and reason of one curve."""
+    allowed = limits.limit(STAGE, "mean_relative_pass")
+    warn = limits.limit(STAGE, "mean_relative_warn")
+    factor = limits.limit(STAGE, "envelope")
+    if bad is not None:
+        return Outcome.FAIL, Status.NAN_MISMATCH, f"one side alone is not finite at step {bad:g}"
+    if not n:
+        return Outcome.INCONCLUSIVE, Status.UNCOMPARED, "the runs have no step in common"
+    if spread is not None:
+        ratio = mean / max(spread, TINY)
+        shown = (
+            f"{100 * mean:.3f} % apart, {ratio:.2g} times the baseline's own {100 * spread:.3f} %"
+        )
+        if ratio <= factor:
+            return Outcome.PASS, Status.PASS, shown
+        if mean > allowed and not is_norm:
+            return Outcome.FAIL, Status.FAIL, shown
+        return Outcome.PASS, Status.WARN, f"{shown}, but below {100 * allowed:g} %"
+    shown = f"mean relative difference {100 * mean:.3f} %"
+    if mean <= allowed:
+        return Outcome.PASS, Status.PASS, shown
+    if is_norm:  # the norm of a gradient swings more than the loss: it warns, it does not fail
+        return Outcome.PASS, Status.WARN, shown
+    if mean <= warn:
+        return Outcome.PASS, Status.WARN, f"{shown}: worth a look"
+    return Outcome.FAIL, Status.FAIL, shown
+
+
+def notes_of(above: int, below: int, limits: Tolerance) -> Iterator[str]:
+    """What is odd without being a failure."""
+    p = statistics.sign_test(above, below)
+    if p < limits.limit(STAGE, "sign_alpha"):
+        side = "above" if above > below else "below"
+        yield f"the target is {side} the baseline in {max(above, below)} of {above + below} steps"
+
+
+def verdict(found: Sequence[Comparison], limits: Tolerance, baseline: int, target: int) -> Verdict:
+    """The run's verdict of stage S6; `baseline` and `target` are numbers of recorded steps."""
+    loss = found[0]
+    order = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
+    outcome = next(o for o in order if any(c.verdict is o for c in found))
+    total = max(baseline, target)
+    share = len(loss.steps) / total if total else 0.0
+    coverage = Coverage(share, len(loss.steps), total, 0.5)
+    reasons = [f"{c.name}: {c.reason}" for c in found]
+    if outcome is Outcome.PASS and not coverage.enough:
+        outcome = Outcome.INCONCLUSIVE
+        reasons.insert(0, f"only {len(loss.steps)} of {total} steps are in both runs")
+    allowed = limits.limit(STAGE, "mean_relative_pass")
+    records = tuple(record(c, allowed) for c in found)
+    notes = tuple(f"{c.name}: {note}" for c in found for note in c.notes)
+    stage = StageResult(
+        STAGE, outcome, len(loss.steps), total, reason="; ".join(reasons), notes=notes
+    )
+    failed = next((c for c in found if c.verdict is Outcome.FAIL), None)
+    return Verdict(
+        outcome, STAGE, divergence(failed, allowed) if failed else None, coverage, records,
+        (stage,), growth={"steps": growth(loss)}, reason="; ".join(reasons),
+    )  # fmt: skip
+
+
+def record(one: Comparison, allowed: float) -> Difference:
+    """A curve as a record."""
+    return Difference(
+        one.name, 0, None, None, "mean relative error", one.mean_relative, allowed, one.status,
+        STAGE, baseline_error=one.envelope, reason="; ".join([one.reason, *one.notes]),
+    )  # fmt: skip
+
+
+def divergence(one: Comparison, allowed: float) -> FirstDivergence:
+    """The step at which the curves part."""
+    step = one.first_outside
+    cause = "overflow" if one.first_nonfinite is not None and step == one.first_nonfinite else None
+    return FirstDivergence(
+        one.name, None, None, None, "mean relative error", one.mean_relative, allowed, STAGE,
+        None if step is None else int(step), cause, one.reason,
+    )  # fmt: skip
+
+
+def growth(one: Comparison) -> list[dict[str, Any]]:
+    """Points for the plots, at most `MOST_POINTS`, the first and the last among them."""
+    stride = max(1, math.ceil(len(one.steps) / MOST_POINTS))
+    keep = {*range(0, len(one.steps), stride), len(one.steps) - 1}
+    if one.first_outside in one.steps:
+        keep.add(one.steps.index(one.first_outside))
+    return [
+        {"step": one.steps[i], "loss": [number(value) for value in one.pairs[i]]}
+        for i in sorted(keep)
+        if 0 <= i < len(one.steps)
+    ]
+
+
+def document(found: Sequence[Comparison], verdict: Verdict, limits: Tolerance) -> dict[str, Any]:
+    """`joymigrate.verdict/1` with the object `curve`."""
+    loss = found[0]
+    curve = {
+        "n": len(loss.steps),
+        "first_step": loss.steps[0] if loss.steps else None,
+        "last_step": loss.steps[-1] if loss.steps else None,
+        "limit_pass": limits.limit(STAGE, "mean_relative_pass"),
+        "limit_warn": limits.limit(STAGE, "mean_relative_warn"),
+        "first_outside": loss.first_outside,
+        "first_nonfinite": loss.first_nonfinite,
+        "values": {one.name: curve_json(one) for one in found},
+    }
+    return {**verdict_json(verdict), "curve": curve}
+
+
+def curve_json(one: Comparison) -> dict[str, Any]:
+    """The figures of one quantity."""
+    return {
+        "verdict": one.verdict.value,
+        "status": one.status.value,
+        "reason": one.reason,
+        "notes": list(one.notes),
+        "mean_relative": number(one.mean_relative),
+        "max_relative": number(one.max_relative),
+        "max_step": number(one.max_step),
+        "above": one.above,
+        "below": one.below,
+        "p_sign": one.p_sign,
+        "first_outside": one.first_outside,
+        "first_nonfinite": one.first_nonfinite,
+        "envelope": number(one.envelope),
+        "envelope_ratio": number(one.envelope_ratio),
+    }

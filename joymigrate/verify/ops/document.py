@@ -1,0 +1,132 @@
+"""Rows of a replay as a verdict of stage S2, and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from joymigrate.verify.model import (
+    Coverage,
+    Difference,
+    FirstDivergence,
+    Outcome,
+    StageResult,
+    Status,
+    Verdict,
+    number,
+    verdict_json,
+)
+from joymigrate.verify.ops.call import Call
+
+STAGE = "S2"
+
+
+def brief(call: Call) -> dict[str, Any]:
+    """What a call is called by in results."""
+    return {
+        "op": call.op,
+        "overload": call.overload or "",
+        "dtype": call.dtype,
+        "shapes": call.shapes,
+        "calls": call.calls,
+        "where": call.where,
+        "module": call.module,
+    }
+
+
+def row(result: Any) -> dict[str, Any]:
+    """One `replay.Result` as JSON."""
+    finding = result.finding
+    return {
+        **brief(result.call),
+        "dtype": result.dtype or result.call.dtype,
+        "case": result.case,
+        "phase": result.phase,
+        "level": result.level,
+        "status": finding.status.value,
+        "metric": finding.metric,
+        "value": number(finding.value),
+        "limit": number(finding.limit),
+        "target_error": number(finding.target_error),
+        "reference_error": number(finding.reference_error),
+        "reason": finding.reason,
+    }
+
+
+def verdict(rows: Sequence[Mapping[str, Any]], least: float, facts: Mapping[str, Any]) -> Verdict:
+    """Fail with one failed row; inconclusive when less than `least` of the calls was compared."""
+    records = tuple(difference(one, order) for order, one in enumerate(rows))
+    plain = [r for r, one in zip(records, rows, strict=True) if counts(one)]
+    compared = [r for r in plain if r.status.compared]
+    names = tuple(dict.fromkeys(f"{r.op}: {r.reason}" for r in plain if not r.status.compared))
+    share = len(compared) / len(plain) if plain else 0.0
+    coverage = Coverage(share, len(compared), len(plain), least, names)
+    failed = [r for r in records if r.status.failed]
+    outcome, reason = Outcome.PASS, None
+    if failed:
+        ops = list(dict.fromkeys(str(r.op) for r in failed))
+        reason = f"{len(failed)} results of {', '.join(ops[:5])}{' …' if len(ops) > 5 else ''}"
+        outcome = Outcome.FAIL
+    elif not coverage.enough:
+        outcome = Outcome.INCONCLUSIVE
+        reason = f"{len(compared)} of {len(plain)} calls could be compared; {least:.0%} are needed"
+    tally = Counter(r.status.value for r in records)
+    stage = StageResult(STAGE, outcome, len(compared), len(plain), dict(tally), reason)
+    return Verdict(
+        outcome,
+        STAGE,
+        divergence(failed[0]) if failed else None,
+        coverage,
+        records,
+        (stage,),
+        baseline={"device": "cpu", "precision": "float64 golden, recorded dtype as reference"},
+        target={key: value for key, value in facts.items() if key != "total"},
+        rehearsal=bool(facts.get("rehearsal")),
+        reason=reason,
+    )
+
+
+def counts(one: Mapping[str, Any]) -> bool:
+    """Whether a row is one recorded call: coverage is about these, once each."""
+    return bool(one["case"] == "recorded" and one["phase"] == "forward")
+
+
+def difference(one: Mapping[str, Any], order: int) -> Difference:
+    """A row as a record of the verdict."""
+    case = "" if one["case"] == "recorded" else f"{one['case']} inputs; "
+    text = f"{case}{one['dtype']} {one['shapes']}"
+    reason = f"{text}: {one['reason']}" if one.get("reason") else text
+    return Difference(
+        one.get("module") or "",
+        0,
+        one["phase"],
+        f"{one['op']}.{one['overload']}" if one["overload"] else one["op"],
+        one["metric"],
+        real(one.get("value")),
+        real(one.get("limit")),
+        Status(one["status"]),
+        STAGE,
+        target_error=real(one.get("target_error")),
+        baseline_error=real(one.get("reference_error")),
+        reason=reason,
+        order=order,
+    )
+
+
+def real(value: Any) -> float | None:
+    """A JSON number, also a non-finite one that stands as text."""
+    return None if value is None else float(value)
+
+
+def divergence(record: Difference) -> FirstDivergence:
+    """The first failed call."""
+    return FirstDivergence(
+        record.module or None, None, record.phase, record.op, record.metric, record.value,
+        record.limit, STAGE, cause=record.reason,
+    )  # fmt: skip
+
+
+def document(verdict: Verdict, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """`joymigrate.verdict/1` with the object `operators`."""
+    return {**verdict_json(verdict), "operators": {"rows": [dict(one) for one in rows]}}

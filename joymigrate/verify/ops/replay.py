@@ -1,0 +1,458 @@
+"""Replays calls: golden in float64, reference and target in the own dtype; edges; gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from joymigrate.verify.model import Status
+from joymigrate.verify.ops import judge as judging
+from joymigrate.verify.ops.call import Call, TensorArg
+from joymigrate.verify.ops.inputs import EDGES, Edge, Maker, moved, seed_of
+from joymigrate.verify.ops.judge import Finding
+from joymigrate.verify.ops.operator import Operator, find, outputs
+from joymigrate.verify.ops.target import Target
+from joymigrate.verify.tolerance import Tolerance
+
+WIDER = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+RANDOM_SIGMAS = 6.0  # of the difference of two means; once in 10^9 by chance
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`edges` per operator, gradients, and what is too large to be replayed (elements)."""
+
+    edges: bool = True
+    backward: bool = True
+    level: str | None = None
+    seed: int = 0
+    max_elements: int = 1 << 27
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One call in one case. `phase` is forward or backward."""
+
+    call: Call
+    case: str
+    phase: str
+    finding: Finding
+    level: str = ""
+    dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The results of one call on all sides; reference None where the CPU has no kernel for it."""
+
+    golden: list[torch.Tensor]
+    reference: list[torch.Tensor] | None
+    target: list[torch.Tensor]
+    why_no_reference: str = ""
+
+
+class Failed(Exception):
+    """A side raised; `side` is golden, reference or target."""
+
+    def __init__(self, side: str, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.side = side
+        lines = str(error).strip().splitlines()
+        self.line = f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One call in one case: what is replayed, or skipped, as a whole."""
+
+    number: int
+    case: str  # recorded, or the name of an edge
+
+
+Announce = Callable[[Job, str], None]  # told before each side computes: a crash has no exception
+
+
+def silent(job: Job, side: str) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all jobs share."""
+
+    target: Target
+    tolerance: Tolerance
+    options: Options
+    announce: Callable[[str], None] = lambda side: None
+
+
+def replay(
+    calls: Sequence[Call],
+    target: Target,
+    tolerance: Tolerance,
+    options: Options,
+    announce: Announce = silent,
+    done: frozenset[Job] = frozenset(),
+) -> Iterator[tuple[Job, list[Result]]]:
+    """Results of all calls: as recorded first, then the edges of every operator once.
+
+    Jobs in `done` are left out: an earlier process did them, or died of them.
+    """
+    smallest: dict[tuple[str, str | None, str], tuple[int, Operator]] = {}
+    for number, call in enumerate(calls):
+        operator = find(call)
+        job = Job(number, "recorded")
+        if isinstance(operator, str):
+            if job not in done:
+                yield job, [uncompared(call, operator)]
+            continue
+        if job not in done:
+            bench = Bench(target, tolerance, options, partial(announce, job))
+            yield job, list(recorded(operator, bench))
+        place = (call.op, operator.call.overload, operator.call.dtype)
+        if place not in smallest or size(operator.call) < size(smallest[place][1].call):
+            smallest[place] = number, operator
+    for number, operator in smallest.values() if options.edges else ():
+        for case in edge_cases(operator, options):
+            job = Job(number, case.name)
+            if job not in done:
+                bench = Bench(target, tolerance, options, partial(announce, job))
+                yield job, list(edge(operator, case, bench))
+
+
+def recorded(operator: Operator, bench: Bench) -> Iterator[Result]:
+    """The call as it was recorded, forward and, where the program needed it, backward."""
+    call, options = operator.call, bench.options
+    if size(call) > options.max_elements:
+        reason = f"{size(call):,} elements, more than --max-elements {options.max_elements:,}"
+        yield uncompared(call, reason)
+        return
+    maker = Maker(call, generator(call, options), operator.argument_names)
+    try:
+        sides = run(operator, bench, maker)
+    except Failed as failed:
+        yield raised(call, "recorded", "forward", failed)
+        return
+    if operator.random and differs(operator, maker):
+        yield drawn(call, sides)
+        return
+    yield worst(operator, sides, "recorded", "forward", bench)
+    wants = any(t.requires_grad for t in call.tensors()) or call.where is None
+    if options.backward and wants and operator.differentiable:
+        yield from backward(operator, bench)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Unusual inputs for one operator."""
+
+    name: str
+    call: Call
+    edge: Edge | None = None
+    contiguous: bool = True
+
+
+def edge_cases(operator: Operator, options: Options) -> Iterator[Case]:
+    """The cases that mean something for an operator."""
+    call = operator.call
+    if operator.random or operator.uninitialised or size(call) > options.max_elements:
+        return
+    if any(t.dtype.startswith(("float", "bfloat")) for t in call.tensors()):
+        for one in EDGES:
+            yield Case(one.name, call, one)
+    by_place = "as_strided" in operator.name  # what it reads depends on the storage's layout
+    if not by_place and any(len(t.shape) > 1 and t.elements for t in call.tensors()):
+        yield Case("non-contiguous", call, contiguous=False)
+    empty = emptied(call)
+    if empty is not None:
+        yield Case("empty", empty)
+
+
+def edge(operator: Operator, case: Case, bench: Bench) -> Iterator[Result]:
+    """One case. One that the CPU refuses too says nothing and is left out."""
+    draw = generator(case.call, bench.options)
+    mine = replace(operator, call=case.call)
+    maker = Maker(case.call, draw, operator.argument_names, case.edge, case.contiguous)
+    try:
+        sides = run(mine, bench, maker)
+    except Failed as failed:
+        if failed.side == "target":
+            yield raised(case.call, case.name, "forward", failed)
+        return
+    if sides.reference is not None:
+        yield worst(mine, sides, case.name, "forward", bench)
+
+
+def generator(call: Call, options: Options) -> torch.Generator:
+    """The generator of this call's inputs."""
+    return torch.Generator().manual_seed(seed_of(call, options.seed))
+
+
+def run(operator: Operator, bench: Bench, maker: Maker) -> Sides:
+    """One call on all sides, each with a copy of the same inputs."""
+    target = bench.target
+    try:
+        args, kwargs = maker.arguments()
+    except Exception as error:
+        raise Failed("inputs", error) from None
+
+    def on(device: str, wider: bool = False) -> list[torch.Tensor]:
+        dtype = WIDER if wider else None
+        mine = [moved(a, device, dtype) for a in args]
+        named = {k: moved(v, device, dtype) for k, v in kwargs.items()}
+        with torch.no_grad():
+            return [judging.as_tensor(item) for item in outputs(operator, mine, named)]
+
+    bench.announce("golden")
+    golden = attempt("golden", lambda: on("cpu", wider=True))
+    bench.announce("reference")
+    try:
+        reference: list[torch.Tensor] | None = attempt("reference", lambda: on("cpu"))
+        why = ""
+    except Failed as failed:
+        reference, why = None, failed.line
+
+    def on_target() -> list[torch.Tensor]:
+        with target.computing():
+            found = on(target.name)
+        target.device.synchronise()
+        return [target.faulty(operator.call.op, item) for item in found]
+
+    bench.announce("target")
+    return Sides(golden, reference, attempt("target", on_target), why)
+
+
+def attempt(side: str, compute: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor]:
+    """The results, or `Failed` with the side."""
+    try:
+        return compute()
+    except Exception as error:  # an operator may raise anything
+        raise Failed(side, error) from None
+
+
+def backward(operator: Operator, bench: Bench) -> Iterator[Result]:
+    """Gradients of all inputs that need one, for a fixed gradient of the results."""
+    call, target = operator.call, bench.target
+    grads_of = call if any(t.requires_grad for t in call.tensors()) else with_gradients(call)
+    maker = Maker(
+        grads_of, generator(call, bench.options), operator.argument_names, requires_grad=True
+    )
+    args, kwargs = maker.arguments()
+
+    def on(device: str, wider: bool = False) -> list[torch.Tensor]:
+        dtype = WIDER if wider else None
+        mine = [moved(a, device, dtype) for a in args]
+        named = {k: moved(v, device, dtype) for k, v in kwargs.items()}
+        inputs = [t for t in tensors([mine, list(named.values())]) if t.requires_grad]
+        with torch.enable_grad():
+            made = [
+                item
+                for item in outputs(operator, mine, named)
+                if isinstance(item, torch.Tensor) and item.requires_grad
+            ]
+        if not made or not inputs:
+            return []
+        found = torch.autograd.grad(
+            made, inputs, [gradient(item) for item in made], allow_unused=True
+        )
+        return [judging.as_tensor(g) for g in found if g is not None]
+
+    def on_target() -> list[torch.Tensor]:
+        with target.computing():
+            found = on(target.name)
+        target.device.synchronise()
+        return found
+
+    try:
+        bench.announce("golden")
+        golden = attempt("golden", lambda: on("cpu", wider=True))
+        if not golden:
+            return
+        reference = attempt("reference", lambda: on("cpu"))
+        bench.announce("target")
+        sides = Sides(golden, reference, attempt("target", on_target))
+    except Failed as failed:
+        if failed.side == "target":
+            yield raised(call, "recorded", "backward", failed)
+        return
+    yield worst(operator, sides, "recorded", "backward", bench)
+
+
+def gradient(item: torch.Tensor) -> torch.Tensor:
+    """A gradient that is the same on every side: drawn on the CPU in float64."""
+    draw = torch.Generator().manual_seed(17)
+    made = torch.randn(item.shape, generator=draw, dtype=torch.float64)
+    return made.to(torch.float32).to(item.device, item.dtype)
+
+
+def with_gradients(call: Call) -> Call:
+    """The call with gradients wanted for all floating tensors: a Chrome trace does not say."""
+
+    def wanted(value: Any) -> Any:
+        if isinstance(value, list):
+            return [wanted(item) for item in value]
+        if isinstance(value, TensorArg) and value.dtype.startswith(("float", "bfloat")):
+            return replace(value, requires_grad=True)
+        return value
+
+    return replace(call, args=tuple(wanted(a) for a in call.args))
+
+
+def worst(operator: Operator, sides: Sides, case: str, phase: str, bench: Bench) -> Result:
+    """The worst of a call's results: the first of the most severe status."""
+    call = operator.call
+    golden, target = sides.golden, sides.target
+    level, dtype = "", call.dtype
+    findings = []
+    if len(target) != len(golden):
+        reason = f"{len(target)} results instead of {len(golden)}"
+        findings.append(Finding(Status.FAIL, "results", None, None, reason=reason))
+    for index, (one, right) in enumerate(zip(target, golden, strict=False)):
+        reference = sides.reference[index] if sides.reference else None
+        dtype = str(one.dtype).removeprefix("torch.")
+        limit = bench.tolerance.operator(call.op, least(call.dtype, dtype), bench.options.level)
+        if phase == "backward":
+            limit = replace(limit, exact=False)  # gradients of a gather are sums
+        level = limit.level
+        if operator.uninitialised:
+            right = one if one.shape == right.shape else right
+            reference = None if one.shape != right.shape else one
+        finding = judging.judge(one, reference, right, limit)
+        if finding.status is Status.FAIL and not one.is_floating_point():
+            finding = ties(sides, index, finding)
+        findings.append(finding)
+    if not findings:
+        return Result(call, case, phase, Finding(Status.PASS, "no result", 0.0, 0.0), level, dtype)
+    order = (
+        Status.FAIL, Status.NAN_MISMATCH, Status.WARN, Status.PASS, Status.IDENTICAL,
+    )  # fmt: skip
+    found = min(findings, key=lambda finding: order.index(finding.status))
+    if sides.why_no_reference and found.reason is None:
+        found = replace(found, reason=f"no reference in this dtype ({sides.why_no_reference})")
+    return Result(call, case, phase, found, level, dtype)
+
+
+def least(a: str, b: str) -> str:
+    """The less precise of the inputs' and the result's dtype."""
+    order = ("bfloat16", "float16", "float32", "complex64", "float64")
+    ranks = [order.index(d) for d in (a, b) if d in order]
+    return order[min(ranks)] if ranks else b
+
+
+def ties(sides: Sides, index: int, finding: Finding) -> Finding:
+    """Indices of equal values may differ: right when the values beside them are equal."""
+    if index == 0 or sides.reference is None:
+        return finding
+    values, right = sides.target[index - 1], sides.reference[index - 1]
+    if values.shape == sides.target[index].shape and judging.identical(values, right):
+        note = "indices of equal values in another order"
+        return replace(finding, status=Status.PASS, reason=note)
+    return finding
+
+
+def differs(operator: Operator, maker: Maker) -> bool:
+    """Whether two calls on the CPU give different values: dropout with p = 0 draws nothing."""
+    args, kwargs = maker.arguments()
+
+    def once(seed: int) -> list[torch.Tensor]:
+        torch.manual_seed(seed)
+        mine, named = (
+            [moved(a, "cpu") for a in args],
+            {k: moved(v, "cpu") for k, v in kwargs.items()},
+        )
+        with torch.no_grad():
+            return [judging.as_tensor(item) for item in outputs(operator, mine, named)]
+
+    with torch.random.fork_rng(devices=[]):
+        first, second = once(1)[:1], once(2)[:1]  # behind the values come seeds and offsets
+        return any(not judging.identical(a, b) for a, b in zip(first, second, strict=True))
+
+
+def drawn(call: Call, sides: Sides) -> Result:
+    """A random operator: its values cannot be equal, its mean and spread can."""
+    reference = sides.reference if sides.reference is not None else sides.golden
+    reason = "drawn values; mean and spread agree"
+    for mine, theirs in zip(sides.target, reference, strict=False):
+        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+            right = f"{judging.shape(theirs)} {theirs.dtype}"
+            reason = f"{judging.shape(mine)} {mine.dtype} instead of {right}"
+            return Result(
+                call,
+                "recorded",
+                "forward",
+                Finding(Status.FAIL, "shape", None, None, reason=reason),
+            )
+        distance = apart(mine, theirs)
+        if distance > RANDOM_SIGMAS:
+            found = Finding(Status.FAIL, "means apart, standard errors", distance, RANDOM_SIGMAS)
+            return Result(call, "recorded", "forward", found)
+    return Result(
+        call, "recorded", "forward", Finding(Status.RANDOM, "drawn", None, None, reason=reason)
+    )
+
+
+def apart(a: torch.Tensor, b: torch.Tensor) -> float:
+    """How many standard errors the means of two drawn tensors are apart; 0 for few values."""
+    x, y = judging.real(a), judging.real(b)
+    if x.numel() < 64:
+        return 0.0
+    error = float(((x.var() + y.var()) / x.numel()).sqrt())
+    distance = abs(float(x.mean() - y.mean()))
+    return distance / error if error > 0 else (0.0 if distance == 0 else float("inf"))
+
+
+def emptied(call: Call) -> Call | None:
+    """The call with its first dimension empty, in every tensor that shares its size."""
+    first = next((t for t in call.tensors() if t.shape), None)
+    if first is None or not first.shape[0]:
+        return None
+    length = first.shape[0]
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, list):
+            return [cut(item) for item in value]
+        if isinstance(value, TensorArg) and value.shape and value.shape[0] == length:
+            return replace(value, shape=(0, *value.shape[1:]), stride=None)
+        return value
+
+    return replace(call, args=tuple(cut(a) for a in call.args))
+
+
+def size(call: Call) -> int:
+    """Elements of all inputs."""
+    return sum(tensor.elements for tensor in call.tensors())
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """All tensors inside of lists."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from tensors(item)
+
+
+def uncompared(call: Call, reason: str) -> Result:
+    """A call that was not replayed."""
+    finding = Finding(Status.UNCOMPARED, "not compared", None, None, reason=reason)
+    return Result(call, "recorded", "forward", finding, dtype=call.dtype)
+
+
+def raised(call: Call, case: str, phase: str, failed: Failed) -> Result:
+    """A side raised: on the target alone it is a failure."""
+    if failed.side == "target":
+        reason = f"the target raises {failed.line}"
+        finding = Finding(Status.FAIL, "exception", None, None, reason=reason)
+    else:
+        reason = f"no {failed.side} on the CPU: {failed.line}"
+        finding = Finding(Status.UNCOMPARED, "not compared", None, None, reason=reason)
+    return Result(call, case, phase, finding, dtype=call.dtype)
