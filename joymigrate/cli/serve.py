@@ -10,7 +10,7 @@ from joymigrate.cli._groups import group
 from joymigrate.errors import Exit, JoyError
 
 app = group(
-    "Serve models: a gateway with hot standby, ramp and rollback; simulate, drill, rollout.",
+    "Serve a model folder, or a gateway with hot standby; models, simulate, drill, rollout.",
     default=True,
 )
 rollout = group("See and steer the rollout of a running gateway.")
@@ -19,37 +19,143 @@ app.add_typer(rollout, name="rollout")
 
 @app.command("default", hidden=True)
 def serve(
-    model: Path | None = typer.Argument(None, help="A model folder to serve."),
-    config: Path | None = typer.Option(None, "--config", help="The gateway's file."),
-    unverified: bool = typer.Option(
-        False, "--unverified", help="Ramp a standby that has no passing verdict."
+    model: Path | None = typer.Argument(None, metavar="MODEL_DIR", help="A model folder."),
+    extra: list[str] | None = typer.Argument(
+        None, metavar="[-- OPTION…]", help="With --engine: options for that engine, after --."
     ),
+    config: Path | None = typer.Option(None, "--config", help="A gateway's file instead."),
+    host: str = typer.Option("127.0.0.1", "--host", help="The address to listen on."),
+    port: int = typer.Option(8000, "--port", min=0, max=65535, help="0: any free port."),
+    name: list[str] = typer.Option(
+        [], "--name", help="What clients call the model; more: aliases."
+    ),
+    api_key: list[str] = typer.Option(
+        [], "--api-key", envvar="JOYMIGRATE_API_KEY", help="Keys that are accepted; none: any."
+    ),
+    to: str | None = typer.Option(None, "--to", help="The chip to serve on."),
+    device: str | None = typer.Option(
+        None, "--device", help="cpu, cuda, cuda:1 … instead of --to; default: what is there."
+    ),
+    dtype: str = typer.Option("auto", "--dtype", help="auto, float32, bfloat16, float16."),
+    max_model_len: int | None = typer.Option(None, "--max-model-len", help="Longest text, tokens."),
+    kv_memory: int | None = typer.Option(None, "--kv-memory", help="Bytes for keys and values."),
+    kv_blocks: int | None = typer.Option(None, "--kv-blocks", help="Blocks instead of bytes."),
+    block_size: int | None = typer.Option(None, "--block-size", help="Tokens of a block."),
+    max_batch_tokens: int = typer.Option(512, "--max-batch-tokens", help="Tokens of one step."),
+    max_running: int = typer.Option(64, "--max-running", help="Texts that run at once."),
+    queue: int = typer.Option(256, "--queue", min=0, help="Texts that may wait; then 429."),
+    body_limit: int = typer.Option(32 * 2**20, "--body-limit", min=1, help="Bytes of a request."),
+    drain: float = typer.Option(
+        30.0, "--drain", min=0, help="Seconds for running requests at the end."
+    ),
+    prefix_cache: bool = typer.Option(True, "--prefix-cache/--no-prefix-cache"),
+    attention: str = typer.Option("auto", "--attention", help="auto, gather, varlen, vendor."),
+    threads: int | None = typer.Option(None, "--threads", help="torch's threads on a CPU."),
+    tensor_parallel: int = typer.Option(1, "--tensor-parallel", help="Cards for one model."),
+    compile: bool = typer.Option(False, "--compile", help="Compile the model."),
+    graphs: bool = typer.Option(True, "--graphs/--no-graphs", help="Capture decode steps."),
+    generic: bool = typer.Option(False, "--generic", help="Run the model through transformers."),
+    trust_remote_code: bool = typer.Option(False, "--trust-remote-code"),
+    chat_template: Path | None = typer.Option(None, "--chat-template", help="A jinja file."),
+    check: bool = typer.Option(False, "--check", help="Look at everything, start nothing."),
+    sku: str | None = typer.Option(None, "--sku", help="With --check: the model of the card."),
+    format: str = typer.Option("text", "--format", help="With --check: text or json."),
+    output: Path | None = typer.Option(None, "-o", help="With --check: write it to a file."),
+    engine: str = typer.Option("joymigrate", "--engine", help="joymigrate, or another to start."),
+    python: Path | None = typer.Option(None, "--python", help="That engine's environment."),
+    container: str | None = typer.Option(None, "--container", help="Command that runs it."),
+    start_timeout: float = typer.Option(1800.0, "--start-timeout", min=1, help="Seconds to wait."),
+    unverified: bool = typer.Option(
+        False, "--unverified", help="Serve, or ramp a standby, without a passing verdict."
+    ),
+    ledger: Path | None = typer.Option(None, "--ledger", help="Project whose ledger is asked."),
+    log_format: str = typer.Option("text", "--log-format", help="text or json."),
+    verbose: bool = typer.Option(False, "-v", "--verbose", help="Log health checks, too."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing but errors."),
 ) -> int:
-    """Run a gateway in front of two backends: `serve --config gateway.yaml`."""
-    if config is None:
-        raise JoyError(
-            "the engine that serves a model folder is not part of this version",
-            where=str(model) if model else None,
-            help="put a gateway in front of running servers: joymigrate serve --config FILE",
+    """Serve a model: `serve MODEL_DIR`; or a gateway: `serve --config gateway.yaml`."""
+    from joymigrate.cli._output import one_of
+
+    if config is not None:
+        if model is not None:
+            raise JoyError(
+                f"both a model ({model}) and --config were given",
+                help="name the backends in the gateway's file",
+            )
+        return gateway(config, unverified=unverified, quiet=quiet)
+    if model is None:
+        raise JoyError("what to serve is missing", help="serve MODEL_DIR, or serve --config FILE")
+    one_of(log_format, ("text", "json"), "--log-format")
+    need_extra()
+    from joymigrate.cli import _serve_check, _serve_external, _serve_model
+
+    start = _serve_model.Start(
+        model=model,
+        host=host,
+        port=port,
+        names=tuple(name),
+        keys=tuple(key for text in api_key for key in text.split(",") if key),
+        to=to,
+        device=device,
+        unverified=unverified,
+        ledger=ledger,
+        template=chat_template,
+        log_format=log_format,
+        quiet=quiet,
+        verbose=verbose,
+        queue=queue,
+        body_bytes=body_limit,
+        drain_seconds=drain,
+        engine={
+            "dtype": dtype,
+            "max_model_len": max_model_len,
+            "kv_memory_bytes": kv_memory,
+            "kv_blocks": kv_blocks,
+            "block_size": block_size,
+            "max_batch_tokens": max_batch_tokens,
+            "max_running": max_running,
+            "prefix_cache": prefix_cache,
+            "attention": attention,
+            "threads": threads,
+            "tensor_parallel": tensor_parallel,
+            "compile": compile,
+            "graphs": graphs,
+            "generic": generic,
+            "trust_remote_code": trust_remote_code,
+        },
+    )
+    if check:
+        return _serve_check.check(start, sku, chosen(format), output)
+    if engine != "joymigrate":
+        return _serve_external.serve(
+            start,
+            engine,
+            python=python,
+            container=container,
+            start_seconds=start_timeout,
+            extra=tuple(extra or ()),
         )
-    if model is not None:
+    if extra:
         raise JoyError(
-            f"both a model ({model}) and --config were given",
-            help="name the backends in the gateway's file",
+            f"unexpected: {' '.join(extra)}", help="one model folder; options begin with --"
         )
+    return _serve_model.serve(start)
+
+
+def gateway(config: Path, *, unverified: bool, quiet: bool) -> int:
+    """Run a gateway in front of two backends."""
     import asyncio
 
     from joymigrate.run.gateway import settings
 
     loaded = settings.load(config)
     need_extra()
-    from joymigrate.run.gateway import server
+    from joymigrate.run.gateway import embedded, server
 
-    gateway = server.Gateway(
-        loaded, unverified=unverified, talk=(lambda line: None) if quiet else talk
-    )
-    asyncio.run(server.run(gateway))
+    say = (lambda line: None) if quiet else talk
+    backends = embedded.open_backends(loaded, say)
+    made = server.Gateway(loaded, unverified=unverified, backends=backends, talk=say)
+    asyncio.run(server.run(made))
     return Exit.OK
 
 

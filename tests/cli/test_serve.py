@@ -20,9 +20,11 @@ rollout: {start: auto, steps: [1, 5, 20, 50, 100], rule: cusum, min_step_seconds
 """
 
 
-def test_a_model_folder_is_not_served_yet(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["serve", "./model"]) == 2
-    assert "not part of this version" in capsys.readouterr().err
+def test_a_model_folder_that_is_not_there_is_one_clear_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["serve", "./nowhere", "--device", "cpu"]) == 2
+    assert "there is no such model folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,10 @@ class UpstreamSettings:
     connections: int = 256
     health: str | None = None  # path; default: /health, else /v1/models
     token_ids: str = "auto"
+    folder: str | None = None  # served by an engine in this process, instead of a url
+    dtype: str = "auto"  # of that engine
+    device: str = "cpu"
+    serves: str | None = None  # what its clients call it; default: the folder's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,7 @@ def upstream(name: str, raw: Any, path: Path) -> UpstreamSettings:
     check_keys(table, known, where, path)
     urls = listed(table.get("urls") or table.get("url"), f"{where}.url", path)
     if not urls:
-        raise JoyError("an upstream needs a url", where=f"{path} {where}", help=HELP)
+        table = embedded(table, where, path)
     for url in urls:
         trouble = url_trouble(str(url))
         if trouble:
@@ -207,7 +211,8 @@ def upstream(name: str, raw: Any, path: Path) -> UpstreamSettings:
             )
     values = {key: value for key, value in table.items() if key not in ("url", "urls", "key")}
     key = secret(table["key"], path) if table.get("key") else None
-    values |= {"name": name, "key": key, "urls": tuple(str(url).rstrip("/") for url in urls)}
+    addresses = tuple(str(url).rstrip("/") for url in urls) or (f"engine://{name}",)
+    values |= {"name": name, "key": key, "urls": addresses}
     made: UpstreamSettings = record(UpstreamSettings, {"role": "", **values}, where, path)
     for key, value, allowed in (
         ("role", made.role, ROLES),
@@ -221,6 +226,21 @@ def upstream(name: str, raw: Any, path: Path) -> UpstreamSettings:
                 help=HELP,
             )
     return made
+
+
+def embedded(table: Mapping[str, Any], where: str, path: Path) -> dict[str, Any]:
+    """An upstream without a url: its `model` is a folder that an engine in this process serves."""
+    model = table.get("folder") or table.get("model")
+    if not model:
+        raise JoyError(
+            "an upstream needs a url, or a model folder", where=f"{path} {where}", help=HELP
+        )
+    folder = path.resolve().parent / str(model)
+    if not folder.is_dir():
+        raise JoyError(
+            "there is no such model folder", where=f"{path} {where}: {folder}", help=HELP
+        )
+    return {**table, "folder": str(model), "model": folder.resolve().name}
 
 
 PLAN_KEYS = tuple(f.name for f in fields(Plan))

@@ -50,6 +50,11 @@ def record(service: Service, ask: Ask, status: int, *, gone: bool = False) -> No
     service.meters.outcomes[outcome].add()
     if outcome == "ok" and "finish" in ask.notes:
         service.last_ms = int(time.time() * 1000)
+    write(ask, status, outcome)
+
+
+def write(ask: Ask, status: int, outcome: str) -> None:
+    """Write a request to the log; a good look at a page is no news."""
     quiet = ask.method == "GET" and outcome == "ok"
     level = logging.DEBUG if quiet else logging.INFO if status < 500 else logging.ERROR
     log.log(

@@ -31,7 +31,6 @@ class Asked:
     options: StreamOptions
     echo: bool = False
     ids: bool = False  # return_token_ids
-    only_echo: bool = False  # max_tokens 0
     numbers: bool = False  # prompt_logprobs
     texts: list[str] = field(default_factory=list)  # of the prompts, for echo
 
@@ -59,7 +58,7 @@ def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
     guide = formats.read(fields, service.guides)
     asked = Asked(
         model, encoded, chosen, fields.flag("stream"), stream_options(fields), echo,
-        fields.flag("return_token_ids"), limit == 0, numbers,
+        fields.flag("return_token_ids"), numbers,
     )  # fmt: skip
     fields.close()
     if echo:
@@ -106,8 +105,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
     """Answer POST /v1/completions."""
     asked, guide = read(service, ask.json())
     ask.notes["model"] = asked.model
-    chosen = replace(asked.sampling, max_tokens=1) if asked.only_echo else asked.sampling
-    generation = Generation(service, ask, asked.prompts, chosen, guide=guide)
+    generation = Generation(service, ask, asked.prompts, asked.sampling, guide=guide)
     made = Completion(service, ask, asked, generation)
     if asked.stream:
         return Reply(200, await guarded(made.events()), EVENTS)
@@ -141,11 +139,9 @@ class Completion:
         first = index not in self.begun
         self.begun.add(index)
         echoed = first and asked.echo
-        ids = () if asked.only_echo else output.new_ids
-        text = "" if asked.only_echo else output.text
         made: dict[str, Any] = {
             "index": index,
-            "text": asked.texts[place] + text if echoed else text,
+            "text": asked.texts[place] + output.text if echoed else output.text,
             "logprobs": None,
             "finish_reason": output.finish_reason,
         }
@@ -153,7 +149,7 @@ class Completion:
             made["stop_reason"] = output.stop
         if self.legacy is not None:
             shown: list[tuple[int, TokenLogprob | None]] = list(
-                zip(ids, output.logprobs or (), strict=False)
+                zip(output.new_ids, output.logprobs or (), strict=False)
             )
             if echoed:
                 before = output.prompt_logprobs or (None,) * len(asked.prompts[place])
@@ -162,7 +158,7 @@ class Completion:
         if asked.numbers and output.prompt_logprobs:
             made["prompt_logprobs"] = of_prompt(output.prompt_logprobs)
         if asked.ids:
-            made["token_ids"] = list(ids)
+            made["token_ids"] = list(output.new_ids)
             if first:
                 made["prompt_token_ids"] = asked.prompts[place]
         return made
@@ -180,7 +176,7 @@ class Completion:
         finally:
             await outputs.aclose()
         if options.include_usage:
-            yield event({**self.head, "choices": [], "usage": self.usage()})
+            yield event({**self.head, "choices": [], "usage": self.generation.tally.to_json()})
         yield DONE
 
     async def whole(self) -> dict[str, Any]:
@@ -194,14 +190,7 @@ class Completion:
         finally:
             await outputs.aclose()
         choices = [joined(pieces[index]) for index in sorted(pieces)]
-        return {**self.head, "choices": choices, "usage": self.usage()}
-
-    def usage(self) -> dict[str, Any]:
-        """Tokens used; a token that was made only to read the prompt's numbers is not counted."""
-        tally = self.generation.tally
-        if self.asked.only_echo:
-            tally.completion = 0
-        return tally.to_json()
+        return {**self.head, "choices": choices, "usage": self.generation.tally.to_json()}
 
 
 def worth_sending(output: Output, ids: bool) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import inspect
 from typing import Any
 
 from joymigrate.run.engine.http.completions import encode, prompts
@@ -15,7 +14,7 @@ from joymigrate.run.engine.http.service import Service
 
 async def answer(service: Service, ask: Ask) -> Reply:
     """Answer POST /v1/embeddings."""
-    embed = getattr(service.engine, "embed", None)
+    embed = service.engine.embed
     if embed is None:
         raise Refusal(
             400, f"'{service.name}' makes text, not embeddings", code="unsupported_model",
@@ -39,8 +38,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
                 code="context_length_exceeded",
                 param="input",
             )
-    rows = embed(ids)
-    vectors: list[list[float]] = await rows if inspect.isawaitable(rows) else rows
+    vectors: list[list[float]] = await embed(ids)
     if size is not None and vectors and size > len(vectors[0]):
         raise Refusal(400, f"dimensions is at most {len(vectors[0])}", param="dimensions")
     used = sum(len(one) for one in ids)

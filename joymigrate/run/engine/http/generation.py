@@ -25,6 +25,7 @@ class Tally:
     prompt: int = 0
     cached: int = 0
     completion: int = 0
+    widened: int = 0  # tokens of the prompts as the engine counted them, images included
     first: float | None = None  # seconds on the process's clock
     last: float | None = None
     reasons: list[str] = field(default_factory=list)
@@ -32,9 +33,9 @@ class Tally:
     def to_json(self) -> dict[str, Any]:
         """The `usage` of an answer."""
         return {
-            "prompt_tokens": self.prompt,
+            "prompt_tokens": max(self.prompt, self.widened),
             "completion_tokens": self.completion,
-            "total_tokens": self.prompt + self.completion,
+            "total_tokens": max(self.prompt, self.widened) + self.completion,
             "prompt_tokens_details": {"cached_tokens": self.cached},
         }
 
@@ -136,8 +137,9 @@ class Generation:
                 meters.tpot.add((now - tally.last) / len(output.new_ids))
             tally.last = now
             tally.completion += len(output.new_ids)
-        if output.cached_tokens and output.index == 0 and output.usage is not None:
-            tally.cached += output.cached_tokens
+        if output.usage is not None and output.index == 0:
+            tally.cached += output.usage.cached
+            tally.widened += output.usage.prompt
         if output.finish_reason is not None:
             tally.reasons.append(output.finish_reason)
             meters.end(output.finish_reason)

@@ -19,11 +19,11 @@ COMPACT: Any = {"whitespace_flexible": False}
 class Guide:
     """The state of one text under a grammar."""
 
-    def __init__(self, tokens: Any, grammar: str) -> None:
+    def __init__(self, tokens: Any, grammar: str, vocabulary: int) -> None:
         from llguidance import LLMatcher
 
         self.matcher = LLMatcher(tokens, grammar, log_level=0)
-        self.words = (tokens.vocab_size + 31) // 32
+        self.words = (vocabulary + 31) // 32
 
     def mask(self) -> Any:
         """Which tokens may come next: int32 `[ceil(vocabulary / 32)]`, bit i % 32 of word i // 32.
@@ -43,17 +43,17 @@ class Guide:
 class Guides:
     """Makes guides for one model's tokens. The table of tokens is built when first needed."""
 
-    def __init__(self, tokenizer: Any, vocabulary: int, ends: tuple[int, ...]) -> None:
-        """`tokenizer` is transformers' one; `vocabulary` the width of the model's logits; `ends`
-        the ids that end a text."""
-        self.tokenizer, self.vocabulary, self.ends = tokenizer, vocabulary, ends
+    def __init__(self, backend: Any, vocabulary: int, ends: tuple[int, ...]) -> None:
+        """`backend` is the fast core of the tokenizer, None where it has none; `vocabulary` the
+        width of the model's logits; `ends` the ids that end a text."""
+        self.backend, self.vocabulary, self.ends = backend, vocabulary, ends
         self.table: Any = None
 
     def of_schema(self, schema: Any, param: str) -> Callable[[], Guide]:
         """A guide for JSON of this schema; raises `Refusal` where it cannot be held to."""
+        self.tokens()
         from llguidance import LLMatcher
 
-        self.tokens()
         try:
             grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=COMPACT)
         except ValueError as error:
@@ -82,11 +82,11 @@ class Guides:
     def of(self, grammar: str, param: str) -> Callable[[], Guide]:
         """A guide for llguidance's own form of a grammar, compiled once to see that it holds."""
         table = self.tokens()
-        guide = Guide(table, grammar)
+        guide = Guide(table, grammar, self.vocabulary)
         if guide.matcher.is_error():
             first = guide.matcher.get_error().strip().splitlines()[0]
             raise Refusal(400, f"this grammar cannot be followed: {first}", param=param)
-        return lambda: Guide(table, grammar)
+        return lambda: Guide(table, grammar, self.vocabulary)
 
     def tokens(self) -> Any:
         """The tokens' bytes, as the grammar engine wants them."""
@@ -106,7 +106,7 @@ class Guides:
 
         from llguidance import LLTokenizer
 
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        backend = self.backend
         if backend is None or not self.ends:
             raise Refusal(
                 400,
@@ -115,10 +115,12 @@ class Guides:
                 code="unsupported_parameter",
             )
         backend = copy(backend)
+        known = max(backend.get_vocab(with_added_tokens=True).values(), default=0) + 1
+        size = max(self.vocabulary, known)  # ids that the model does not have are never drawn
         backend.no_padding()
         backend.no_truncation()
         try:
-            return LLTokenizer(backend.to_str(), n_vocab=self.vocabulary, eos_token=list(self.ends))
+            return LLTokenizer(backend.to_str(), n_vocab=size, eos_token=list(self.ends))
         except ValueError as error:
             raise Refusal(
                 400,

@@ -12,6 +12,7 @@ from joymigrate.run.engine.types import MAX_LOGPROBS, Sampling
 MAX_CHOICES = 128
 MAX_STOPS = 64
 MAX_SEED = 2**63
+MAX_WHOLE = 2**31 - 1
 
 
 def read(fields: Fields, *, max_tokens: int | None, logprobs: int | None, n: int) -> Sampling:
@@ -23,9 +24,9 @@ def read(fields: Fields, *, max_tokens: int | None, logprobs: int | None, n: int
     try:
         return Sampling(
             max_tokens=max_tokens,
-            min_tokens=fields.whole("min_tokens", 0, low=0) or 0,
+            min_tokens=fields.whole("min_tokens", 0, low=0, high=MAX_WHOLE) or 0,
             temperature=fields.number("temperature", 1.0, low=0, high=100),
-            top_k=max(0, fields.whole("top_k", 0, low=-1) or 0),
+            top_k=max(0, fields.whole("top_k", 0, low=-1, high=MAX_WHOLE) or 0),
             top_p=fields.number("top_p", 1.0, low=0, high=1) or tiny(),
             min_p=fields.number("min_p", 0.0, low=0, high=1),
             repetition_penalty=fields.number("repetition_penalty", 1.0),

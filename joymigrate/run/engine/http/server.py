@@ -10,9 +10,9 @@ import signal
 import socket
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import aiohttp
@@ -20,15 +20,41 @@ from aiohttp import web, web_protocol
 
 from joymigrate.errors import JoyError
 from joymigrate.run.engine.http import app, errors
+from joymigrate.run.engine.http.admission import Keys, Limits
 from joymigrate.run.engine.http.errors import Refusal
 from joymigrate.run.engine.http.messages import EVENTS, Ask, Reply, dumps
-from joymigrate.run.engine.http.service import Service
 
 log = logging.getLogger("joymigrate.serve")
 HIGH_WATER = 2**16  # bytes that wait for a slow reader before its patience is measured
 BACKLOG = 1024
 HEADER_BYTES = 2**15
+UNREADABLE = (
+    aiohttp.ClientError,
+    aiohttp.http_exceptions.HttpProcessingError,
+    web_protocol.RequestPayloadError,
+)
+LINGER_SECONDS = 1.0  # a refused body is read on for so long, so that its sender sees the answer
 PACK_BYTES = 1024  # shorter answers are not worth packing
+
+
+class Answering(Protocol):
+    """What a server stands in front of: a `Service`, or a `Proxy`."""
+
+    draining: bool
+    limits: Limits
+    keys: Keys
+
+    async def answer(self, ask: Ask) -> Reply:
+        """Answer a request; never raises but when it is cancelled."""
+        ...
+
+    def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
+        """Count a request, and write it to the log."""
+        ...
+
+    async def close(self) -> None:
+        """Stop what stands behind it."""
+        ...
 
 
 class JsonErrors(web_protocol.RequestHandler):
@@ -63,7 +89,7 @@ class Connections(web.Server):
 class Server:
     """A service on an address."""
 
-    def __init__(self, service: Service, host: str = "127.0.0.1", port: int = 8000) -> None:
+    def __init__(self, service: Answering, host: str = "127.0.0.1", port: int = 8000) -> None:
         self.service, self.host, self.port = service, host, port
         self.runner: web.ServerRunner | None = None
         self.active = 0
@@ -78,6 +104,7 @@ class Server:
             access_log=None,
             max_line_size=HEADER_BYTES,
             max_field_size=HEADER_BYTES,
+            lingering_time=LINGER_SECONDS,
             logger=logging.getLogger("joymigrate.serve.http"),
         )
         logging.getLogger("joymigrate.serve.http").setLevel(logging.CRITICAL)
@@ -115,7 +142,7 @@ class Server:
                 wait.cancel()
         if self.runner is not None:
             await self.runner.cleanup()
-        await self.service.engine.close()
+        await self.service.close()
 
     # One request
 
@@ -146,7 +173,7 @@ class Server:
             except Refusal as refusal:
                 reply = app.refused(raw, refusal)
             else:
-                reply = await app.answer(self.service, ask)
+                reply = await self.service.answer(ask)
             status = reply.status
             return await self.send(request, ask, reply)
         except (asyncio.CancelledError, ConnectionError):
@@ -156,7 +183,7 @@ class Server:
             self.active -= 1
             if not self.active:
                 self.idle.set()
-            app.record(self.service, ask, status, gone=gone)
+            self.service.record(ask, status, gone=gone)
 
     async def body(self, request: web.BaseRequest) -> bytes:
         """Read the body within the limits; raises `Refusal`."""
@@ -181,8 +208,9 @@ class Server:
             raise too_large(limits.body_bytes) from None
         except (TimeoutError, asyncio.TimeoutError):
             raise Refusal(408, f"the body did not arrive in {limits.body_seconds:g} s") from None
-        except (aiohttp.ClientError, aiohttp.http_exceptions.HttpProcessingError) as error:
-            raise Refusal(400, f"the body cannot be read: {error}", code="invalid_body") from None
+        except UNREADABLE as error:
+            said = " ".join(str(error).split()) or type(error).__name__
+            raise Refusal(400, f"the body cannot be read: {said}", code="invalid_body") from None
 
     async def send(self, request: web.BaseRequest, ask: Ask, reply: Reply) -> web.StreamResponse:
         """Send a reply; a stream is closed however it ends."""
@@ -247,23 +275,36 @@ def packed(request: web.BaseRequest, reply: Reply, headers: dict[str, str]) -> b
     return body
 
 
-async def run(server: Server, opened: Callable[[], None] = lambda: None) -> None:
-    """Serve until SIGINT or SIGTERM; a second signal ends without waiting."""
+@contextlib.asynccontextmanager
+async def until_ended() -> AsyncIterator[tuple[asyncio.Event, asyncio.Event]]:
+    """Events that SIGINT or SIGTERM set: the first signal one, the second the other."""
     ended, hurried = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def end() -> None:
         (hurried if ended.is_set() else ended).set()
 
-    for name in (signal.SIGINT, signal.SIGTERM):
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for name in signals:
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(name, end)
-    await server.start()
-    opened()
     try:
-        await ended.wait()
-        log.info("stopping: running requests may end, new ones are refused")
+        yield ended, hurried
     finally:
-        began = time.monotonic()
-        await server.stop(hurried)
-        log.info("stopped after %.1f s", time.monotonic() - began)
+        for name in signals:
+            with contextlib.suppress(NotImplementedError):
+                loop.remove_signal_handler(name)
+
+
+async def run(server: Server, opened: Callable[[], None] = lambda: None) -> None:
+    """Serve until SIGINT or SIGTERM; a second signal ends without waiting."""
+    async with until_ended() as (ended, hurried):
+        await server.start()
+        opened()
+        try:
+            await ended.wait()
+            log.info("stopping: running requests may end, new ones are refused")
+        finally:
+            began = time.monotonic()
+            await server.stop(hurried)
+            log.info("stopped after %.1f s", time.monotonic() - began)

@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from joymigrate.run.engine.http.admission import Keys, Limits
 from joymigrate.run.engine.http.errors import Refusal
 from joymigrate.run.engine.http.guide import Guides
+from joymigrate.run.engine.http.messages import Ask, Reply
 from joymigrate.run.engine.http.meters import Meters
 from joymigrate.run.engine.http.templates import Templates
 from joymigrate.run.engine.http.words import Words
-from joymigrate.run.engine.types import EngineStats, ModelInfo, Output, Request
+from joymigrate.run.engine.types import ModelInfo
+
+if TYPE_CHECKING:
+    from joymigrate.run.engine.asynchronous import AsyncEngine
 
 STUCK_SECONDS = 120.0  # a step that lasts so long with texts in it counts as a dead engine
-
-
-class Engine(Protocol):
-    """What the APIs need of an engine (`joymigrate.run.engine.AsyncEngine`)."""
-
-    info: ModelInfo
-
-    def generate(self, request: Request) -> AsyncGenerator[Output, None]:
-        """The outputs of a request as they come; closing the generator aborts it."""
-
-    def abort(self, request_id: str) -> None:
-        """End a request; its blocks are free after the running step."""
-
-    def stats(self) -> EngineStats:
-        """Counters and gauges of now."""
-
-    async def close(self) -> None:
-        """Stop, and free everything."""
 
 
 @dataclass(slots=True)
 class Service:
     """What handlers know. `names`: the first is the model's, the others are aliases."""
 
-    engine: Any
+    engine: AsyncEngine
     names: tuple[str, ...]
     words: Words
     templates: Templates
@@ -51,18 +36,23 @@ class Service:
     created: int = field(default_factory=lambda: int(time.time()))
     draining: bool = False
     texts: int = 0  # choices that are being generated or wait
+    seen_steps: int = -1  # the engine's steps when somebody asked for its health
+    seen_at: float = 0.0
     last_ms: int = 0  # when the last text ended, in ms since 1970
     chip: str | None = None
-    vision: bool = False  # the model reads images
 
     @property
     def name(self) -> str:
         return self.names[0]
 
     @property
+    def vision(self) -> bool:
+        """Whether the model reads images."""
+        return self.engine.vision
+
+    @property
     def info(self) -> ModelInfo:
-        found: ModelInfo = self.engine.info
-        return found
+        return self.engine.info
 
     def model(self, name: Any) -> str:
         """The name a client used, checked; raises `Refusal`."""
@@ -83,14 +73,30 @@ class Service:
         """Why the service is not ready, or None when it is."""
         if self.draining:
             return "stopping: no new requests are taken"
-        failed = getattr(self.engine, "failed", None)
-        if failed is not None:
-            return f"the engine failed: {failed}"
-        stats = self.engine.stats()
-        since = time.monotonic() - stats.last_step
-        if stats.running and stats.last_step and since > STUCK_SECONDS:
-            return f"the engine's step has lasted {since:.0f} s"
+        if self.engine.failed is not None:
+            return f"the engine failed: {self.engine.failed}"
+        stats, now = self.engine.stats(), time.monotonic()
+        if not stats.running or stats.steps != self.seen_steps:
+            self.seen_steps, self.seen_at = stats.steps, now
+        if now - self.seen_at > STUCK_SECONDS:
+            return f"the engine's step has lasted {now - self.seen_at:.0f} s"
         return None
+
+    async def answer(self, ask: Ask) -> Reply:
+        """Answer a request; never raises but when it is cancelled."""
+        from joymigrate.run.engine.http import app
+
+        return await app.answer(self, ask)
+
+    def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
+        """Count a request, and write it to the log."""
+        from joymigrate.run.engine.http import app
+
+        app.record(self, ask, status, gone=gone)
+
+    async def close(self) -> None:
+        """Stop the engine."""
+        await self.engine.close()
 
     def stamp(self) -> int:
         """The time of an answer, in seconds since 1970."""

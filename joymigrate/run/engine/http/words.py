@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from joymigrate.errors import JoyError
 from joymigrate.run.engine.http.errors import Refusal
+from joymigrate.run.engine.tokens import Numbers, Tokens
 
 CACHED = 2**16
 
@@ -13,26 +15,24 @@ CACHED = 2**16
 class Words:
     """The tokenizer of one model, with what the APIs ask of it."""
 
-    def __init__(self, tokenizer: Any, vocabulary: int) -> None:
-        """`tokenizer` is transformers' one; `vocabulary` the number of ids the model knows."""
-        self.tokenizer, self.vocabulary = tokenizer, vocabulary
+    def __init__(self, tokens: Tokens | Numbers, vocabulary: int) -> None:
+        """`vocabulary` is the number of ids that the model knows."""
+        self.tokens, self.vocabulary = tokens, vocabulary
         self.shown: dict[int, tuple[str, bytes]] = {}
-        self.letters = byte_letters() if is_byte_level(tokenizer) else None
+        self.letters = byte_letters() if is_byte_level(tokens) else None
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The ids of a text; `special` adds what the tokenizer puts around every text."""
         try:
-            ids: list[int] = self.tokenizer.encode(text, add_special_tokens=special)
+            return self.tokens.encode(text, special=special)
+        except JoyError as error:
+            raise Refusal(400, error.what, param="prompt") from None
         except Exception as error:  # the tokenizer's own errors have no common class
             raise Refusal(400, f"the text cannot be encoded: {error}", param="prompt") from None
-        return ids
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         """The text of some ids."""
-        text: str = self.tokenizer.decode(
-            list(ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
-        )
-        return text
+        return self.tokens.decode(ids, skip_special=skip_special)
 
     def check(self, ids: Sequence[int], param: str) -> None:
         """Refuse ids that the model does not know."""
@@ -54,9 +54,12 @@ class Words:
         return found
 
     def looked_up(self, token: int) -> tuple[str, bytes]:
-        name = self.tokenizer.convert_ids_to_tokens(token)
+        hf = self.tokens.hf
+        if hf is None:
+            return f"token_id:{token}", b""
+        name = hf.convert_ids_to_tokens(token)
         raw = None
-        if name is not None and token not in self.tokenizer.all_special_ids:
+        if name is not None and token not in hf.all_special_ids:
             raw = self.raw(str(name))
         if raw is None:
             raw = self.decode([token]).encode()
@@ -75,12 +78,10 @@ class Words:
         return name.replace("\u2581", " ").encode() if "\u2581" in name else None
 
 
-def is_byte_level(tokenizer: Any) -> bool:
+def is_byte_level(tokens: Tokens | Numbers) -> bool:
     """Whether the vocabulary spells bytes by letters, as GPT-2 did."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    return backend is not None and "ByteLevel" in type(backend.decoder).__name__ + str(
-        backend.decoder
-    )
+    backend: Any = getattr(tokens, "backend", None)
+    return backend is not None and "ByteLevel" in repr(getattr(backend, "decoder", None))
 
 
 def byte_letters() -> dict[str, int]:

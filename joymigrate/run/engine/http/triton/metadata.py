@@ -82,15 +82,18 @@ async def model_ready(service: Service, ask: Ask, model: str, version: str | Non
 async def model(service: Service, ask: Ask, model: str, version: str | None) -> Reply:
     """GET /v2/models/M."""
     check(service, model, version)
-    return data(
-        {
-            "name": model,
-            "versions": [VERSION],
-            "platform": PLATFORM,
-            "inputs": [{"name": n, "datatype": t, "shape": s} for n, t, s in INPUTS],
-            "outputs": [{"name": n, "datatype": t, "shape": s} for n, t, s in OUTPUTS],
-        }
-    )
+    return data(described(model))
+
+
+def described(model: str) -> dict[str, Any]:
+    """Names, types and shapes of what goes in and out."""
+    return {
+        "name": model,
+        "versions": [VERSION],
+        "platform": PLATFORM,
+        "inputs": [{"name": n, "datatype": t, "shape": s} for n, t, s in INPUTS],
+        "outputs": [{"name": n, "datatype": t, "shape": s} for n, t, s in OUTPUTS],
+    }
 
 
 async def config(service: Service, ask: Ask, model: str, version: str | None) -> Reply:

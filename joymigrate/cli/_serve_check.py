@@ -1,0 +1,45 @@
+"""`serve MODEL_DIR --check`: the preflight on the terminal, or as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joymigrate.cli._output import emit
+from joymigrate.cli._serve_model import Start, engine_options
+from joymigrate.errors import Exit
+
+if TYPE_CHECKING:
+    from joymigrate.run.engine.check import Preflight
+
+MARKS = {"ok": "ok", "warn": "--", "fail": "!!"}
+
+
+def check(start: Start, sku: str | None, format: str, output: Path | None) -> int:
+    """Look at everything; exit 1 when the start would fail."""
+    from joymigrate.run.engine import check as preflight
+
+    options, chip = engine_options(start)
+    wanted = preflight.Wanted(
+        start.model, options, chip, sku, start.host, start.port, start.template
+    )
+    found = preflight.check(wanted)
+    text = (
+        json.dumps(found.to_json(), ensure_ascii=False, indent=1)
+        if format == "json"
+        else lines(found)
+    )
+    emit(text + "\n", output)
+    return Exit.OK if found else Exit.FOUND
+
+
+def lines(found: Preflight) -> str:
+    """One line per check, the remedy below it."""
+    shown = [f"{found.model} on {found.chip or 'this machine'}"]
+    for one in found.findings:
+        shown.append(f"  {MARKS[one.status]} {one.name}: {one.found}")
+        if one.remedy and one.status != "ok":
+            shown.append(f"       {one.remedy}")
+    shown.append("ready to serve" if found else "would not serve: mend what is marked !!")
+    return "\n".join(shown)

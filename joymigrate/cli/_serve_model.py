@@ -1,0 +1,149 @@
+"""`serve MODEL_DIR`: options in, an engine on an address out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joymigrate.errors import Exit, JoyError
+
+if TYPE_CHECKING:
+    from joymigrate.chips import Chip
+    from joymigrate.run.engine.http.service import Service
+    from joymigrate.run.engine.types import EngineOptions
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the command line asks for. `to` and `device` None: the best device that is there."""
+
+    model: Path
+    host: str
+    port: int
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    to: str | None
+    device: str | None
+    unverified: bool
+    ledger: Path | None
+    template: Path | None
+    log_format: str
+    quiet: bool
+    verbose: bool
+    queue: int
+    body_bytes: int
+    drain_seconds: float
+    engine: dict[str, Any]  # of EngineOptions, without the device
+
+
+def serve(start: Start) -> int:
+    """Load the model, listen, serve until a signal."""
+    import asyncio
+
+    from joymigrate.run.engine.http import logs
+    from joymigrate.run.engine.http.server import Server, run
+
+    log = logs.open_log(start.log_format, quiet=start.quiet, verbose=start.verbose)
+    service = opened(start)
+    info = service.info
+
+    async def whole() -> None:
+        server = Server(service, start.host, start.port)
+
+        def listening() -> None:
+            log.info(
+                "listening on %s",
+                server.url,
+                extra={
+                    "fields": {
+                        "url": server.url,
+                        "model": service.name,
+                        "family": info.family,
+                        "device": info.device,
+                        "dtype": info.dtype,
+                        "attention": info.attention,
+                        "max_model_len": info.max_model_len,
+                        "kv_blocks": info.blocks,
+                        "load_seconds": round(info.load_seconds, 3),
+                        "rehearsal": info.rehearsal,
+                    }
+                },
+            )
+
+        await run(server, listening)
+
+    try:
+        asyncio.run(whole())
+    finally:
+        service.engine.stop()
+    return Exit.OK
+
+
+def opened(start: Start) -> Service:
+    """The gate, then the model; the first refusal costs no loading."""
+    from joymigrate.run.engine.http.admission import Limits
+    from joymigrate.run.engine.http.opening import open_service
+
+    if not start.model.is_dir():
+        raise JoyError(
+            "there is no such model folder", where=str(start.model),
+            help="a folder with config.json, *.safetensors and a tokenizer",
+        )  # fmt: skip
+    options, chip = engine_options(start)
+    if chip is not None and not start.unverified:
+        refuse_unproven(start, chip)
+    limits = Limits(
+        body_bytes=start.body_bytes, queue=start.queue, drain_seconds=start.drain_seconds
+    )
+    return open_service(
+        start.model, options, names=start.names, keys=start.keys, limits=limits,
+        template=start.template,
+    )  # fmt: skip
+
+
+def engine_options(start: Start) -> tuple[EngineOptions, Chip | None]:
+    """The options, and the target chip that they mean (None: the CPU or the origin)."""
+    from joymigrate.run.engine.types import EngineOptions
+
+    device, chip = device_of(start.to, start.device)
+    return EngineOptions(device=device, **start.engine), chip
+
+
+def device_of(to: str | None, device: str | None) -> tuple[str, Chip | None]:
+    """The device to run on: as asked, else the origin's or the target's where one works here."""
+    from joymigrate import chips
+    from joymigrate.device import CPU, why_not
+
+    if device not in (None, AUTO):
+        kind = str(device).partition(":")[0]
+        named = next((c for c in chips.all_chips().values() if kind in (c.device, c.name)), None)
+        chip = named if named is not None and not named.origin else None
+        return str(device), chip
+    if to is not None:
+        chip = chips.target(to)
+        return chip.device, chip
+    for found in (chips.origin(), chips.target(None)):
+        if found.device != CPU and why_not(found) is None:
+            return found.device, None if found.origin else found
+    return CPU, None
+
+
+def refuse_unproven(start: Start, chip: Chip) -> None:
+    """A target chip serves models with a passing verdict; raises `JoyError` for others."""
+    import os
+
+    from joymigrate.ledger import Ledger
+    from joymigrate.ledger.subject import of_folder
+
+    standing = Ledger.of(start.ledger or Path.cwd()).verdict(of_folder(start.model), chip.name)
+    refusal = standing.refusal(rehearsal=bool(os.environ.get("JOYMIGRATE_REHEARSE")))
+    if refusal is None:
+        return
+    raise JoyError(
+        refusal,
+        where=str(start.model),
+        help="prove it: joymigrate verify generate; or serve it as it is: --unverified",
+    )

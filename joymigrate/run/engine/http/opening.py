@@ -1,0 +1,56 @@
+"""From a model folder to a service that can be put on an address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from joymigrate.errors import JoyError
+from joymigrate.run.engine.asynchronous import AsyncEngine
+from joymigrate.run.engine.http.admission import Keys, Limits
+from joymigrate.run.engine.http.guide import Guides
+from joymigrate.run.engine.http.meters import Meters
+from joymigrate.run.engine.http.service import Service
+from joymigrate.run.engine.http.templates import Templates
+from joymigrate.run.engine.http.words import Words
+from joymigrate.run.engine.types import EngineOptions
+
+
+def open_service(
+    folder: Path,
+    options: EngineOptions,
+    *,
+    names: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    limits: Limits | None = None,
+    template: Path | None = None,
+) -> Service:
+    """Load a model and what the APIs need of its folder. Raises `JoyError`.
+
+    `names` are what clients call it, the first one in answers; default: the folder's name.
+    """
+    templates = Templates.of(folder, template)  # a mistake in it shows before the weights load
+    return serving(AsyncEngine.load(folder, options), templates, names, keys, limits)
+
+
+def serving(
+    engine: AsyncEngine,
+    templates: Templates,
+    names: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    limits: Limits | None = None,
+) -> Service:
+    """A service around an engine that runs already."""
+    called = tuple(names) or (engine.info.name,)
+    if not all(called):
+        raise JoyError("a model's name is empty", help="--name NAME")
+    return Service(
+        engine=engine,
+        names=called,
+        words=Words(engine.tokens, engine.vocabulary),
+        templates=templates,
+        guides=Guides(getattr(engine.tokens, "backend", None), engine.vocabulary, engine.ends),
+        meters=Meters(called[0], engine.stats),
+        limits=limits or Limits(),
+        keys=Keys(tuple(keys)),
+    )
