@@ -167,8 +167,8 @@ def narrowed(s: Sampling) -> bool:
 
 
 def from_all(shares: Tensor, numbers: Many[float]) -> list[int]:
-    """Draws from whole distributions [R, V]."""
-    total = shares.double().cumsum(-1)
+    """Draws from whole distributions [R, V], on the CPU: not every device has float64."""
+    total = shares.cpu().double().cumsum(-1)
     return locate(total, total[:, -1:], numbers)
 
 
@@ -176,15 +176,14 @@ def from_best(shares: Tensor, wanted: Many[Sampling], numbers: Many[float]) -> l
     """Draws from the best tokens of each row, as top_k, top_p and min_p leave them."""
     vocabulary = shares.shape[-1]
     count = min(FEW, vocabulary)
-    best, order = shares.topk(count)
-    device = shares.device
-    tops = torch.tensor([s.top_k if s.top_k > 0 else vocabulary for s in wanted], device=device)
-    least = torch.tensor([s.top_p for s in wanted], device=device)[:, None].double()
-    ratio = torch.tensor([s.min_p for s in wanted], device=device)[:, None]
+    best, order = (t.cpu() for t in shares.topk(count))
+    tops = torch.tensor([s.top_k if s.top_k > 0 else vocabulary for s in wanted])
+    least = torch.tensor([s.top_p for s in wanted], dtype=torch.float64)[:, None]
+    ratio = torch.tensor([s.min_p for s in wanted])[:, None]
     if count < vocabulary and not enough(best, tops, least, ratio):
-        best, order = shares.sort(descending=True)
+        best, order = (t.cpu() for t in shares.sort(descending=True))
         count = vocabulary
-    inside = torch.arange(count, device=device)[None] < tops[:, None]
+    inside = torch.arange(count)[None] < tops[:, None]
     kept = (best * inside).double()
     before = kept.cumsum(-1) - kept
     inside &= before < least * kept.sum(-1, keepdim=True)
@@ -205,7 +204,7 @@ def enough(best: Tensor, tops: Tensor, least: Tensor, ratio: Tensor) -> bool:
 
 def locate(cumulated: Tensor, total: Tensor, numbers: Many[float]) -> list[int]:
     """The first place whose cumulated share is above number · total."""
-    u = torch.tensor(numbers, dtype=torch.float64, device=cumulated.device)[:, None] * total
+    u = torch.tensor(numbers, dtype=torch.float64)[:, None] * total
     places = torch.searchsorted(cumulated, u, right=True)[:, 0]
     last = (cumulated < total).sum(-1)  # the last token with a share: u may round up to the total
     return torch.minimum(places, last).tolist()
