@@ -111,6 +111,8 @@ class AsyncEngine:
             self.wake.notify()
         if self.thread is not threading.current_thread():
             self.thread.join()
+        if self.loaded.team is not None:
+            self.loaded.team.close()
 
     def refuse_failed(self) -> None:
         """Raise when no step will ever come."""

@@ -16,7 +16,7 @@ from joymigrate.run.engine.cache import Cache
 from joymigrate.run.engine.core import Engine
 from joymigrate.run.engine.models.model import Model
 from joymigrate.run.engine.models.spec import describe, read_config
-from joymigrate.run.engine.parallel import Share
+from joymigrate.run.engine.parallel import Share, Team
 from joymigrate.run.engine.tokens import end_ids, load_tokens
 from joymigrate.run.engine.types import EngineOptions, ModelInfo
 from joymigrate.run.engine.weights import Weights
@@ -36,11 +36,10 @@ class Loaded:
     info: ModelInfo
     folder: Path
     device: Device
+    team: Team | None = None
 
 
-def load_engine(
-    folder: str | Path, options: EngineOptions | None = None, share: Share | None = None
-) -> Loaded:
+def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loaded:
     """Load a model folder. Raises `JoyError` when it cannot run as `options` say."""
     from joymigrate.chips import hide_driverless
 
@@ -51,9 +50,13 @@ def load_engine(
     raw = read_config(folder)
     device = device_of(options.device)
     dtype = dtype_of(options.dtype, raw, device)
+    team = gather(folder, raw, options, device) if options.tensor_parallel > 1 else None
+    share = team.share if team is not None else None
     with torch.inference_mode():
         model = load_model(folder, raw, dtype, card(device, options.device), options, share)
         cache, notes = make_cache(model, options, device)
+    if team is not None:
+        team.ready(cache)
     tokens = load_tokens(folder, trust_remote_code=options.trust_remote_code)
     ends = end_ids(folder, model.config, tokens)
     longest = min(model.positions, cache.blocks * cache.size, options.max_model_len or 1 << 60)
@@ -63,7 +66,8 @@ def load_engine(
             f"tokens and the cache holds {cache.blocks * cache.size}",
             help="a smaller --max-model-len, or more --kv-memory",
         )
-    engine = Engine(model, cache, tokens, ends, options, longest)
+    forward = team.forward(model, cache) if team is not None else None
+    engine = Engine(model, cache, tokens, ends, options, longest, forward)
     info = ModelInfo(
         name=folder.resolve().name,
         family=model.family,
@@ -83,7 +87,20 @@ def load_engine(
         load_seconds=time.perf_counter() - began,
         notes=(*model.notes, *notes),
     )
-    return Loaded(engine, info, folder, device)
+    return Loaded(engine, info, folder, device, team)
+
+
+def gather(folder: Path, raw: dict[str, Any], options: EngineOptions, device: Device) -> Team:
+    """Start the other processes of a tensor-parallel engine, after what can be refused was."""
+    spec, reason = describe(raw) if not options.generic else (None, "asked for transformers")
+    if spec is None:
+        raise JoyError(f"tensor parallel needs the decoder, but {reason}")
+    Share(0, options.tensor_parallel).check(spec.heads, spec.kv_heads, spec.intermediate)
+    if not device.is_cpu and options.tensor_parallel > device.count():
+        raise JoyError(
+            f"tensor parallel over {options.tensor_parallel} cards, but there are {device.count()}"
+        )
+    return Team(folder, options)
 
 
 def device_of(name: str) -> Device:
