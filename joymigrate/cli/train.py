@@ -57,6 +57,7 @@ def train(
         restarts=restarts,
         fresh=fresh,
         unverified=unverified,
+        quiet=quiet,
         project=Path.cwd(),
     )
     return launch.launch(loaded, start, (lambda line: None) if quiet else lambda line: talk([line]))
@@ -99,4 +100,49 @@ def init(
         values["task"] = task
     emit(template.render(values), path)
     talk([f"wrote {path}; joymigrate train {path} starts it"])
+    return Exit.OK
+
+
+@app.command("status")
+def status(
+    folders: list[Path] = typer.Argument(None, help="Run folders, or folders of them (runs/)."),
+    plot: bool = typer.Option(False, "--plot", help="Draw the loss."),
+    form: str | None = typer.Option(None, "--format", help="text, json, svg or html."),
+    output: Path | None = typer.Option(None, "-o", "--output", help="Write to a file."),
+) -> int:
+    """Show how runs stand; `--plot` draws the loss in the terminal, `-o loss.svg` as a picture."""
+    from joymigrate.cli._output import emit, one_of
+    from joymigrate.report import train as reports
+    from joymigrate.run.train.status import runs_below
+    from joymigrate.run.train.status import status as status_of
+
+    kinds = ("text", "json", "svg", "html")
+    suffix = output.suffix.lstrip(".") if output is not None else ""
+    chosen = one_of(form or (suffix if suffix in kinds else "text"), kinds, "--format")
+    runs = [status_of(run) for folder in folders or [Path("runs")] for run in runs_below(folder)]
+    if chosen in ("svg", "html"):
+        if len(runs) != 1:
+            raise JoyError(f"{chosen} shows one run, got {len(runs)}", help="name one run folder")
+        emit(reports.svg(runs[0]) if chosen == "svg" else reports.html(runs[0]), output)
+        return Exit.OK
+    if chosen == "json":
+        emit(reports.as_json(runs), output)
+        return Exit.OK
+    parts = [reports.text([run]) + (reports.terminal_curve(run) if plot else "") for run in runs]
+    emit("".join(parts), output)
+    return Exit.OK
+
+
+@app.command("export")
+def export(
+    run: Path = typer.Argument(..., help="The run folder."),
+    output: Path | None = typer.Option(None, "-o", "--output", help="Folder (default: RUN/model)."),
+    step: int | None = typer.Option(None, "--step", help="Which checkpoint (default: the newest)."),
+) -> int:
+    """Write a checkpoint as a model folder (config, safetensors, tokenizer)."""
+    from joymigrate.run.train.export import export as write
+    from joymigrate.run.train.run_folder import MODEL, RunFolder
+
+    need_extra()
+    print(write(RunFolder(run), output or run / MODEL, step))
     return Exit.OK

@@ -15,10 +15,10 @@ from joymigrate.run.train.feed import Feed
 from joymigrate.run.train.job import Job, data_files, micro_size
 from joymigrate.run.train.logs import Log
 from joymigrate.run.train.loop import Parts
-from joymigrate.run.train.models import Source, adapt
+from joymigrate.run.train.models import Source, adapt, unwrapped
 from joymigrate.run.train.order import Order
 from joymigrate.run.train.parallel import lay_out
-from joymigrate.run.train.run_folder import CHECKPOINTS, RunFolder
+from joymigrate.run.train.run_folder import ALIGNMENT, CHECKPOINTS, RunFolder
 from joymigrate.run.train.runner import runner_for
 from joymigrate.run.train.tasks import Context, Task, find
 from joymigrate.run.train.tasks.task import Samples
@@ -38,6 +38,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> Parts:
     mesh = group.mesh_of(device, layout)
     model = model_of(job, task)
     work = flops.work_of(model, job.data.max_length)
+    speed_up(job, folder, model, device, tell if first else None)
     peak, _ = flops.peak_of(device, job.dtype)
     laid = lay_out(model, layout, device, mesh, computed_in(job))
     made = optimise.optimiser(laid.model, job.optimiser, device.type)
@@ -58,7 +59,13 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> Parts:
     log = None
     if first:
         logging = job.logging
-        log = Log(folder.path, steps, tensorboard=logging.tensorboard, port=logging.prometheus)
+        log = Log(
+            folder.path,
+            steps,
+            tensorboard=logging.tensorboard,
+            port=logging.prometheus,
+            quiet=bool(os.environ.get("JOYMIGRATE_TRAIN_QUIET")),
+        )
         folder.report(
             steps=steps,
             parameters=work.parameters,
@@ -155,6 +162,26 @@ def model_of(job: Job, task: Task) -> Any:
         recompute(model)
     task.prepare(model)
     return model
+
+
+def speed_up(job: Job, folder: RunFolder, model: Any, device: Device, tell: Tell | None) -> None:
+    """Replace parts of the model by faster operators, and keep the list beside the run."""
+    if job.kernels in ("off", False):
+        return
+    from joymigrate.run import kernels
+
+    request = job.kernels if isinstance(job.kernels, dict) else None
+    report = kernels.apply(
+        unwrapped(model),
+        device.chip or "cpu",
+        only=list(request) if request else None,
+        request=request,
+    )
+    if tell is not None:
+        report.write(folder.path / ALIGNMENT)
+        folder.report(kernels=report.as_dict())
+        if report.replaced:
+            tell(f"kernels: {len(report.replaced)} modules replaced, see {ALIGNMENT}")
 
 
 def recompute(model: Any) -> None:

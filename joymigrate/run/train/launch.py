@@ -23,6 +23,7 @@ from joymigrate.run.train.job import Job, check_batch
 from joymigrate.run.train.run_folder import RunFolder
 
 MONITOR_S = 0.1  # how often the agent looks at its workers
+SHUTDOWN_S = 5  # what a worker has to end in when another one died
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,20 @@ class Start:
     restarts: int | None = None
     fresh: bool = False
     unverified: bool = False
+    quiet: bool = False
     project: Path = Path()
 
 
 def launch(job: Job, start: Start, tell: Callable[[str], None]) -> int:
     """Run a job to its end; the exit code as in worker.py."""
+    if start.quiet:
+        os.environ[worker.QUIET] = "1"
     job = spread(job, start)
     folder = RunFolder(job.run_folder)
+    done = ended(job, folder, start)
+    if done:
+        tell(done)
+        return Exit.OK
     if group.rank() == 0:
         device = group.choose(job.device, tell)
         note = gate.check(job, device, start.project, unverified=start.unverified)
@@ -66,6 +74,20 @@ def launch(job: Job, start: Start, tell: Callable[[str], None]) -> int:
     if job.layout.world == 1 and restarts == 0:
         return worker.main(folder.path, tell)
     return agent(job, start, restarts, folder, tell)
+
+
+def ended(job: Job, folder: RunFolder, start: Start) -> str | None:
+    """What to say about a run that needs no more steps; None when there is something to do."""
+    known = folder.status()
+    if start.fresh or known.get("state") != "finished":
+        return None
+    step = known.get("step", 0)
+    if job.steps is not None and step < job.steps:
+        return None
+    folder.compare(dataclasses.asdict(job))
+    return (
+        f"run {folder.path} is finished (step {step}); more steps continue it, --fresh starts anew"
+    )
 
 
 def spread(job: Job, start: Start) -> Job:
@@ -107,6 +129,7 @@ def agent(
         rdzv_endpoint=start.meeting or "localhost:0",
         max_restarts=restarts,
         monitor_interval=MONITOR_S,
+        shutdown_timeout=SHUTDOWN_S,
         signals_to_handle="SIGQUIT",  # SIGTERM and SIGINT ask for a checkpoint first
     )
     command = ("-m", "joymigrate.run.train.worker", str(folder.path))

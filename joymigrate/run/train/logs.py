@@ -19,10 +19,16 @@ class Log:
     """Writes the figures of one step to every place that was asked for."""
 
     def __init__(
-        self, folder: Path, steps: int, *, tensorboard: bool = False, port: int | None = None
+        self,
+        folder: Path,
+        steps: int,
+        *,
+        tensorboard: bool = False,
+        port: int | None = None,
+        quiet: bool = False,
     ) -> None:
         self.path = folder / METRICS
-        self.line = ProgressLine(steps, sys.stderr)
+        self.line = None if quiet else ProgressLine(steps, sys.stderr)
         self.board = board(folder / BOARD) if tensorboard else None
         self.gauges = Gauges(port, folder.name) if port is not None else None
 
@@ -34,7 +40,8 @@ class Log:
         }
         with self.path.open("a", encoding="utf-8") as file:  # anew: a rollback replaces the file
             file.write(json.dumps(safe) + "\n")
-        self.line.show(figures)
+        if self.line is not None:
+            self.line.show(figures)
         if self.board is not None:
             for key, value in safe.items():
                 if isinstance(value, int | float) and key != "step":
@@ -44,7 +51,8 @@ class Log:
 
     def close(self) -> None:
         """Finish the files."""
-        self.line.end()
+        if self.line is not None:
+            self.line.end()
         if self.board is not None:
             self.board.close()
         if self.gauges is not None:

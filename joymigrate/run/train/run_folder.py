@@ -20,7 +20,8 @@ from joymigrate.run.train.schema import read
 
 JOB, METRICS, STATUS, STOP = "job.json", "metrics.jsonl", "status.json", "stop"
 CHECKPOINTS, MODEL, BOARD = "checkpoints", "model", "tensorboard"
-OURS = (JOB, METRICS, STATUS, STOP, CHECKPOINTS, MODEL, BOARD)
+ALIGNMENT = "alignment.json"  # which modules compute with other operators; for `verify --map`
+OURS = (JOB, METRICS, STATUS, STOP, CHECKPOINTS, MODEL, BOARD, ALIGNMENT)
 SCHEMA = "joymigrate.run/1"
 # A run that continues must be about the same thing.
 SAME = ("model", "data", "tokenizer", "task", "method", "seed")

@@ -6,9 +6,11 @@ Started by launch.py, by torchrun, or by a cluster; the environment says which r
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,11 +21,18 @@ from joymigrate.run.train import group
 from joymigrate.run.train.job import Job
 from joymigrate.run.train.run_folder import MODEL, RunFolder
 
+QUIET = "JOYMIGRATE_TRAIN_QUIET"  # set: no progress
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def say(line: str) -> None:
-    """A line for the user."""
+    """A line for the user, unless told to be quiet."""
+    if not os.environ.get(QUIET):
+        print_error(line)
+
+
+def print_error(line: str) -> None:
+    """A line that even the quiet get."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -43,10 +52,19 @@ def main(folder: Path, tell: Callable[[str], None] = say) -> int:
         if first or group.in_group():
             run.report(state="failed", message=str(error))
         if first:
-            say(f"error: {error}")
-        return Exit.ERROR
-    finally:
-        group.close_group()
+            print_error(f"error: {error}")
+        if not group.in_group():
+            return Exit.ERROR
+        sys.stderr.flush()
+        os._exit(Exit.ERROR)
+    except Exception:
+        if not group.in_group():
+            raise
+        # Others may be gone: leaving the group, or threads that wait for them, would hang.
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    group.close_group()
     return Exit.OK if outcome == "finished" else Exit.INTERRUPTED
 
 

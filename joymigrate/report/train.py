@@ -1,0 +1,170 @@
+"""A training run for people: a table of runs, the loss as a curve in a terminal, SVG or HTML."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import math
+from collections.abc import Sequence
+
+from joymigrate.report.html.page import Html, Page, Section, Tile, escape, figure, table, tiles
+from joymigrate.report.labels import Labels
+from joymigrate.run.train.status import Status
+
+SCHEMA = "joymigrate.runs/1"
+WIDTH, HEIGHT = 640, 280  # of the picture, in its own units
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 30  # margins
+COLUMNS, ROWS = 72, 16  # of the curve in a terminal
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille: [row][column]
+
+
+def text(runs: Sequence[Status]) -> str:
+    """One line per run."""
+    lines = []
+    for run in runs:
+        known = run.document
+        loss = known.get("loss")
+        mfu = known.get("mfu")
+        parts = [
+            f"{run.path}: {run.state}",
+            f"step {known.get('step', 0)}/{known.get('steps', '?')}",
+            f"loss {loss:.4f}" if loss is not None else "no loss yet",
+            f"{known.get('tokens_per_s') or 0:,.0f} tokens/s",
+            f"MFU {'unknown' if mfu is None else f'{mfu:.1%}'}",
+            f"{known.get('layout', '?')} on {known.get('device', '?')}"
+            + (" (rehearsal)" if known.get("rehearsal") else ""),
+            f"checkpoints {', '.join(map(str, run.checkpoints)) or 'none'}",
+        ]
+        lines.append("  ".join(parts))
+        if known.get("message"):
+            lines.append(f"  {known['message']}")
+    return "\n".join(lines) + "\n"
+
+
+def as_json(runs: Sequence[Status]) -> str:
+    """All runs."""
+    return json.dumps({"schema": SCHEMA, "runs": [run.as_dict() for run in runs]}, indent=1) + "\n"
+
+
+def thinned(
+    steps: Sequence[int], losses: Sequence[float], most: int
+) -> tuple[list[float], list[float]]:
+    """At most `most` points: the mean of neighbours."""
+    size = max(1, math.ceil(len(steps) / most))
+    groups = [slice(at, at + size) for at in range(0, len(steps), size)]
+    return (
+        [sum(steps[g]) / len(steps[g]) for g in groups],
+        [sum(losses[g]) / len(losses[g]) for g in groups],
+    )
+
+
+def terminal_curve(run: Status) -> str:
+    """The loss over the steps in braille dots, with both axes' ends."""
+    steps, losses = run.curve()
+    if not steps:
+        return "no losses yet\n"
+    x, y = thinned(steps, losses, COLUMNS * 2)
+    low, high = min(y), max(y)
+    grid = [[0] * COLUMNS for _ in range(ROWS)]
+    for across in range(COLUMNS * 2):
+        loss = between(x, y, x[0] + (x[-1] - x[0]) * across / (COLUMNS * 2 - 1))
+        down = ROWS * 4 - 1 - scaled(loss, low, high, ROWS * 4 - 1)
+        grid[down // 4][across // 2] |= DOTS[down % 4][across % 2]
+    names = {0: f"{high:.4f}", ROWS - 1: f"{low:.4f}"}
+    lines = [
+        f"{names.get(row, ''):>10} │{''.join(chr(0x2800 + cell) for cell in cells).rstrip()}"
+        for row, cells in enumerate(grid)
+    ]
+    last = f"step {steps[-1]}"
+    axis = f"step {steps[0]}{last:>{COLUMNS - len(f'step {steps[0]}')}}"
+    return "\n".join([*lines, f"{'loss':>10} └{'─' * COLUMNS}", f"{'':12}{axis}"]) + "\n"
+
+
+def between(x: Sequence[float], y: Sequence[float], at: float) -> float:
+    """The curve's value at any place."""
+    right = min(max(1, bisect.bisect_left(x, at)), len(x) - 1)
+    if len(x) == 1:
+        return y[0]
+    left = right - 1
+    share = (at - x[left]) / (x[right] - x[left])
+    return y[left] + (y[right] - y[left]) * min(1.0, max(0.0, share))
+
+
+def scaled(value: float, low: float, high: float, size: int) -> int:
+    """Where a value falls on 0 … size."""
+    return 0 if high <= low else min(size, max(0, round((value - low) / (high - low) * size)))
+
+
+def svg(run: Status) -> str:
+    """The loss over the steps as a picture."""
+    steps, losses = run.curve()
+    label = f"loss of {run.path.name} over {len(steps)} steps"
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+        f'height="{HEIGHT}" role="img" aria-label="{escape(label)}" '
+        'font-family="sans-serif" font-size="11" fill="currentColor">'
+    )
+    if not steps:
+        return f'{head}<text x="{LEFT}" y="{HEIGHT // 2}">no losses yet</text></svg>'
+    x, y = thinned(steps, losses, WIDTH)
+    low, high = min(y), max(y)
+    high = high if high > low else low + 1.0
+    points = " ".join(
+        f"{across(step, x[0], x[-1]):.1f},{up(loss, low, high):.1f}"
+        for step, loss in zip(x, y, strict=True)
+    )
+    grid = "".join(
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(at, low, high):.1f}" '
+        f'y2="{up(at, low, high):.1f}" stroke="currentColor" opacity="0.15"/>'
+        f'<text x="{LEFT - 6}" y="{up(at, low, high) + 4:.1f}" text-anchor="end">{at:.3g}</text>'
+        for at in (low + (high - low) * part / 4 for part in range(5))
+    )
+    ends = (
+        f'<text x="{LEFT}" y="{HEIGHT - 10}">step {steps[0]}</text>'
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 10}" text-anchor="end">step {steps[-1]}</text>'
+    )
+    line = f'<polyline points="{points}" fill="none" stroke="#2f6fde" stroke-width="1.8"/>'
+    return f"{head}{grid}{line}{ends}</svg>"
+
+
+def across(step: float, first: float, last: float) -> float:
+    """A step's place from left to right."""
+    return LEFT + (WIDTH - LEFT - RIGHT) * ((step - first) / (last - first) if last > first else 0)
+
+
+def up(loss: float, low: float, high: float) -> float:
+    """A loss's place from top to bottom."""
+    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - (loss - low) / (high - low))
+
+
+def html(run: Status, lang: str = "en") -> str:
+    """One run as a page."""
+    known = run.document
+    loss, mfu = known.get("loss"), known.get("mfu")
+    summary = tiles(
+        [
+            Tile(f"{known.get('step', 0)}/{known.get('steps', '?')}", "steps", run.state),
+            Tile("–" if loss is None else f"{loss:.4f}", "loss"),
+            Tile(f"{known.get('tokens_per_s') or 0:,.0f}", "tokens/s"),
+            Tile(
+                "unknown" if mfu is None else f"{mfu:.1%}",
+                "MFU",
+                str(known.get("flops_convention", "")),
+            ),
+        ]
+    )
+    rows = [
+        (key, json.dumps(value) if isinstance(value, dict | list) else str(value))
+        for key, value in sorted(run.as_dict().items())
+    ]
+    where = " (rehearsal)" if known.get("rehearsal") else ""
+    return Page(
+        title=f"Training run {run.path.name}",
+        subtitle=f"{known.get('layout', '?')} on {known.get('device', '?')}{where}",
+        sections=[
+            Section("summary", "Summary", summary),
+            Section("loss", "Loss", figure(Html(svg(run)), "mean loss per target token")),
+            Section("details", "Details", table(["key", "value"], rows)),
+        ],
+        say=Labels(lang),
+    ).render()
