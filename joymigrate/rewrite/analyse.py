@@ -126,6 +126,8 @@ def interest(context: Context) -> tuple[str, ...]:
         }
         words |= {name.partition("*")[0] for name in moves(context).renames if name[3:4] != "*"}
         words |= {"torch.load", "mask]", "getattr(torch", "install_requires"}
+        if context.chip.data("fused.yaml"):
+            words |= {"rsqrt(", "silu(", "rotate_half", "softmax("}
         _INTEREST[key] = tuple(sorted(words))
     return _INTEREST[key]
 

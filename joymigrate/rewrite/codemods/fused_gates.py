@@ -1,0 +1,187 @@
+"""Rotary embedding and SwiGLU written out, in one expression each.
+
+q * cos + rotate_half(q) * sin
+F.silu(gate) * up
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from joymigrate.model import Finding, Tier
+from joymigrate.rewrite import fused
+from joymigrate.rewrite.module import Module
+
+HALVES = "rotate_half"
+
+
+def find(module: Module) -> Iterator[Finding]:
+    """Findings for both forms."""
+    templates = fused.calls(module)
+    text = module.source.text
+    rotary, swiglu = templates.get("rotary"), templates.get("swiglu")
+    if rotary is not None and HALVES in text and rotates(module):
+        for node in module.names.nodes[ast.BinOp]:
+            found = rotated(module, node, rotary)
+            if found is not None:
+                yield found
+    if swiglu is not None and "silu" in text:
+        for node in module.names.nodes[ast.BinOp]:
+            found = gated(module, node, swiglu)
+            if found is not None:
+                yield found
+
+
+def rotated(module: Module, node: ast.BinOp, template: str) -> Finding | None:
+    """`q * cos + rotate_half(q) * sin`; all parts are names."""
+    if not isinstance(node.op, ast.Add):
+        return None
+    for plain, turned in ((node.left, node.right), (node.right, node.left)):
+        for call, sin in fused.factors(turned):
+            if not half_call(call):
+                continue
+            for x, cos in fused.factors(plain):
+                parts = (x, cos, sin)
+                if all(map(fused.simple, parts)) and fused.same(call.args[0], x):  # type: ignore[attr-defined]
+                    return write_rotary(module, node, parts, template)
+    return None
+
+
+def half_call(node: ast.expr) -> bool:
+    """A call of `rotate_half` with one argument."""
+    name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+    return name == HALVES and isinstance(node, ast.Call) and len(node.args) == 1
+
+
+def write_rotary(
+    module: Module, node: ast.BinOp, parts: tuple[ast.expr, ...], template: str
+) -> Finding | None:
+    """The chip's call where all three tensors have the four axes that it wants."""
+    original = fused.one_line(module, node)
+    if original is None or fused.served(module, node):
+        return None
+    x, cos, sin = (module.text(part) for part in parts)
+    check = f"{fused.on_chip(module, x)} and {x}.dim() == {cos}.dim() == 4"
+    check += f" and {x}.dtype == {cos}.dtype"
+    text = f"({template.format(x=x, cos=cos, sin=sin)} if {check} else {original})"
+    return module.find(
+        "JM232",
+        node,
+        edits=[(*module.span(node), text)],
+        tier=Tier.UNSAFE,
+        reason="equal up to rounding, which differs on the chip",
+    )
+
+
+def rotates(module: Module) -> bool:
+    """Whether the file's `rotate_half` turns halves: defined so here, or transformers' own."""
+    for node in module.names.nodes[ast.FunctionDef]:
+        if node.name == HALVES:
+            return turns_halves(module, node)
+    return any(
+        (node.module or "").startswith("transformers.")
+        for node in module.names.nodes[ast.ImportFrom]
+        if any(alias.name == HALVES and alias.asname is None for alias in node.names)
+    )
+
+
+def turns_halves(module: Module, node: ast.FunctionDef) -> bool:
+    """`cat((-second, first), -1)` of the two halves of the last axis."""
+    last = node.body[-1]
+    if not isinstance(last, ast.Return) or len(node.args.args) != 1:
+        return False
+    call = last.value
+    if not isinstance(call, ast.Call) or module.names.dotted(call.func) not in (
+        "torch.cat",
+        "torch.concat",
+    ):
+        return False
+    parts, axis = fused.argument(call, "tensors", 0), fused.argument(call, "dim", 1)
+    if not isinstance(parts, (ast.Tuple, ast.List)) or len(parts.elts) != 2:
+        return False
+    negative, first = parts.elts
+    if not (isinstance(negative, ast.UnaryOp) and isinstance(negative.op, ast.USub)):
+        return False
+    halves = [ast.unparse(first), ast.unparse(negative.operand)]
+    return fused.number(axis, -1) and halves == halves_of(node)
+
+
+def halves_of(node: ast.FunctionDef) -> list[str] | None:
+    """Names of the first and the second half in the function's body."""
+    x = node.args.args[0].arg
+    chunks = {f"{x}.chunk(2, -1)", f"{x}.chunk(2, dim=-1)", f"torch.chunk({x}, 2, dim=-1)"}
+    chunks |= {f"{x}.chunk({n}, dim=-1)" for n in (2,)} | {f"torch.chunk({x}, 2, -1)"}
+    middle = f"{x}.shape[-1] // 2"
+    named: dict[str, str] = {}
+    for statement in node.body[:-1]:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            return None
+        target, value = statement.targets[0], ast.unparse(statement.value)
+        if isinstance(target, ast.Tuple) and value in chunks and len(target.elts) == 2:
+            return [ast.unparse(part) for part in target.elts]
+        named[value] = ast.unparse(target)
+    first, second = named.get(f"{x}[..., :{middle}]"), named.get(f"{x}[..., {middle}:]")
+    return [first, second] if first and second else None
+
+
+def gated(module: Module, node: ast.BinOp, template: str) -> Finding | None:
+    """`F.silu(gate) * up`: names of equal shape, or linear layers of equal width."""
+    for call, up in fused.factors(node):
+        if not fused.is_call(module, call, f"{fused.FUNCTIONAL}.silu"):
+            continue
+        if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
+            return None
+        gate = call.args[0]
+        original = fused.one_line(module, node)
+        if original is None or fused.served(module, node):
+            return None
+        tensor = checked(module, gate, up)
+        if tensor is None:
+            return None
+        names, check = tensor
+        text = template.format(gate=module.text(gate), up=module.text(up))
+        edit = f"({text} if {fused.on_chip(module, names)}{check} else {original})"
+        return module.find(
+            "JM233",
+            node,
+            edits=[(*module.span(node), edit)],
+            tier=Tier.UNSAFE,
+            reason="one linear layer for gate and up would spare the concatenation",
+        )
+    return None
+
+
+def checked(module: Module, gate: ast.expr, up: ast.expr) -> tuple[str, str] | None:
+    """The tensor whose device counts, and what else must hold; None where it is not certain."""
+    if fused.simple(gate) and fused.simple(up):
+        first, second = module.text(gate), module.text(up)
+        return first, f" and {first}.shape == {second}.shape"
+    one, other = linear(module, gate), linear(module, up)
+    if one is None or other is None or one[1] != other[1] or one[0] != other[0]:
+        return None
+    return one[0], ""
+
+
+def linear(module: Module, node: ast.expr) -> tuple[str, str] | None:
+    """Input and width of `self.layer(x)`, where the class makes the layer as `nn.Linear(a, b)`."""
+    if not (isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords):
+        return None
+    if not fused.simple(node.args[0]) or not fused.simple(node.func):
+        return None
+    layer = ast.unparse(node.func)
+    owner = module.names.enclosing(node, (ast.ClassDef,))
+    if owner is None or not layer.startswith("self."):
+        return None
+    widths = [
+        ast.unparse(statement.value.args[1])
+        for statement in ast.walk(owner)
+        if isinstance(statement, ast.Assign)
+        and ast.unparse(statement.targets[0]) == layer
+        and fused.is_call(module, statement.value, "torch.nn.Linear")
+        and isinstance(statement.value, ast.Call)
+        and len(statement.value.args) >= 2
+    ]
+    return (module.text(node.args[0]), widths[0]) if len(widths) == 1 else None
