@@ -94,8 +94,8 @@ class Operator:
 
     @property
     def differentiable(self) -> bool:
-        """Whether gradients of the call make sense: no write, no draw, no backward operator."""
-        return not (self.writes or self.random or self.uninitialised or "backward" in self.name)
+        """Whether gradients of the call make sense: no write, no backward operator."""
+        return not (self.writes or self.uninitialised or "backward" in self.name)
 
 
 def find(call: Call) -> Operator | str:
@@ -160,6 +160,7 @@ def bind(overload: Any, call: Call) -> Call | None:
         return None
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
+    named = False
     for index, argument in enumerate(wanted):
         if index >= len(call.args):
             if not argument.has_default_value():
@@ -167,10 +168,13 @@ def bind(overload: Any, call: Call) -> Call | None:
             continue
         value = call.args[index]
         kind = str(argument.type)
+        if value is None and not fits(value, kind) and argument.has_default_value():
+            named = True  # a text, which such traces leave out: the default, and names from here
+            continue
         if not fits(value, kind):
             return None
         value = translated(value, argument.name)
-        if argument.kwarg_only:
+        if argument.kwarg_only or named:
             if value is not None:
                 kwargs[argument.name] = value
         else:

@@ -51,7 +51,9 @@ def noisy(ulps: float, seed: int) -> Any:
 
     class OnOwnMemory(Noise):  # type: ignore[no-untyped-call]
         def move(self, tensor: Any) -> None:
-            if fillable(tensor.shape, tensor.stride()):
+            import torch
+
+            if isinstance(tensor, torch.Tensor) and fillable(tensor.shape, tensor.stride()):
                 super().move(tensor)
 
     return OnOwnMemory(ulps, seed)
