@@ -47,6 +47,7 @@ class Cache:
         device: torch.device,
         attention: str = "auto",
     ) -> None:
+        """`blocks` for sequences, and one more, number `blocks`, that no sequence ever gets."""
         self.shapes = shapes
         self.order: dict[int, int] = {}  # a model's layers that are not numbered from 0 up
         self.blocks = blocks
@@ -57,7 +58,7 @@ class Cache:
         for shape, choice in zip(shapes, self.chosen, strict=True):
             order = layout(choice.implementation)
             for made, width in ((self.keys, shape.key_size), (self.values, shape.value_size)):
-                axes = (blocks, size, shape.kv_heads, width)
+                axes = (blocks + 1, size, shape.kv_heads, width)
                 made.append(empty(axes, order, dtype, device))
         self.functions: list[Callable[..., Any]] = [choice.function for choice in self.chosen]
 

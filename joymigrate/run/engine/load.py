@@ -12,6 +12,7 @@ import torch
 
 from joymigrate.device import CPU, Device, open_device
 from joymigrate.errors import JoyError
+from joymigrate.run.engine import graphs
 from joymigrate.run.engine.cache import Cache
 from joymigrate.run.engine.core import Engine
 from joymigrate.run.engine.models.model import Model
@@ -66,7 +67,12 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
             f"tokens and the cache holds {cache.blocks * cache.size}",
             help="a smaller --max-model-len, or more --kv-memory",
         )
-    forward = team.forward(model, cache) if team is not None else None
+    forward: Any = team.forward(model, cache) if team is not None else None
+    uncaptured = graphs.why_not(cache, model.device) if team is None else "several processes"
+    if options.graphs and uncaptured is None:
+        forward = graphs.Graphs(model, cache, longest=longest, most=options.max_running)
+    elif options.graphs and not device.is_cpu:
+        notes = (*notes, f"steps are not captured: {uncaptured}")
     engine = Engine(model, cache, tokens, ends, options, longest, forward)
     info = ModelInfo(
         name=folder.resolve().name,
@@ -166,7 +172,10 @@ def load_model(
             prepack=options.prepack and not options.compile,
             reader=quantised_reader(folder, raw),
             share=share,
+            compile=options.compile,
         )
+    if options.compile:
+        raise JoyError(f"--compile needs the decoder, but {reason}", help="leave --compile out")
     if share is not None and share.world > 1:
         raise JoyError(f"tensor parallel needs the decoder, but {reason}")
     from joymigrate.run.engine.models.library import load
@@ -175,7 +184,8 @@ def load_model(
 
 
 def quantised_reader(folder: Path, raw: dict[str, Any]) -> Any:
-    """The reader of the folder's quantised weights, None where they are plain.
+    """The reader of the folder's quantised weights (a `QuantisedReader` of linear.py, from
+    `joymigrate.run.formats.open_quantised(folder)`), None where they are plain.
 
     Raises `JoyError` for a format that nothing here reads: such weights must never be taken for
     plain ones.

@@ -16,7 +16,7 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run.engine.batch import Batch
 from joymigrate.run.engine.cache import Cache, Shape
-from joymigrate.run.engine.linear import Linear, Maker, QuantisedReader, dense
+from joymigrate.run.engine.linear import Linear, Maker, Plain, QuantisedReader, dense
 from joymigrate.run.engine.models.rotary import Rotary, halves
 from joymigrate.run.engine.models.spec import Spec
 from joymigrate.run.engine.parallel import Share
@@ -56,6 +56,7 @@ class Decoder:
         prepack: bool = True,
         reader: QuantisedReader | None = None,
         share: Share | None = None,
+        compile: bool = False,
     ) -> None:
         self.spec = spec
         self.config = spec.config
@@ -72,6 +73,7 @@ class Decoder:
         self.changing_base = self.rotary.changes_above
         self.starts_over = spec.starts_over and self.changing_base is not None
         self.notes: tuple[str, ...] = ()
+        self.quantisation = reader.scheme if reader is not None else None
         maker = Maker(weights, dtype, device, prepack=prepack, reader=reader)
         self.weights = weights
         self.embed = weights.get(f"{self.name('embed')}.weight", dtype).to(device)
@@ -93,6 +95,22 @@ class Decoder:
             for window in spec.windows
         ]
         weights.close()
+        self.enter, self.leave = self.before, self.after
+        if compile:
+            self.compile(maker.kinds)
+
+    def compile(self, kinds: set[str]) -> None:
+        """Compile what comes before and after attention, for any number of tokens at once. Raises
+        `JoyError` where that cannot be: an explicit wish is never left out."""
+        if kinds != {Plain.kind}:
+            raise JoyError(
+                f"--compile takes plain weights, not {', '.join(sorted(kinds))}",
+                help="serve quantised weights without --compile",
+            )
+        if self.share.world > 1:
+            raise JoyError("--compile and --tensor-parallel do not go together")
+        self.enter = torch.compile(self.before, dynamic=True)
+        self.leave = torch.compile(self.after, dynamic=True)
 
     # -- loading
 
@@ -200,7 +218,7 @@ class Decoder:
         x = self.embed[batch.ids]
         if self.spec.embed_scale != 1.0:
             x = x * torch.tensor(self.spec.embed_scale, dtype=x.dtype)
-        longest = max(batch.lengths) if isinstance(batch.lengths, tuple) else self.positions
+        longest = max(batch.lengths) if isinstance(batch.lengths, tuple) else 0
         rotation = self.rotary.at(batch.positions, batch.spans, longest)
         for i, layer in enumerate(self.layers):
             x = self.block(i, layer, x, rotation, batch, cache)
@@ -215,44 +233,37 @@ class Decoder:
         batch: Batch,
         cache: Cache,
     ) -> Tensor:
-        """One layer."""
+        """One layer: what comes before its attention, the attention, and what comes after."""
+        cos, sin = rotation if self.spec.rotates[i] else (None, None)
+        q, k, v = self.enter(layer, x, cos, sin)
+        shape = self.shapes[i]
+        attended = cache.attend(
+            i, q, k, v, batch, scale=shape.scale, window=shape.window, softcap=shape.softcap
+        )
+        return self.leave(layer, x, attended)
+
+    def before(
+        self, layer: Layer, x: Tensor, cos: Tensor | None, sin: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [T, H, D], keys and values [T, N, D] of a layer."""
         h = x if layer.before_attention is None else self.normalise(x, layer.before_attention)
-        h = self.share.sum(self.attention(i, layer, h, rotation, batch, cache))
+        turned = self.heads + self.kv_heads
+        qkv = layer.qkv(h).view(h.shape[0], turned + self.kv_heads, self.spec.head_size)
+        qk_TZD = qkv[:, :turned]
+        if layer.query_norm is not None and layer.key_norm is not None:
+            qk_TZD = self.normalise_heads(qk_TZD, layer.query_norm, layer.key_norm)
+        if cos is not None and sin is not None:
+            qk_TZD = rotate(qk_TZD, cos, sin)
+        return qk_TZD[:, : self.heads], qk_TZD[:, self.heads :], qkv[:, turned:]
+
+    def after(self, layer: Layer, x: Tensor, attended_THD: Tensor) -> Tensor:
+        """The states after a layer, from those before it and its attention."""
+        h = self.share.sum(layer.output(attended_THD.reshape(x.shape[0], -1)))
         x = self.add(x, h, layer.after_attention)
         h = x if layer.before_mlp is None else self.normalise(x, layer.before_mlp)
         gate, up = layer.gate_up(h).chunk(2, -1)
         h = self.share.sum(layer.down(self.activate(gate).mul_(up)))
         return self.add(x, h, layer.after_mlp)
-
-    def attention(
-        self,
-        i: int,
-        layer: Layer,
-        h: Tensor,
-        rotation: tuple[Tensor, Tensor],
-        batch: Batch,
-        cache: Cache,
-    ) -> Tensor:
-        """The attention of one layer."""
-        size, turned = self.spec.head_size, self.heads + self.kv_heads
-        qkv = layer.qkv(h).view(h.shape[0], turned + self.kv_heads, size)
-        qk_TZD, v_TND = qkv[:, :turned], qkv[:, turned:]
-        if layer.query_norm is not None and layer.key_norm is not None:
-            qk_TZD = self.normalise_heads(qk_TZD, layer.query_norm, layer.key_norm)
-        if self.spec.rotates[i]:
-            qk_TZD = rotate(qk_TZD, *rotation)
-        shape = self.shapes[i]
-        attended = cache.attend(
-            i,
-            qk_TZD[:, : self.heads],
-            qk_TZD[:, self.heads :],
-            v_TND,
-            batch,
-            scale=shape.scale,
-            window=shape.window,
-            softcap=shape.softcap,
-        )
-        return layer.output(attended.reshape(h.shape[0], -1))
 
     def normalise(self, x: Tensor, weight: Tensor) -> Tensor:
         """Root mean square norm."""

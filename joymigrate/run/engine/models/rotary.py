@@ -46,7 +46,8 @@ class Rotary:
         return tuple(t[:, None].to(self.device, self.dtype) for t in both)  # type: ignore[return-value]
 
     def at(self, positions: Tensor, spans: Tensor | None, longest: int) -> tuple[Tensor, Tensor]:
-        """cos and sin for tokens [T]; `longest` is above every position."""
+        """cos and sin for tokens [T]; `longest` is above every position (0: the
+        table is long enough)."""
         if self.changes_above is not None and spans is not None and longest > self.changes_above:
             return self.varying(positions, spans)
         if longest > self.cos.shape[0]:
