@@ -75,12 +75,12 @@ def sites(model: nn.Module, request: str | None) -> Iterator[Site]:
         if head is None or not hasattr(module, "loss_function"):
             continue
         place = f"{name}.lm_head" if name else "lm_head"
-        if type(head) is not nn.Linear:
+        if patched(head):
+            yield Site(place, OP, reason="has a forward of its own already")
+        elif type(head) is not nn.Linear:
             yield Site(place, OP, reason=f"its head is a {type(head).__name__}")
         elif getattr(module.loss_function, "__name__", "") != STANDARD:
             yield Site(place, OP, reason="its loss is not the standard one of causal models")
-        elif patched(head):
-            yield Site(place, OP, reason="has a forward of its own already")
         else:
             shape = (ROWS, head.in_features, head.out_features)
             variant = "mean" if head.bias is None else "mean bias"

@@ -45,9 +45,10 @@ def sites(model: nn.Module, request: str | None) -> Iterator[Site]:
             yield Site(name, OP, reason=form)
             continue
         size = int(getattr(module, "head_dim", 0) or 64)
+        heads = int(getattr(getattr(module, "config", None), "num_attention_heads", 0) or 8)
         replace = functools.partial(new_forward, module, forward_of(plain, form, request))
         variant = "half" if form == "half" else "interleaved"
-        yield Site(name, OP, replace, shape=(ROWS, size, size), variant=variant)
+        yield Site(name, OP, replace, shape=(ROWS * heads, size, size), variant=variant)
 
 
 def spread(angles: Tensor) -> Tensor:
