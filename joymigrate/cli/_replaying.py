@@ -65,9 +65,8 @@ def target(
             noise=replay.noise,
         )
         environment = stack.enter_context(around(replay, chip, _program.environment()))
-        with session.recording(settings, resolved, environment) as ready:
-            with aside(replay.aside):
-                code = _program.run(resolved, _switch.with_start(ready))
+        with session.recording(settings, resolved, environment) as ready, aside(replay.aside):
+            code = _program.run(resolved, _switch.with_start(ready))
         try:
             made = open_bundle(folder)
         except JoyError:

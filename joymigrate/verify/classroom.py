@@ -194,7 +194,7 @@ class Baseline:
         if self.tensors is None:
             self.tensors = {}
             for name in self.rank.manifest["files"]:
-                if name.startswith(("forced-", "weights-", "batches-")) and name.endswith(".safetensors"):
+                if name.startswith(("forced-", "weights-", "batches-")):
                     self.tensors.update(load_file(self.rank.folder / name))
         return self.tensors
 

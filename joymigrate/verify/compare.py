@@ -104,7 +104,8 @@ def lessons(
     taught = forced.judge_forced(table, replay, ours.program, theirs.program, tolerance)
     ignored = pairing.ignored
     judged = [j for j in taught.rows if not matches(j.difference.module, ignored)]
-    judged = one_failure_per_fault(judged)
+    unequal = {row.module for row in found.rows if row.status.failed}
+    judged = one_failure_per_fault(judged, unequal)
     for item in judged:
         if item.cause is not None:
             found.causes[id(item.difference)] = item.cause
@@ -127,12 +128,12 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def one_failure_per_fault(rows: list[Judged]) -> list[Judged]:
+def one_failure_per_fault(rows: list[Judged], before: set[str]) -> list[Judged]:
     """Keep a failure where a fault is first seen; what is explained by it becomes a warning.
 
     Cuts keep errors from travelling, so what is left to explain is: other values and other calls
     of the same module, its gradients, other modules of the same class, and one shortened
-    arithmetic seen by every module.
+    arithmetic seen by every module. `before` are modules whose weights are not the baseline's.
     """
     failed = [item for item in rows if item.difference.status.failed]
     failed.sort(key=lambda item: (precedence(item.difference), item.difference.order))
@@ -140,7 +141,9 @@ def one_failure_per_fault(rows: list[Judged]) -> list[Judged]:
     explained: dict[int, str] = {}
     for item in failed:
         known = next((c for c in culprits if explains(c, item)), None)
-        if known is None:
+        if item.difference.module in before:
+            explained[id(item)] = item.difference.module
+        elif known is None:
             culprits.append(item)
         else:
             explained[id(item)] = known.difference.module

@@ -3,6 +3,7 @@ only blamed where the error jumps, and only when nothing before explains it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -159,6 +160,7 @@ class Walk:
         """Gradients as the optimiser gets them, where those inside of the model agree."""
         table, errors = self.found.table, self.found.errors
         limit = max(LOSS[self.dtype], JUMP * self.worst("gout"))
+        usual = self.usual_gradient()
         for row in range(len(table)):
             if table.kind[row] != "grad":
                 continue
@@ -169,7 +171,9 @@ class Walk:
                     made = self.difference(row, Phase.BACKWARD, f"gradient of {leaf}", 0.0, reason)
                     return made
                 continue
-            if errors[row] > limit:
+            # A gradient that is zero but for rounding (a bias before a batch norm) tells nothing.
+            size = float(table.stats[row, 3]) / max(elements(table.shape[row]), 1) ** 0.5
+            if errors[row] * size > limit * max(size, 0.01 * usual):
                 return self.difference(
                     row, Phase.BACKWARD, f"gradient of {leaf}", limit, self.scaled(row)
                 )
@@ -181,9 +185,20 @@ class Walk:
         limit = max(2e-5 if self.dtype == "float32" else 2e-2, JUMP * self.worst("out"))
         for row in range(len(table)):
             if table.kind[row] in ("param", "state") and errors[row] > limit:
+                leaf = table.leaf[row].partition(".")[0]
+                gradient = table.place((table.module[row], 0, "grad", leaf))
+                if gradient is None or not errors[gradient] <= LOSS[self.dtype]:
+                    continue
                 what = f"{table.kind[row]} {table.leaf[row]}"
                 return self.difference(row, Phase.OPTIMISER, what, limit)
         return None
+
+    def usual_gradient(self) -> float:
+        """The largest root mean square of a parameter's gradient."""
+        table = self.found.table
+        at = [row for row in range(len(table)) if table.kind[row] == "grad"]
+        sizes = [table.stats[r, 3] / max(elements(table.shape[r]), 1) ** 0.5 for r in at]
+        return float(max(sizes, default=0.0))
 
     def worst(self, kind: str) -> float:
         """The largest error of a kind."""
@@ -231,6 +246,11 @@ class Walk:
                 return deeper[-1] if deeper else found
         parent = found.rpartition(".")[0]
         return parent or f"{found.partition(':')[0]}:"
+
+
+def elements(shape: tuple[int, ...]) -> int:
+    """How many numbers a tensor of this shape has."""
+    return math.prod(shape)
 
 
 def replaced(difference: Difference, module: str) -> Difference:

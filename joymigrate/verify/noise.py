@@ -36,8 +36,10 @@ class Noise(TorchDispatchMode):
         """Noise on one result, in place."""
         if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
             return
-        if tensor.dtype == torch.float64 or not tensor.numel() or tensor._is_view():
+        if tensor.dtype == torch.float64 or not tensor.numel():
             return
+        if any(s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)):
+            return  # elements that share their memory
         most = int(self.ulps)
         step = torch.randint(-most, most + 1, tensor.shape, generator=self.generator)
         size = torch.finfo(tensor.dtype).eps

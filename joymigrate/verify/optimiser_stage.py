@@ -73,9 +73,11 @@ def groups(
 ) -> Iterator[Difference]:
     """Settings of each parameter, whichever group it is in."""
     ours, theirs = by_parameter(mine), by_parameter(other)
+    full = {short(name): name for group in mine["groups"] for name in group["params"]}
     told: set[str] = set()
     for name, settings in ours.items():
-        module, op = view(owner_of(name)[0]), f"{mine['class']} {owner_of(name)[1]}"
+        place, leaf = owner_of(full[name])
+        module, op = view(place), f"{mine['class']} {leaf}"
         if name not in theirs:
             if "held" not in told and len(theirs) and not name.startswith("?"):
                 told.add("held")
@@ -95,13 +97,14 @@ def groups(
         yield entry(first, f"{mine['class']} settings", Status.IDENTICAL, step, value=0.0)
 
 
+def short(name: str) -> str:
+    """A parameter's name without its root, which may be called otherwise on the other side."""
+    return name.partition(":")[2] or name
+
+
 def by_parameter(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Settings by parameter name. Roots may be called otherwise on the other side."""
-    return {
-        name.partition(":")[2] or name: group["settings"]
-        for group in found["groups"]
-        for name in group["params"]
-    }
+    """Settings by parameter name."""
+    return {short(name): group["settings"] for group in found["groups"] for name in group["params"]}
 
 
 def unequal(a: Any, b: Any) -> bool:

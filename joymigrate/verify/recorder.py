@@ -280,6 +280,8 @@ class Recorder:
             for name, parameter in self.roots.modules[root].named_parameters():
                 place, _, leaf = f"{root}:{name}".rpartition(".")
                 place, leaf = (place, leaf) if place else (f"{root}:", name)
+                if parameter.grad is not None and self.settings.gradients:
+                    self.log.add(place, 0, "grad", leaf, parameter.grad)
                 self.log.add(place, 0, "param", leaf, parameter)
 
     def flush(self) -> None:
