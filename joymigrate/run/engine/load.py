@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from joymigrate.run.engine.tokens import end_ids, load_tokens
 from joymigrate.run.engine.types import EngineOptions, ModelInfo
 from joymigrate.run.engine.weights import Weights
 
+FORMATS = "joymigrate.run.formats"
 CPU_BLOCK = 16
 CARD_BLOCK = 128  # the paged kernels of cards read blocks of 128 (and multiples of 16 or 256)
 CPU_SHARE = 0.3  # of the free memory, for keys and values
@@ -191,14 +193,16 @@ def quantised_reader(folder: Path, raw: dict[str, Any]) -> Any:
     plain ones.
     """
     try:
-        from joymigrate.run.formats import open_quantised
-    except ImportError:
+        formats: Any = importlib.import_module(FORMATS)
+    except ModuleNotFoundError as error:
+        if error.name != FORMATS:
+            raise
         if "quantization_config" in raw or (folder / "quant_model_description.json").is_file():
             raise JoyError(
                 "the weights are quantised in a format that is not read", where=str(folder)
             ) from None
         return None
-    return open_quantised(folder)
+    return formats.open_quantised(folder)
 
 
 def make_cache(
