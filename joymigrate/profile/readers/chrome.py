@@ -8,7 +8,10 @@ runtime call, by an external id, or by an arrow.
 
 from __future__ import annotations
 
+import gc
+import marshal
 import re
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,21 +41,16 @@ class Chrome:
         self.path = path
         self.table = OpTable()
         self.timeline = Timeline(self.table)
-        self.signatures: dict[str, int] = {}
+        self.signatures: dict[bytes, int] = {}
         self.stacks: dict[str, int] = {}
         self.frames: dict[str, int] = {}
-        self.by_external: dict[int, list[int]] = {}  # external id → kernels
-        # One list per kernel column: name, correlation, external id, duration, key of an arrow.
-        self.kernels: list[tuple[str, int, int, float, tuple[str, str, float], str]] = []
-        self.external: dict[int, int] = {}  # operator's external id → event number
-        self.runtime: dict[int, int] = {}  # correlation → point's number
-        self.arrows: dict[Any, tuple[int, float]] = {}
+        self.kernels = Kernels()
+        self.arrows: dict[Any, int] = {}  # arrow's id → point's number, below zero
         self.ends: dict[tuple[str, str, float], Any] = {}
         self.open: dict[tuple[int, str], list[dict[str, Any]]] = {}  # B without E
         self.marks: dict[str, float] = {}
         self.steps: set[str] = set()
         self.bad = 0
-        self.points = 0
         self.device = ""
         self.environment: dict[str, Any] = {}
 
@@ -107,8 +105,6 @@ class Chrome:
         timeline = self.timeline
         external = args.get("External id", args.get("external id", 0))
         number = external if type(external) is int else int(external or 0)
-        if number:
-            self.external[number] = len(timeline.ts)
         stack = args.get("Call stack")
         timeline.add(
             EVENT,
@@ -128,7 +124,7 @@ class Chrome:
         if types is None and dims is None:
             return 0
         strides = args.get("Input Strides")
-        key = f"{types}{dims}{strides}"
+        key = marshal.dumps((types, dims, strides), 0)  # the quickest key of nested lists
         found = self.signatures.get(key)
         if found is None:
             made = signature_of(types, dims, strides)
@@ -146,17 +142,16 @@ class Chrome:
         """Work of the device; bound to operators when everything is read."""
         correlation = args.get("correlation")
         external = args.get("External id", args.get("external id"))
-        key = (str(event.get("pid")), str(event.get("tid")), ts)
         kind = "copy" if event.get("cat") in COPIES else str(args.get("Task Type") or "")
-        self.kernels.append(
-            (
-                str(event["name"]),
-                correlation if type(correlation) is int else NONE,
-                external if type(external) is int else NONE,
-                dur,
-                key if correlation is None else ("", "", 0.0),
-                kind,
-            )
+        if correlation is None:
+            place = (str(event.get("pid")), str(event.get("tid")), ts)
+            self.kernels.places[len(self.kernels.name)] = place
+        self.kernels.add(
+            str(event["name"]),
+            kind,
+            correlation if type(correlation) is int else NONE,
+            external if type(external) is int else NONE,
+            dur,
         )
 
     def call(self, event: dict[str, Any], args: dict[str, Any], ts: float, dur: float) -> None:
@@ -168,10 +163,8 @@ class Chrome:
         if "ynchronize" in name:
             timeline.add(MARK, thread, ts, dur, name=self.table.name_id(name))
         correlation = args.get("correlation")
-        if type(correlation) is int and correlation:
-            self.points += 1
-            self.runtime[correlation] = self.points
-            timeline.add(POINT, thread, ts, 0.0, order=self.points)
+        if type(correlation) is int and correlation > 0:
+            timeline.add(POINT, thread, ts, 0.0, order=correlation)
 
     def frame(self, event: dict[str, Any], ts: float, dur: float) -> None:
         """A Python frame; only the user's own are kept."""
@@ -199,9 +192,9 @@ class Chrome:
             return
         if phase == "s":
             thread = self.timeline.thread_id(event.get("pid"), event.get("tid"))
-            self.points += 1
-            self.arrows[event.get("id")] = (self.points, ts)
-            self.timeline.add(POINT, thread, ts, 0.0, order=self.points)
+            number = -2 - len(self.arrows)
+            self.arrows[event.get("id")] = number
+            self.timeline.add(POINT, thread, ts, 0.0, order=number)
         else:
             self.ends[(str(event.get("pid")), str(event.get("tid")), ts)] = event.get("id")
 
@@ -232,41 +225,62 @@ class Chrome:
 
     def bind(self) -> tuple[Kernel, ...]:
         """Give the kernels' time to the operators that launched them; the kernels by name."""
-        row_of = self.rows_by_external() if any(k[2] != NONE for k in self.kernels) else {}
-        found: dict[tuple[str, str, str], list[float]] = {}
-        for name, correlation, external, dur, key, kind in self.kernels:
-            row = NONE
-            if correlation in self.runtime:
-                row = self.timeline.owner.get(self.runtime[correlation], NONE)
-            elif key in self.ends and self.ends[key] in self.arrows:
-                row = self.timeline.owner.get(self.arrows[self.ends[key]][0], NONE)
-            if row == NONE:
-                row = row_of.get(external, NONE)
-            operator = ""
+        kernels, owner = self.kernels, self.timeline.owner
+        by_external: dict[int, int] | None = None
+        found: dict[tuple[int, int], list[float]] = {}
+        for index in range(len(kernels.name)):
+            row = owner.get(kernels.correlation[index], NONE)
+            if row == NONE and index in kernels.places:
+                arrow = self.ends.get(kernels.places[index])
+                row = owner.get(self.arrows.get(arrow, 0), NONE)
+            if row == NONE and kernels.external[index] > 0:
+                if by_external is None:
+                    numbers = self.timeline.numbers
+                    by_external = {n: r for r, n in enumerate(numbers) if n > 0}
+                row = by_external.get(kernels.external[index], NONE)
+            us = kernels.dur[index]
+            operator = NONE
             if row != NONE:
-                self.table.device_us[row] += dur
-                operator = self.table.names[self.table.name[row]]
-            item = found.setdefault((name, operator, kind), [0, 0.0])
+                self.table.device_us[row] += us
+                operator = self.table.name[row]
+            item = found.setdefault((kernels.name[index], operator), [0, 0.0])
             item[0] += 1
-            item[1] += dur
+            item[1] += us
         return tuple(
-            Kernel(name, operator, int(calls), us, kind)
-            for (name, operator, kind), (calls, us) in found.items()
+            Kernel(
+                kernels.names[name][0],
+                self.table.names[operator] if operator != NONE else "",
+                int(calls),
+                us,
+                kernels.names[name][1],
+            )
+            for (name, operator), (calls, us) in found.items()
         )
 
-    def rows_by_external(self) -> dict[int, int]:
-        """External ids of operators → rows of the table, where the trace numbers them so."""
-        wanted = {
-            (self.timeline.thread[e], self.timeline.ts[e], self.timeline.name[e]): number
-            for number, e in self.external.items()
-        }
-        table = self.table
-        rows = {}
-        for row in range(len(table)):
-            number = wanted.get((table.tid[row], table.ts[row], table.name[row]))
-            if number is not None:
-                rows[number] = row
-        return rows
+
+class Kernels:
+    """Device work as columns. `places` holds where an arrow ends for those without a number."""
+
+    def __init__(self) -> None:
+        self.names: list[tuple[str, str]] = []
+        self.name = array("l")
+        self.correlation = array("q")
+        self.external = array("q")
+        self.dur = array("d")
+        self.places: dict[int, tuple[str, str, float]] = {}
+        self._names: dict[tuple[str, str], int] = {}
+
+    def add(self, name: str, kind: str, correlation: int, external: int, dur: float) -> None:
+        """Take one in. `kind` is copy, or the kind of core that ran it."""
+        key = (name, kind)
+        number = self._names.get(key)
+        if number is None:
+            number = self._names[key] = len(self.names)
+            self.names.append(key)
+        self.name.append(number)
+        self.correlation.append(correlation)
+        self.external.append(external)
+        self.dur.append(dur)
 
 
 def signature_of(types: Any, dims: Any, strides: Any) -> Signature:
@@ -310,6 +324,8 @@ def read(path: Path) -> Trace:
     trace = Chrome(path)
     take = trace.take
     seen = 0
+    collecting = gc.isenabled()
+    gc.disable()  # events make no cycles; looking for some costs a third of the time
     with Window(path) as window:
         try:
             for event in events(window, trace):
@@ -319,6 +335,9 @@ def read(path: Path) -> Trace:
             raise JoyError(f"not a trace: {error}", where=str(path)) from None
         except EOFError:
             window.cut = True
+        finally:
+            if collecting:
+                gc.enable()
     if not seen:
         raise JoyError(
             "no events in this trace",

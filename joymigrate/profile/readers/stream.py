@@ -14,6 +14,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
+from json.scanner import make_scanner
 from pathlib import Path
 from typing import IO, Any
 
@@ -110,7 +111,8 @@ class Window:
         self.ended = False
         self.cut = False  # the file ends in the middle of something
         self.skipped = 0  # objects that could not be decoded
-        self.decode = json.JSONDecoder(strict=False).raw_decode
+        decoder = json.JSONDecoder(strict=False)
+        self.decode, self.scan = decoder.raw_decode, make_scanner(decoder)
 
     def __enter__(self) -> Window:
         return self
@@ -164,14 +166,29 @@ class Window:
             if letter != "{":
                 self.skip()
                 continue
+            yield from self.plain()
+            if self.peek() != "{":
+                continue
             try:
-                yield self.value()
+                yield self.value()  # one that the window cuts, or a broken one
             except EOFError:
                 break
             except ValueError:
                 self.skip()
         self.cut |= letter != "]"
         self.at += 1
+
+    def plain(self) -> Iterator[dict[str, Any]]:
+        """The objects that lie whole in the window, one behind the other."""
+        text, at, scan, space = self.text, self.at, self.scan, SPACE.match
+        while text.startswith("{", at):
+            try:
+                found, end = scan(text, at)
+            except (ValueError, StopIteration):
+                break
+            at = space(text, end).end()  # type: ignore[union-attr]
+            self.at = at
+            yield found
 
     def skip(self) -> None:
         """Go on at the next object after one that can't be decoded."""

@@ -38,11 +38,16 @@ class Timeline:
         self.order = array("q")  # breaks ties: the number that the profiler gave the event
         self.threads: dict[tuple[object, object], int] = {}
         self.owner: dict[int, int] = {}  # point's number → row
+        self.numbers = array("q")  # row → the number that the profiler gave the event
 
     def thread_id(self, pid: object, tid: object) -> int:
         """The number of a thread. `5` and `"5"` are the same."""
-        key = (str(pid), str(tid))
-        return self.threads.setdefault(key, len(self.threads))
+        found = self.threads.get((pid, tid))
+        if found is None:
+            key = (str(pid), str(tid))
+            found = self.threads.setdefault(key, len(self.threads))
+            self.threads[(pid, tid)] = found
+        return found
 
     def add(
         self,
@@ -66,18 +71,17 @@ class Timeline:
         self.dur.append(dur)
         self.order.append(order)
 
-    def sorted(self) -> list[int]:
+    def sorted(self) -> array[int]:
         """Numbers of the events: by thread, start, the longer first, then as recorded."""
         if not len(self.ts):
-            return []
+            return array("q")
         keys = (
             np.frombuffer(self.order, dtype=np.int64),
             -np.frombuffer(self.dur, dtype=np.float64),
             np.frombuffer(self.ts, dtype=np.float64),
             np.asarray(self.thread),
         )
-        found: list[int] = np.lexsort(keys).tolist()
-        return found
+        return array("q", np.lexsort(keys).astype(np.int64).tobytes())
 
     def build(self) -> None:
         """Fill the table: parents, own times, call sites and phases."""
@@ -117,6 +121,7 @@ class Timeline:
                 phase=phase,
                 operator=kind == EVENT and operators[name],
             )
+            self.numbers.append(self.order[index])
             child_time.append(0.0)
             if parent != NONE:
                 child_time[parent] += dur
