@@ -10,7 +10,7 @@ from joymigrate.journey.travelling import StepFailed, Travelling
 def run(at: Travelling) -> Outcome:
     """Record the baseline on the GPU (or the CPU), replay it on the chip, judge."""
     bundle = str(at.path("verify/baseline.jmb"))
-    words = ["verify", "record", "-o", bundle, "--steps", at.request.steps]
+    words = ["verify", "record", "--force", "-o", bundle, "--steps", at.request.steps]
     done = at.joymigrate("verify/record-log.txt", *words, "--", *at.request.entry, ok=range(256))
     if not at.path("verify/baseline.jmb").exists():
         raise StepFailed(f"no baseline was recorded (exit code {done.code})", done.tail())
