@@ -22,6 +22,7 @@ TONES = {
     "skipped": "plain",
     "pending": "plain",
 }
+MOST_CURVES = 4  # steps drawn over depth
 PLAIN = (int, float, str, bool)
 
 
@@ -135,16 +136,15 @@ def pictures(one: Mapping[str, Any], folder: Path, lang: str) -> Iterator[Html]:
 
 
 def growth(verdict: Mapping[str, Any], lang: str) -> Iterator[Html]:
-    """How the error grows over the depth of the model."""
-    points = (verdict.get("growth") or {}).get("depth") or ()
-    values = [(p["order"], number(p["error"])) for p in points]
-    if values:
-        picture = line_plot(
-            [Curve(say("error_axis", lang), values)],
-            say("depth_axis", lang),
-            say("error_axis", lang),
-            log=True,
-        )
+    """How the error grows over the depth of the model, a curve per step."""
+    by_step: dict[Any, list[tuple[float, float]]] = {}
+    for point in (verdict.get("growth") or {}).get("depth") or ():
+        by_step.setdefault(point.get("step"), []).append((point["order"], number(point["error"])))
+    shown = list(by_step.items())[:MOST_CURVES]
+    if shown:
+        curves = [Curve(f"{say('step_axis', lang)} {step}", points) for step, points in shown]
+        titles = (say("depth_axis", lang), say("error_axis", lang))
+        picture = line_plot(curves, *titles, log=True)
         yield beside(page.figure(picture, say("growth", lang)))
 
 
