@@ -258,6 +258,30 @@ def chosen(format: str) -> str:
     return format
 
 
+@app.command("models")
+def models(
+    verify: list[str] = typer.Option([], "--verify", help="Try a family again; may be repeated."),
+    format: str = FORMAT,
+    output: Path | None = typer.Option(None, "-o", help="Write it to a file."),
+) -> int:
+    """List the families that are served, each verified against transformers."""
+    from joymigrate.cli import _output
+    from joymigrate.report import served
+    from joymigrate.run.engine import families
+
+    if verify:
+        found = list(families.verify_families(_output.split(verify)))
+        import transformers
+
+        versions = str(transformers.__version__)
+    else:
+        found, versions = families.verified(), families.versions()
+    render = served.as_json if chosen(format) == "json" else served.as_text
+    _output.emit(render(found, versions), output)
+    failed = verify and any(family.status != "pass" for family in found)
+    return Exit.FOUND if failed else Exit.OK
+
+
 @app.command("drill")
 def drill(
     faults: Path = typer.Option(..., "--faults", help="The schedule of faults (YAML)."),

@@ -132,6 +132,7 @@ class AsyncEngine:
     def run(self) -> None:
         """Steps while there is work; sleeps while there is none."""
         set_threads(self.options, self.info.device)
+        self.loaded.device.use(self.engine.model.device.index or 0)  # a thread has its own
         try:
             while self.next_work():
                 while self.inbox:

@@ -58,6 +58,7 @@ def verified() -> list[Family]:
         Family(name, "pass", (entry or {}).get("path", "transformers"))
         for name, entry in listed["families"].items()
     ]
+    found += [Family(name, "pass", "transformers, with images") for name in listed["images"]]
     found += [Family(name, "refused", reason=reason) for name, reason in listed["refused"].items()]
     return sorted(found, key=lambda family: family.name)
 

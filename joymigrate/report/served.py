@@ -1,0 +1,40 @@
+"""`serve models`: families that the engine serves, and those it refuses, as text or JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from joymigrate.run.engine.families import Family
+
+SCHEMA = "joymigrate.served/1"
+
+
+def as_text(found: Sequence[Family], versions: str) -> str:
+    """One line for each family, and a summary."""
+    width = max((len(family.name) for family in found), default=0)
+    lines = []
+    for family in found:
+        what = family.path if family.status == "pass" else f"{family.status}: {family.reason}"
+        lines.append(f"{family.name:<{width}}  {what}")
+    passed = sum(family.status == "pass" for family in found)
+    lines.append(
+        f"{passed} families continue as transformers {versions} does (tiny random models, "
+        f"float32), {len(found) - passed} do not."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def as_json(found: Sequence[Family], versions: str) -> str:
+    """The same for programs."""
+    models = [
+        {
+            "family": family.name,
+            "status": family.status,
+            "path": family.path or None,
+            "reason": family.reason or None,
+        }
+        for family in found
+    ]
+    document = {"schema": SCHEMA, "transformers": versions, "models": models}
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
