@@ -47,7 +47,8 @@ def record(service: Service, ask: Ask, status: int, *, gone: bool = False) -> No
         if status < 500
         else "error"
     )
-    service.meters.outcomes[outcome].add()
+    if ask.method != "GET":  # pages and health checks are no work
+        service.meters.outcomes[outcome].add()
     if outcome == "ok" and "finish" in ask.notes:
         service.last_ms = int(time.time() * 1000)
     write(ask, status, outcome)
