@@ -54,7 +54,8 @@ def line_plot(
     if not points:
         return Html('<p class="empty">nothing to draw</p>')
     ys = [y for _, y in points] + ([limit] if limit is not None and (limit > 0 or not log) else [])
-    view = View.around([x for x, _ in points], ys, log)
+    xs = [x for curve in curves for x, _ in curve.points]  # plots side by side share their x
+    view = View.around(xs, ys, log)
     parts = [view.axes(x_title, y_title)]
     if limit is not None and (limit > 0 or not log):
         level = view.y(limit)

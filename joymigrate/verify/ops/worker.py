@@ -21,6 +21,7 @@ from joymigrate.errors import JoyError
 
 MOST_DEATHS = 50
 POLL_S = 0.2
+STDERR = 2  # what operators print is talk
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def one_worker(
         log.touch()
         command = [*start, sys.executable, "-m", __name__, str(log)]
         with (
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sys.stderr) as child,
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=STDERR) as child,
             log.open(encoding="utf-8") as lines,
         ):
             assert child.stdin is not None
