@@ -30,8 +30,10 @@ def main() -> int:
     arguments = parser.parse_args()
     oplist = of(arguments.to, arguments.version)
     gaps = 0
-    print(f"| trace | kind | operators | calls | {oplist.chip.name} {oplist.version}: gaps of "
-          "torch's | other libraries | time on the chip | CPU s |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
+    print(
+        f"| trace | kind | operators | calls | gaps on {oplist.chip.name} {oplist.version} "
+        "| other libraries | time on the chip | CPU s |\n|---|---|---|---|---|---|---|---|"
+    )
     for path in sorted(p for p in arguments.folder.rglob("*") if p.is_file()):
         began = time.process_time()
         try:

@@ -1,4 +1,6 @@
-"""Is the shipped operator list what torch's dispatcher really holds? Needs torch_npu and a compiler.
+"""Is the shipped operator list what torch's dispatcher really holds?
+
+Needs torch_npu and a C compiler.
 
     python benchmarks/static_vs_dispatcher.py [--wheels DIR]
 
@@ -43,8 +45,9 @@ def main() -> int:
     print("| list | torch's overloads equal | generated | the chip's own |\n|---|---|---|---|")
     for name, oplist in (("shipped", of("ascend", version)), ("live", from_wheel("ascend"))):
         found = compare.validate(oplist, real)
-        print(f"| {name} {version} | {found.equal} of {found.overloads} ({100 * found.share:.2f} %) "
-              f"| {found.generated_equal} of {found.generated} | {found.own_equal} of {found.own} |")  # fmt: skip
+        share = f"{found.equal} of {found.overloads} ({100 * found.share:.2f} %)"
+        generated = f"{found.generated_equal} of {found.generated}"
+        print(f"| {name} {version} | {share} | {generated} | {found.own_equal} of {found.own} |")
         for one in found.differences:
             print(f"  {one.name}: listed {one.listed}, dispatcher {one.dispatcher} ({one.reason})")
         failed |= found.share < LIMIT or not all(one.reason for one in found.differences)

@@ -12,8 +12,10 @@ from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
     from joymigrate.profile.coverage import Coverage
+    from joymigrate.profile.oplist import OpList
+    from joymigrate.profile.table import Trace
 
-FORMATS = ("text", "json", "sarif", "junit", "html")
+FORMATS = ("text", "json", "sarif", "junit", "html", "trace")
 SHARES = ("ops", "calls", "time")
 
 
@@ -38,7 +40,7 @@ def command(
     skeleton: Path | None = typer.Option(
         None, "--skeleton", metavar="DIR", help="Start a registration for each missing operator."
     ),
-    form: str = typer.Option("text", "--format", help="text, json, sarif, junit or html."),
+    form: str = typer.Option("text", "--format", help="text, json, sarif, junit, html or trace."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="No notes on stderr."),
 ) -> int:
@@ -50,8 +52,9 @@ def command(
     one_of(form, FORMATS, "--format")
     one_of(by, SHARES, "--by")
     oplist = chosen(to, version, ops, wheel)
-    coverage = cover(read_all(traces), oplist)
-    emit(rendered(coverage, form), output)
+    read = read_all(traces)
+    coverage = cover(read, oplist)
+    emit(marked(read, oplist) if form == "trace" else rendered(coverage, form), output)
     if not quiet:
         talk([f"note: {note}" for note in coverage.notes])
     if skeleton is not None:
@@ -68,6 +71,15 @@ def command(
         return Exit.OK
     talk([f"below --fail-under: {100 * share:.2f} % of {by} < {fail_under:g} %"])
     return Exit.FOUND
+
+
+def marked(traces: list[Trace], oplist: OpList) -> str:
+    """The recording with our marks on it, for Perfetto."""
+    from joymigrate.report import chrome_trace
+
+    if len(traces) != 1:
+        raise JoyError("--format trace marks one recording", help="give one TRACE")
+    return chrome_trace.render(traces[0], oplist)
 
 
 def rendered(coverage: Coverage, form: str) -> str:

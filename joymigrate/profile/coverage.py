@@ -157,8 +157,10 @@ PHASE_NAMES = ("unknown", "forward", "backward", "optimiser", "other")
 class Counter:
     """Judges the rows of one or more traces and adds them up."""
 
-    def __init__(self, oplist: OpList) -> None:
+    def __init__(self, oplist: OpList, *, marks: bool = False) -> None:
         self.oplist = oplist
+        self.marks = marks
+        self.marked: list[tuple[int, Support]] = []  # rows that count, with what is said of them
         self.tallies: dict[tuple[str, str, Status], Tally] = {}
 
     def take(self, trace: Trace) -> None:
@@ -188,6 +190,8 @@ class Counter:
             if trace.inside.get(row) and not verdict.support.supported:
                 tally = self.tally(self.within(judge, verdict, trace.inside[row]))
             tally.add(table, row)
+            if self.marks:
+                self.marked.append((row, tally.verdict.support))
             covering[row] = None if verdict.opens else tally
 
     def verdict(self, judge: Judge, trace: Trace, row: int) -> Verdict:
@@ -284,6 +288,13 @@ def cover(traces: Iterable[Trace], oplist: OpList) -> Coverage:
         traces=tuple(str(t.path) for t in read),
         notes=tuple(notes),
     )
+
+
+def mark(trace: Trace, oplist: OpList) -> list[tuple[int, Support]]:
+    """Rows of one trace that count as operators of their own, with what is said of each."""
+    counter = Counter(oplist, marks=True)
+    counter.take(trace)
+    return counter.marked
 
 
 def basis_of(ops: Sequence[Covered]) -> str:

@@ -36,6 +36,16 @@ def test_every_format_exits_0_and_goes_to_stdout(joy: Joy, trace: Path, form: st
     assert told.err == ""
 
 
+def test_a_marked_trace_is_a_trace_again(joy: Joy, trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "marked.json"
+    assert joy("profile", "coverage", trace, "--format", "trace", "-o", out).code == 0
+    events = json.loads(out.read_text())["traceEvents"]
+    gaps = [e for e in events if e.get("cat") == "cpu_fallback"]
+    assert [e["name"] for e in gaps] == ["aten::lgamma"] * 2  # in its place, and on its track
+    assert all({"ph", "pid", "tid", "ts", "dur", "name"} <= set(e) for e in gaps)
+    assert gaps[0]["args"]["status"] == "cpu_fallback"
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [
@@ -114,6 +124,8 @@ def test_show_picks_names_and_statuses(joy: Joy) -> None:
         "aten::digamma",
         "aten::digamma.out",
         "aten::digamma_",
+        "aten::special_digamma",
+        "aten::special_digamma.out",
     ]
     told = joy("oplist", "show", "add.Tensor", "--format", "json")
     assert [row["op"] for row in json.loads(told.out)["ops"]] == ["aten::add"]

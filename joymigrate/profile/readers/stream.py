@@ -112,7 +112,7 @@ class Window:
         self.cut = False  # the file ends in the middle of something
         self.skipped = 0  # objects that could not be decoded
         decoder = json.JSONDecoder(strict=False)
-        self.decode, self.scan = decoder.raw_decode, make_scanner(decoder)
+        self.decode, self.scan = decoder.raw_decode, make_scanner(decoder)  # type: ignore[arg-type]
 
     def __enter__(self) -> Window:
         return self
