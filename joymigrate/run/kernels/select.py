@@ -37,12 +37,14 @@ def select(
     operator: Operator, known: tuple[Implementation, ...], call: Call, request: str | None
 ) -> Choice:
     """The choice for one call. An explicit request that cannot run raises `JoyError`."""
-    refused = [(item, why_not(item, call)) for item in known]
     if request is not None:
-        return explicit(operator, refused, call, request)
-    usable = [item for item, reason in refused if reason is None and not only_checked(item, call)]
-    left = {item.name: reason for item, reason in refused if reason is not None}
-    left |= {i.name: "interpreted, for checks only" for i, _ in refused if only_checked(i, call)}
+        asked = [(item, why_not(item, call)) for item in known if item.name == request]
+        return explicit(operator, asked, call, request)
+    # Not even looked at: that would import triton and switch its interpreter on.
+    left = {i.name: "interpreted on a CPU, for checks only" for i in known if only_checked(i, call)}
+    refused = [(item, why_not(item, call)) for item in known if not only_checked(item, call)]
+    usable = [item for item, reason in refused if reason is None]
+    left |= {item.name: reason for item, reason in refused if reason is not None}
     if not usable:
         raise JoyError(f"{operator.name} does not take {call.dtype} on {call.device}")
     winner, reason = best(operator, usable, call)
@@ -80,8 +82,6 @@ def explicit(
     """The requested implementation, or `JoyError` with the reason why it can't run."""
     reasons = []
     for item, reason in refused:
-        if item.name != request:
-            continue
         if reason is None:
             return Choice(operator.name, request, "explicit request", function(item))
         reasons.append(reason)

@@ -5,15 +5,13 @@
       - op: rms_norm
         name: vendor                                   # default
         function: package.module:function              # the operator's signature
-        calls: npu_rms_norm                            # the vendor's operator, for the reader
+        calls: fused_rms_norm                          # the vendor's operator, for the reader
         dtypes: [float32, float16, bfloat16]
         priority: 50                                   # above torch's 10
         backward: true
         packages: [vendor_package]                     # default: the chip's package
         when: package.module:predicate                 # optional: Call -> reason or None
         source: where the signature was read
-    prefer:
-      sub_mul_concat: {triton: 60}                     # other priorities on this chip
 
 Outside packages that register a chip bring their kernels the same way.
 """

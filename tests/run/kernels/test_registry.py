@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,7 +116,19 @@ def test_a_malformed_environment_is_one_clear_error(
 def test_an_interpreted_kernel_is_never_chosen_by_itself() -> None:
     choice = kernels.op("add_rms_norm").choose(shape=SHAPE)
     assert choice.implementation == "torch"
-    assert "interpreted" in dict(choice.left)["triton"] or "triton" in dict(choice.left)["triton"]
+    assert dict(choice.left)["triton"] == "interpreted on a CPU, for checks only"
+
+
+def test_choosing_on_a_cpu_does_not_import_triton() -> None:
+    program = (
+        "import sys; from joymigrate.run import kernels; "
+        "[kernels.op(name).choose(shape=(64, 64, 64), variant='half')"
+        " for name in ('rotary', 'add_rms_norm', 'cross_entropy', 'matmul_add_fp32')]; "
+        "assert 'joymigrate.run.kernels.own.rotary' not in sys.modules; "
+        "assert 'liger_kernel' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_loses_is_not_chosen_but_may_be_asked_for() -> None:

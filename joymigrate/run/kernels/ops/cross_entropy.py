@@ -119,7 +119,7 @@ OPERATOR = Operator(
         Implementation(
             "liger", "joymigrate.run.kernels.own.liger:cross_entropy", 20,
             devices=("cuda", "xpu"), packages=("liger_kernel",), when=reduced,
-            calls="LigerCrossEntropyFunction",
+            calls="LigerCrossEntropyFunction", interpreted=True,
         ),
     ),
     bytes_moved=lambda logits, target, **_: logits.numel() * logits.element_size(),

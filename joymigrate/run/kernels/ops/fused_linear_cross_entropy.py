@@ -189,7 +189,7 @@ OPERATOR = Operator(
         Implementation(
             "liger", "joymigrate.run.kernels.own.liger:fused_linear_cross_entropy", 20,
             devices=("cuda", "xpu"), packages=("liger_kernel",),
-            calls="LigerFusedLinearCrossEntropyFunction",
+            calls="LigerFusedLinearCrossEntropyFunction", interpreted=True,
         ),
     ),
     flops=lambda hidden, weight, *_, **__: 2 * hidden.numel() * weight.shape[0],

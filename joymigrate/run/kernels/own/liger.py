@@ -45,11 +45,17 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False) ->
     of zeros as the key."""
     if x.numel() == 0:
         return x * 1.0
+    # With one position its kernel takes the stride of an axis of one element (0.8.5) and reads
+    # wrong rows: the batch stands in for the positions.
+    single = x.shape[2] == 1
+    if single:
+        cos, sin = (t.expand(x.shape[0], 1, 1, -1).transpose(0, 2) for t in (cos, sin))
+        x = x.transpose(0, 2)
     batch, _, positions, size = x.shape
     angles = (t.reshape(-1, positions, size).contiguous() for t in (cos, sin))
     other = x.new_zeros(batch, 1, positions, size)
     found: Tensor = apply(LigerRopeFunction, x.clone(), other, *angles)[0]
-    return found
+    return found.transpose(0, 2) if single else found
 
 
 def cross_entropy(
@@ -81,6 +87,8 @@ def fused_linear_cross_entropy(
     reduction: str = "mean",
 ) -> Tensor:
     """Weight gradients are added up in float32."""
+    if hidden.shape[0] == 0:
+        return (hidden.sum() + weight.sum()) * 0
     loss: Tensor = apply(
         LigerFusedLinearCrossEntropyFunction,
         hidden, weight, target, bias, None, ignore_index, 0.0, label_smoothing, reduction,
