@@ -23,6 +23,7 @@ from joymigrate.run.train.runner import runner_for
 from joymigrate.run.train.tasks import Context, Task, find
 from joymigrate.run.train.tasks.task import Samples
 
+FLOPS_PER_THREAD = 20e9  # of one pass that are worth a thread: a fifth of a second or so
 Tell = Callable[[str], None]
 
 
@@ -38,6 +39,8 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> Parts:
     mesh = group.mesh_of(device, layout)
     model = model_of(job, task)
     work = flops.work_of(model, job.data.max_length)
+    if device.is_cpu:
+        threads(work.per_token * job.data.max_length * micro_size(job))
     speed_up(job, folder, model, device, tell if first else None)
     peak, _ = flops.peak_of(device, job.dtype)
     laid = lay_out(model, layout, device, mesh, computed_in(job))
@@ -210,10 +213,19 @@ def computed_in(job: Job) -> Any:
     return getattr(torch, job.dtype)
 
 
-def threads() -> None:
-    """Share the machine's cores among its processes, unless the user chose."""
+def threads(flops_per_pass: float) -> int:
+    """How many threads the CPU's operators get, unless the user chose (OMP_NUM_THREADS).
+
+    The cores are shared among the machine's processes, and a small model gets few: its operators
+    end sooner than their threads meet, and on a busy machine meeting takes longest. Depends on the
+    job and the machine alone, so a run that continues adds up in the same order.
+    """
     import torch
 
+    if "OMP_NUM_THREADS" in os.environ:
+        return torch.get_num_threads()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if "OMP_NUM_THREADS" not in os.environ and local > 1:
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // local))
+    share = max(1, (os.cpu_count() or 1) // local)
+    chosen = max(1, min(share, math.ceil(flops_per_pass / FLOPS_PER_THREAD)))
+    torch.set_num_threads(chosen)
+    return chosen

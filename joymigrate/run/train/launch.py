@@ -113,7 +113,6 @@ def agent(
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // job.layout.world)))
     per_node, rest = divmod(job.layout.world, start.nodes)
     if rest:
         raise JoyError(

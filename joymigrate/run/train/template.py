@@ -83,5 +83,5 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if value >= 1e-3 or value == 0 else f"{value:.1e}"
     if isinstance(value, str):
-        return value
+        return value or '""'
     return json.dumps(value)

@@ -77,7 +77,6 @@ def train(
     from joymigrate.run.train.loop import Loop
 
     assert isinstance(device, Device)
-    assemble.threads()
     parts = None
     try:
         parts = assemble.assemble(job, run, device, tell)
