@@ -10,7 +10,7 @@ from joymigrate.cli import _verdicts
 
 
 def command(
-    baseline: Path = typer.Argument(..., metavar="BASELINE", help="A bundle: folder or tar."),
+    baseline: Path = typer.Argument(..., metavar="BASELINE", help="A bundle, or a dump.json."),
     target: Path = typer.Argument(..., metavar="TARGET", help="Another one."),
     mapping: Path | None = typer.Option(
         None, "--map", metavar="FILE", help="Names that differ: {baseline: target}."
@@ -24,12 +24,23 @@ def command(
 ) -> int:
     """Compare two recordings of `verify record`, without running anything.
 
+    Either side may be a dump of msprobe (dump.json, or its folder): its statistics are compared.
+
     Free steps accumulate rounding: a bundle that a replay kept (`--keep`) tells more.
     """
     from joymigrate.cli._judging import judged, where
+    from joymigrate.verify import msprobe
     from joymigrate.verify.bundle import open_bundle
+    from joymigrate.verify.model import verdict_json
+    from joymigrate.verify.tolerance import Tolerance
 
     form = _verdicts.checked(form)
+    if msprobe.is_dump(baseline) or msprobe.is_dump(target):
+        dumped = _verdicts.place(to, subject, checkpoint=checkpoint)
+        verdict = msprobe.compare(baseline, target, Tolerance.of(dumped.chip))
+        document = verdict_json(verdict)
+        inputs = [path for path in (baseline, target) if path.is_file()]
+        return _verdicts.finish(document, verdict, dumped, form, output, inputs, verbose=verbose)
     ours, theirs = open_bundle(baseline), open_bundle(target)
     place = where(to, subject, checkpoint, theirs, False)
     document, verdict = judged(ours, theirs, place, mapping)

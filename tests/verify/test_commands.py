@@ -106,6 +106,18 @@ def test_operators_are_replayed_from_the_command_line(
     assert verify("ops", "--from", "t.jsonl", "--device", "tpu") == 2
 
 
+def test_a_dump_of_msprobe_is_a_side_of_compare(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump = Path(__file__).parent / "data" / "msprobe" / "dump.json"
+    (files / "dump.json").write_text(dump.read_text().replace("2.5536", "7.5536"))
+    assert verify("compare", str(dump), str(dump)) == 0
+    capsys.readouterr()
+    assert verify("compare", str(dump), "dump.json", "--format", "json") == 1
+    first = json.loads(capsys.readouterr().out)["first_divergence"]
+    assert (first["module"], first["phase"]) == ("norm", "forward")
+
+
 @pytest.mark.compiler
 def test_a_fault_on_the_simulated_chip_is_found(
     files: Path, capsys: pytest.CaptureFixture[str]
