@@ -231,7 +231,7 @@ def process(*arguments: str, cwd: Path | None = None, **environment: str) -> Any
 
 
 def wait_ready(
-    url: str, made: subprocess.Popen[str], lines: list[str], seconds: float = 60
+    url: str, made: subprocess.Popen[str], lines: list[str], seconds: float = 120
 ) -> None:
     """Return once /ready answers 200."""
     deadline = time.monotonic() + seconds
