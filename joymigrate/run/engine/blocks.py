@@ -31,6 +31,7 @@ class BlockPool:
         self.free: OrderedDict[int, None] = OrderedDict.fromkeys(range(count))  # oldest first
         self.digest: list[bytes | None] = [None] * count
         self.by_digest: dict[bytes, int] = {}
+        self.cached = 0  # free blocks whose content can be found
 
     @property
     def available(self) -> int:
@@ -41,11 +42,6 @@ class BlockPool:
     def used(self) -> int:
         """Number of held blocks."""
         return self.count - len(self.free)
-
-    @property
-    def cached(self) -> int:
-        """Number of free blocks whose content can be found."""
-        return sum(1 for block in self.by_digest.values() if not self.references[block])
 
     def needed(self, tokens: int) -> int:
         """Number of blocks that hold `tokens`."""
@@ -78,6 +74,7 @@ class BlockPool:
         for block in blocks:
             if not self.references[block]:
                 del self.free[block]
+                self.cached -= self.digest[block] is not None
             self.references[block] += 1
 
     def seal(self, block: int, digest: bytes) -> None:
@@ -95,6 +92,8 @@ class BlockPool:
             self.free[block] = None
             if self.digest[block] is None:
                 self.free.move_to_end(block, last=False)
+            else:
+                self.cached += 1
 
     def forget(self, block: int) -> None:
         """Make a block's content unfindable."""
@@ -102,6 +101,7 @@ class BlockPool:
         if digest is not None:
             del self.by_digest[digest]
             self.digest[block] = None
+            self.cached -= not self.references[block]
 
     def clear(self) -> None:
         """Forget every cached content; held blocks stay held."""

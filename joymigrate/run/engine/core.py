@@ -24,6 +24,7 @@ from joymigrate.run.engine.tokens import Numbers, Tokens
 from joymigrate.run.engine.types import EngineOptions, EngineStats, Output, Request
 
 LONG = b"long"
+NO_NUMBERS = "the model's scores are not numbers: its weights, or a kernel, are broken"
 Forward = Callable[[Batch], Tensor]
 
 
@@ -233,6 +234,10 @@ class Engine:
             if len(chunk.sequence.ids) >= chunk.sequence.limit:  # only the prompt was wanted
                 outputs.append(self.end(state, state.cut("length")))
                 continue
+            refusal = ask_guide(state)
+            if refusal is not None:
+                outputs.append(self.end(state, state.cut("error", refusal)))
+                continue
             sampled.append(state)
             rows.append(last - 1)
         if not sampled:
@@ -241,6 +246,9 @@ class Engine:
         logits = self.model.logits(hidden if whole else hidden[rows])
         chosen = choose(logits, [text.choosing for text in sampled])
         for i, (text, token) in enumerate(zip(sampled, chosen.ids, strict=True)):
+            if i in chosen.broken:
+                outputs.append(self.end(text, text.cut("error", NO_NUMBERS)))
+                continue
             outputs.append(self.grow(text, token, chosen.logprobs.get(i)))
         return outputs
 
@@ -309,3 +317,16 @@ class Engine:
             step_seconds=self.step_seconds,
             last_step=self.last_step,
         )
+
+
+def ask_guide(text: Text) -> str | None:
+    """Get what a text's guide allows next. Why the text cannot go on, where the guide fails: that
+    is no reason to end the others."""
+    guide = text.choosing.guide
+    if guide is None:
+        return None
+    try:
+        text.choosing.allowed = guide.mask()
+    except Exception as error:
+        return f"the grammar cannot be followed: {error}"
+    return None

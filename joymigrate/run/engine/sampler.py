@@ -35,6 +35,7 @@ class Choosing:
     counts: Tensor | None = None  # of the output, by token
     seen: Tensor | None = None  # in prompt or output
     bias: tuple[Tensor, Tensor] | None = None
+    allowed: Tensor | None = None  # the guide's mask for the next token
 
     def accept(self, token: int) -> None:
         """Record the token that was chosen."""
@@ -49,9 +50,11 @@ class Choosing:
 
 @dataclass(slots=True)
 class Chosen:
-    """The tokens of a step's rows, and log-probabilities where they were asked for."""
+    """The tokens of a step's rows, and log-probabilities where they were asked for. `broken` rows
+    have none: their scores are not numbers."""
 
     ids: list[int]
+    broken: list[int] = field(default_factory=list)
     logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
 
 
@@ -73,7 +76,11 @@ def choose(logits: Tensor, rows: Many[Choosing]) -> Chosen:
             picked = draw(logits[drawn], [rows[i] for i in drawn])
             for i, token in zip(drawn, picked, strict=True):
                 ids[i] = token
-    chosen = Chosen(ids)
+    best = logits.gather(1, torch.tensor(ids, device=logits.device).clamp(0)[:, None])
+    fine = best.isfinite()[:, 0].tolist()  # to argmax, what is no number is the greatest
+    broken = [i for i, token in enumerate(ids) if token < 0 or not fine[i]]
+    ids = [max(0, token) for token in ids]
+    chosen = Chosen(ids, broken)
     if raw is not None:
         tops = [rows[i].sampling.logprobs or 0 for i in asked]
         found = logprobs(raw, [ids[i] for i in asked], tops)
@@ -107,8 +114,9 @@ def shape(scores: Tensor, row: Choosing) -> Tensor:
     if row.made < s.min_tokens and row.ends:
         scores = scores.index_fill(0, torch.tensor(row.ends, device=scores.device), NEVER)
     if row.guide is not None:
-        allowed = unpack(row.guide.mask(), scores.shape[0]).to(scores.device)
-        scores = scores.masked_fill(~allowed, NEVER)
+        words = row.guide.mask() if row.allowed is None else row.allowed
+        row.allowed = None
+        scores = scores.masked_fill(~unpack(words, scores.shape[0]).to(scores.device), NEVER)
     return scores
 
 
@@ -139,10 +147,13 @@ def penalise(scores: Tensor, row: Choosing) -> Tensor:
 
 
 def draw(scores: Tensor, rows: Many[Choosing]) -> list[int]:
-    """One token a row, from the distributions after temperature and filters."""
+    """One token a row, from the distributions after temperature and filters; -1 where there is
+    none."""
     device = scores.device
     temperatures = torch.tensor([row.sampling.temperature for row in rows], device=device)
     shares = torch.softmax(scores / temperatures[:, None], -1)
+    lost = shares[:, 0].isnan()  # one score that is no number makes all shares none
+    shares = torch.where(lost[:, None], 1.0, shares) if lost.any() else shares
     numbers = [uniform(row.seed, row.index, row.made) for row in rows]
     filtered = [i for i, row in enumerate(rows) if narrowed(row.sampling)]
     plain = [i for i, row in enumerate(rows) if not narrowed(row.sampling)]
@@ -158,7 +169,7 @@ def draw(scores: Tensor, rows: Many[Choosing]) -> list[int]:
         )
         for i, token in zip(filtered, picked, strict=True):
             ids[i] = token
-    return ids
+    return [-1 if gone else token for token, gone in zip(ids, lost.tolist(), strict=True)]
 
 
 def narrowed(s: Sampling) -> bool:

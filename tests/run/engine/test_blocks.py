@@ -84,6 +84,7 @@ class Machine(RuleBasedStateMachine):
                 held[block] += 1
         assert held == self.pool.references
         assert set(self.pool.free) == {b for b in range(BLOCKS) if not held[b]}
+        assert self.pool.cached == sum(not held[b] for b in self.pool.by_digest.values())
 
     @invariant()
     def what_is_found_is_what_was_written(self) -> None:

@@ -302,3 +302,44 @@ def test_bfloat16_runs_on_reordered_weights(folder: Path, asked: list[list[int]]
     loaded = load_engine(folder, options(dtype="bfloat16"))
     assert loaded.info.linear in ("prepacked", "plain")  # plain where oneDNN has no bfloat16
     assert len(run(loaded.engine, asked[:3], greedy(4))[2]) == 4
+
+
+class Stubborn:
+    """A guide that fails at its second token."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def mask(self) -> torch.Tensor:
+        self.asked += 1
+        if self.asked > 1:
+            raise ValueError("no way on")
+        return torch.full((4,), -1, dtype=torch.int32)
+
+    def accept(self, token: int) -> None:
+        pass
+
+
+def test_a_guide_that_fails_ends_its_own_text_alone(
+    folder: Path, want: list[list[int]], asked: list[list[int]]
+) -> None:
+    engine = load_engine(folder, options()).engine
+    engine.add(Request("a", tuple(asked[1]), greedy(COUNT), guide=Stubborn))
+    engine.add(Request("b", tuple(asked[2]), greedy(COUNT)))
+    found = drain(engine)
+    last = found["a", 0][-1]
+    assert (last.finish_reason, last.error) == (
+        "error",
+        "the grammar cannot be followed: no way on",
+    )
+    assert tokens(found["b", 0]) == want[2]
+
+
+def test_broken_scores_end_a_text_with_the_reason(folder: Path) -> None:
+    engine = load_engine(folder, options()).engine
+    engine.model.norm = torch.full((64,), float("nan"))  # type: ignore[attr-defined]
+    engine.add(Request("a", (1, 2), greedy(3)))
+    [only] = drain(engine)["a", 0]
+    assert only.finish_reason == "error"
+    assert "not numbers" in str(only.error)
+    assert engine.stats().blocks_used == 0

@@ -225,3 +225,13 @@ def test_a_value_out_of_range_is_named(wrong: dict[str, object]) -> None:
 def test_sampling_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Sampling().temperature = 0  # type: ignore[misc]
+
+
+def test_scores_that_are_no_numbers_are_found_in_their_rows_alone() -> None:
+    logits = scores(4)
+    logits[1, 7] = float("nan")
+    logits[3, 9] = float("nan")
+    rows = [row(temperature=0), row(temperature=0), row(seed=1), row(seed=2)]
+    found = choose(logits, rows)
+    assert found.broken == [1, 3]
+    assert found.ids[0] == int(logits[0].argmax())
