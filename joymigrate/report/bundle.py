@@ -14,7 +14,8 @@ def render(document: Mapping[str, Any]) -> str:
 def lines(document: Mapping[str, Any]) -> Iterator[str]:
     """What was run, what was kept, and the tables that were asked for."""
     state = "complete" if document["complete"] else "cut short: what was flushed"
-    yield f"{document['path']}: {document['bytes'] / 1e6:.1f} MB, level {document['level']}, {state}"
+    size = f"{document['bytes'] / 1e6:.1f} MB"
+    yield f"{document['path']}: {size}, level {document['level']}, {state}"
     yield f"  {' '.join(document['command'] or [])}"
     for rank in document["ranks"]:
         yield from of_rank(rank)

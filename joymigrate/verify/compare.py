@@ -198,7 +198,8 @@ def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, fo
         found.depth += free.depth(compared, view, step)
         culprit = None
         if walked and step == ours.steps[0]:
-            culprit, reason = first_of(walk, taught)
+            probed = any(row.metric == "update" and row.status.compared for row in rows)
+            culprit, reason = first_of(walk, taught, probed)
         rows += free_rows(compared, walk, step, culprit, explained)
         if culprit is not None:
             rows.append(culprit)
@@ -210,7 +211,7 @@ def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, fo
     found.stages.append(made)
 
 
-def first_of(walk: free.Walk, taught: Forced) -> tuple[Difference | None, str | None]:
+def first_of(walk: free.Walk, taught: Forced, probed: bool) -> tuple[Difference | None, str | None]:
     """The first place that the free run blames, and words for what it can't tell."""
     forward = walk.forward()
     if forward is not None and taught.passes:
@@ -223,7 +224,8 @@ def first_of(walk: free.Walk, taught: Forced) -> tuple[Difference | None, str | 
     if forward is not None:
         return forward, None
     backward = None if taught.passes else walk.backward()
-    return walk.loss() or backward or walk.updates() or walk.parameters(), None
+    moved = None if probed else walk.parameters
+    return walk.loss() or backward or walk.updates() or (moved() if moved else None), None
 
 
 def free_rows(

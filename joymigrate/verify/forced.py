@@ -122,6 +122,9 @@ class Lesson:
         self.root = lesson["root"]
         self.step = lesson.get("step")
         self.covered: set[str] = set()
+        types = {row.get("dtype") for row in lesson["rows"]}
+        # Between bfloat16 products a float32 sum is no better than what it is fed.
+        self.coarse = next((t for t in ("bfloat16", "float16") if t in types), None)
 
     def rows(self) -> Iterable[Judged]:
         """Every cut that both sides have, and what only the baseline has."""
@@ -197,7 +200,8 @@ class Lesson:
         exact = ("int", "uint", "bool")
         if golden.startswith(exact):
             return 0.0
-        return self.tolerance.floor("S4" if self.native else "S3", target)
+        coarse = self.coarse if self.native and self.coarse else target
+        return self.tolerance.floor("S4" if self.native else "S3", coarse)
 
     def judged(
         self,

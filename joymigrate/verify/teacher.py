@@ -13,8 +13,8 @@ it, and measuring the target's.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -102,6 +102,7 @@ class Pass:
             stance = getattr(torch.compiler, "set_stance", None)
             if stance is not None:
                 stack.enter_context(stance("force_eager"))
+            stack.enter_context(kept_activations())
             stack.enter_context(DropoutMode(self.draws))
             stack.enter_context(DrawMode(self.draws))
             root(*args, **kwargs)
@@ -236,6 +237,32 @@ class Pass:
             if gradient is None and leaf.startswith("param.") and leaf[6:] not in own:
                 continue
             self.found((frame.path, frame.call, GRADIENT, leaf), frame, gradient)
+
+
+@contextmanager
+def kept_activations() -> Iterator[None]:
+    """Activation checkpointing off: what it recomputes starts from values of the parent."""
+    from torch.utils import checkpoint as module
+
+    def plainly(*args: Any, **kwargs: Any) -> Iterator[None]:
+        yield
+
+    class Plain:
+        """Calls the function, and keeps what it needs for its gradients."""
+
+        @staticmethod
+        def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+            return function(*args)
+
+    names = {"_checkpoint_without_reentrant_generator": plainly, "CheckpointFunction": Plain}
+    before = {name: getattr(module, name) for name in names if hasattr(module, name)}
+    for name in before:
+        setattr(module, name, names[name])
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(module, name, value)
 
 
 def written_back(versions: list[Any]) -> None:

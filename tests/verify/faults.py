@@ -1,8 +1,9 @@
 """Faults planted in the source of small programs, and where a verdict must find each."""
 
+# ruff: noqa: E501  lines of programs, as tables
+
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
