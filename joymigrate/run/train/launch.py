@@ -42,8 +42,25 @@ class Start:
 
 def launch(job: Job, start: Start, tell: Callable[[str], None]) -> int:
     """Run a job to its end; the exit code as in worker.py."""
-    if start.quiet:
+    with quiet(start.quiet):
+        return started(job, start, tell)
+
+
+@contextlib.contextmanager
+def quiet(on: bool) -> Iterator[None]:
+    """Workers of this run, in this process or others, show no progress."""
+    before = os.environ.get(worker.QUIET)
+    if on:
         os.environ[worker.QUIET] = "1"
+    try:
+        yield
+    finally:
+        if on and before is None:
+            del os.environ[worker.QUIET]
+
+
+def started(job: Job, start: Start, tell: Callable[[str], None]) -> int:
+    """Look at folder and gate, then train here or in several processes."""
     job = spread(job, start)
     folder = RunFolder(job.run_folder)
     done = ended(job, folder, start)

@@ -151,4 +151,5 @@ class Gauges:
     def close(self) -> None:
         """Stop serving."""
         self.server.shutdown()
+        self.server.server_close()
         self.thread.join()

@@ -79,6 +79,7 @@ class Loop:
         self.parameters = [p for p in parts.laid.model.parameters() if p.requires_grad]
         self.counted = self.since = 0.0
         self.next_status = 0.0
+        self.last: dict[str, Any] = {}  # the figures of the last step that was looked at
         self.stages = parts.laid.mesh["pp"].get_group() if parts.laid.layout.pp > 1 else None
         self.twice = self.counted_elsewhere()
 
@@ -206,9 +207,10 @@ class Loop:
             "mfu": parts.work.mfu(per_s, parts.peak),
         }
         parts.log.write(figures)
+        self.last = {key: clean(value) for key, value in figures.items()}
         if now >= self.next_status or state.step == parts.steps:
             self.next_status = now + STATUS_EVERY_S
-            parts.folder.report(state="running", **{k: clean(v) for k, v in figures.items()})
+            parts.folder.report(state="running", **self.last)
 
     # -- checkpoints --------------------------------------------------------------------------
 

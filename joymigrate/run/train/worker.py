@@ -94,11 +94,18 @@ def train(
             if parts.log is not None:
                 parts.log.close()
     if parts.first_rank:
-        finish(job, run, parts, outcome, time.monotonic() - started)
+        finish(job, run, parts, loop.last, outcome, time.monotonic() - started)
     return outcome
 
 
-def finish(job: Job, run: RunFolder, parts: object, outcome: str, seconds: float) -> None:
+def finish(
+    job: Job,
+    run: RunFolder,
+    parts: object,
+    figures: dict[str, object],
+    outcome: str,
+    seconds: float,
+) -> None:
     """Export the model and write the last status."""
     from joymigrate.run.train.export import export
     from joymigrate.run.train.loop import Parts
@@ -106,6 +113,7 @@ def finish(job: Job, run: RunFolder, parts: object, outcome: str, seconds: float
     assert isinstance(parts, Parts)
     spent = parts.keeper.spent
     run.report(
+        **figures,
         state=outcome,
         seconds=round(seconds, 3),
         checkpoint={

@@ -1,0 +1,335 @@
+"""Whole runs: killed, stopped, rolled back, continued, refused, exported."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from joymigrate.device import Device
+from joymigrate.errors import JoyError
+from joymigrate.ledger import Ledger, Step, Subject
+from joymigrate.run.train import gate, job, launch, worker
+from joymigrate.run.train.loop import Loop
+from joymigrate.run.train.order import Order
+from joymigrate.run.train.run_folder import RunFolder
+from joymigrate.run.train.shelf import Shelf
+from joymigrate.run.train.status import status
+from tests.run.train import jobs
+
+NEAR = 1e-6  # equal layouts add up in the same order; what remains is the way through text
+
+
+def run(path: Path, *sets: str, fresh: bool = False) -> int:
+    """One run in this process."""
+    start = launch.Start(quiet=True, fresh=fresh, project=path.parent)
+    return launch.launch(job.load(path, sets), start, lambda line: None)
+
+
+def begin(path: Path, *options: str, **more: Any) -> subprocess.Popen[str]:
+    """One run as a process group of its own."""
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "joymigrate", "train", str(path), "-q", *options]
+    return subprocess.Popen(
+        command,
+        env=environment,
+        start_new_session=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        **more,
+    )
+
+
+def until(process: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
+    """Wait for something that the process does."""
+    while process.poll() is None and not reached():
+        pass
+    assert process.poll() is None, process.communicate()[0][-3000:]
+
+
+def lines(folder: Path) -> int:
+    """Steps that a run has told of."""
+    try:
+        return (folder / "metrics.jsonl").read_text().count("\n")
+    except OSError:
+        return 0
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return jobs.write(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of a run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert run(jobs.write(folder)) == 0
+    return jobs.losses(folder / "runs/job")
+
+
+def same(folder: Path, expected: list[float]) -> bool:
+    found = jobs.losses(folder)
+    assert len(found) == len(expected)
+    return max(abs(a - b) for a, b in zip(found, expected, strict=True)) < NEAR
+
+
+def test_killed_during_a_save_it_continues_from_the_one_before(
+    path: Path, expected: list[float]
+) -> None:
+    folder = path.parent / "runs/job"
+    process = begin(path, "--set", "checkpoint.every=2")
+    until(process, lambda: lines(folder) > 4 and any(folder.glob("checkpoints/*.partial")))
+    kill(process)
+    assert Shelf(folder / "checkpoints").newest() is not None
+    assert run(path) == 0
+    assert same(folder, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0, 1, 3, 6, 9, 14, 19])
+def test_killed_at_any_point_it_continues(path: Path, expected: list[float], after: int) -> None:
+    folder = path.parent / "runs/job"
+    process = begin(path, "--set", "checkpoint.every=2", "--set", "checkpoint.keep=1")
+    until(process, lambda: lines(folder) >= after)
+    kill(process)
+    assert run(path) == 0
+    assert same(folder, expected)
+
+
+def test_asked_to_stop_it_saves_and_the_next_start_continues(
+    path: Path, expected: list[float]
+) -> None:
+    folder = path.parent / "runs/job"
+    process = begin(path)
+    until(process, lambda: lines(folder) >= 3)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 130
+    stopped = status(folder)
+    assert stopped.state == "stopped"
+    assert stopped.checkpoints[-1] == stopped.document["step"] < 20
+    assert run(path) == 0
+    assert same(folder, expected)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_started_again(path: Path, expected: list[float]) -> None:
+    psutil = pytest.importorskip("psutil")
+    folder = path.parent / "runs/job"
+    options = ("--set", "layout.dp=2", "--set", "checkpoint.every=2", "--max-restarts", "2")
+    process = begin(path, *options)
+    until(process, lambda: lines(folder) >= 7)
+    workers = [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "joymigrate.run.train.worker" in child.cmdline()
+    ]
+    assert len(workers) == 2
+    workers[1].kill()
+    told, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, told[-3000:]
+    found = jobs.losses(folder)
+    assert max(abs(a - b) for a, b in zip(found, expected, strict=True)) < 1e-5
+
+
+@pytest.mark.slow
+def test_two_one_and_two_processes_see_every_sample_once(path: Path, expected: list[float]) -> None:
+    folder = path.parent / "runs/job"
+    seen: list[int] = []
+    for processes, stop in ((2, 6), (1, 13), (2, 20)):
+        done = begin(path, "--nproc", str(processes), "--set", "checkpoint.every=1")
+        while done.poll() is None:
+            if lines(folder) >= stop and stop < 20:
+                RunFolder(folder).ask_to_stop()
+        assert done.returncode in (0, 130), done.communicate()[0][-3000:]
+    metrics = RunFolder(folder).metrics()
+    size = status(folder).document["samples"]
+    document_size = json.loads((folder / "status.json").read_text())["steps"]
+    assert document_size == 20
+    before = 0
+    order = Order(157, 0)
+    for line in metrics:
+        seen += order.at(before, line["samples"] - before).tolist()
+        before = line["samples"]
+    assert before == 160 == len(seen), size
+    assert sorted(seen[:157]) == list(range(157))
+    found = jobs.losses(folder)
+    assert max(abs(a - b) for a, b in zip(found, expected, strict=True)) < 1e-5
+
+
+def test_a_loss_that_is_no_number_rolls_back_and_leaves_its_samples_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Loop.look
+    asked: list[int] = []
+
+    def poisoned(self: Loop, *arguments: Any) -> Any:
+        seen = look(self, *arguments)
+        asked.append(self.state.position)
+        if self.state.position == 9 * 8:  # the ninth batch, whenever it comes
+            with torch.no_grad():
+                next(self.parts.laid.model.parameters()).fill_(float("nan"))
+            return replace(seen, loss=float("nan"))
+        return seen
+
+    monkeypatch.setattr(Loop, "look", poisoned)
+    assert run(path) == 0
+    folder = path.parent / "runs/job"
+    found = jobs.losses(folder)
+    assert len(found) == 20
+    assert all(loss == loss and loss < 6 for loss in found)
+    assert status(folder).document["rolled_back_to"] == 5
+    assert asked.count(72) == 1
+    positions = [line["samples"] for line in RunFolder(folder).metrics()]
+    assert positions == [n * 8 for n in range(1, 22) if n != 9]
+
+
+def test_without_a_checkpoint_to_go_back_to_it_fails_and_says_what_to_do(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    look = Loop.look
+    monkeypatch.setattr(Loop, "look", lambda self, *a: replace(look(self, *a), loss=float("nan")))
+    assert run(path) == 2
+    said = capsys.readouterr().err
+    assert "the loss of step 1 is nan; no checkpoint to go back to" in said
+    assert "help: lower optimiser.lr" in said
+    assert status(path.parent / "runs/job").state == "failed"
+
+
+def test_memory_that_runs_out_says_what_to_change(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: Loop) -> None:
+        raise torch.OutOfMemoryError("tried to allocate 20.00 GiB")
+
+    monkeypatch.setattr(Loop, "step", full)
+    assert run(path) == 2
+    said = capsys.readouterr().err
+    assert "out of memory on cpu: tried to allocate 20.00 GiB" in said
+    assert "batch.micro: 4" in said
+
+
+def test_another_job_does_not_continue_this_run(path: Path) -> None:
+    assert run(path, "steps=5") == 0
+    with pytest.raises(JoyError, match="started with another 'seed'"):
+        run(path, "seed=1")
+    assert run(path, "seed=1", "steps=5", fresh=True) == 0
+
+
+def test_a_finished_run_is_left_alone_and_more_steps_continue_it(path: Path) -> None:
+    assert run(path, "steps=5") == 0
+    before = (path.parent / "runs/job/status.json").read_text()
+    assert run(path, "steps=5") == 0
+    assert (path.parent / "runs/job/status.json").read_text() == before
+    assert run(path, "steps=8") == 0
+    assert len(jobs.losses(path.parent / "runs/job")) == 8
+
+
+def test_the_exported_model_is_one_of_transformers(path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from joymigrate.run.train import assemble
+
+    assert run(path, "steps=6", "checkpoint.export=true") == 0
+    folder = path.parent / "runs/job/model"
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokens = AutoTokenizer.from_pretrained(folder)("the cat sat on", return_tensors="pt")
+    loss = model(**tokens, labels=tokens["input_ids"]).loss
+    loaded = job.load(path)
+    untrained = assemble.model_of(loaded, assemble.task_of(loaded))
+    assert loss < untrained(**tokens, labels=tokens["input_ids"]).loss - 0.1
+
+
+def test_every_place_gets_the_figures(path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    assert run(path, "steps=3", "logging.tensorboard=true", "logging.prometheus=0") == 0
+    folder = path.parent / "runs/job"
+    assert any((folder / "tensorboard").iterdir())
+    (line, *_) = RunFolder(folder).metrics()
+    assert set(line) >= {"step", "loss", "tokens", "samples", "lr", "grad_norm", "tokens_per_s"}
+    assert line["mfu"] is None  # a CPU has no known peak
+
+
+def test_a_run_whose_process_is_gone_has_died(path: Path) -> None:
+    assert run(path, "steps=2") == 0
+    folder = RunFolder(path.parent / "runs/job")
+    document = {**folder.status(), "state": "running", "pid": 2**22 + 1}
+    (folder.path / "status.json").write_text(json.dumps(document))
+    assert status(folder.path).state == "died"
+
+
+# -- the gate ---------------------------------------------------------------------------------
+
+CHIP = Device("npu", "ascend", "hccl")
+
+
+def verdict(project: Path, result: str, grade: str) -> None:
+    Ledger.of(project).record(
+        Step(
+            kind="verify",
+            command="verify replay",
+            chip="ascend",
+            subject=Subject("job"),
+            verdict=result,
+            stage="S4",
+            grade=grade,
+        )
+    )
+
+
+def test_a_chip_wants_a_passing_verdict_of_its_own(path: Path) -> None:
+    made = job.load(path)
+    with pytest.raises(JoyError, match="'job' has no verdict on ascend") as caught:
+        gate.check(made, CHIP, path.parent, unverified=False)
+    assert "--unverified" in (caught.value.help or "")
+    assert gate.check(made, CHIP, path.parent, unverified=True) is not None
+    for free in (Device("cpu"), Device("cuda", "nvidia", "nccl")):
+        assert gate.check(made, free, path.parent, unverified=False) is None
+
+
+@pytest.mark.parametrize(
+    ("result", "grade", "rehearsal", "opens"),
+    [
+        ("pass", "measured", False, True),
+        ("fail", "measured", False, False),
+        ("pass", "rehearsed", False, False),
+        ("pass", "rehearsed", True, True),
+    ],
+)
+def test_a_rehearsed_pass_opens_the_gate_of_a_rehearsal_only(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    result: str,
+    grade: str,
+    rehearsal: bool,
+    opens: bool,
+) -> None:
+    if rehearsal:
+        monkeypatch.setenv("JOYMIGRATE_REHEARSE", "1")
+    verdict(path.parent, result, grade)
+    assert (gate.refusal(job.load(path), CHIP, path.parent) is None) is opens
+
+
+def test_worker_reports_an_error_of_the_user_once(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path.parent / "text.jsonl").unlink()
+    assert run(path) == 2
+    assert capsys.readouterr().err.count("no such data file") == 1
+    assert worker.QUIET not in os.environ

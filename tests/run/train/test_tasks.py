@@ -1,0 +1,144 @@
+"""What pre-training and fine-tuning learn from a record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train import build, tokenizer
+from joymigrate.run.train.models import Source
+from joymigrate.run.train.records import Record
+from joymigrate.run.train.tasks import Context, find, names
+from tests.run.train import jobs
+
+
+def task(name: str, **changes: Any) -> Any:
+    made = {"max_length": 128, **changes}
+    return find(name)(Context(tokenizer=tokenizer.byte_level(), **made))
+
+
+def learned(name: str, value: dict[str, Any], **changes: Any) -> str:
+    """The text of a record's targets."""
+    made = task(name, **changes)
+    (sample,) = made.encode(Record(value, "test:1"))
+    tokens = sample["tokens"].tolist()
+    wanted = [t for a, b in sample["spans"] for t in tokens[max(a, 1) : b]]
+    assert len(wanted) == sample["weight"][0]
+    return str(made.tokenizer.decode(wanted))
+
+
+def test_every_file_is_a_task() -> None:
+    assert {"pretrain", "sft"} <= set(names())
+    with pytest.raises(JoyError, match=r"unknown task 'stf'\. Did you mean 'sft'"):
+        find("stf")
+
+
+def test_only_the_answers_of_a_conversation_are_learned() -> None:
+    messages = [
+        {"role": "system", "content": "be short"},
+        {"role": "user", "content": "2+2?"},
+        {"role": "assistant", "content": "4"},
+        {"role": "user", "content": "3+3?"},
+        {"role": "assistant", "content": "6"},
+    ]
+    assert learned("sft", {"messages": messages}) == "4<|im_end|>6<|im_end|>"
+
+
+def test_only_the_completion_of_a_prompt_is_learned() -> None:
+    found = learned("sft", {"prompt": "Capital of Peru: ", "completion": "Lima"})
+    assert found == "Lima<|endoftext|>"
+
+
+def test_other_forms_of_conversations_are_read() -> None:
+    shared = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]
+    assert learned("sft", {"conversations": shared}) == "hello<|im_end|>"
+    asked = {"instruction": "add", "input": "1 2", "output": "3"}
+    assert learned("sft", asked) == "3<|im_end|>"
+
+
+def test_everything_is_learned_on_request_and_in_pretraining() -> None:
+    value = {"prompt": "ab", "completion": "cd"}
+    assert learned("sft", value, options={"learn": "all"}) == "bcd<|endoftext|>"
+    assert learned("pretrain", {"text": "abcd"}) == "bcd<|endoftext|>"
+
+
+def test_what_is_cut_off_is_not_learned() -> None:
+    value = {"prompt": "x" * 20, "completion": "y" * 20}
+    assert learned("sft", value, max_length=25) == "yyyyy"
+    assert task("sft", max_length=20).encode(Record(value, "t:1")) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"txt": "a"}, "the record has no 'prompt'"),
+        ({"messages": "hello"}, "messages are a list of objects"),
+        ({"messages": [{"role": "user"}]}, "a message needs a role and a content"),
+    ],
+)
+def test_a_record_that_is_none_of_these_is_named(value: dict[str, Any], expected: str) -> None:
+    with pytest.raises(JoyError, match=expected) as caught:
+        task("sft").encode(Record(value, "data.jsonl:7"))
+    assert caught.value.where == "data.jsonl:7"
+
+
+def test_an_unknown_option_of_a_task_is_an_error() -> None:
+    with pytest.raises(JoyError, match=r"unknown key 'lern'\. Did you mean 'learn'"):
+        task("sft", options={"lern": "all"})
+
+
+@pytest.mark.parametrize("name", ["sft", "pretrain"])
+def test_packed_documents_lose_what_they_lose_alone(tmp_path: Path, name: str) -> None:
+    """Neighbours in a row are not attended to: the sum of losses is that of single documents."""
+    made = tokenizer.byte_level()
+    model = Source(None, jobs.TINY, tokens=len(made)).transformers("AutoModelForCausalLM")
+    path = (jobs.chats if name == "sft" else jobs.texts)(tmp_path / "d.jsonl", 12)
+    sums = []
+    for packing in (True, False):
+        one = task(name, packing=packing, max_length=4096 if name == "pretrain" else 256)
+        recipe = build.Recipe((path,), one.fields(), one.identity(), one.encode)
+        rows = one.samples(build.cached(tmp_path / "cache", recipe))
+        batch = one.collate([rows[index] for index in range(len(rows))])
+        weight = sum(rows.weight(index) for index in range(len(rows)))
+        with torch.no_grad():
+            sums.append((float(one.loss(model, batch)), weight, len(rows)))
+    (packed, weight, few), (alone, same, many) = sums
+    assert few < many
+    assert weight == same
+    assert packed == pytest.approx(alone, rel=1e-5)  # float32 sums in another order
+
+
+def test_the_built_in_tokenizer_gives_every_text_back() -> None:
+    made = tokenizer.byte_level()
+    for text in ("hello  world\n", "地址解析", "🙂 naïve"):
+        assert made.decode(made(text)["input_ids"]) == text
+    assert len(made) == 261
+
+
+def test_a_tokenizer_is_known_by_all_that_changes_its_tokens(tmp_path: Path) -> None:
+    made = tokenizer.byte_level()
+    made.save_pretrained(tmp_path)
+    again = tokenizer.from_folder(tmp_path)
+    assert tokenizer.digest(again) == tokenizer.digest(made)
+    again.add_tokens(["<new>"])
+    assert tokenizer.digest(again) != tokenizer.digest(made)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"model_type": "qwen22"}, "unknown model_type 'qwen22'. Did you mean 'qwen2'"),
+        (
+            {"model_type": "qwen2", "hiden_size": 3},
+            "no setting 'hiden_size'. Did you mean 'hidden_",
+        ),
+        ({**jobs.TINY, "vocab_size": 100}, "the tokenizer has 261 tokens, the model only 100"),
+    ],
+)
+def test_a_wrong_configuration_is_named(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(JoyError, match=expected):
+        Source(None, settings, tokens=261).transformers("AutoModelForCausalLM")
