@@ -36,7 +36,9 @@ def command(
     module: str | None = typer.Option(
         None, "--module", metavar="FILE.py:STEP", help="Record a function instead of a program."
     ),
-    stack: bool = typer.Option(True, "--stack/--no-stack", help="Python stacks in the trace."),
+    stack: bool = typer.Option(
+        False, "--stack/--no-stack", help="Python stacks in the Chrome trace as well."
+    ),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing of our own."),
 ) -> int:
     """Run COMMAND and record its operators. Its output and exit code are its own."""

@@ -43,6 +43,7 @@ class Controller:
         self.shadow: list[Any] = []  # the optimiser's step as an accelerator would take it
         self.paths: tuple[Any, Any] | None = None
         self.written = False
+        self.reached = False  # the exact step came to its end
 
     @property
     def watching(self) -> bool:
@@ -88,9 +89,10 @@ class Controller:
                 self.timer.step()
             else:
                 self.end_timing()
-                self.begin_exact()
+                self.begin_exact()  # also without times
         elif self.state == "exact":
             self.exact = self.end_recording()
+            self.reached = True
             self.finish()
 
     def begin_timing(self) -> None:
@@ -99,20 +101,34 @@ class Controller:
             self.begin_exact()
             return
         self.paths = self.paths or claim(self.settings)
-        self.timer = Timer(stack=self.settings.stack)
+        try:
+            self.timer = Timer(stack=self.settings.stack)
+            self.timer.start()
+        except Exception as error:  # another profiler runs: the program goes on as it would
+            self.untimed(error)
+            return
         gc.callbacks.append(self.on_gc)
-        self.timer.start()
         self.state = "timed"
+
+    def untimed(self, error: Exception) -> None:
+        """Go on without times, and say so."""
+        print(f"record: no times, the profiler failed: {error}", file=sys.stderr)
+        self.timer = None
+        self.begin_exact()
 
     def end_timing(self) -> None:
         """The timed steps are over: their trace is written."""
         if self.timer is None or self.paths is None or self.timed:
             return
         self.timer.mark()
-        self.timed = True
         if self.on_gc in gc.callbacks:
             gc.callbacks.remove(self.on_gc)
-        self.timer.stop(self.paths[1])
+        try:
+            self.timer.stop(self.paths[1])
+            self.timed = True
+        except Exception as error:
+            print(f"record: no times, the profiler failed: {error}", file=sys.stderr)
+            self.timer = None
 
     def begin_exact(self) -> None:
         """The exact step begins."""
@@ -157,18 +173,12 @@ class Controller:
 
         try:
             write(self, recording)
-        except OSError as error:  # a full disk must not change the program's outcome
-            print(f"record: nothing written: {error}", file=sys.stderr)
+        except Exception as error:  # a full disk must not change the program's outcome
+            print(f"record: nothing written: {type(error).__name__}: {error}", file=sys.stderr)
 
     def fuller(self) -> Recording | None:
         """The exact step, unless it was cut short and the first step saw more."""
         made = [r for r in (self.exact, self.spare) if r is not None and r.mode.signatures]
-        if self.exact in made and self.state_complete():
+        if self.exact in made and self.reached:
             return self.exact
         return max(made, key=lambda r: len(r.mode.signatures), default=None)
-
-    def state_complete(self) -> bool:
-        """Whether the exact step reached its end."""
-        wanted = self.settings.warmup + 1
-        wanted += self.settings.steps if self.settings.timing else 0
-        return self.steps.done >= wanted

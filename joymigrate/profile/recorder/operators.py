@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +73,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if self.active:
+        if self.active and func.namespace != "profiler":
             self.note(func, args, kwargs, result)
         return result
 
@@ -170,6 +171,15 @@ class Recording:
         self.mode.__enter__()  # type: ignore[no-untyped-call]
         self.entered = True
         return True
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Note nothing of what is ours."""
+        self.mode.active = False
+        try:
+            yield
+        finally:
+            self.mode.active = True
 
     def end(self) -> None:
         """Stop recording; the mode leaves the stack when it is on top."""

@@ -24,7 +24,7 @@ class Settings:
     steps: int = 3
     warmup: int = 1
     timing: bool = True  # off under a rehearsal, whose times mean nothing
-    stack: bool = True  # Python stacks in the Chrome trace
+    stack: bool = False  # Python stacks in the Chrome trace
     chip: str | None = None
     rehearsal: bool = False
     device: str | None = None  # the device type the chip's tensors have

@@ -21,6 +21,7 @@ class Steps:
     optimisers: int = 0  # how many were made
     forwards: int = 0  # top-level calls in this step
     backwards: int = 0
+    trains: bool = False  # a backward pass was seen in any step
 
     def on_optimiser_made(self) -> None:
         """An optimiser was made: forwards alone no longer end steps."""
@@ -28,8 +29,8 @@ class Steps:
 
     def on_forward(self) -> bool:
         """A top-level module call begins. True when a step ended before it."""
-        ended = self.forwards > 0 and not self.explicit and self.leader is None
-        ended = ended and (self.backwards > 0 or self.optimisers == 0)
+        ended = self.forwards > 0 and not self.explicit and self.optimisers == 0
+        ended = ended and (self.backwards > 0 or not self.trains)
         if ended:
             self.end()
         self.forwards += 1
@@ -38,6 +39,7 @@ class Steps:
     def on_backward(self) -> None:
         """A backward pass began."""
         self.backwards += 1
+        self.trains = True
 
     def on_optimiser_step(self, identity: int) -> bool:
         """An optimiser made a step. True when that ended the program's step."""

@@ -41,31 +41,47 @@ class Timer:
             activities=supported_activities(),  # type: ignore[no-untyped-call]
             record_shapes=True,
             with_stack=stack,
-            acc_events=True,
             **options,
         )
         self.step_us: list[float] = []
         self.began = 0.0
+        self.mark_of_step: Any = None
 
     def start(self) -> None:
         """Start before the first timed step."""
         with quiet():
             self.profile.start()
+        self.open_step()
         self.began = time.perf_counter()
 
     def step(self) -> None:
         """One step is over, another begins."""
         self.mark()
-        self.profile.step()
+        self.close_step()
+        self.open_step()
+        self.began = time.perf_counter()
+
+    def open_step(self) -> None:
+        """Mark the step in the trace, as torch's own schedule would."""
+        import torch
+
+        name = f"ProfilerStep#{len(self.step_us)}"
+        self.mark_of_step = torch.autograd.profiler.record_function(name)
+        self.mark_of_step.__enter__()
+
+    def close_step(self) -> None:
+        """End the step's mark."""
+        if self.mark_of_step is not None:
+            self.mark_of_step.__exit__(None, None, None)
+            self.mark_of_step = None
 
     def mark(self) -> None:
         """Note how long the step took."""
-        now = time.perf_counter()
-        self.step_us.append((now - self.began) * 1e6)
-        self.began = now
+        self.step_us.append((time.perf_counter() - self.began) * 1e6)
 
     def stop(self, path: Path) -> None:
         """Stop, and write the Chrome trace (gzip)."""
+        self.close_step()
         with quiet():
             self.profile.stop()
         scratch = path.with_name(f".{path.name}.new.json.gz")
@@ -121,7 +137,8 @@ def join(path: Path, signatures: Iterable[Signature], steps: int) -> dict[str, f
     """Give each signature its share of the trace's time. Returns µs per step of other spans."""
     signatures = list(signatures)
     wanted = {full(s.op, s.overload) for s in signatures} | {s.op for s in signatures}
-    with gzip.open(path, "rt", encoding="utf-8") as file:
+    # Names of Python frames that are gone by the end may hold any bytes.
+    with gzip.open(path, "rt", encoding="utf-8", errors="replace") as file:
         events = json.load(file)["traceEvents"]
     times = read(events, wanted)
     fuller = any("." in name for name in (e.get("name", "") for e in events) if "aten::" in name)

@@ -117,8 +117,9 @@ def stepped(controller: Controller, inner: Any, args: Any, kwargs: Any) -> Any:
     controller.touch()
     note_optimiser(controller, optimiser)
     shadowed = controller.recording is not None and controller.steps.leader in (None, id(optimiser))
-    if shadowed:
-        controller.shadow = accelerator.optimiser_step(optimiser)
+    if shadowed and controller.recording is not None:
+        with controller.recording.paused():
+            controller.shadow = accelerator.optimiser_step(optimiser)
     context.phase = "optimiser"
     try:
         result = inner(*args, **kwargs)

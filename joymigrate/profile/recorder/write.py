@@ -62,7 +62,7 @@ def header(
         "rehearsal": settings.rehearsal,
         "steps": len(timer.step_us) if timer else 0,
         "steps_seen": controller.steps.done,
-        "complete": recording is controller.exact and controller.state_complete(),
+        "complete": recording is controller.exact and controller.reached,
         "step_us": [round(us, 1) for us in timer.step_us] if timer else [],
         "spans": {name: round(us, 1) for name, us in spans.items()},
         "gc_us": round(controller.gc_us / max(1, len(timer.step_us) if timer else 1), 1),
