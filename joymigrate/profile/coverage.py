@@ -198,7 +198,7 @@ class Counter:
         """The verdict on one row; kernels of a chip's own profile ran, so they are there."""
         table = trace.ops
         name = table.names[table.name[row]]
-        if trace.kind in ("kernel_details", "op_statistic"):
+        if trace.ran:
             return ran(name, trace)
         found = judge.judge(name, table.signatures[table.signature[row]])
         return found if trace.tree else judge.inner(found)

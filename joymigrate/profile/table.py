@@ -202,3 +202,4 @@ class Trace:
     notes: tuple[str, ...] = ()
     marks: dict[str, float] = field(default_factory=dict)  # runtime calls by name: how many
     inside: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    ran: bool = False  # rows are kernels that ran on the chip, not torch's operators

@@ -1,80 +1,54 @@
 """Reads a trace of any known kind into one table; the kind is told by content, not by name.
 
-`read(path)` gives a `Trace`. A new format is one file here and one line in `KINDS`.
+`read(path)` gives a `Trace`. A kind is one file of this folder with `kind_of(start, text)`, which
+says whether the file's first bytes are of a kind it reads, and `READERS`, kind → function. Files
+are asked in order of their `RANK`; files without `READERS` are parts of the others.
 """
 
 from __future__ import annotations
 
-import csv
-import re
+import functools
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.readers import (
-    ascend_csv,
-    chrome,
-    execution,
-    nsys,
-    recorded,
-)
 from joymigrate.profile.readers.stream import head
 from joymigrate.profile.table import Trace
 
-__all__ = ["KINDS", "detect", "read", "read_all"]
+__all__ = ["detect", "kinds", "read", "read_all"]
 
-KINDS: dict[str, Callable[[Path], Trace]] = {
-    "chrome": chrome.read,
-    "execution": execution.read,
-    "recorded": recorded.read,
-    "kernel_details": ascend_csv.read_details,
-    "op_statistic": ascend_csv.read_statistic,
-    "nsys": nsys.read,
-}
-SQLITE = b"SQLite format 3\0"
 PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 HELP = "docs/profile.md lists what is read; joymigrate profile record makes a recording"
 IN_FOLDERS = ("*.json", "*.json.gz", "*.jsonl", "*.jsonl.gz", "*.sqlite")
 
 
+@functools.cache
+def modules() -> tuple[Any, ...]:
+    """The files that read a kind, in the order in which they are asked."""
+    names = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem[0] != "_")
+    found = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    return tuple(sorted((m for m in found if hasattr(m, "READERS")), key=lambda m: m.RANK))
+
+
+def kinds() -> dict[str, Callable[[Path], Trace]]:
+    """Every kind that can be read."""
+    return {kind: reader for module in modules() for kind, reader in module.READERS.items()}
+
+
 def detect(path: Path) -> str:
-    """The kind of a file: a key of `KINDS`. `JoyError` for one that is none."""
+    """The kind of a file. `JoyError` for one that is none."""
     start = head(path)
-    if start.startswith(SQLITE):
-        return "nsys"
     if not start.strip():
         raise JoyError("an empty file", where=str(path), help=HELP)
     text = start.decode("utf-8-sig", "replace").lstrip()
-    if text.startswith("{"):
-        return detect_object(text)
-    if text.startswith("["):
-        return "chrome"
-    if found := detect_table(text):
-        return found
+    for module in modules():
+        found = module.kind_of(start, text)
+        if found:
+            return str(found)
     what = "a pickle" if start.startswith(PICKLE) else "neither JSON nor a table that is known"
     raise JoyError(f"not a trace: {what}", where=str(path), help=HELP)
-
-
-def detect_object(text: str) -> str:
-    """The kind of a file that begins with an object."""
-    line = text.partition("\n")[0]
-    if re.match(r'\{\s*"schema"\s*:\s*"joymigrate\.', line):
-        return "recorded"
-    if re.search(r'"schema"\s*:\s*"1\.\d', text) and not re.search(r'"traceEvents"', text):
-        return "execution"
-    if re.search(r'"nodes"\s*:\s*\[', text) and not re.search(r'"traceEvents"', text):
-        return "execution"
-    return "chrome"
-
-
-def detect_table(text: str) -> str:
-    """The kind of a CSV, from its first line; empty for an unknown one."""
-    columns = set(next(csv.reader([text.partition("\n")[0]]), []))
-    if columns & set(ascend_csv.TYPE) and columns & set(ascend_csv.DURATION):
-        return "kernel_details"
-    if columns & set(ascend_csv.TYPE) and columns & set(ascend_csv.TOTAL):
-        return "op_statistic"
-    return ""
 
 
 def read(path: Path | str) -> Trace:
@@ -84,7 +58,7 @@ def read(path: Path | str) -> Trace:
         raise JoyError("a folder, not a trace", where=str(path), help="name the files in it")
     if not path.exists():
         raise JoyError("there is no such file", where=str(path))
-    return KINDS[detect(path)](path)
+    return kinds()[detect(path)](path)
 
 
 def read_all(paths: Sequence[Path]) -> list[Trace]:

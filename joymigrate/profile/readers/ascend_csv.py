@@ -88,7 +88,7 @@ def made(
     notes = ["rows are kernels that ran on the chip, not torch's operators"]
     if bad:
         notes.append(f"{bad} rows could not be read and were left out")
-    return Trace(path, kind, table, kernels, tree=False, device="npu", notes=tuple(notes))
+    return Trace(path, kind, table, kernels, tree=False, device="npu", ran=True, notes=tuple(notes))
 
 
 def rows(path: Path, *needed: tuple[str, ...]) -> Iterator[dict[str, str]]:
@@ -125,3 +125,17 @@ def signature_of(row: dict[str, str]) -> Signature:
     )
     dtypes = tuple(DTYPES.get(t, "") for t in types)
     return Signature(dtypes, dims, (), tuple("tensor" if d else "value" for d in dtypes))
+
+
+def kind_of(start: bytes, text: str) -> str:
+    """The kind of a CSV, from its first line; empty for an unknown one."""
+    columns = set(next(csv.reader([text.partition("\n")[0]]), []))
+    if not columns & set(TYPE):
+        return ""
+    if columns & set(DURATION):
+        return "kernel_details"
+    return "op_statistic" if columns & set(TOTAL) else ""
+
+
+RANK = 10
+READERS = {"kernel_details": read_details, "op_statistic": read_statistic}

@@ -23,6 +23,7 @@ RANGES = "NVTX_EVENTS"
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 COPIES = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+SIGN = b"SQLite format 3\0"
 PART = re.compile(r", (?P<key>seq|op_id|sizes|stashed seq|input_op_ids) = ")
 
 
@@ -141,3 +142,12 @@ def split_range(text: str) -> tuple[str, Signature]:
 def frozen(value: Any) -> Any:
     """Lists as tuples, so that they can be keys."""
     return tuple(frozen(one) for one in value) if isinstance(value, list) else value
+
+
+def kind_of(start: bytes, text: str) -> str:
+    """nsys for an SQLite database."""
+    return "nsys" if start.startswith(SIGN) else ""
+
+
+RANK = 0
+READERS = {"nsys": read}
