@@ -94,7 +94,7 @@ def on_gpu(options: argparse.Namespace) -> int:
 
 
 def rows(*sizes: tuple[int, ...], build: Callable) -> Callable:
-    """A grid from sizes and a function (samples, *sizes) → (arguments, positions with gradients)."""
+    """A grid from sizes and a function (samples, *sizes) → (arguments, which get gradients)."""
 
     def grid(random) -> Iterator:
         from joymigrate.run.kernels.operator import Case

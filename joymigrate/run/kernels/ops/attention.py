@@ -73,7 +73,12 @@ def by_sequence(
     for number, (start, stop) in enumerate(mask.bounds()):
         parts = (t[start:stop].transpose(0, 1).unsqueeze(0) for t in (q, k, v))
         found.append(run(*parts, mask.of(number), scale=scale)[0].transpose(0, 1))
-    return torch.cat(found) if found else q.new_zeros(*q.shape[:-1], v.shape[-1])
+    return torch.cat(found) if found else nothing(q, k, v)
+
+
+def nothing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Zeros in the result's shape that pass gradients of zero on."""
+    return q.new_zeros(*q.shape[:-1], v.shape[-1]) + 0 * (q.sum() + k.sum() + v.sum())
 
 
 def torch_sdpa(
@@ -84,7 +89,7 @@ def torch_sdpa(
         return by_sequence(torch_sdpa, q, k, v, mask, scale)
     rows, columns = q.shape[-2], k.shape[-2]
     if q.numel() == 0 or k.numel() == 0:
-        return q.new_zeros(*q.shape[:-1], v.shape[-1]) + 0 * (q.sum() + k.sum() + v.sum())
+        return nothing(q, k, v)
     grouped = q.shape[1] != k.shape[1]
     # is_causal counts from the upper left corner: right only when there are as many keys.
     square = isinstance(mask, Causal) and rows == columns
