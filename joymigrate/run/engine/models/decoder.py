@@ -6,6 +6,7 @@ H query heads, N key/value heads, D the size of a head.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from joymigrate.errors import JoyError
+from joymigrate.run import kernels
 from joymigrate.run.engine.batch import Batch
 from joymigrate.run.engine.cache import Cache, Shape
 from joymigrate.run.engine.linear import Linear, Maker, Plain, QuantisedReader, dense
@@ -96,8 +98,21 @@ class Decoder:
         ]
         weights.close()
         self.enter, self.leave = self.before, self.after
+        self.rms: Callable[[Tensor, Tensor, float], Tensor] = rms_norm
+        self.glu: Callable[[Tensor], Tensor] | None = None
         if compile:
             self.compile(maker.kinds)
+        elif device.type != "cpu":
+            self.take_kernels()
+
+    def take_kernels(self) -> None:
+        """The device's own norm and gate, as the kernel registry chooses them."""
+        about: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
+        norm = kernels.op("rms_norm").choose(shape=(1, self.spec.hidden), **about)
+        self.rms = norm.function
+        if self.spec.activation not in GELU:
+            shape = (1, self.spec.intermediate // self.share.world)
+            self.glu = kernels.op("swiglu").choose(shape=shape, **about).function
 
     def compile(self, kinds: set[str]) -> None:
         """Compile what comes before and after attention, for any number of tokens at once. Raises
@@ -261,13 +276,19 @@ class Decoder:
         h = self.share.sum(layer.output(attended_THD.reshape(x.shape[0], -1)))
         x = self.add(x, h, layer.after_attention)
         h = x if layer.before_mlp is None else self.normalise(x, layer.before_mlp)
-        gate, up = layer.gate_up(h).chunk(2, -1)
-        h = self.share.sum(layer.down(self.activate(gate).mul_(up)))
+        h = self.share.sum(layer.down(self.gated(layer.gate_up(h))))
         return self.add(x, h, layer.after_mlp)
+
+    def gated(self, gate_up: Tensor) -> Tensor:
+        """The activation of the gate, times up."""
+        if self.glu is not None:
+            return self.glu(gate_up)
+        gate, up = gate_up.chunk(2, -1)
+        return self.activate(gate).mul_(up)
 
     def normalise(self, x: Tensor, weight: Tensor) -> Tensor:
         """Root mean square norm."""
-        return F.rms_norm(x, (x.shape[-1],), weight, self.spec.eps)
+        return self.rms(x, weight, self.spec.eps)
 
     def normalise_heads(self, qk_TZD: Tensor, query_norm: Tensor, key_norm: Tensor) -> Tensor:
         """The norms of queries and keys: of each head, or of all heads together."""
@@ -302,6 +323,11 @@ class Decoder:
         if cap is not None:
             scores = torch.tanh(scores / cap) * cap
         return scores.float()
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """torch's own root mean square norm."""
+    return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
 def rotate(x_THD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
