@@ -146,6 +146,21 @@ def test_nan_control_characters_and_broken_events_are_survived(tmp_path: Path) -
     assert any("could not be read" in note for note in trace.notes)
 
 
+def test_times_that_are_no_numbers_poison_nothing(tmp_path: Path) -> None:
+    odd = [
+        {**op("aten::bmm", 0, 1), "ts": float("nan")},
+        {**op("aten::add", 3, 1), "dur": float("inf")},
+        {**op("aten::mul", 6, 1), "dur": -5},
+        {**op("aten::div", 9, 1), "ts": "soon"},
+        {**op("aten::sub", 12, 1, **{"External id": "x7"}), "tid": None},
+    ]
+    trace = readers.read(written(tmp_path / "t.json", [*odd, *EVENTS]))
+    assert {"aten::add", "aten::mul", "aten::sub"} < set(names(trace))
+    assert not {"aten::bmm", "aten::div"} & set(names(trace))
+    assert all(row.self_us >= 0 for row in trace.ops.rows())
+    assert any("2 events could not be read" in note for note in trace.notes)
+
+
 @given(
     objects=st.lists(
         st.dictionaries(

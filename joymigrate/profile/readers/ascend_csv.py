@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
 
 from joymigrate.errors import JoyError
@@ -110,9 +111,10 @@ def first(row: dict[str, str], names: tuple[str, ...]) -> str:
 def number(text: str | None) -> float | None:
     """A number; profilers put tabs behind them to keep spreadsheets from rounding."""
     try:
-        return float((text or "").strip())
+        found = float((text or "").strip())
     except ValueError:
         return None
+    return found if isfinite(found) else None
 
 
 def signature_of(row: dict[str, str]) -> Signature:

@@ -13,6 +13,7 @@ import marshal
 import re
 from array import array
 from collections.abc import Iterator
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,10 @@ class Chrome:
         phase = event.get("ph")
         if phase == "X":
             try:
-                self.complete(event, float(event["ts"]), float(event.get("dur") or 0))
+                ts, dur = float(event["ts"]), float(event.get("dur") or 0)
+                if not isfinite(ts):
+                    raise ValueError
+                self.complete(event, ts, dur if 0 <= dur < inf else 0.0)
             except (KeyError, TypeError, ValueError, AttributeError):
                 self.bad += 1
         elif phase in ("s", "f") and ARROWS.match(str(event.get("cat") or "")):
@@ -104,7 +108,7 @@ class Chrome:
             self.steps.add(name)
         timeline = self.timeline
         external = args.get("External id", args.get("external id", 0))
-        number = external if type(external) is int else int(external or 0)
+        number = external if type(external) is int else 0
         stack = args.get("Call stack")
         timeline.add(
             EVENT,

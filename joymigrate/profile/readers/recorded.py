@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,7 @@ def add(table: OpTable, item: Mapping[str, Any], where: str) -> int:
         calls, self_us = int(item.get("calls") or 1), float(item.get("self_us") or 0)
     except (TypeError, ValueError):
         raise JoyError("calls and self_us are numbers", where=where) from None
+    self_us = self_us if isfinite(self_us) else 0.0
     return table.add(
         table.name_id(f"{name}.{overload}" if overload else name),
         signature=table.signature_id(signature_of(item)),
