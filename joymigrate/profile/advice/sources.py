@@ -117,8 +117,9 @@ def from_trace(trace: Trace, table: AtenTable) -> Capture:
 
 
 def implicit(table: AtenTable, base: str) -> bool:
-    """Whether torch makes all overloads of a name out of other operators."""
-    return all(table.ops[name].composite == "implicit" for name in table.bases[base])
+    """Whether torch makes all overloads of a name out of other operators, out variants aside."""
+    plain = [name for name in table.bases[base] if not lists.is_out(name)]
+    return bool(plain) and all(table.ops[name].composite == "implicit" for name in plain)
 
 
 def note(header: dict[str, Any], row: Row, steps: int) -> None:

@@ -1,0 +1,116 @@
+"""The comparison of two traces as text, JSON and HTML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from joymigrate.profile.diff import HEIGHTS, Difference, Pair
+from joymigrate.report.html.page import Html, Page, Part, Section, Tile, bar, notes, table, tiles
+from joymigrate.report.json_ import dumps
+from joymigrate.report.labels import Labels
+
+SCHEMA = "joymigrate.profile-diff/1"
+FORMATS = ("text", "json", "html")
+TITLES = {"operators": "Operators", "modules": "Modules", "phases": "Phases"}
+
+
+def render(form: str, found: Difference, *, most: int) -> str:
+    """The comparison in one of `FORMATS`; text shows `most` pairs of each kind."""
+    if form == "json":
+        return dumps(document(found))
+    return html(found) if form == "html" else text(found, most)
+
+
+def document(found: Difference) -> dict[str, Any]:
+    """`joymigrate.profile-diff/1`."""
+    return {
+        "schema": SCHEMA,
+        "baseline": {"trace": found.baseline, "device": found.devices[0], "us": found.total_us[0]},
+        "target": {"trace": found.target, "device": found.devices[1], "us": found.total_us[1]},
+        **{height: [entry(pair) for pair in found.pairs[height]] for height in HEIGHTS},
+        "notes": list(found.notes),
+    }
+
+
+def entry(pair: Pair) -> dict[str, Any]:
+    """One pair."""
+    return {
+        "name": pair.name,
+        "where": pair.where,
+        "calls": {"baseline": pair.calls[0], "target": pair.calls[1]},
+        "us": {"baseline": round(pair.us[0], 3), "target": round(pair.us[1], 3)},
+        "lost_us": round(pair.lost_us, 3),
+        "ratio": None if pair.ratio is None else round(pair.ratio, 4),
+        "operators": {"baseline": list(pair.names[0]), "target": list(pair.names[1])},
+    }
+
+
+def times(pair: Pair) -> str:
+    """How many times as long."""
+    if pair.ratio is None:
+        return "new" if pair.calls[1] else ""
+    return "gone" if not pair.calls[1] else f"{pair.ratio:.2f}x"
+
+
+def text(found: Difference, most: int) -> str:
+    """For a terminal."""
+    a, b = found.devices
+    lines = [
+        f"{found.baseline} ({a}): {found.total_us[0] / 1000:.2f} ms of operators per step",
+        f"{found.target} ({b}): {found.total_us[1] / 1000:.2f} ms of operators per step",
+        *(f"note: {note}" for note in found.notes),
+    ]
+    for height in HEIGHTS:
+        pairs = found.pairs[height]
+        lines += ["", f"{TITLES[height]} by lost time"]
+        lines.append(f"  {'lost ms':>9} {a[:9] + ' ms':>9} {b[:9] + ' ms':>9} {'':>7}  calls")
+        for pair in pairs[:most]:
+            ms = [us / 1000 for us in (pair.lost_us, *pair.us)]
+            figures = " ".join(f"{value:9.3f}" for value in ms)
+            calls = f"{pair.calls[0]} → {pair.calls[1]}"
+            where = f"  {pair.where}" if pair.where and height == "operators" else ""
+            lines.append(f"  {figures} {times(pair):>7}  {calls:<12} {pair.name}{where}")
+        if len(pairs) > most:
+            lines.append(f"  … and {len(pairs) - most} more")
+    return "\n".join(lines) + "\n"
+
+
+def html(found: Difference) -> str:
+    """One HTML document."""
+    a, b = found.devices
+    figures = [
+        Tile(f"{found.total_us[0] / 1000:.2f} ms", a, found.baseline),
+        Tile(f"{found.total_us[1] / 1000:.2f} ms", b, found.target),
+    ]
+    summary = tiles(figures)
+    lost = [pair for pair in found.pairs["operators"] if pair.lost_us > 0][:8]
+    if lost:
+        tones = ("report", "unsafe", "safe", "plain")
+        parts = [Part(p.lost_us, p.name, tones[i % len(tones)]) for i, p in enumerate(lost)]
+        summary = Html(summary + bar(parts, legend=True) + "<p>Lost time per step, µs.</p>")
+    sections = [Section("summary", "Summary", Html(summary + notes(found.notes)))]
+    for height in HEIGHTS:
+        rows = [
+            (
+                pair.name,
+                (f"{pair.lost_us / 1000:.3f}", pair.lost_us),
+                (f"{pair.us[0] / 1000:.3f}", pair.us[0]),
+                (f"{pair.us[1] / 1000:.3f}", pair.us[1]),
+                times(pair),
+                pair.calls[0],
+                pair.calls[1],
+                ", ".join(pair.names[1] or pair.names[0]),
+                pair.where or "",
+            )
+            for pair in found.pairs[height]
+        ]
+        head = ("name", "lost ms", f"{a} ms", f"{b} ms", "", f"{a} calls", f"{b} calls")
+        body = table((*head, "operators", "where"), rows, right=(1, 2, 3, 4, 5, 6))
+        sections.append(Section(height, TITLES[height], body, len(rows)))
+    return Page(
+        title="Two traces compared",
+        subtitle=f"{found.baseline} · {found.target}",
+        sections=sections,
+        say=Labels("en"),
+        footer="joymigrate profile diff",
+    ).render()
