@@ -134,6 +134,49 @@ def test_operators_are_looked_up_in_the_chips_list(tmp_path: Path) -> None:
     assert names, "the list was consulted"
 
 
+# Views, copies and questions about a tensor: no kernel of a chip is behind them.
+NO_KERNEL = {
+    "chunk", "clone", "copy_", "detach_", "flatten", "is_nonzero", "lift_fresh", "new_empty",
+    "new_zeros", "permute", "reshape", "resolve_conj", "resolve_neg", "select", "slice", "to",
+    "transpose", "unsqueeze", "view", "zeros", "empty", "squeeze", "expand", "_to_copy", "split",
+    "contiguous", "alias", "detach", "unbind", "item", "_local_scalar_dense", "t",
+}  # fmt: skip
+
+
+def test_the_list_of_operators_is_what_a_run_calls(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="pip install 'joymigrate[serve]'")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from joymigrate.run.engine.load import load_engine
+    from joymigrate.run.engine.types import Request, Sampling
+
+    from .models import save
+
+    seen: set[str] = set()
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.add(func._schema.name)
+            return func(*args, **(kwargs or {}))
+
+    save(tmp_path / "m")
+    engine = load_engine(tmp_path / "m", EngineOptions(prepack=False, threads=1)).engine
+    full = Sampling(
+        max_tokens=4, top_p=0.9, top_k=5, min_p=0.01, repetition_penalty=1.1, presence_penalty=0.1,
+        frequency_penalty=0.1, logit_bias={3: 1.0}, logprobs=2, prompt_logprobs=1, seed=1,
+    )  # fmt: skip
+    with Recorder():
+        engine.add(Request("greedy", (5, 6, 7), Sampling(max_tokens=4, temperature=0)))
+        engine.add(Request("sampled", (5, 6, 7), full))
+        while not engine.idle:
+            engine.step()
+    called = {name.removeprefix("aten::") for name in seen if name.startswith("aten::")} - NO_KERNEL
+    listed = {name.removeprefix("aten::").partition(".")[0] for name in check.OPERATORS}
+    assert called - listed == set()
+
+
 def test_a_taken_address_is_found() -> None:
     import socket
 
