@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from joymigrate.report.chips import columns
@@ -44,25 +44,10 @@ def listing(kernels: Sequence[Kernel], chip: str, device: str) -> list[dict[str,
 
 
 def unusable(item: Implementation, chip: str, device: str) -> str | None:
-    """Why an implementation takes no dtype of its own on this device."""
-    first: str | None = None
-    for dtype in item.dtypes:
-        reason = (
-            why_not(item, Call(chip, device, dtype, ()))
-            if item.when is None
-            else without(item, chip, device, dtype)
-        )
-        if reason is None:
-            return None
-        first = first or reason
-    return first
-
-
-def without(item: Implementation, chip: str, device: str, dtype: str) -> str | None:
-    """As `why_not`, whatever the shapes are."""
-    from dataclasses import replace
-
-    return why_not(replace(item, when=None), Call(chip, device, dtype, ()))
+    """Why an implementation takes none of its dtypes on this device, whatever the shapes are."""
+    anywhere = replace(item, when=None)
+    reasons = [why_not(anywhere, Call(chip, device, dtype, ())) for dtype in item.dtypes]
+    return None if None in reasons else reasons[0]
 
 
 def operators(kernels: Sequence[Kernel]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -256,3 +257,20 @@ def test_low_rank_adapters_keep_working() -> None:
     report = kernels.apply(model, "cpu", request=ASKED)
     assert {item.op for item in report.replaced} == EVERYTHING
     same_step(model, before)
+
+
+def test_the_lines_of_the_documentation_run() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "kernels.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    assert len(blocks) == 2
+    names = {
+        "model": model_of("llama"),
+        "x": torch.randn(3, 32),
+        "weight": torch.rand(32),
+    }
+    for block in blocks:
+        exec(block.replace('"ascend"', '"cpu"'), names)
+    assert names["report"].replaced  # type: ignore[attr-defined]
+    torch.testing.assert_close(
+        names["y"], kernels.op("rms_norm").reference(names["x"], names["weight"])
+    )

@@ -163,7 +163,8 @@ OPERATOR = Operator(
         ),
         Implementation(
             "liger", "joymigrate.run.kernels.own.liger:rotary", 15, devices=("cuda", "xpu"),
-            packages=("liger_kernel",), calls="LigerRopeFunction", when=whole_heads, interpreted=True,
+            packages=("liger_kernel",), calls="LigerRopeFunction", when=whole_heads,
+            interpreted=True,
         ),
     ),
     bytes_moved=lambda x, cos, sin, **_: 2 * x.numel() * x.element_size(),
