@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-INDEX = "model.safetensors.index.json"
+WRAPPED = "model."
 
 
 class Weights:
@@ -22,6 +22,10 @@ class Weights:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = homes(folder)  # tensor name -> file
+        # Embedding models are often saved without the causal model around them.
+        self.bare = "embed_tokens.weight" in self.home
+        if self.bare:
+            self.home |= {WRAPPED + name: path for name, path in self.home.items()}
         self.open: dict[Path, Any] = {}
         self.taken: set[str] = set()
 
@@ -45,7 +49,8 @@ class Weights:
         try:
             if home not in self.open:
                 self.open[home] = safe_open(home, framework="pt")
-            tensor: Tensor = self.open[home].get_tensor(name)
+            stored = name.removeprefix(WRAPPED) if self.bare else name
+            tensor: Tensor = self.open[home].get_tensor(stored)
         except (SafetensorError, OSError) as error:
             raise JoyError(f"{home.name} cannot be read: {error}", where=str(home)) from error
         self.taken.add(name)

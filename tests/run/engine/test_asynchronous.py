@@ -108,9 +108,10 @@ def test_closing_ends_what_runs(engine: AsyncEngine) -> None:
     assert asyncio.run(main()) == "the engine is closed"
 
 
+@pytest.mark.parametrize("bare", [False, True], ids=["", "saved without its head"])
 @pytest.mark.parametrize("mean", [True, False], ids=["mean", "last token"])
 def test_embeddings_are_the_models_states(
-    reference: tuple[Path, Any], tmp_path: Path, mean: bool
+    reference: tuple[Path, Any], tmp_path: Path, mean: bool, bare: bool
 ) -> None:
     import json
     import shutil
@@ -125,6 +126,8 @@ def test_embeddings_are_the_models_states(
     (folder / kinds[1]).mkdir()
     pooling = {"pooling_mode_mean_tokens": mean, "pooling_mode_lasttoken": not mean}
     (folder / kinds[1] / "config.json").write_text(json.dumps(pooling))
+    if bare:
+        reference[1].model.save_pretrained(folder)
     options = EngineOptions(block_size=4, kv_blocks=60, max_batch_tokens=8, threads=1)
     engine = AsyncEngine.load(folder, options)
     asked = prompts([3, 21])

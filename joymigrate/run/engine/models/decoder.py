@@ -222,7 +222,7 @@ class Decoder:
         if self.spec.normalised_head:
             weight = F.normalize(self.weights.get(f"{name}.weight").float())
             return dense(weight.to(self.device, self.dtype), None, prepack=maker.prepack)
-        if not self.spec.tied and f"{name}.weight" in self.weights:
+        if not self.spec.tied and not self.weights.bare:
             return maker([name])
         return dense(self.embed, None, prepack=maker.prepack)
 
