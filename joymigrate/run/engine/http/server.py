@@ -28,6 +28,7 @@ log = logging.getLogger("joymigrate.serve")
 HIGH_WATER = 2**16  # bytes that wait for a slow reader before its patience is measured
 BACKLOG = 1024
 HEADER_BYTES = 2**15
+CLIENT_CLOSED = 499  # in the log only: who went away gets no answer
 UNREADABLE = (
     aiohttp.ClientError,
     aiohttp.http_exceptions.HttpProcessingError,
@@ -177,7 +178,7 @@ class Server:
             status = reply.status
             return await self.send(request, ask, reply)
         except (asyncio.CancelledError, ConnectionError):
-            gone = True
+            status, gone = CLIENT_CLOSED, True
             raise
         finally:
             self.active -= 1
