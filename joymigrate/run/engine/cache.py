@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -116,8 +117,21 @@ def empty(
     axes: tuple[int, ...], order: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     """Zeros of shape `axes` that lie in memory as `order` says."""
-    laid = torch.zeros([axes[axis] for axis in order], dtype=dtype, device=device)
+    sizes = [axes[axis] for axis in order]
+    laid = (
+        untouched(sizes, dtype)
+        if device.type == "cpu"
+        else torch.zeros(sizes, dtype=dtype, device=device)
+    )
     return laid.permute([order.index(axis) for axis in range(len(axes))])
+
+
+def untouched(sizes: list[int], dtype: torch.dtype) -> Tensor:
+    """Zeros that take no memory before they are written: torch's own are written at once."""
+    import numpy
+
+    count = math.prod(sizes) * torch.empty(0, dtype=dtype).element_size()
+    return torch.from_numpy(numpy.zeros(count, dtype=numpy.uint8)).view(dtype).view(sizes)
 
 
 def choose(
