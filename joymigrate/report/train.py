@@ -66,10 +66,14 @@ def terminal_curve(run: Status) -> str:
     x, y = thinned(steps, losses, COLUMNS * 2)
     low, high = min(y), max(y)
     grid = [[0] * COLUMNS for _ in range(ROWS)]
+    before: int | None = None
     for across in range(COLUMNS * 2):
         loss = between(x, y, x[0] + (x[-1] - x[0]) * across / (COLUMNS * 2 - 1))
         down = ROWS * 4 - 1 - scaled(loss, low, high, ROWS * 4 - 1)
-        grid[down // 4][across // 2] |= DOTS[down % 4][across % 2]
+        before = down if before is None else before
+        for dot in range(min(before, down), max(before, down) + 1):  # steep parts have no gaps
+            grid[dot // 4][across // 2] |= DOTS[dot % 4][across % 2]
+        before = down
     names = {0: f"{high:.4f}", ROWS - 1: f"{low:.4f}"}
     lines = [
         f"{names.get(row, ''):>10} │{''.join(chr(0x2800 + cell) for cell in cells).rstrip()}"
