@@ -17,9 +17,9 @@ class Batch:
     """T tokens of S chunks. `positions` is [T], or [3, T] where images have two axes.
 
     `spans` [T] are lengths that rotary embeddings of a changing base look at: the prompt's for its
-    tokens, then one more with each (or the whole text's for all: `whole`). `embeds` replaces the embeddings of some rows. `rows` are
-    those whose hidden states are wanted, `ranges` which of them belong to each chunk. `memo` is
-    shared by the layers' attention.
+    tokens, then one more with each (or, with `whole`, the whole text's for all). `embeds` replaces
+    the embeddings of some rows. `rows` are those whose hidden states are wanted, `ranges` which of
+    them belong to each chunk. `memo` is shared by the layers' attention.
     """
 
     ids: Tensor

@@ -175,7 +175,7 @@ class EngineOptions:
     """How the engine runs. None and "auto" are chosen from the machine and the model."""
 
     dtype: str = "auto"  # of DTYPES; auto: the model's own
-    device: str = "cpu"  # cpu, cuda, npu, cuda:1, …
+    device: str = "cpu"  # cpu, cuda, cuda:1, or a chip's device type
     block_size: int | None = None  # tokens of one KV block; auto: 16 on a CPU, 128 elsewhere
     kv_blocks: int | None = None
     kv_memory_bytes: int | None = None
