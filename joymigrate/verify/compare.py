@@ -55,7 +55,7 @@ def compare(
     pairing = pair(ours.program, theirs.program, names, replay.get("roots"))
     found = Found()
     environment(ours, theirs, found)
-    identical(ours, theirs, pairing, replay, found)
+    identical(baseline, target, pairing, replay, found)
     taught = lessons(ours, theirs, replay, tolerance, pairing, found)
     steps(baseline, target, pairing, taught, found)
     curve(found, baseline, target)
@@ -75,17 +75,23 @@ def environment(ours: Rank, theirs: Rank, found: Found) -> None:
 
 
 def identical(
-    ours: Rank, theirs: Rank, pairing: Pairing, replay: Mapping[str, Any], found: Found
+    baseline: Bundle, target: Bundle, pairing: Pairing, replay: Mapping[str, Any], found: Found
 ) -> None:
     """S1: weights, buffers, batches. One failure; the others follow from it."""
+    ours, theirs = baseline.ranks[0], target.ranks[0]
     a, b = ours.program, theirs.program
     rows = list(identity.weights(a, b, pairing.names, replay.get("identity", {})))
     trains = bool(a.get("optimisers"))
     kinds = (a.get("environment", {}).get("devices"), b.get("environment", {}).get("devices"))
-    rows += identity.batches(
-        ours, theirs, pairing.names, trains=trains, devices=kinds[0] != kinds[1]
-    )
-    rows += identity.loader_batches(a, b)
+    if len(baseline.ranks) == len(target.ranks):
+        rows += identity.batches(
+            ours, theirs, pairing.names, trains=trains, devices=kinds[0] != kinds[1]
+        )
+        rows += identity.loader_batches(a, b)
+    else:
+        for step in sorted(set(ours.steps) & set(theirs.steps)):
+            tables = merged(baseline.ranks, step), merged(target.ranks, step)
+            rows += identity.divided_batches(*tables, ours, pairing.names)
     rows = alone(rows, lambda first, row: True)
     found.rows += rows
     found.stages.append(stage("S1", rows))

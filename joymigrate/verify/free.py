@@ -51,7 +51,10 @@ def compare_step(mine: Table, other: Table, names: Mapping[str, str]) -> Compare
         found = np.linalg.norm(a - b, axis=1) / np.where(norm > 0, norm, 1e-30)
         # A sketch can cancel; the norm can't.
         ours, theirs = mine.stats[have, 3].astype(float), other.stats[rows[have], 3].astype(float)
-        found = np.maximum(found, np.abs(ours - theirs) / np.where(ours > 0, ours, 1e-30))
+        norms = np.abs(ours - theirs) / np.where(ours > 0, ours, 1e-30)
+        whole = ~(np.isnan(mine.stats[have, 0]) | np.isnan(other.stats[rows[have], 0]))
+        whole |= np.isnan(found)
+        found = np.where(whole, np.maximum(found, norms), found)
     found[same] = 0.0
     found[np.isnan(found)] = np.inf
     errors[have] = found

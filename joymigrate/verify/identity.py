@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.verify.bundle import Rank
+from joymigrate.verify.bundle import Rank, Table
 from joymigrate.verify.display import Display
 from joymigrate.verify.model import Difference, Status
 
@@ -180,6 +180,28 @@ def apart(
     error = float(np.linalg.norm(b.sketch[other] - a.sketch[row])) / norm
     ours, theirs = float(a.stats[row][3]), float(b.stats[other][3])
     return error, abs(theirs - ours) <= 0.1 * max(ours, 1e-30)
+
+
+def divided_batches(
+    mine: Table, other: Table, baseline: Rank, names: Mapping[str, str]
+) -> Iterator[Difference]:
+    """Batches that are spread over another number of processes: by sketches, which add up."""
+    view = Display(baseline.program)
+    for entry in baseline.facts(mine.step).get("inputs", []):
+        place, key = entry["place"], (entry["call"], "in", entry["leaf"])
+        row, there = mine.place((place, *key)), other.place((names.get(place, place), *key))
+        if entry["derived"] or row is None:
+            continue
+        what, step = f"batch, input {entry['leaf']}", mine.step
+        if there is None or tuple(mine.shape[row]) != tuple(other.shape[there]):
+            reason = "the parts do not make up the baseline's batch"
+            yield difference(view(place), what, Status.UNCOMPARED, reason=reason, step=step)
+            continue
+        norm = float(np.linalg.norm(mine.sketch[row])) or 1e-30
+        error = float(np.linalg.norm(other.sketch[there] - mine.sketch[row])) / norm
+        status = Status.PASS if error <= ROUNDING else Status.FAIL
+        why = None if status is Status.PASS else "the data differ"
+        yield difference(view(place), what, status, value=error, reason=why, step=step)
 
 
 def loader_batches(baseline: Mapping[str, Any], target: Mapping[str, Any]) -> Iterator[Difference]:

@@ -33,6 +33,8 @@ def merged(ranks: Sequence[Rank], step: int) -> Table:
             stats[row, 2] += float(other.stats[there, 2])
             squares[row] += float(other.stats[there, 3]) ** 2
             parts[row] += 1
+            if first.spread[row] == "partial":
+                stats[row], squares[row] = np.nan, np.nan  # of partial sums nothing is known
     stats[:, 2] /= parts
     stats[:, 3] = np.sqrt(squares)
     return Table(

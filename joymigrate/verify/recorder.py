@@ -48,6 +48,7 @@ class Recorder:
         self.step = 0
         self.stepped = False
         self.optimisers = 0
+        self.probed: set[str] = set()
         self.called: set[str] = set()
         self.trained: set[str] = set()
         self.stack: list[str] = []
@@ -196,7 +197,7 @@ class Recorder:
         if not self.watches() or not self.recording:
             return
         names = self.inventory.parameter_names(self.roots)
-        groups = []
+        groups: list[dict[str, Any]] = []
         for group in optimiser.param_groups:
             held = [names.get(id(p), f"?:{i}") for i, p in enumerate(group["params"])]
             groups.append({"settings": settings_of(group), "params": held})
@@ -204,11 +205,17 @@ class Recorder:
                 if parameter.grad is not None and self.settings.gradients:
                     place, _, leaf = name.rpartition(".")
                     self.log.add(place, 0, "grad", leaf, parameter.grad)
-        self.busy = True
-        try:
-            results = probe(optimiser)
-        finally:
-            self.busy = False
+        # The learning rate changes at every step of a schedule; the code does not.
+        kind = [{**g["settings"], "lr": None, "initial_lr": None} for g in groups]
+        key = f"{id(optimiser)}{kind}"
+        results: list[dict[str, Any]] = []
+        if key not in self.probed:
+            self.probed.add(key)
+            self.busy = True
+            try:
+                results = probe(optimiser)
+            finally:
+                self.busy = False
         entry = {"class": type(optimiser).__name__, "groups": groups, "probe": results}
         self.facts.setdefault("optimisers", []).append(entry)
 
@@ -225,7 +232,7 @@ class Recorder:
                 place, _, leaf = names.get(id(parameter), f"?:{index}").rpartition(".")
                 self.log.add(place, 0, "param", leaf, parameter)
                 for key, value in optimiser.state.get(parameter, {}).items():
-                    if isinstance(value, torch.Tensor):
+                    if isinstance(value, torch.Tensor) and value.dim():
                         self.log.add(place, 0, "state", f"{leaf}.{key}", value)
 
     def loss(self, tensors: Any) -> None:
@@ -236,7 +243,11 @@ class Recorder:
         for tensor in given:
             if isinstance(tensor, torch.Tensor) and tensor.numel() == 1:
                 number = self.calls["loss:"] = self.calls.get("loss:", -1) + 1
-                self.log.add("loss:", number, "loss", "", tensor)
+                if self.spread and self.spread[1] > 1:  # each process has its own mean
+                    part = tensor.detach().reshape(1) / self.spread[1]
+                    self.log.add("loss:", number, "loss", "", part, ("partial", Shard((0,), (1,))))
+                else:
+                    self.log.add("loss:", number, "loss", "", tensor.detach().reshape(1))
 
     def batch(self, value: Any) -> None:
         """A batch that a data loader hands out."""

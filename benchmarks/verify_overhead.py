@@ -1,0 +1,204 @@
+"""What recording costs: a 4-layer Llama-like model (d=256, T=128, B=4), CPU time per step.
+
+    python benchmarks/verify_overhead.py [--msprobe PYTHON] [--repeat N]
+
+Each line is a ratio to the plain step, the minimum of several interleaved runs. With --msprobe the
+interpreter of an environment that has `mindstudio-probe` measures the same program beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+STEPS = 6  # of which the first is not counted
+LIMITS = {"modules": 1.25, "modules, inputs, parameters, gradients": 1.35, "operators": 1.7}
+
+
+def build():  # type: ignore[no-untyped-def]
+    import math
+
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    d, heads, ffn, vocab = 256, 4, 688, 2048
+
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(d))
+
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
+
+    class Core(nn.Module):
+        def forward(self, q, k, v):  # type: ignore[no-untyped-def]
+            scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+            return scores.masked_fill(~mask, float("-inf")).softmax(-1) @ v
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+                setattr(self, name, nn.Linear(d, d, bias=False))
+            self.core = Core()
+
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            b, t, _ = x.shape
+            parts = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+            q, k, v = (p.view(b, t, heads, -1).transpose(1, 2) for p in parts)
+            return self.o_proj(self.core(q, k, v).transpose(1, 2).reshape(b, t, d))
+
+    class MLP(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate_proj, self.up_proj = (nn.Linear(d, ffn, bias=False) for _ in range(2))
+            self.down_proj, self.act = nn.Linear(ffn, d, bias=False), nn.SiLU()
+
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            return self.down_proj(self.act(self.gate_proj(x)) * self.up_proj(x))
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.attn, self.norm2, self.mlp = Norm(), Attention(), Norm(), MLP()
+
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            x = x + self.attn(self.norm1(x))
+            return x + self.mlp(self.norm2(x))
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(vocab, d)
+            self.layers = nn.ModuleList(Block() for _ in range(4))
+            self.norm, self.head = Norm(), nn.Linear(d, vocab, bias=False)
+
+        def forward(self, ids):  # type: ignore[no-untyped-def]
+            x = self.embed(ids)
+            for layer in self.layers:
+                x = layer(x)
+            return self.head(self.norm(x))
+
+    model = Model()
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-3), vocab
+
+
+def steps(around=None) -> list[float]:  # type: ignore[no-untyped-def]
+    """CPU seconds of each step; `around` is called before the first and after every step."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    model, optimiser, vocab = build()
+    generator = torch.Generator().manual_seed(1)
+    taken = []
+    for number in range(STEPS):
+        ids = torch.randint(0, vocab, (4, 129), generator=generator)
+        start = time.process_time()
+        if around is not None:
+            around(model, number, "before")
+        loss = cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        if around is not None:
+            around(model, number, "after")
+        taken.append(time.process_time() - start)
+    return taken[1:]
+
+
+def measured(mode: str) -> float:
+    """Seconds per step of one run in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        finish = None
+        if mode.startswith("msprobe"):
+            return min(steps(msprobe(mode.split()[1], folder)))
+        if mode != "plain":
+            from joymigrate.verify.bundle.write import create
+            from joymigrate.verify.settings import Settings
+            from joymigrate.verify.watch import install
+
+            settings = Settings(
+                bundle=f"{folder}/b.jmb",
+                last=STEPS + 1,
+                stats_only=mode != "kept tensors",
+                level="ops" if mode == "operators" else "modules",
+                inputs=mode not in ("modules", "operators"),
+            )
+            create(settings.path, {})
+            finish = install(settings)
+        taken = steps()
+        if finish is not None:
+            finish()
+        return min(taken)
+
+
+def msprobe(level: str, folder: str):  # type: ignore[no-untyped-def]
+    """The incumbent's debugger at a level (L0: modules, L1: operators), statistics only."""
+    from msprobe.pytorch import PrecisionDebugger
+
+    config = Path(folder) / "config.json"
+    settings = {"task": "statistics", "dump_path": folder, "level": level, "rank": [], "step": []}
+    settings["statistics"] = {"scope": [], "list": [], "data_mode": ["all"]}
+    config.write_text(json.dumps(settings))
+    debugger = PrecisionDebugger(config_path=str(config))
+
+    def around(model, number, when):  # type: ignore[no-untyped-def]
+        if when == "before":
+            debugger.start(model)
+        else:
+            debugger.stop()
+            debugger.step()
+
+    return around
+
+
+def run(python: str, mode: str) -> float | None:
+    """One run in a process of its own."""
+    made = subprocess.run(
+        [python, __file__, "--run", mode], capture_output=True, text=True, check=False
+    )
+    with contextlib.suppress(IndexError, ValueError):
+        return float(made.stdout.strip().splitlines()[-1])
+    print(f"{mode}: no figure: {made.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+    return None
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--run")
+    options.add_argument("--msprobe", metavar="PYTHON")
+    options.add_argument("--repeat", type=int, default=3)
+    chosen = options.parse_args()
+    if chosen.run:
+        print(measured(chosen.run))
+        return
+    modes = dict.fromkeys(("plain", *LIMITS), sys.executable)
+    if chosen.msprobe:
+        modes |= {f"msprobe {level}": chosen.msprobe for level in ("L0", "L1", "mix")}
+    else:
+        print("msprobe: left out (--msprobe PYTHON names an environment that has it)")
+    best: dict[str, float] = {}
+    for _ in range(chosen.repeat):
+        for mode, python in modes.items():
+            seconds = run(python, mode)
+            if seconds is not None:
+                best[mode] = min(best.get(mode, seconds), seconds)
+    for mode, seconds in best.items():
+        limit = f", limit {LIMITS[mode]}" if mode in LIMITS else ""
+        print(f"{mode:<40} {seconds * 1e3:7.1f} ms {seconds / best['plain']:6.2f} x{limit}")
+
+
+if __name__ == "__main__":
+    main()
