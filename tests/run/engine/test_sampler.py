@@ -128,7 +128,6 @@ def test_penalties_count_the_output() -> None:
         taken.append(token)
     assert taken == [0, 0, 0, 1]  # 1.0, 0.6, 0.2, then below 0
     once = row(temperature=0, presence_penalty=1.5)
-    once.sampling.logit_bias  # noqa: B018
     choose(logits, [once])
     once.accept(0)
     assert choose(logits, [once]).ids == [1]
