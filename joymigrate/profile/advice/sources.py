@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import pkgutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.profile import capture, readers
-from joymigrate.profile.advice import ascend_profile
 from joymigrate.profile.advice.advise import EMPTY, Advice, Subject, advise, ranked
 from joymigrate.profile.advice.rules import AdviceRule, load_rules
 from joymigrate.profile.advice.support import ChipSupport
@@ -32,9 +35,10 @@ def subjects(
     """What is at `path`, with what the rules need for it (`trace` or `chip_profile`)."""
     if not path.exists():
         raise JoyError("there is no such file", where=str(path))
-    if ascend_profile.find(path) is not None and path.name != ascend_profile.EVENTS:
-        yield Subject(EMPTY, chip, profile=ascend_profile.read(path)), "chip_profile"
-        return
+    for reader in chip_profiles():
+        if reader.find(path) is not None and path.name != reader.EVENTS:
+            yield Subject(EMPTY, chip, profile=reader.read(path)), "chip_profile"
+            return
     oplist = lists.of(chip, version)
     if path.is_file() and readers.detect(path) == "recorded":
         yield Subject(capture.load(path), chip, ChipSupport(oplist)), "trace"
@@ -43,6 +47,16 @@ def subjects(
         support = ChipSupport(oplist, overloads=trace.overloads)
         made = from_trace(trace, oplist.resolver.table)
         yield Subject(made, chip, support), "trace"
+
+
+@functools.cache
+def chip_profiles() -> tuple[ModuleType, ...]:
+    """Readers of profiles made on chips: the files `*_profile.py` of this folder."""
+    package = __name__.rpartition(".")[0]
+    names = [info.name for info in pkgutil.iter_modules(importlib.import_module(package).__path__)]
+    return tuple(
+        importlib.import_module(f"{package}.{name}") for name in names if name.endswith("_profile")
+    )
 
 
 def advise_all(
