@@ -49,6 +49,8 @@ def choose(name: str, tell: Callable[[str], None]) -> Device:
 def open_group(device: Device) -> None:
     """Bind this process to its card, and open the default group when there are several."""
     import torch.distributed as dist
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
 
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if not device.is_cpu:
@@ -61,7 +63,11 @@ def open_group(device: Device) -> None:
     if not in_group() or dist.is_initialized():
         return
     backend = device.backend if device.is_cpu else f"{device.type}:{device.backend},cpu:gloo"
-    dist.init_process_group(backend, timeout=TIMEOUT)
+    # A restarted worker finds the store of the attempt before: without a prefix of its own it reads
+    # addresses of processes that are gone (torch 2.13 shares the agent's store among attempts).
+    store, number, count = next(rendezvous("env://", timeout=TIMEOUT))
+    attempt = PrefixStore(f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    dist.init_process_group(backend, store=attempt, rank=number, world_size=count, timeout=TIMEOUT)
 
 
 def close_group() -> None:
