@@ -74,7 +74,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> Parts:
             parameters=work.parameters,
             flops_per_token=work.per_token,
             flops_convention=flops.CONVENTION,
-            samples=len(samples),
+            samples_in_all=len(samples),
         )
     return Parts(
         job=job,

@@ -131,6 +131,7 @@ class Logging:
 
     every: int = setting(1, "steps between lines of metrics.jsonl", least=1)
     tensorboard: bool = setting(False, "event files in the run folder")
+    samples: bool = setting(False, "which samples every step consumed, in samples/ of the run")
     prometheus: int | None = setting(None, "port to serve metrics on", least=0)
 
 

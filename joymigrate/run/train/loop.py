@@ -13,6 +13,7 @@ from joymigrate.run.train import gradients, optimise
 from joymigrate.run.train.checkpoint import Checkpointer
 from joymigrate.run.train.feed import Feed
 from joymigrate.run.train.flops import Work
+from joymigrate.run.train.group import barrier
 from joymigrate.run.train.guard import Action, SpikeGuard
 from joymigrate.run.train.job import Job
 from joymigrate.run.train.logs import Log
@@ -131,6 +132,8 @@ class Loop:
         rate = parts.job.optimiser.lr * optimise.factor(parts.job.schedule, state.step, parts.steps)
         self.update(norm, rate)
         state.step += 1
+        if parts.job.logging.samples and parts.speaks:
+            parts.folder.consumed(parts.data_rank, state.step, portion.samples)
         state.position = position + parts.job.batch.size
         self.counted += portion.tokens
         if not self.is_looked_at():
@@ -243,6 +246,9 @@ class Loop:
             self.scale.value = self.state.scale
         if self.parts.first_rank:
             self.parts.folder.cut_metrics(self.state.step)
+            self.parts.folder.cut_consumed(self.state.step)
+        if self.parts.job.logging.samples:
+            barrier()
 
     def roll_back(self, action: Action) -> None:
         """Load the last good checkpoint and leave out the samples that led astray."""

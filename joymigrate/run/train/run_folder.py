@@ -20,8 +20,9 @@ from joymigrate.run.train.schema import read
 
 JOB, METRICS, STATUS, STOP = "job.json", "metrics.jsonl", "status.json", "stop"
 CHECKPOINTS, MODEL, BOARD = "checkpoints", "model", "tensorboard"
+SAMPLES = "samples"
 ALIGNMENT = "alignment.json"  # which modules compute with other operators; for `verify --map`
-OURS = (JOB, METRICS, STATUS, STOP, CHECKPOINTS, MODEL, BOARD, ALIGNMENT)
+OURS = (JOB, METRICS, STATUS, STOP, CHECKPOINTS, MODEL, BOARD, ALIGNMENT, SAMPLES)
 SCHEMA = "joymigrate.run/1"
 # A run that continues must be about the same thing.
 SAME = ("model", "data", "tokenizer", "task", "method", "seed")
@@ -102,6 +103,21 @@ class RunFolder:
                 with contextlib.suppress(ValueError):
                     found.append(json.loads(line))
         return found
+
+    def consumed(self, data_rank: int, step: int, samples: tuple[int, ...]) -> None:
+        """Add what one data rank consumed in a step."""
+        path = self.path / SAMPLES / f"rank{data_rank}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        with path.open("a") as file:
+            file.write(json.dumps({"step": step, "samples": samples}) + "\n")
+
+    def cut_consumed(self, step: int) -> None:
+        """Drop what was consumed behind `step`."""
+        for path in (self.path / SAMPLES).glob("rank*.jsonl"):
+            kept = [
+                line for line in path.read_text().splitlines() if json.loads(line)["step"] <= step
+            ]
+            write_bytes(path, "".join(line + "\n" for line in kept).encode())
 
     def ask_to_stop(self) -> None:
         """Tell a running loop to save and stop after its step."""
