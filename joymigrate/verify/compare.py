@@ -192,7 +192,7 @@ def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, fo
     ours, theirs = baseline.ranks[0], target.ranks[0]
     view = Display(ours.program)
     explained = next((row.module for row in found.rows if row.status.failed), None)
-    rows = alone(list(optimisers(ours, theirs)), lambda first, row: True)
+    rows = alone(list(optimisers(ours, theirs, pairing.names)), lambda first, row: True)
     walked = not any(row.status.failed for row in rows) and explained is None
     reason = None
     for step in ours.steps:

@@ -16,8 +16,8 @@ from joymigrate.verify.model import Difference, Phase, Status
 CLOSE = 1e-6  # relative: settings that were computed, and float64 arithmetic in another order
 
 
-def optimisers(baseline: Rank, target: Rank) -> Iterator[Difference]:
-    """Every optimiser step that both sides recorded."""
+def optimisers(baseline: Rank, target: Rank, names: Mapping[str, str]) -> Iterator[Difference]:
+    """Every optimiser step that both sides recorded. `names`: target's place by baseline's."""
     view = Display(baseline.program)
     for step in baseline.steps:
         if step not in target.steps:
@@ -25,7 +25,7 @@ def optimisers(baseline: Rank, target: Rank) -> Iterator[Difference]:
         ours = baseline.facts(step).get("optimisers", [])
         theirs = target.facts(step).get("optimisers", [])
         for mine, other in zip(ours, theirs, strict=False):
-            yield from groups(mine, other, step, view)
+            yield from groups(mine, other, step, view, names)
             yield from results(mine, other, step, view)
         if len(ours) != len(theirs):
             reason = f"{len(ours)} optimiser steps became {len(theirs)}"
@@ -69,23 +69,27 @@ def first_parameter(found: Sequence[Mapping[str, Any]], view: Display) -> str:
 
 
 def groups(
-    mine: Mapping[str, Any], other: Mapping[str, Any], step: int, view: Display
+    mine: Mapping[str, Any],
+    other: Mapping[str, Any],
+    step: int,
+    view: Display,
+    names: Mapping[str, str],
 ) -> Iterator[Difference]:
     """Settings of each parameter, whichever group it is in."""
     ours, theirs = by_parameter(mine), by_parameter(other)
-    full = {short(name): name for group in mine["groups"] for name in group["params"]}
     told: set[str] = set()
-    for name, settings in ours.items():
-        place, leaf = owner_of(full[name])
-        module, op = view(place), f"{mine['class']} {leaf}"
-        if name not in theirs:
-            if "held" not in told and len(theirs) and not name.startswith("?"):
+    for (place, leaf), settings in ours.items():
+        twin = theirs.get((names.get(place, place), leaf))
+        module = view(place)
+        if twin is None:
+            if "held" not in told and theirs and not place.startswith("?"):
                 told.add("held")
                 reason = "the target's optimiser does not update this parameter"
+                op = f"{mine['class']} {leaf}"
                 yield entry(module, op, Status.FAIL, step, reason=reason)
             continue
-        for key in settings.keys() & theirs[name].keys():
-            a, b = settings[key], theirs[name][key]
+        for key in sorted(settings.keys() & twin.keys()):
+            a, b = settings[key], twin[key]
             label = f"{key}{a}{b}"
             if not unequal(a, b) or label in told:
                 continue
@@ -97,14 +101,11 @@ def groups(
         yield entry(first, f"{mine['class']} settings", Status.IDENTICAL, step, value=0.0)
 
 
-def short(name: str) -> str:
-    """A parameter's name without its root, which may be called otherwise on the other side."""
-    return name.partition(":")[2] or name
-
-
-def by_parameter(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Settings by parameter name."""
-    return {short(name): group["settings"] for group in found["groups"] for name in group["params"]}
+def by_parameter(found: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Settings by (place, leaf)."""
+    return {
+        owner_of(name): group["settings"] for group in found["groups"] for name in group["params"]
+    }
 
 
 def unequal(a: Any, b: Any) -> bool:
