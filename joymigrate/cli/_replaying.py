@@ -63,6 +63,7 @@ def target(
             baseline=str(replay.baseline.resolve()),
             alignment=str(replay.mapping.resolve()) if replay.mapping else None,
             noise=replay.noise,
+            window=tuple(str(p) for p in baseline.manifest.get("window", ())),
         )
         environment = stack.enter_context(around(replay, chip, _program.environment()))
         with session.recording(settings, resolved, environment) as ready, aside(replay.aside):

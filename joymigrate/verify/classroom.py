@@ -28,23 +28,28 @@ class Classroom:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.notes: list[str] = []
-        self.given: dict[str, int] = {}  # root → lessons so far
+        self.given: dict[str, int] = {}  # place → lessons so far
         self.left = settings.budget_bytes
         self.unwritten: list[tuple[dict[str, Any], Golden]] = []
         self.lessons: list[dict[str, Any]] = []
         self.contents: set[str] = set()
-        self.weights: dict[str, dict[str, str]] = {}  # root → name → content
+        self.weights: dict[str, dict[str, str]] = {}  # place → name → content
         self.weight_tensors: dict[str, torch.Tensor] = {}
         self.results: list[dict[str, Any]] = []
         self.teacher: Baseline | None = None
         if settings.baseline:
             self.teacher = Baseline(Path(settings.baseline), settings)
 
+    def in_window(self, path: str) -> bool:
+        """Whether a module is one of those that `--window` names."""
+        return any(fnmatch.fnmatchcase(path, pattern) for pattern in self.settings.window)
+
     def lesson(
         self, recorder: Any, root: str, path: str, module: Any, args: Any, kwargs: Any
     ) -> None:
         """Teach one call, when it is one of those that are."""
-        number = self.given.get(root, 0)
+        key = f"{root}:{path}"
+        number = self.given.get(key, 0)
         taught = self.settings.tensor_steps
         if number >= MOST_LESSONS or (number and recorder.step not in taught):
             return
@@ -52,11 +57,11 @@ class Classroom:
             return
         if any(type(p).__name__ == "DTensor" for p in module.parameters()):
             return
-        self.given[root] = number + 1
+        self.given[key] = number + 1
         lesson = Lesson(module, path, args, kwargs, recorder.hold)
         step = recorder.step
         if self.teacher is not None:
-            found = self.teacher.examine(recorder, lesson, root, number)
+            found = self.teacher.examine(recorder, lesson, root, path, number)
             self.results += [{**item, "step": step} for item in found]
             return
         self.record(lesson, root, path, step, number)
@@ -70,8 +75,8 @@ class Classroom:
                 "(verify bisect records a window of modules)"
             )
             return
-        if root not in self.weights:
-            self.keep_weights(root, lesson.module)
+        if f"{root}:{path}" not in self.weights:
+            self.keep_weights(f"{root}:{path}", lesson.module)
             self.left -= size
         golden = make_golden(lesson, self.left)
         self.left -= golden.bytes
@@ -82,9 +87,9 @@ class Classroom:
         entry = {"root": root, "path": path, "step": step, "number": number}
         self.unwritten.append((entry, golden))
 
-    def keep_weights(self, root: str, module: torch.nn.Module) -> None:
+    def keep_weights(self, place: str, module: torch.nn.Module) -> None:
         """Parameters and buffers as they are before the first call."""
-        held = self.weights[root] = {}
+        held = self.weights[place] = {}
         named: list[tuple[str, torch.Tensor]] = [*module.named_parameters(remove_duplicate=False)]
         named += [(n, b) for n, b in module.named_buffers(remove_duplicate=False)]
         for name, tensor in named:
@@ -224,28 +229,36 @@ class Baseline:
         return self.alignments[root]
 
     def examine(
-        self, recorder: Any, lesson: Lesson, root: str, number: int
+        self, recorder: Any, lesson: Lesson, root: str, path: str, number: int
     ) -> list[dict[str, Any]]:
         """Teach the target's modules, and note how they did."""
         theirs = self.baseline_root(recorder, root)
         if theirs is None:
             return []
         aligned = self.alignment(recorder, root, theirs)
-        entries = self.table.get("lessons", [])
-        raw = next((e for e in entries if e["root"] == theirs and e["number"] == number), None)
-        if raw is None:
+        start = aligned.baseline_names.get(path)
+        raw = next(
+            (
+                entry
+                for entry in self.table.get("lessons", [])
+                if (entry["root"], entry["path"], entry["number"]) == (theirs, start, number)
+            ),
+            None,
+        )
+        if raw is None or start is None:
             return []
         tensors = self.load()
         golden = read_golden(raw, tensors)
-        held = self.table["weights"].get(theirs, {})
-        back = aligned.target_names
+        held = self.table["weights"].get(f"{theirs}:{start}", {})
+        back = {
+            name: below(renamed(joined(start, name), aligned.target_names), path) for name in held
+        }
         lesson.values = {
-            renamed(name, back): tensors[content]
-            for name, content in held.items()
-            if content in tensors
+            back[name]: tensors[content] for name, content in held.items() if content in tensors
         }
         if number == 0:
-            self.identity.update(unequal_weights(theirs, held, tensors, back, lesson.module))
+            found = unequal_weights(held, tensors, back, lesson.module)
+            self.identity.update({f"{theirs}:{joined(start, n)}": v for n, v in found.items()})
         lesson.rename = lambda path: aligned.baseline_names.get(path, f"?{path}")
         lesson.skip = lambda path: (
             path.startswith("?")
@@ -280,8 +293,17 @@ class Baseline:
         }
 
 
+def joined(start: str, name: str) -> str:
+    """A name below a module, as one below the root."""
+    return f"{start}.{name}" if start else name
+
+
+def below(name: str, path: str) -> str:
+    """The other way round."""
+    return name.removeprefix(f"{path}.") if path else name
+
+
 def unequal_weights(
-    root: str,
     held: dict[str, str],
     tensors: dict[str, torch.Tensor],
     back: dict[str, str],
@@ -293,7 +315,7 @@ def unequal_weights(
     mine = {plain(name): tensor for name, tensor in mine.items()}
     found: dict[str, dict[str, Any]] = {}
     for name, content in held.items():
-        theirs, here = tensors.get(content), mine.get(renamed(name, back))
+        theirs, here = tensors.get(content), mine.get(back[name])
         if theirs is None or here is None or theirs.shape != here.shape:
             continue
         value = here.detach().to("cpu")
@@ -305,7 +327,7 @@ def unequal_weights(
             or torch.equal(value.to(theirs.dtype), theirs)
         )
         error = 0.0 if cast else relative_error(value, theirs)
-        found[f"{root}:{name}"] = {"cast": cast, "error": min(error, 1e300)}
+        found[name] = {"cast": cast, "error": min(error, 1e300)}
     return found
 
 

@@ -86,6 +86,8 @@ class Recorder:
         place = self.roots.find(module)
         if place is None or not self.recording:
             return real(module, *args, **kwargs)
+        if self.classroom.in_window(place[1]):
+            self.teach(*place, module, args, kwargs)
         return self.recorded(":".join(place), module, args, kwargs, real)
 
     def root_call(self, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
@@ -106,7 +108,8 @@ class Recorder:
                 self.stack.pop()
         self.inventory.see(self.roots, root)
         self.spread = data_parallel(module, (args, kwargs))
-        if self.spread is None or self.spread[1] == 1:
+        alone = self.spread is None or self.spread[1] == 1
+        if alone and (not self.settings.window or self.classroom.in_window(path)):
             self.teach(root, path, module, args, kwargs)
         return self.recorded(f"{root}:{path}", module, args, kwargs, real)
 
@@ -117,6 +120,10 @@ class Recorder:
             from joymigrate.verify.roots import unwrapped
 
             self.classroom.lesson(self, root, path, unwrapped(module), args, kwargs)
+        except Exception as error:  # ours to bear: the program goes on untaught
+            self.lesson = None
+            what = str(error).splitlines()[0][:200] if str(error) else ""
+            self.notes.append(f"{root}:{path} is not taught: {type(error).__name__} {what}")
         finally:
             self.busy = False
 
@@ -274,6 +281,7 @@ class Recorder:
                 self.flush()
             except OSError as error:
                 self.say(f"recording ends at step {self.step}: {error.strerror or error}")
+                self.inputs = []
                 self.finish()
                 return
         self.step += 1

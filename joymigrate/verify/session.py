@@ -42,8 +42,13 @@ def recording(
     settings: Settings, command: Sequence[str], base: Mapping[str, str]
 ) -> Iterator[dict[str, str]]:
     """The environment in which every Python below `command` records into the bundle."""
-    facts = {"command": list(command), "level": settings.level, "created": time.time()}
+    facts: dict[str, Any] = {
+        "command": list(command),
+        "level": settings.level,
+        "created": time.time(),
+    }
     facts["steps"] = [settings.first, settings.last]
+    facts["window"] = list(settings.window)
     try:
         create(settings.path, facts)
     except OSError as error:

@@ -126,3 +126,16 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     assert document["verdict"] == "pass", document["reason"]
     worst = max(r["value"] for r in document["records"] if r["stage"] == "S5" and r["value"])
     assert worst < 4e-6  # float32 sums of eight rows in another order
+
+
+def test_bisect_teaches_the_window_where_a_run_departs(tmp_path: Path) -> None:
+    text = (PROGRAMS / "transformer.py").read_text()
+    (tmp_path / "base.py").write_text(text)
+    fault = "return 1.01 * self.drop(self.down_proj("
+    (tmp_path / "target.py").write_text(text.replace("return self.drop(self.down_proj(", fault))
+    made = joy(*("record", "--stats-only", "-o", "s.jmb", "--", "python", "base.py"), cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    made = joy("bisect", "s.jmb", "--format", "json", "--", "python", "target.py", cwd=tmp_path)
+    assert made.returncode == 1, made.stderr
+    first = json.loads(made.stdout)["first_divergence"]
+    assert (first["module"], first["stage"]) == ("layers.0.mlp", "S3")

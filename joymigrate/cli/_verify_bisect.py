@@ -1,0 +1,110 @@
+"""`verify bisect`: teach only the modules around the place where a free run departs."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from joymigrate.cli import _verdicts
+
+if TYPE_CHECKING:
+    from joymigrate.verify.model import Verdict
+
+
+def command(
+    baseline: Path = typer.Argument(..., metavar="BASELINE", help="A bundle, of statistics too."),
+    program: list[str] | None = typer.Argument(None, metavar="-- COMMAND"),
+    again: str | None = typer.Option(
+        None, "--baseline", metavar="COMMAND", help="The baseline's program (default: as recorded)."
+    ),
+    budget: str = typer.Option("2GiB", "--budget", help="Most bytes of kept tensors."),
+    window: list[str] = typer.Option(
+        [], "--window", metavar="PATTERN", help="These modules, instead of looking for them."
+    ),
+    to: str | None = _verdicts.TO,
+    form: str = _verdicts.FORMAT,
+    output: Path | None = _verdicts.OUTPUT,
+) -> int:
+    """Find the window of modules where COMMAND departs from the baseline, and judge it there.
+
+    For models whose tensors don't fit --budget: the free run tells where to look, the baseline's
+    program is run once more and keeps the tensors of that window, and COMMAND is replayed.
+    """
+    from joymigrate.cli import _program, _replaying, _switch
+    from joymigrate.cli._judging import judged, where
+    from joymigrate.cli._verifying import byte_size
+    from joymigrate.errors import JoyError
+    from joymigrate.verify import session
+    from joymigrate.verify.bundle import open_bundle
+    from joymigrate.verify.settings import Settings
+
+    form = _verdicts.checked(form)
+    first = open_bundle(baseline)
+    replay = _replaying.Replay(baseline=baseline, command=program or [], aside=output is None)
+    with ExitStack() as stack:
+        if not window:
+            with _replaying.target(replay, first, to) as (made, code):
+                if made is None:
+                    raise JoyError(f"the program recorded nothing (exit code {code})")
+                place = where(to, None, None, made, False)
+                document, verdict = judged(first, made, place, None, code)
+            window = suspects(verdict)
+            if not window:
+                return _verdicts.finish(document, verdict, place, form, output, [baseline])
+        print(f"bisect: looking into {', '.join(window)}", file=sys.stderr)
+        room = Path(tempfile.mkdtemp(prefix="joymigrate-bisect-"))
+        stack.callback(shutil.rmtree, room, ignore_errors=True)
+        steps = first.manifest.get("steps", [0, 2])
+        settings = Settings(
+            bundle=str(room / "window.jmb"),
+            first=int(steps[0]),
+            last=int(steps[1]),
+            tensor_steps=(int(steps[0]),),
+            budget_bytes=byte_size(budget),
+            window=tuple(window),
+        )
+        command_line = shlex.split(again) if again else list(first.manifest["command"])
+        resolved = _program.resolve(command_line)
+        recording = session.recording(settings, resolved, _program.environment())
+        with recording as ready, _replaying.aside(output is None):
+            _program.run(resolved, _switch.with_start(ready))
+        second = _replaying.Replay(
+            baseline=room / "window.jmb", command=program or [], aside=output is None
+        )
+        narrow = open_bundle(room / "window.jmb")
+        with _replaying.target(second, narrow, to) as (made, code):
+            if made is None:
+                raise JoyError(f"the program recorded nothing (exit code {code})")
+            place = where(to, None, None, made, False)
+            document, verdict = judged(narrow, made, place, None, code)
+            return _verdicts.finish(document, verdict, place, form, output, [baseline])
+
+
+def suspects(verdict: Verdict) -> list[str]:
+    """The block that holds the first module whose output departs; nothing when none does."""
+    first = verdict.first_divergence
+    depart = [
+        record
+        for record in verdict.records
+        if record.stage == "S5"
+        and (record.op or "").startswith("out")
+        and record.value is not None
+        and record.limit is not None
+        and record.value > record.limit
+    ]
+    name = first.module if first is not None and first.stage == "S5" else None
+    name = name or (depart[0].module if depart else None)
+    if name is None:
+        return []
+    block = name.rpartition(".")[0]
+    # Up to the numbered block of a stack of layers: what it hands down is looked at as well.
+    while block and not block.rpartition(".")[2].isdigit() and "." in block:
+        block = block.rpartition(".")[0]
+    return [block if block and block.rpartition(".")[2].isdigit() else name]
