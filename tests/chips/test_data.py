@@ -222,7 +222,7 @@ def test_a_gap_of_the_shim_closes_with_its_version() -> None:
     assert "torch.version.cuda" in [gap["what"] for gap in chip.shim_gaps()]
 
 
-# Code about one vendor lives in files or folders that say so by name; everything else knows no chip.
+# Code about one vendor lives in files or folders that say so by name; the rest knows no chip.
 ABOUT_ONE_VENDOR = ("run/rehearse/",)
 SAYS_SO = re.compile(r"(^|/)(vendor_\w+|\w+_vendor)\.py$")
 
