@@ -72,6 +72,10 @@ class QuantisedReader(Protocol):
         other; None when they are not quantised."""
         ...
 
+    def numbers(self, name: str, tensor: Tensor) -> int:
+        """How many numbers of the model a tensor on disk stands for."""
+        ...
+
 
 def dense(weight: Tensor, bias: Tensor | None, *, prepack: bool) -> Linear:
     """A linear with unquantised weights, the fastest one that computes the same here."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import time
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from joymigrate.run.engine.tokens import end_ids, load_tokens
 from joymigrate.run.engine.types import EngineOptions, ModelInfo
 from joymigrate.run.engine.weights import Weights
 
-FORMATS = "joymigrate.run.formats"
 CPU_BLOCK = 16
 CARD_BLOCK = 128  # the paged kernels of cards read blocks of 128 (and multiples of 16 or 256)
 CPU_SHARE = 0.3  # of the free memory, for keys and values
@@ -163,16 +161,19 @@ def load_model(
 ) -> Model:
     """The model: the decoder where the family is one of its own, else through transformers."""
     from joymigrate.run.engine.models.decoder import Decoder
+    from joymigrate.run.engine.quantised import quantised_reader
+    from joymigrate.run.formats import open_quantised
 
     spec, reason = describe(raw) if not options.generic else (None, "asked for transformers")
     if spec is not None:
+        weights = Weights(folder)
         return Decoder(
             spec,
-            Weights(folder),
+            weights,
             dtype,
             device,
             prepack=options.prepack and not options.compile,
-            reader=quantised_reader(folder, raw),
+            reader=quantised_reader(folder, weights),
             share=share,
             compile=options.compile,
         )
@@ -180,29 +181,13 @@ def load_model(
         raise JoyError(f"--compile needs the decoder, but {reason}", help="leave --compile out")
     if share is not None and share.world > 1:
         raise JoyError(f"tensor parallel needs the decoder, but {reason}")
+    if open_quantised(folder) is not None:
+        raise JoyError(
+            f"quantised weights are served by the decoder alone, but {reason}", where=str(folder)
+        )
     from joymigrate.run.engine.models.library import load
 
     return load(folder, raw, dtype, device, reason, trust_remote_code=options.trust_remote_code)
-
-
-def quantised_reader(folder: Path, raw: dict[str, Any]) -> Any:
-    """The reader of the folder's quantised weights (a `QuantisedReader` of linear.py, from
-    `joymigrate.run.formats.open_quantised(folder)`), None where they are plain.
-
-    Raises `JoyError` for a format that nothing here reads: such weights must never be taken for
-    plain ones.
-    """
-    try:
-        formats: Any = importlib.import_module(FORMATS)
-    except ModuleNotFoundError as error:
-        if error.name != FORMATS:
-            raise
-        if "quantization_config" in raw or (folder / "quant_model_description.json").is_file():
-            raise JoyError(
-                "the weights are quantised in a format that is not read", where=str(folder)
-            ) from None
-        return None
-    return formats.open_quantised(folder)
 
 
 def make_cache(

@@ -83,7 +83,7 @@ class Decoder:
         self.layers = [self.load_layer(maker, i) for i in range(spec.layers)]
         self.head = self.load_head(maker)
         self.linear = ", ".join(sorted(maker.kinds))
-        self.parameters, self.weight_bytes = count(weights)
+        self.parameters, self.weight_bytes = count(weights, reader)
         self.shapes = [
             Shape(
                 self.heads,
@@ -339,7 +339,8 @@ def rotate(x_THD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return result if turned is x_THD else torch.cat((result, x_THD[..., size:]), -1)
 
 
-def count(weights: Weights) -> tuple[int, int]:
-    """Numbers and bytes of the tensors that were taken."""
-    sizes: list[Any] = [weights.raw(name) for name in weights.taken]
-    return sum(t.numel() for t in sizes), sum(t.numel() * t.element_size() for t in sizes)
+def count(weights: Weights, reader: QuantisedReader | None = None) -> tuple[int, int]:
+    """Numbers of the model, and bytes, of the tensors that were taken."""
+    taken: list[Any] = [(name, weights.raw(name)) for name in weights.taken]
+    numbers = sum(reader.numbers(n, t) if reader is not None else t.numel() for n, t in taken)
+    return numbers, sum(t.numel() * t.element_size() for _, t in taken)

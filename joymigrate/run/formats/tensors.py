@@ -1,0 +1,112 @@
+"""Tensors of a model folder by name, mapped from its safetensors files, one or many."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from joymigrate.errors import JoyError, did_you_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Source(Protocol):
+    """Tensors by name, as they are on disk."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def raw(self, name: str) -> Tensor:
+        """The tensor. Raises `JoyError` when there is none of this name."""
+        ...
+
+
+class Folder:
+    """The tensors of a folder. A file is mapped when its first tensor is taken."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = homes(folder)
+        self.open: dict[Path, Any] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.home
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.home)
+
+    def raw(self, name: str) -> Tensor:
+        """A tensor as it is on disk."""
+        from safetensors import SafetensorError, safe_open
+
+        path = self.home.get(name)
+        if path is None:
+            raise JoyError(
+                f"the weights have no tensor '{name}'.{did_you_mean(name, self.home)}",
+                where=str(self.folder),
+                help="config.json and the weights must belong together",
+            )
+        try:
+            if path not in self.open:
+                self.open[path] = safe_open(path, framework="pt")
+            tensor: Tensor = self.open[path].get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise JoyError(f"cannot be read: {error}", where=str(path)) from None
+        return tensor
+
+    def close(self) -> None:
+        """Unmap the files."""
+        self.open.clear()
+
+
+def homes(folder: Path) -> dict[str, Path]:
+    """Which file holds which tensor: by the index, else by the files' headers."""
+    from safetensors import SafetensorError, safe_open
+
+    index = next(iter(sorted(folder.glob("*.safetensors.index.json"))), None)
+    if index is not None:
+        return indexed(folder, index)
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as opened:
+                found |= dict.fromkeys(opened.keys(), path)
+        except (SafetensorError, OSError) as error:
+            raise JoyError(f"no safetensors file: {error}", where=str(path)) from None
+    if not found:
+        raise JoyError(
+            "the folder has no safetensors weights",
+            where=str(folder),
+            help="load the model with transformers and save_pretrained() it",
+        )
+    return found
+
+
+def indexed(folder: Path, index: Path) -> dict[str, Path]:
+    """Tensors of a sharded folder, as its index says."""
+    try:
+        listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        found = {str(name): folder / str(file) for name, file in listed.items()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise JoyError(f"no index of weights: {error}", where=str(index)) from None
+    for path in sorted(set(found.values())):
+        if path.parent != folder or not path.is_file():
+            raise JoyError(f"the index names {path.name}, which is not there", where=str(index))
+    return found
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises `JoyError` for anything else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from None
+    except ValueError as error:
+        raise JoyError(f"not JSON: {error}", where=str(path)) from None
+    if not isinstance(found, dict):
+        raise JoyError("not a JSON object", where=str(path))
+    return found
