@@ -10,10 +10,8 @@ from tests.verify.faults import FAULTS, PROGRAMS, Fault
 from tests.verify.harness import record, replay
 
 FAST = (
-    "eps 1e-5", "rope interleaved", "mask off by one", "softmax scale", "gelu for silu",
-    "dropout on", "batch norm momentum", "backward times 1.02", "detached branch",
-    "weight decay on norms", "no bias correction", "label smoothing", "loss scaled", "shuffled",
-    "other initial weights",
+    "eps 1e-5", "rope interleaved", "mask off by one", "dropout on", "backward times 1.02",
+    "no bias correction", "loss scaled", "shuffled", "other initial weights",
 )  # fmt: skip
 SOME = [fault for fault in FAULTS if fault.name in FAST]
 
@@ -74,6 +72,7 @@ def test_a_clean_run_with_other_rounding_and_threads_passes(
     assert found.verdict.value == "pass", (found.reason, found.first_divergence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["transformer", "convnet", "ranking"])
 def test_the_same_program_in_bfloat16_passes_a_float32_baseline(
     program: str, baselines: Path, tmp_path: Path

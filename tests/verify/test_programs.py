@@ -153,6 +153,7 @@ def test_the_same_program_passes_and_is_covered(name: str, tmp_path: Path) -> No
     assert stages["S3"] == "pass"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gan", "mixed", "by hand", "lstm"])
 def test_another_chips_rounding_passes(name: str, tmp_path: Path) -> None:
     found = verdict(tmp_path, ALL[name], ALL[name], noise=1.0)
@@ -185,7 +186,11 @@ def test_a_fault_is_named(
     assert len([r for r in found.records if r.status.failed]) == 1
 
 
-@pytest.mark.parametrize("name", ALL)
+SLOW = pytest.mark.slow
+SOME = [n if n in ("gan", "mixed") else pytest.param(n, marks=SLOW) for n in ALL]
+
+
+@pytest.mark.parametrize("name", SOME)
 def test_recording_changes_no_bit(name: str, tmp_path: Path) -> None:
     from joymigrate.verify.settings import Settings
 
