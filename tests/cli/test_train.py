@@ -35,6 +35,13 @@ def test_a_job_is_written_trained_and_looked_at(joy: Joy, tmp_path: Path) -> Non
     assert "polyline" in (tmp_path / "run.html").read_text()
     assert joy("train", "export", "runs/job", "-o", "out").out.strip() == "out"
     assert (tmp_path / "out/model.safetensors").is_file()
+    (tmp_path / "out/mine.txt").write_text("keep me")
+    refused = joy("train", "export", "runs/job", "-o", "out")
+    assert refused.code == 2
+    assert "--force" in refused.err
+    assert (tmp_path / "out/mine.txt").exists()
+    assert joy("train", "export", "runs/job", "-o", "out", "--force").code == 0
+    assert not (tmp_path / "out/mine.txt").exists()
 
 
 def test_init_writes_a_file_once(joy: Joy, tmp_path: Path) -> None:

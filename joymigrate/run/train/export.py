@@ -16,13 +16,15 @@ from joymigrate.run.train.run_folder import CHECKPOINTS, RunFolder
 from joymigrate.run.train.shelf import Shelf
 
 
-def export(run: RunFolder, target: Path, number: int | None = None) -> Path:
+def export(run: RunFolder, target: Path, number: int | None = None, *, force: bool = False) -> Path:
     """Write the newest (or a numbered) checkpoint of a run to `target`; returns it.
 
-    An adapter is written beside its base model's name, as peft does.
+    An adapter is written beside its base model's name, as peft does. A folder that has something
+    in it is replaced with `force` only, or when it lies in the run's own folder.
     """
     from joymigrate.run.train.assemble import model_of, task_of
 
+    check_place(run, target, force)
     job = run.job()
     shelf = Shelf(run.path / CHECKPOINTS)
     chosen = shelf.newest() if number is None else number
@@ -40,6 +42,8 @@ def export(run: RunFolder, target: Path, number: int | None = None) -> Path:
     shutil.rmtree(building, ignore_errors=True)
     if job.method.name == "lora" and job.model.path is None:
         model = model.merge_and_unload()  # there is no folder that an adapter could refer to
+    if task.tokenizer is not None:
+        name_ends(model, task.tokenizer)
     if hasattr(model, "save_pretrained"):
         model.save_pretrained(building)
     else:
@@ -50,6 +54,42 @@ def export(run: RunFolder, target: Path, number: int | None = None) -> Path:
         shutil.rmtree(target)
     os.replace(building, target)
     return target
+
+
+def check_place(run: RunFolder, target: Path, force: bool) -> None:
+    """Keep what the user has at the target."""
+    if force or not target.exists() or run.path.resolve() in target.resolve().parents:
+        return
+    if not target.is_dir() or any(target.iterdir()):
+        raise JoyError(
+            "there is something at the model's place already",
+            where=str(target),
+            help="name a new folder with -o, or add --force to replace this one",
+        )
+
+
+def name_ends(model: Any, tokenizer: Any) -> None:
+    """Let generation end where a turn of the chat template ends, as the model has learned it."""
+    settings = getattr(model, "generation_config", None)
+    end = end_of_turn(tokenizer)
+    if settings is None or end is None:
+        return
+    known = settings.eos_token_id
+    ends = [known] if isinstance(known, int) else [*(known or ())]
+    if end not in ends:
+        settings.eos_token_id = [end, *ends]
+
+
+def end_of_turn(tokenizer: Any) -> int | None:
+    """The special token that follows an answer in the chat template; None where there is none."""
+    if getattr(tokenizer, "chat_template", None) is None:
+        return None
+    mark = "joymigrate"
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": mark}]
+    text = str(tokenizer.apply_chat_template(turns, tokenize=False))
+    after = tokenizer(text.rpartition(mark)[2], add_special_tokens=False)["input_ids"]
+    special = set(tokenizer.all_special_ids) | set(tokenizer.get_added_vocab().values())
+    return int(after[0]) if after and after[0] in special else None
 
 
 def load_weights(model: Any, place: Path) -> None:

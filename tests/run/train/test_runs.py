@@ -252,6 +252,10 @@ def test_the_exported_model_is_one_of_transformers(path: Path) -> None:
     loaded = job.load(path)
     untrained = assemble.model_of(loaded, assemble.task_of(loaded))
     assert loss < untrained(**tokens, labels=tokens["input_ids"]).loss - 0.1
+    known = AutoTokenizer.from_pretrained(folder)
+    ends = model.generation_config.eos_token_id  # an answer ends where its turn does
+    assert known.convert_tokens_to_ids("<|im_end|>") in ends
+    assert known.eos_token_id in ends
 
 
 def test_every_place_gets_the_figures(path: Path) -> None:
