@@ -61,9 +61,9 @@ def command(
             print(line, file=sys.stderr)
     if not written and code == 0:
         raise JoyError(
-            "the program ended and no operator of a step was seen",
-            help="a step ends with Optimizer.step of torch, or is a call of a module; "
-            "for anything else give a function: --module file.py:step",
+            "the program ended and no operator of torch was seen",
+            help="every Python that the command starts is looked at; programs that leave by "
+            "os._exit, and threads beside the main one, are not",
         )
     return code or Exit.OK
 
@@ -139,9 +139,14 @@ def said(written: list[Written]) -> list[str]:
     lines = []
     for each in written:
         timed = f", {each.steps} timed steps in {each.chrome.name}" if each.chrome else ""
-        seen = f"{each.operators} distinct calls, {each.calls} in one step"
+        span = "one step" if each.steps_seen else "the whole program"
+        seen = f"{each.operators} distinct calls, {each.calls} in {span}"
         lines.append(f"record: {seen}{timed} → {each.path}")
-        if not each.complete:
+        if not each.steps_seen:
+            lines.append(
+                "record: no step ended (an optimiser's, a module's call); all calls are added up"
+            )
+        elif not each.complete:
             lines.append(
                 "record: the program ended before every step was recorded; this is what was seen"
             )

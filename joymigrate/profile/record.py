@@ -28,6 +28,7 @@ class Written:
     operators: int  # distinct signatures
     calls: int  # of one step
     steps: int  # that were timed
+    steps_seen: int  # that ended; 0: the whole program is in the recording
     complete: bool
     chrome: Path | None
 
@@ -95,4 +96,5 @@ def summary(path: Path) -> Written:
                 operators += 1
                 calls += int(json.loads(line)["calls"])
     chrome = path.with_name(header["chrome"]) if header["chrome"] else None
-    return Written(path, operators, calls, header["steps"], header["complete"], chrome)
+    seen = header["steps_seen"]
+    return Written(path, operators, calls, header["steps"], seen, header["complete"], chrome)

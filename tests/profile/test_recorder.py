@@ -192,8 +192,69 @@ def test_a_function_is_recorded_by_name(tmp_path: Path) -> None:
 def test_a_program_without_torch_is_one_clear_error(tmp_path: Path) -> None:
     done, _ = record(tmp_path, "python", "-c", "print(1)")
     assert done.returncode == 2
-    assert "no operator of a step was seen" in done.stderr
-    assert "--module" in done.stderr
+    assert "no operator of torch was seen" in done.stderr
+
+
+ONCE = """import torch
+from torch.nn import EmbeddingBag
+from torch.nn.functional import huber_loss
+a = torch.randn(4, 4, requires_grad=True)
+w, _ = torch.linalg.eigh(a @ a.T)
+h = EmbeddingBag(10, 4)(torch.tensor([1, 2, 3]), torch.tensor([0, 2]))
+d = torch.ones(3, 3, dtype=torch.float64) @ torch.ones(3, 3, dtype=torch.float64)
+loss = torch.lgamma(w.abs() + 1).sum() + huber_loss(h, torch.ones(2, 4)) + d.sum()
+loss.backward()
+"""
+
+
+def test_a_script_without_steps_is_recorded_whole(tmp_path: Path) -> None:
+    (tmp_path / "once.py").write_text(ONCE, encoding="utf-8")
+    done, out = record(tmp_path, "python", "once.py")
+    assert done.returncode == 0, done.stderr
+    assert "in the whole program" in done.stderr
+    assert "no step ended" in done.stderr
+    found = {(o.op, o.where): o for o in capture.load(out).operators}
+    for op, line in (
+        ("_linalg_eigh", 5), ("_embedding_bag", 6), ("_embedding_bag_backward", 6), ("mm", 7),
+        ("lgamma", 8), ("digamma", 8), ("huber_loss", 8), ("huber_loss_backward", 8),
+    ):  # fmt: skip
+        assert found[f"aten::{op}", f"once.py:{line}"].self_us > 0
+
+
+def test_training_without_modules_and_optimisers_has_steps(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import torch\nw = torch.ones(3, requires_grad=True)\nfor _ in range(9):\n"
+        "    (w * 2).lgamma().sum().backward()\n    w.data -= 0.1 * w.grad\n",
+        encoding="utf-8",
+    )
+    done, out = record(tmp_path, "python", "own.py", options=("--steps", "2"))
+    assert done.returncode == 0, done.stderr
+    read = capture.load(out)
+    assert read.header["complete"]
+    assert read.header["steps"] == 2
+    assert {o.op: o.calls for o in read.operators}["aten::lgamma"] == 1
+
+
+LOADER = """import os, torch
+from torch.utils.data import DataLoader, Dataset
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as modes
+class Rows(Dataset):
+    def __len__(self): return 8
+    def __getitem__(self, i):
+        print(os.getpid() != MAIN, len(modes()), flush=True)
+        return torch.ones(2).lgamma()
+MAIN = os.getpid()
+if __name__ == "__main__":
+    for row in DataLoader(Rows(), batch_size=4, num_workers=1): row.exp()
+"""
+
+
+def test_workers_of_a_loader_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "loader.py").write_text(LOADER, encoding="utf-8")
+    done, out = record(tmp_path, "python", "loader.py")
+    assert done.stdout.split("\n")[:-1] == ["True 0"] * 8
+    assert "aten::lgamma" not in {o.op for o in capture.load(out).operators}
+    assert [p.name for p in tmp_path.glob("*.jsonl")] == [out.name]
 
 
 @pytest.mark.slow

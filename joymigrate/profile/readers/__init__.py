@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ __all__ = ["detect", "kinds", "read", "read_all"]
 
 PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 HELP = "docs/profile.md lists what is read; joymigrate profile record makes a recording"
+JSONL = re.compile(r".*\.jsonl(\.gz)?").fullmatch
 IN_FOLDERS = ("*.json", "*.json.gz", "*.jsonl", "*.jsonl.gz", "*.sqlite")
 
 
@@ -69,7 +71,14 @@ def read_all(paths: Sequence[Path]) -> list[Trace]:
             files.append(path)
             continue
         found = sorted({p for pattern in IN_FOLDERS for p in path.glob(pattern)})
+        found = without_copies(found)
         if not found:
             raise JoyError("no traces in this folder", where=str(path), help=HELP)
         files += found
     return [read(path) for path in files]
+
+
+def without_copies(paths: Sequence[Path]) -> list[Path]:
+    """The files without those Chrome traces that lie beside the recording they belong to."""
+    recorded = {str(p).removesuffix(".gz").removesuffix(".jsonl") for p in paths if JSONL(p.name)}
+    return [p for p in paths if str(p).removesuffix(".trace.json.gz") not in recorded]

@@ -16,6 +16,8 @@ from joymigrate.profile.table import PHASES, OpTable, Signature, Trace
 SCHEMA = "joymigrate.trace/1"
 # What the optimiser would call on an accelerator, where torch takes another way on the CPU.
 KINDS = ("op", "accelerator_op")
+EARLY = "the program ended before every step was recorded"
+WHOLE = "no step ended in this program: all of its calls are added up"
 
 
 def read(path: Path) -> Trace:
@@ -35,7 +37,7 @@ def read(path: Path) -> Trace:
     if header is None:
         raise JoyError("an empty recording", where=str(path))
     if header.get("complete") is False:
-        notes.append("the program ended before every step was recorded")
+        notes.append(WHOLE if header.get("steps_seen") == 0 else EARLY)
     environment = dict(header.get("environment") or {})
     return Trace(
         path,
@@ -60,6 +62,8 @@ def lines(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
                 continue
             try:
                 item = json.loads(data.decode("utf-8", "replace"), strict=False)
+            except RecursionError:
+                raise JoyError("nested too deeply", where=f"{path}:{number}") from None
             except ValueError:
                 if data.endswith(b"\n"):
                     raise JoyError("not a line of JSON", where=f"{path}:{number}") from None

@@ -1,12 +1,14 @@
 """Drives one recording: warm-up, timed steps, one exact step, done. Writes what it has at the end.
 
-The first step is recorded exactly as well, so that a program with few steps, or one that fails
-early, still leaves its operators; a later exact step replaces it.
+Everything from the import of torch to the end of the first step is recorded exactly as well, so
+that a script without steps, one with few, or one that fails early, still leaves its operators; a
+later exact step replaces it.
 """
 
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import sys
 import threading
@@ -44,6 +46,7 @@ class Controller:
         self.paths: tuple[Any, Any] | None = None
         self.written = False
         self.reached = False  # the exact step came to its end
+        self.touched = False  # a step began
 
     @property
     def watching(self) -> bool:
@@ -54,12 +57,28 @@ class Controller:
             and os.getpid() == self.pid
         )
 
+    def open(self) -> None:
+        """Record from here on: what comes before the first step may be all there is."""
+        if self.recording is None and multiprocessing.parent_process() is None:
+            self.record()
+            os.register_at_fork(after_in_child=self.forked)
+
+    def forked(self) -> None:
+        """A child of the program (a data loader's worker) is not recorded."""
+        if self.recording is not None:
+            self.end_recording()
+
     def touch(self) -> None:
         """Something happened that belongs to a step: the first one begins to be recorded."""
-        if self.state == "first" and self.recording is None:
-            self.record()
+        if self.state == "first":
+            if self.recording is None:
+                self.record()
+            elif not self.touched:
+                self.recording.refresh()
         elif self.state == "before":
+            self.spare = self.end_recording()
             self.begin_timing()
+        self.touched = True
 
     def step(self, function: Callable[[], Any]) -> None:
         """Call a function that is one step."""

@@ -6,6 +6,7 @@ A mode below autograd sees what reaches the device: composite operators have com
 from __future__ import annotations
 
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from joymigrate.profile.recorder.callsite import CallSites
 
 MANY = 256  # signatures of one operator at one place; after that scalars are no longer told apart
 LONGEST_STREAM = 200_000  # calls whose order and data flow are kept
+LONGEST_RECORDING = 500_000  # calls of a program without steps; at 20 us each, ten seconds
 
 
 @dataclass(slots=True)
@@ -38,6 +40,7 @@ class Signature:
     calls: int = 0
     self_us: float = 0.0
     cpu_us: float = 0.0
+    spent_us: float = 0.0  # on the host, as the recorder saw it
     parents: tuple[str, ...] = ()
 
 
@@ -63,6 +66,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.origins: dict[int, tuple[str | None, str | None]] = {}  # autograd node → forward
         self.names: dict[Any, tuple[str, str]] = {}
         self.active = True
+        self.noted = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -78,12 +82,14 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        began = time.perf_counter()
         result = func(*args, **kwargs)
         if self.active and func.namespace != "profiler":
-            self.note(func, args, kwargs, result)
+            spent_us = (time.perf_counter() - began) * 1e6
+            self.note(func, args, kwargs, result, spent_us)
         return result
 
-    def note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def note(self, func: Any, args: Any, kwargs: Any, result: Any, spent_us: float) -> None:
         """Count one call."""
         phase, where, module = self.place(args)
         op, overload = self.names.get(func) or self.name(func)
@@ -94,6 +100,10 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if found is None:
             found = self.add(key, op, overload, result)
         found.calls += 1
+        found.spent_us += spent_us
+        self.noted += 1
+        if self.noted >= LONGEST_RECORDING:
+            self.active = False
         if len(self.stream) < LONGEST_STREAM:
             self.follow(found.number, args, kwargs, result)
 
@@ -191,6 +201,15 @@ class Recording:
         self.mode.__enter__()  # type: ignore[no-untyped-call]
         self.entered = True
         return True
+
+    def refresh(self) -> None:
+        """A step begins in a recording that the program's set-up may have filled.
+
+        The program may have loaded torch's compiler since.
+        """
+        self.mode.noted, self.mode.active = 0, True
+        if "torch._dynamo" in sys.modules:
+            self.mode.__class__ = BesideCompiler
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -49,6 +49,8 @@ def begin(*, explicit: bool = False) -> Any:
     controller = Controller(settings, explicit=explicit)
     _running.append(controller)
     install(controller)
+    if not explicit:
+        controller.open()
     atexit.register(controller.finish)
     catch_termination(controller.finish)
     return controller

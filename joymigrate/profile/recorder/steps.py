@@ -2,7 +2,8 @@
 
 Training: a step ends with `Optimizer.step` of the optimiser that stepped first, so a program with
 two of them (a GAN) has one step per round, and gradient accumulation stays inside one.
-Training without a torch optimiser: a new step begins with the first forward after a backward.
+Training without a torch optimiser: a new step begins with the first forward after a backward;
+without modules either, a step ends with each backward.
 Inference: each top-level module call begins a step.
 """
 
@@ -22,6 +23,7 @@ class Steps:
     forwards: int = 0  # top-level calls in this step
     backwards: int = 0
     trains: bool = False  # a backward pass was seen in any step
+    modules: bool = False  # a module was called in any step
 
     def on_optimiser_made(self) -> None:
         """An optimiser was made: forwards alone no longer end steps."""
@@ -33,6 +35,7 @@ class Steps:
         ended = ended and (self.backwards > 0 or not self.trains)
         if ended:
             self.end()
+        self.modules = True
         self.forwards += 1
         return ended
 
@@ -40,6 +43,13 @@ class Steps:
         """A backward pass began."""
         self.backwards += 1
         self.trains = True
+
+    def on_backward_done(self) -> bool:
+        """A backward pass is over. True when that ended the program's step."""
+        if self.explicit or self.optimisers or self.modules:
+            return False
+        self.end()
+        return True
 
     def on_optimiser_step(self, identity: int) -> bool:
         """An optimiser made a step. True when that ended the program's step."""

@@ -158,9 +158,12 @@ def watch_backward(controller: Controller) -> None:
             controller.touch()
             controller.steps.on_backward()
             try:
-                return _real(*args, **kwargs)
+                result = _real(*args, **kwargs)
             finally:
                 controller.context.phase = "other"
+            if controller.steps.on_backward_done():
+                controller.boundary()
+            return result
 
         replace(controller, torch.autograd, name, functools.wraps(real)(run))
 

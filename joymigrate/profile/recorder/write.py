@@ -36,6 +36,9 @@ def write(controller: Controller, recording: Recording) -> None:
     steps = len(controller.timer.step_us) if controller.timer else 0
     if controller.timed and chrome.exists() and steps:
         spans = timing.join(chrome, signatures, steps)
+    elif controller.settings.timing:
+        for signature in signatures:
+            signature.self_us = signature.cpu_us = signature.spent_us
     lines = [header(controller, recording, signatures, spans, chrome if steps else None)]
     lines += [operator(s, "op") for s in signatures]
     lines += [operator(s, "accelerator_op") for s in controller.shadow]
