@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli import _train_tasks
 from joymigrate.cli._groups import group
 from joymigrate.errors import Exit, JoyError
 
@@ -138,11 +139,15 @@ def export(
     run: Path = typer.Argument(..., help="The run folder."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Folder (default: RUN/model)."),
     step: int | None = typer.Option(None, "--step", help="Which checkpoint (default: the newest)."),
+    force: bool = typer.Option(False, "--force", help="Replace a folder that is not empty."),
 ) -> int:
     """Write a checkpoint as a model folder (config, safetensors, tokenizer)."""
     from joymigrate.run.train.export import export as write
     from joymigrate.run.train.run_folder import MODEL, RunFolder
 
     need_extra()
-    print(write(RunFolder(run), output or run / MODEL, step))
+    print(write(RunFolder(run), output or run / MODEL, step, force=force))
     return Exit.OK
+
+
+_train_tasks.register(app)

@@ -45,6 +45,7 @@ class Context:
     fixed_length: bool = False  # pad every batch to `max_length` (pipeline stages need it)
     files: tuple[Path, ...] = ()  # where relative paths in records start: beside the first
     options: Mapping[str, Any] = field(default_factory=dict)
+    references: bool = True  # False: records to predict on may lack what is learned
 
 
 class Task:
@@ -125,13 +126,26 @@ class Task:
         """`forward` and `objective`; a task whose loss needs several passes overrides it."""
         return self.objective(self.forward(model, batch), batch)
 
-    def metrics(self) -> Mapping[str, Any]:
-        """torchmetrics objects by name, for `train evaluate`."""
-        return {}
+    # -- evaluation ---------------------------------------------------------------------------
 
-    def predictions(self, output: Any, batch: Batch) -> Iterable[Mapping[str, Any]]:
-        """One object per sample with `prediction` and, where known, `reference`."""
-        raise NotImplementedError
+    def predict(self, model: Any, batch: Batch) -> Iterable[dict[str, Any]]:
+        """`predictions` of one forward pass; a task that generates or searches overrides it."""
+        return self.predictions(self.forward(model, batch), batch)
+
+    def predictions(self, output: Any, batch: Batch) -> Iterable[dict[str, Any]]:
+        """One object per sample with `prediction`, `score` and, where known, `reference`.
+
+        Here: the most likely token at every target, given the true ones before it.
+        """
+        from joymigrate.run.train.tasks._language import teacher_forced
+
+        return teacher_forced(output, batch, self.tokenizer)
+
+    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Standard metrics over what `predict` gave for records with a reference."""
+        from joymigrate.run.train.tasks._language import token_metrics
+
+        return token_metrics(rows)
 
 
 def one_sample(

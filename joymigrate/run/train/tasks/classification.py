@@ -1,0 +1,79 @@
+"""Sequence classification: one class per text, or per pair of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from joymigrate.run.train import records
+from joymigrate.run.train.tasks import _inputs
+from joymigrate.run.train.tasks.task import Batch, Context, Task
+from joymigrate.run.train.tokens import Sample
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Classification(Task):
+    """A class per text. The classes are `labels`, or what the training data name."""
+
+    MODEL: ClassVar[str] = "AutoModelForSequenceClassification"
+    SCHEMA: ClassVar[str] = '{"text": "…", "label": "name"}; "text_pair" may stand beside'
+    OPTIONS: ClassVar[Mapping[str, Any]] = {"labels": None}
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.names = _inputs.class_names(context, self.options["labels"], "label")
+        self.options["labels"] = list(self.names)
+
+    def fields(self) -> dict[str, str]:
+        """Tokens and the class's number, -1 where it is unknown."""
+        return {"tokens": super().fields()["tokens"], "label": "int32", "weight": "float32"}
+
+    def encode(self, record: records.Record) -> Sequence[Sample]:
+        """One sample."""
+        import numpy as np
+
+        text = str(records.field(record, "text", "sentence"))
+        pair = record.value.get("text_pair")
+        label = -1
+        if self.context.references or record.value.get("label") is not None:
+            label = _inputs.class_of(self.names, records.field(record, "label"), record)
+        tokens = _inputs.token_ids(self.tokenizer, text, self.context.max_length, pair)
+        return [{"tokens": tokens, "label": np.array([label]), "weight": np.ones(1)}]
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """Padded texts and labels [B]."""
+        return {
+            **_inputs.texts(samples, self.tokenizer),
+            "labels": _inputs.numbers(samples, "label"),
+        }
+
+    def build(self, source: Any) -> Any:
+        """A model with a head over the classes."""
+        more = _inputs.head_settings(self.names)
+        return _inputs.headed(source, self.MODEL, self.tokenizer, **more)
+
+    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Logits [B, C]."""
+        logits: torch.Tensor = model(
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
+        ).logits
+        return logits
+
+    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Cross entropy."""
+        import torch
+
+        return torch.nn.functional.cross_entropy(output.float(), batch["labels"], reduction="sum")
+
+    def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
+        """The most likely class and its probability."""
+        return _inputs.class_rows(output, batch, self.names)
+
+    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Accuracy and macro F1."""
+        return _inputs.class_metrics(rows, self.names)
+
+
+TASK = Classification

@@ -1,0 +1,118 @@
+"""Direct preference optimisation: the better answer gains probability against a frozen reference.
+
+Per pair: -log sigmoid(beta * ((log p - log r)(chosen) - (log p - log r)(rejected))), p the model
+and r the reference (Rafailov et al., 2023, arXiv 2305.18290).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train import records
+from joymigrate.run.train.tasks import _language, _preference
+from joymigrate.run.train.tasks.sft import Sft
+from joymigrate.run.train.tasks.task import Batch, Context, Task, rows
+from joymigrate.run.train.tokens import Sample, TokenCache
+
+if TYPE_CHECKING:
+    import torch
+
+LOSSES = ("sigmoid", "ipo", "hinge")
+
+
+class Dpo(Task):
+    """Pairs of answers. With LoRA the reference is the model without its adapter, else a copy."""
+
+    SCHEMA: ClassVar[str] = _preference.SCHEMA
+    OPTIONS: ClassVar[Mapping[str, Any]] = {"beta": 0.1, "loss": "sigmoid", "smoothing": 0.0}
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        if self.options["loss"] not in LOSSES:
+            raise JoyError(
+                f"unknown loss '{self.options['loss']}'", help=f"one of {', '.join(LOSSES)}"
+            )
+        self.sft = Sft(dataclasses.replace(context, options={}))
+        self.reference: Any = None
+        self.adapted: Any = None
+
+    def fields(self) -> dict[str, str]:
+        """Both answers' tokens, where the second begins, and the targets' ranges."""
+        return {**super().fields(), "cut": "int32"}
+
+    def encode(self, record: records.Record) -> Sequence[Sample]:
+        """One sample per pair."""
+        return _preference.encode(self.sft, record)
+
+    def samples(self, cache: TokenCache) -> TokenCache:
+        """Pairs are not packed."""
+        return cache
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """Better answers, then worse ones: [2B, L]."""
+        pairs = [_preference.documents(sample) for sample in samples]
+        return rows([p[0] for p in pairs] + [p[1] for p in pairs], self.tokenizer.pad_token_id or 0)
+
+    def prepare(self, model: Any) -> None:
+        """Keep what the answers are compared with, before anything is trained."""
+        import copy
+
+        if hasattr(model, "disable_adapter"):
+            self.adapted = model
+            return
+        self.reference = copy.deepcopy(model).eval().requires_grad_(False)
+
+    def answers(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Log-probability of every answer [2B]."""
+        logits = model(**self.inputs(batch), use_cache=False).logits
+        return _language.target_scores(logits, batch["labels"])[0].sum(-1)
+
+    @contextlib.contextmanager
+    def referring(self, model: Any, batch: Batch) -> Iterator[Any]:
+        """The reference model, on the batch's device."""
+        if self.adapted is not None:
+            with self.adapted.disable_adapter():
+                yield model
+            return
+        self.reference.to(batch["input_ids"].device)
+        yield self.reference
+
+    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
+        """By how much each answer gained against the reference [2B]."""
+        import torch
+
+        with torch.no_grad(), self.referring(model, batch) as reference:
+            before = self.answers(reference, batch)
+        return self.answers(model, batch) - before
+
+    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The chosen loss over the pairs."""
+        import torch
+
+        better, worse = output.chunk(2)
+        margin, beta = better - worse, float(self.options["beta"])
+        if self.options["loss"] == "ipo":
+            return (margin - 1 / (2 * beta)).square().sum()
+        if self.options["loss"] == "hinge":
+            return torch.relu(1 - beta * margin).sum()
+        share = float(self.options["smoothing"])
+        log = torch.nn.functional.logsigmoid
+        return -(log(beta * margin) * (1 - share) + log(-beta * margin) * share).sum()
+
+    def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
+        """Which answer gained more; the score is the margin of rewards."""
+        better, worse = output.chunk(2)
+        scores = (float(self.options["beta"]) * (better - worse)).tolist()
+        names = ("rejected", "chosen")
+        return [{"prediction": names[s > 0], "reference": "chosen", "score": s} for s in scores]
+
+    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Share of pairs in which the better answer gained more, and the mean margin."""
+        return _preference.margins(rows)
+
+
+TASK = Dpo

@@ -1,0 +1,102 @@
+"""Image classification: one class per image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train import records
+from joymigrate.run.train.digests import of_text
+from joymigrate.run.train.tasks import _inputs
+from joymigrate.run.train.tasks.task import Batch, Context, Task
+from joymigrate.run.train.tokens import Sample
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ImageClassification(Task):
+    """Images of one size, scaled to -1 … 1."""
+
+    MODEL: ClassVar[str] = "AutoModelForImageClassification"
+    TOKENIZER: ClassVar[bool] = False
+    SCHEMA: ClassVar[str] = '{"image": "path beside the data, or data:image/…", "label": "name"}'
+    OPTIONS: ClassVar[Mapping[str, Any]] = {"labels": None, "size": 224}
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.names = _inputs.class_names(context, self.options["labels"], "label")
+        self.options["labels"] = list(self.names)
+        self.size = int(self.options["size"])
+
+    def fields(self) -> dict[str, str]:
+        """Bytes of the image and the class's number."""
+        return {"image": "uint8", "label": "int32", "weight": "float32"}
+
+    def identity(self) -> str:
+        """Also where the images are."""
+        return of_text(super().identity(), *(str(path.parent) for path in self.context.files[:1]))
+
+    def encode(self, record: records.Record) -> Sequence[Sample]:
+        """One sample."""
+        import numpy as np
+
+        image = _inputs.picture(records.field(record, "image"), self.size, self.context, record)
+        label = -1
+        if self.context.references or record.value.get("label") is not None:
+            label = _inputs.class_of(self.names, records.field(record, "label"), record)
+        return [{"image": image.reshape(-1), "label": np.array([label]), "weight": np.ones(1)}]
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """Images [B, 3, size, size] and labels [B]."""
+        return {
+            "pixel_values": pixels(samples, self.size),
+            "labels": _inputs.numbers(samples, "label"),
+        }
+
+    def build(self, source: Any) -> Any:
+        """A model for images of this size."""
+        wanted = source.config().to_dict().get("image_size")
+        if source.path is not None and wanted not in (None, self.size):
+            raise JoyError(
+                f"the model takes images of {wanted} pixels, the task makes {self.size}",
+                where="task.size",
+                help=f"set task: {{size: {wanted}}}",
+            )
+        more = _inputs.head_settings(self.names)
+        if wanted is not None:
+            more["image_size"] = self.size
+        return source.transformers(self.MODEL, **more)
+
+    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Logits [B, C]."""
+        logits: torch.Tensor = model(pixel_values=batch["pixel_values"]).logits
+        return logits
+
+    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Cross entropy."""
+        import torch
+
+        return torch.nn.functional.cross_entropy(output.float(), batch["labels"], reduction="sum")
+
+    def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
+        """The most likely class and its probability."""
+        return _inputs.class_rows(output, batch, self.names)
+
+    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Accuracy and macro F1."""
+        return _inputs.class_metrics(rows, self.names)
+
+
+def pixels(samples: Sequence[Sample], size: int) -> torch.Tensor:
+    """Images as [B, 3, size, size] from -1 to 1."""
+    import numpy as np
+    import torch
+
+    stacked = np.stack([sample["image"].reshape(size, size, 3) for sample in samples])
+    made = torch.from_numpy(stacked.astype(np.float32)).permute(0, 3, 1, 2)
+    return made.div(127.5).sub(1.0).contiguous()
+
+
+TASK = ImageClassification

@@ -1,0 +1,100 @@
+"""Regression: one number per text, or per pair of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train import records
+from joymigrate.run.train.tasks import _inputs
+from joymigrate.run.train.tasks.task import Batch, Task
+from joymigrate.run.train.tokens import Sample
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Regression(Task):
+    """A number per text, by the mean square error."""
+
+    MODEL: ClassVar[str] = "AutoModelForSequenceClassification"
+    SCHEMA: ClassVar[str] = '{"text": "…", "score": 0.7}; "text_pair" may stand beside'
+
+    def fields(self) -> dict[str, str]:
+        """Tokens and the number, NaN where it is unknown."""
+        return {"tokens": super().fields()["tokens"], "label": "float32", "weight": "float32"}
+
+    def encode(self, record: records.Record) -> Sequence[Sample]:
+        """One sample."""
+        import math
+
+        import numpy as np
+
+        text = str(records.field(record, "text", "sentence"))
+        known = self.context.references or record.value.get("score") is not None
+        raw = records.field(record, "score", "label") if known else math.nan
+        try:
+            score = float(raw)
+        except (TypeError, ValueError):
+            score = math.inf
+        if known and not math.isfinite(score):
+            raise JoyError(f"the score is a number, got {raw!r}", where=record.where)
+        pair = record.value.get("text_pair")
+        tokens = _inputs.token_ids(self.tokenizer, text, self.context.max_length, pair)
+        return [{"tokens": tokens, "label": np.array([score]), "weight": np.ones(1)}]
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """Padded texts and numbers [B]."""
+        return {
+            **_inputs.texts(samples, self.tokenizer),
+            "labels": _inputs.numbers(samples, "label", "float32"),
+        }
+
+    def build(self, source: Any) -> Any:
+        """A model with one output."""
+        return _inputs.headed(
+            source, self.MODEL, self.tokenizer, num_labels=1, problem_type="regression"
+        )
+
+    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Numbers [B]."""
+        made: torch.Tensor = model(
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
+        ).logits
+        return made.squeeze(-1)
+
+    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Square error."""
+        total: torch.Tensor = (output.float() - batch["labels"]).square().sum()
+        return total
+
+    def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
+        """The number."""
+        found = []
+        for made, label in zip(output.float().tolist(), batch["labels"].tolist(), strict=True):
+            known = {} if label != label else {"reference": label}
+            found.append({"prediction": made, **known})
+        return found
+
+    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Mean square and absolute error, and both correlations where they are defined."""
+        import torch
+        from torchmetrics.functional import regression
+
+        known = [row for row in rows if "reference" in row]
+        if not known:
+            return {}
+        guess = torch.tensor([row["prediction"] for row in known])
+        truth = torch.tensor([row["reference"] for row in known])
+        found = {
+            "mse": float(regression.mean_squared_error(guess, truth)),
+            "mae": float(regression.mean_absolute_error(guess, truth)),
+        }
+        if len(known) > 1 and guess.std() > 0 and truth.std() > 0:
+            found["pearson"] = float(regression.pearson_corrcoef(guess, truth))
+            found["spearman"] = float(regression.spearman_corrcoef(guess, truth))
+        return found
+
+
+TASK = Regression

@@ -1,0 +1,78 @@
+"""Reward model: a score per answer, higher for the better of two (Bradley-Terry)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from joymigrate.run.train import records
+from joymigrate.run.train.tasks import _inputs, _preference
+from joymigrate.run.train.tasks.sft import Sft
+from joymigrate.run.train.tasks.task import Batch, Context, Task
+from joymigrate.run.train.tokens import Sample, TokenCache
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Reward(Task):
+    """Pairs of answers; the model has one output per text."""
+
+    MODEL: ClassVar[str] = "AutoModelForSequenceClassification"
+    SCHEMA: ClassVar[str] = _preference.SCHEMA
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.sft = Sft(context)
+
+    def fields(self) -> dict[str, str]:
+        """Both answers' tokens, and where the second begins."""
+        return {**super().fields(), "cut": "int32"}
+
+    def encode(self, record: records.Record) -> Sequence[Sample]:
+        """One sample per pair."""
+        return _preference.encode(self.sft, record)
+
+    def samples(self, cache: TokenCache) -> TokenCache:
+        """Pairs are not packed."""
+        return cache
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """Better answers, then worse ones: [2B, L]."""
+        pairs = [_preference.documents(sample) for sample in samples]
+        ordered = [p[0] for p in pairs] + [p[1] for p in pairs]
+        return _inputs.texts(ordered, self.tokenizer)
+
+    def build(self, source: Any) -> Any:
+        """A model with one output."""
+        return _inputs.headed(source, self.MODEL, self.tokenizer, num_labels=1)
+
+    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Scores [2B]."""
+        made: torch.Tensor = model(
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
+        ).logits
+        return made.squeeze(-1)
+
+    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """-log sigmoid(better - worse)."""
+        import torch
+
+        better, worse = output.float().chunk(2)
+        return -torch.nn.functional.logsigmoid(better - worse).sum()
+
+    def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
+        """Which answer scores higher, and by how much."""
+        better, worse = output.float().chunk(2)
+        names = ("rejected", "chosen")
+        return [
+            {"prediction": names[s > 0], "reference": "chosen", "score": s}
+            for s in (better - worse).tolist()
+        ]
+
+    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Share of pairs in the right order, and the mean margin."""
+        return _preference.margins(rows)
+
+
+TASK = Reward

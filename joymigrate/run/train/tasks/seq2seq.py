@@ -1,0 +1,99 @@
+"""Sequence to sequence: a text from a text, by an encoder and a decoder (translation, summary)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from joymigrate.run.train import records
+from joymigrate.run.train.tasks import _inputs, _language
+from joymigrate.run.train.tasks.task import Batch, Task
+from joymigrate.run.train.tokens import Sample
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Seq2seq(Task):
+    """Models such as T5 and BART."""
+
+    MODEL: ClassVar[str] = "AutoModelForSeq2SeqLM"
+    SCHEMA: ClassVar[str] = '{"source": "…", "target": "…"}'
+
+    def fields(self) -> dict[str, str]:
+        """Tokens of both texts."""
+        tokens = super().fields()["tokens"]
+        return {"tokens": tokens, "target": tokens, "weight": "float32"}
+
+    def encode(self, record: records.Record) -> Sequence[Sample]:
+        """One sample; the target ends with an end sign."""
+        import numpy as np
+
+        length = self.context.max_length
+        source = str(records.field(record, "source", "prompt", "text"))
+        known = self.context.references or record.value.get("target") is not None
+        text = str(records.field(record, "target", "completion", "summary")) if known else ""
+        target = [*self.tokenizer(text, add_special_tokens=False)["input_ids"]][: length - 1]
+        if self.tokenizer.eos_token_id is not None:
+            target.append(self.tokenizer.eos_token_id)
+        tokens = _inputs.token_ids(self.tokenizer, source, length)
+        return [{"tokens": tokens, "target": np.asarray(target), "weight": np.array([len(target)])}]
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """Padded texts, and targets [B, T] with -100 behind their ends."""
+        labels_BT, _ = _inputs.padded([s["target"].astype("int64") for s in samples], -100)
+        return {**_inputs.texts(samples, self.tokenizer), "labels": labels_BT}
+
+    def build(self, source: Any) -> Any:
+        """A new model starts its answers with the padding token, as T5 does."""
+        if source.path is not None:
+            return source.transformers(self.MODEL)
+        start = self.tokenizer.pad_token_id
+        return source.transformers(self.MODEL, decoder_start_token_id=start)
+
+    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Logits [B, T, V]."""
+        import torch
+
+        start = model_config(model).decoder_start_token_id
+        labels_BT = batch["labels"]
+        first = torch.full_like(labels_BT[:, :1], start)
+        pad = self.tokenizer.pad_token_id or 0
+        shifted = torch.cat(
+            [first, labels_BT[:, :-1].masked_fill(labels_BT[:, :-1] == -100, pad)], 1
+        )
+        logits: torch.Tensor = model(
+            input_ids=batch["input_ids"],
+            attention_mask=batch["attention_mask"],
+            decoder_input_ids=shifted,
+            use_cache=False,
+        ).logits
+        return logits
+
+    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Cross entropy of the target's tokens."""
+        import torch
+
+        return torch.nn.functional.cross_entropy(
+            output.flatten(0, 1).float(), batch["labels"].flatten(), reduction="sum"
+        )
+
+    def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
+        """The target's most likely tokens, given the true ones before."""
+        import torch
+
+        ahead = torch.cat([output, output[:, -1:]], 1)  # logits stand on their own target here
+        labels = torch.nn.functional.pad(batch["labels"], (1, 0), value=-100)
+        return _language.teacher_forced(ahead, {"labels": labels}, self.tokenizer)
+
+    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Perplexity and token accuracy."""
+        return _language.token_metrics(rows)
+
+
+def model_config(model: Any) -> Any:
+    """The configuration, also inside DDP."""
+    return getattr(model, "module", model).config
+
+
+TASK = Seq2seq
