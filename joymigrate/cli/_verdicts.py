@@ -17,6 +17,7 @@ from joymigrate.cli._output import emit, one_of, talk
 from joymigrate.errors import Exit
 
 if TYPE_CHECKING:
+    from joymigrate.ledger import Subject
     from joymigrate.verify.gate import Origin
     from joymigrate.verify.model import Verdict
 
@@ -27,7 +28,10 @@ FORMAT = typer.Option("text", "--format", help="text, json, md or html.")
 OUTPUT = typer.Option(None, "-o", "--output", help="Write the verdict to a file.")
 TO = typer.Option(None, "--to", help="The chip that the target ran on.")
 SUBJECT = typer.Option(
-    None, "--subject", metavar="NAME", help="What the verdict is about, for the ledger."
+    None,
+    "--subject",
+    metavar="NAME",
+    help="What the verdict is about, for the ledger: a name, or a model folder.",
 )
 GRADE = typer.Option(
     "documented",
@@ -134,22 +138,23 @@ def finish(
     subject's default is the name of the last input.
     """
     from joymigrate.evidence import Grade
-    from joymigrate.ledger import Ledger, Subject
+    from joymigrate.ledger import Ledger
     from joymigrate.verify import gate
 
-    name = place.subject or (inputs[-1].name.split(".")[0] if inputs else None)
+    about = subject_of(place.subject or (inputs[-1].name.split(".")[0] if inputs else None))
+    named = {"name": about.name, "sha256": about.sha256} if about else {"name": None}
     document = {
         **document,
-        "subject": {"name": name},
+        "subject": named,
         "grade": place.grade,
         "target": {"chip": place.chip, **(document.get("target") or {})},
     }
     emit(render(document, form, verbose=verbose), output)
-    if name is not None and (place.subject is not None or Ledger.of(Path.cwd()).exists()):
+    if about is not None and (place.subject is not None or Ledger.of(Path.cwd()).exists()):
         origin = origin or gate.Origin(checkpoint=place.checkpoint)
         steps = gate.record(
             verdict,
-            Subject(name),
+            about,
             chip=place.chip,
             grade=Grade(place.grade),
             command=shlex.join(["joymigrate", *sys.argv[1:]]),
@@ -157,5 +162,19 @@ def finish(
             document=document,
         )
         numbers = ", ".join(f"{step.id} ({step.stage} {step.verdict})" for step in steps)
-        talk([f"recorded as step {numbers}: {name} on {place.chip}, {place.grade}"])
+        talk([f"recorded as step {numbers}: {about.name} on {place.chip}, {place.grade}"])
     return exit_code(str(document["verdict"]))
+
+
+def subject_of(named: str | None) -> Subject | None:
+    """What a name stands for: a model folder with its hash, as `serve` asks for it; else a name."""
+    from joymigrate.ledger import Subject
+    from joymigrate.ledger.subject import of_folder
+
+    if named is None:
+        return None
+    folder = Path(named)
+    if not (folder / "config.json").is_file():
+        return Subject(folder.resolve().name if folder.is_dir() else named)
+    weights = any(folder.rglob("*.safetensors"))
+    return of_folder(folder) if weights else Subject(folder.resolve().name)

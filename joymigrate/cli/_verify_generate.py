@@ -78,7 +78,7 @@ def command(
     found, document = generate.verdict(base, said, Tolerance.of(place.chip), own)
     document["rehearsal"] = place.rehearsal
     inputs = [baseline, *([target] if target else [])]
-    default = model.resolve().name if model is not None and subject is None else subject
+    default = str(model) if model is not None and subject is None else subject
     from dataclasses import replace
 
     return _verdicts.finish(document, found, replace(place, subject=default), form, output, inputs)

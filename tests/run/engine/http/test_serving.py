@@ -313,6 +313,28 @@ def test_a_target_chip_needs_a_verdict(
     assert "--unverified" in said
 
 
+def test_what_verify_generate_records_is_what_the_gate_asks_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from joymigrate.cli._main import run
+    from joymigrate.ledger import Ledger
+    from joymigrate.ledger.subject import of_folder
+
+    (tmp_path / ".joymigrate").mkdir()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "Hello world"}\n')
+    asked = ["verify", "generate", "--model", str(folder), "--device", "cpu", "--length", "4"]
+    assert run([*asked, "--record", "--prompts", "prompts.jsonl", "-o", "base.jsonl"]) == 0
+    assert run([*asked, "base.jsonl"]) == 0
+    subject = of_folder(folder)
+    assert subject.sha256 is not None
+    assert Ledger(tmp_path).verdict(subject, "cpu").refusal() is None
+    files = ["base.jsonl", "base.jsonl", "--to", "cpu", "--subject", str(folder)]
+    assert run(["verify", "generate", *files]) == 0
+    steps = [json.loads(line) for line in (tmp_path / ".joymigrate/ledger.jsonl").open()]
+    assert [step["subject"]["sha256"] for step in steps] == [subject.sha256] * 2
+
+
 def test_a_rehearsed_verdict_opens_the_gate_of_a_rehearsal_only(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
