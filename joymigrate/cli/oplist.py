@@ -14,7 +14,7 @@ import typer
 
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, replace_file, split, talk
-from joymigrate.errors import Exit, JoyError
+from joymigrate.errors import Exit, JoyError, did_you_mean
 
 if TYPE_CHECKING:
     from joymigrate.profile.oplist import OpList
@@ -79,16 +79,19 @@ def show(
     for one in wanted:
         one_of(one, tuple(s.value for s in Status), "--status")
     found = from_wheel(chip_of(to)) if installed else chosen(to, version, ops, wheel)
+    every = list(found.rows())
+    for name in names or []:
+        if not any(named(op, overload, [name]) for op, overload, _ in every):
+            near = did_you_mean(name, sorted({op.rpartition("::")[2] for op, _, _ in every}))
+            raise JoyError(
+                f"no operator of {found.chip.name} {found.version} is called {name}.{near}",
+                help="joymigrate oplist show lists them all",
+            )
     rows = [
         row
-        for row in found.rows()
+        for row in every
         if (not wanted or row[2].status.value in wanted) and named(row[0], row[1], names or [])
     ]
-    if names and not rows:
-        raise JoyError(
-            f"no operator of {found.chip.name} {found.version} is called {' or '.join(names)}",
-            help="joymigrate oplist show lists them all",
-        )
     data = dumps(report.document(found, rows)) if form == "json" else report.text(found, rows)
     emit(data, output)
     return Exit.OK

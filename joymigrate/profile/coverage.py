@@ -185,6 +185,10 @@ class Counter:
                 verdict = self.verdict(judge, trace, row)
                 known = cache[key] = (verdict, self.tally(verdict))
             verdict, tally = known
+            if verdict.opens and parent != NONE and table.name[parent] == table.name[row]:
+                # Where overloads have no names: torch calling the out variant of the same name.
+                verdict = judge.inner(verdict)
+                tally = self.tally(verdict)
             if verdict.silent and leaves is not None and not leaves[row]:
                 continue
             if trace.inside.get(row) and not verdict.support.supported:

@@ -68,6 +68,8 @@ class Judge:
         # The chip's own kernel for a backend's name is better than what stands behind the name.
         if alias is not None and support.status is not Status.NATIVE:
             support = self.behind(bare, alias)
+        elif support.status is Status.COMPOSITE:
+            support = self.left_to_the_chip(bare, support)
         elif support.status is Status.UNKNOWN and namespace == "aten":
             support = self.own(base, overload) or support
         if support.status is Status.UNKNOWN:
@@ -97,11 +99,21 @@ class Judge:
             note = alias.note.format(backend=self.oplist.chip.backend)
             return Support(alias.status, note=note, source="rules/common/ops/aliases.yaml")
         target = alias.target(self.oplist.version)
-        found = self.oplist.status(target)
+        found = self.left_to_the_chip(target, self.oplist.status(target))
         if alias.fused and found.status is Status.NATIVE:
             return replace(found, status=Status.FUSED, note=FUSED.format(target=target))
         said = (ALIAS.format(name=bare, target=target), alias.note, found.note)
         return replace(found, note="; ".join(part for part in said if part))
+
+    def left_to_the_chip(self, name: str, support: Support) -> Support:
+        """Torch makes `convolution` out of `convolution_overrideable`, which a chip must bring."""
+        if support.status is not Status.COMPOSITE:
+            return support
+        needed = f"{name}_overrideable"
+        found = self.oplist.resolver.support(needed)
+        if found is None or found.status.supported:
+            return support
+        return replace(found, note=MADE.format(name=needed))
 
     def own(self, base: str, overload: str | None) -> Support | None:
         """The chip's own operator, which old releases put into torch's namespace."""

@@ -73,8 +73,10 @@ def text(coverage: Coverage) -> str:
         lines += gap_lines(op, coverage)
     if coverage.gaps():
         lines.append("")
-    lines.append("Supported, the longest first:")
     supported = [op for op in coverage.ops if op.status.supported]
+    if supported:
+        order = "the most called first" if coverage.basis == "none" else "the longest first"
+        lines.append(f"Supported, {order}:")
     for op in supported[:SUPPORTED_SHOWN]:
         lines.append(f"  {op.status.value:<13} {op.name}  {figures(op, coverage)}")
     if len(supported) > SUPPORTED_SHOWN:
@@ -99,7 +101,7 @@ def gap_lines(op: Covered, coverage: Coverage) -> list[str]:
         lines.append(f"    note: {op.note}")
     if op.alternative:
         lines.append(f"    instead: {op.alternative}")
-    if op.source:
+    if op.source and op.source != f"not in {coverage.source}":
         lines.append(f"    source: {op.source}")
     return lines
 
@@ -122,11 +124,12 @@ def closing(coverage: Coverage) -> str:
     parts = [
         f"{coverage.count(status)} {words}"
         for status, words in (
-            (Status.CPU_FALLBACK, "fall back to the CPU"),
+            (Status.CPU_FALLBACK, "on the CPU"),
             (Status.MISSING, "missing"),
             (Status.UNKNOWN, "unknown"),
         )
         if coverage.count(status)
     ]
     said = ", ".join(parts) if parts else "all stay on the chip"
-    return f"Judged {len(coverage.ops)} operators for {coverage.chip} {coverage.version}: {said}."
+    judged = f"{len(coverage.ops)} operator{'' if len(coverage.ops) == 1 else 's'}"
+    return f"Judged {judged} for {coverage.chip} {coverage.version}: {said}."

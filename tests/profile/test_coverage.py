@@ -267,8 +267,33 @@ def test_junit_fails_one_case_per_gap(planted: Coverage) -> None:
 
 def test_text_ends_with_the_counts(planted: Coverage) -> None:
     last = report.text(planted).splitlines()[-1]
-    assert "fall back to the CPU" in last
+    assert "on the CPU" in last
     assert "missing" in last
+
+
+def test_one_operator_without_a_supported_one_reads_well(tmp_path: Path) -> None:
+    said = report.text(coverage_of(tmp_path, [op("aten::lgamma", 0, 1)]))
+    assert "Supported" not in said
+    assert said.splitlines()[-1] == "Judged 1 operator for ascend 2.13: 1 on the CPU."
+
+
+def test_an_out_variant_inside_the_operator_of_its_name_is_judged(tmp_path: Path) -> None:
+    events = [op("aten::huber_loss_backward", 0, 10), op("aten::huber_loss_backward", 2, 5)]
+    found = coverage_of(tmp_path, events).ops
+    assert [(o.status.value, o.calls) for o in found] == [("cpu_fallback", 1), ("composite", 1)]
+    assert found[0].note == "made of aten::huber_loss_backward.out"
+
+
+@pytest.mark.parametrize("name", ["aten::convolution", "aten::cudnn_convolution"])
+def test_what_torch_leaves_to_the_chip_is_missing_without_it(tmp_path: Path, name: str) -> None:
+    ops = tmp_path / "ops.yaml"
+    read = readers.read(written(tmp_path / "t.json", [op(name, 0, 1)]))
+    for listed, status in (
+        ("aten::mm", "missing"),
+        ("aten::convolution_overrideable", "composite"),
+    ):
+        ops.write_text(f"meta: {{fallback: error}}\nops: [{listed}]\n", encoding="utf-8")
+        assert statuses(cover([read], of("musa", file=ops))) == {name: status}
 
 
 def test_html_escapes_what_a_trace_says(tmp_path: Path) -> None:

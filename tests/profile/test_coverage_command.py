@@ -130,6 +130,9 @@ def test_show_picks_names_and_statuses(joy: Joy) -> None:
     told = joy("oplist", "show", "add.Tensor", "--format", "json")
     assert [row["op"] for row in json.loads(told.out)["ops"]] == ["aten::add"]
     assert joy("oplist", "show", "no_such_thing").code == 2
+    told = joy("oplist", "show", "add.Tensor", "lgama")
+    assert told.code == 2
+    assert "Did you mean 'lgamma'?" in told.err
     told = joy("oplist", "show", "--status", "missing", "--to", "musa", "--format", "json")
     assert {row["status"] for row in json.loads(told.out)["ops"]} == {"missing"}
 

@@ -249,6 +249,23 @@ def test_a_folder_stands_for_its_traces(tmp_path: Path) -> None:
     assert len(readers.read_all([tmp_path])) == 2
 
 
+def test_the_chrome_trace_beside_a_recording_is_not_counted_again(tmp_path: Path) -> None:
+    head = '{"schema": "joymigrate.trace/1"}\n{"kind": "op", "op": "aten::mm"}\n'
+    (tmp_path / "run.jsonl").write_text(head, encoding="utf-8")
+    written(tmp_path / "run.trace.json.gz", [op("aten::mm", 0, 1)])
+    written(tmp_path / "other.trace.json.gz", [op("aten::mm", 0, 1)])
+    found = readers.read_all([tmp_path])
+    assert [trace.path.name for trace in found] == ["other.trace.json.gz", "run.jsonl"]
+
+
+def test_a_line_nested_without_end_is_one_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "deep.jsonl"
+    deep = "[" * 100_000 + "]" * 100_000
+    path.write_text(f'{{"schema": "joymigrate.trace/1"}}\n{{"args": {deep}}}\n', encoding="utf-8")
+    with pytest.raises(JoyError, match="nested too deeply"):
+        readers.read(path)
+
+
 def test_a_recording_is_read_with_overloads_places_and_phases(tmp_path: Path) -> None:
     tensor = {"dtype": "float64", "shape": [4, 8], "stride": [8, 1], "device": "cpu"}
     lines = [
