@@ -11,20 +11,18 @@ from joymigrate.cli._serve_model import Start, engine_options
 from joymigrate.errors import Exit
 
 if TYPE_CHECKING:
-    from joymigrate.run.engine.check import Preflight
+    from joymigrate.run.engine.preflight import Preflight
 
 MARKS = {"ok": "ok", "warn": "--", "fail": "!!"}
 
 
 def check(start: Start, sku: str | None, format: str, output: Path | None) -> int:
     """Look at everything; exit 1 when the start would fail."""
-    from joymigrate.run.engine import check as preflight
+    from joymigrate.run.engine.check import check as look
+    from joymigrate.run.engine.preflight import Wanted
 
     options, chip = engine_options(start)
-    wanted = preflight.Wanted(
-        start.model, options, chip, sku, start.host, start.port, start.template
-    )
-    found = preflight.check(wanted)
+    found = look(Wanted(start.model, options, chip, sku, start.host, start.port, start.template))
     text = (
         json.dumps(found.to_json(), ensure_ascii=False, indent=1)
         if format == "json"

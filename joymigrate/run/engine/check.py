@@ -8,31 +8,29 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import json
-import math
 import platform
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.engine.types import EngineOptions
+from joymigrate.run.engine.memory import plan
+from joymigrate.run.engine.preflight import (
+    FAIL,
+    OK,
+    WARN,
+    Finding,
+    Memory,
+    Preflight,
+    Wanted,
+    told_by,
+)
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
 
-SCHEMA = "joymigrate.preflight/1"
-OK, WARN, FAIL = "ok", "warn", "fail"
-MIB, GIB = 2**20, 2**30
-USABLE = 0.9  # share of a card that the engine may fill
-RUNTIME_BYTES = 800 * MIB  # torch, its workspaces, activations of one step
-WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
-          "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1}  # fmt: skip
-FLOATS = ("F64", "F32", "F16", "BF16")
-BYTES_OF = {"float32": 4, "float16": 2, "bfloat16": 2}
 # What the engine's decoder and sampler call on every device, views and copies aside; a test
 # records a run and holds the list against it.
 OPERATORS = tuple(
@@ -48,96 +46,10 @@ OPERATORS = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check: what was found, and what to do when it is not good."""
-
-    name: str
-    status: str
-    found: str
-    remedy: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        """As in the report."""
-        return {
-            "name": self.name,
-            "status": self.status,
-            "found": self.found,
-            "remedy": self.remedy,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """A plan: bytes per card, blocks of the KV cache, and how long texts may be at once."""
-
-    total: int | None
-    weights: int
-    runtime: int
-    kv_per_token: int
-    block_size: int
-    blocks: int | None
-    tokens: int | None
-    max_model_len: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As in the report."""
-        return {
-            "total_bytes": self.total,
-            "weight_bytes": self.weights,
-            "runtime_bytes": self.runtime,
-            "kv_bytes_per_token": self.kv_per_token,
-            "block_size": self.block_size,
-            "kv_blocks": self.blocks,
-            "kv_tokens": self.tokens,
-            "max_model_len": self.max_model_len,
-            "texts_of_full_length": None
-            if self.tokens is None
-            else self.tokens // self.max_model_len,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Preflight:
-    """What was found about one start."""
-
-    model: str
-    chip: str | None
-    findings: tuple[Finding, ...]
-    memory: Memory | None
-
-    def __bool__(self) -> bool:
-        return all(one.status != FAIL for one in self.findings)
-
-    def to_json(self) -> dict[str, Any]:
-        """The report."""
-        return {
-            "schema": SCHEMA,
-            "model": self.model,
-            "chip": self.chip,
-            "ready": bool(self),
-            "checks": [one.to_json() for one in self.findings],
-            "memory": self.memory.to_json() if self.memory else None,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The start that is checked. `chip` None: the CPU; `sku` names the model of the card."""
-
-    folder: Path
-    options: EngineOptions
-    chip: Chip | None = None
-    sku: str | None = None
-    host: str = "127.0.0.1"
-    port: int = 8000
-    template: Path | None = None
-
-
 def check(wanted: Wanted) -> Preflight:
     """Look at everything; a mistake of the user becomes a finding, not an exception."""
     findings = list(versions(wanted.chip))
-    memory = None
+    memory: Memory | None = None
     try:
         config = read_config(wanted.folder)
         findings += model(wanted, config)
@@ -149,11 +61,6 @@ def check(wanted: Wanted) -> Preflight:
     findings.append(port(wanted.host, wanted.port))
     chip = wanted.chip.name if wanted.chip else None
     return Preflight(wanted.folder.resolve().name, chip, tuple(findings), memory)
-
-
-def told_by(error: JoyError) -> str:
-    """An error in one line."""
-    return f"{error.what} ({error.where})" if error.where else error.what
 
 
 # Versions
@@ -276,153 +183,6 @@ def template(folder: Path, override: Path | None) -> Finding:
             "serve with --chat-template FILE, or use /v1/completions",
         )  # fmt: skip
     return Finding("chat template", OK, ", ".join(found.sources))
-
-
-# Memory
-
-
-def plan(wanted: Wanted, config: Mapping[str, Any]) -> tuple[Memory, Finding]:
-    """Weights, KV blocks, and what is left."""
-    options = wanted.options
-    dtype = options.dtype if options.dtype != "auto" else dtype_of(config)
-    share = options.tensor_parallel
-    weights = math.ceil(weight_bytes(wanted.folder, dtype) / share)
-    per_token = math.ceil(kv_bytes(config, dtype) / share)
-    length = options.max_model_len or int(config.get("max_position_embeddings") or 4096)
-    block = options.block_size or (16 if wanted.chip is None else 128)
-    total = card_bytes(wanted)
-    blocks: int | None = options.kv_blocks
-    if blocks is None and options.kv_memory_bytes is not None:
-        blocks = options.kv_memory_bytes // (block * per_token)
-    if blocks is None and total is not None:
-        left = int(total * USABLE) - weights - RUNTIME_BYTES
-        blocks = max(0, left // (block * per_token))
-    tokens = None if blocks is None else blocks * block
-    memory = Memory(total, weights, RUNTIME_BYTES, per_token, block, blocks, tokens, length)
-    return memory, judged(memory, dtype, share)
-
-
-def judged(memory: Memory, dtype: str, share: int) -> Finding:
-    """Whether the plan holds, and what helps when not."""
-    where = "on one card" if share == 1 else f"on each of {share} cards"
-    said = (
-        f"weights {size(memory.weights)} as {dtype} {where}, KV cache "
-        f"{size(memory.kv_per_token * memory.block_size)} per block of {memory.block_size} tokens"
-    )
-    if memory.total is None:
-        return Finding(
-            "memory", WARN, f"{said}; the card's memory is not known",
-            "name its model with --sku, or give --kv-memory BYTES",
-        )  # fmt: skip
-    said += f"; {size(memory.total)} in all"
-    if memory.blocks == 0:
-        needed = memory.weights + RUNTIME_BYTES + memory.kv_per_token * memory.max_model_len
-        cards = math.ceil(needed / (memory.total * USABLE))
-        return Finding(
-            "memory", FAIL, f"{said}: no room for a KV cache",
-            f"--tensor-parallel {max(2, cards * share)}, --dtype bfloat16, or quantised weights "
-            "(joymigrate quantise)",
-        )  # fmt: skip
-    tokens = memory.tokens or 0
-    said += f": room for {tokens} tokens"
-    if tokens < memory.max_model_len:
-        return Finding(
-            "memory", FAIL, f"{said}, fewer than one text of {memory.max_model_len}",
-            f"--max-model-len {max(memory.block_size, tokens)}, more cards, or quantised weights",
-        )  # fmt: skip
-    return Finding("memory", OK, f"{said}, {tokens // memory.max_model_len} texts of full length")
-
-
-def size(count: int) -> str:
-    """Bytes for people."""
-    if count >= GIB:
-        return f"{count / GIB:.1f} GiB"
-    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / 1024:.1f} KiB"
-
-
-def dtype_of(config: Mapping[str, Any]) -> str:
-    """The data type that the configuration names."""
-    text = config.get("text_config") or {}
-    named = config.get("dtype") or config.get("torch_dtype") or text.get("dtype")
-    return str(named) if str(named) in BYTES_OF else "float32"
-
-
-def weight_bytes(folder: Path, dtype: str) -> int:
-    """Bytes of the weights in memory: floating ones in `dtype`, others as they are on disk."""
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise JoyError(
-            "the folder has no safetensors weights", where=str(folder),
-            help="load the model with transformers and save_pretrained() it",
-        )  # fmt: skip
-    total = 0
-    for path in files:
-        for entry in header(path).values():
-            kind = str(entry["dtype"])
-            width = BYTES_OF[dtype] if kind in FLOATS else WIDTHS.get(kind, 1)
-            total += math.prod(entry["shape"]) * width
-    return total
-
-
-def header(path: Path) -> dict[str, Any]:
-    """The table at the beginning of a safetensors file (its length, then JSON)."""
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > path.stat().st_size:
-                raise ValueError("its header is longer than the file")
-            found = json.loads(file.read(length))
-    except (OSError, ValueError) as error:
-        raise JoyError(f"{path.name} is no safetensors file: {error}", where=str(path)) from None
-    found.pop("__metadata__", None)
-    ends = [entry["data_offsets"][1] for entry in found.values()]
-    if 8 + length + max(ends, default=0) > path.stat().st_size:
-        raise JoyError(f"{path.name} is cut off", where=str(path), help="download or copy it again")
-    return dict(found)
-
-
-def kv_bytes(config: Mapping[str, Any], dtype: str) -> int:
-    """Bytes of keys and values of one token over all layers.
-
-    By the names that transformers' configurations agree on; latent attention keeps less.
-    """
-    text = config.get("text_config") or config
-
-    def of(*names: str) -> int | None:
-        return next((int(text[name]) for name in names if text.get(name)), None)
-
-    layers = of("num_hidden_layers", "n_layer", "num_layers") or 1
-    heads = of("num_attention_heads", "n_head") or 1
-    groups = of("num_key_value_heads", "multi_query_group_num", "num_kv_heads") or heads
-    width = of("head_dim", "kv_channels") or (of("hidden_size", "n_embd") or heads) // heads
-    return 2 * layers * groups * width * BYTES_OF[dtype]
-
-
-def card_bytes(wanted: Wanted) -> int | None:
-    """Memory of one card: by the model named, by the card that is there, or of the host."""
-    if wanted.chip is None:
-        if importlib.util.find_spec("psutil") is None:
-            return None
-        import psutil
-
-        return int(psutil.virtual_memory().available)
-    if wanted.sku is not None:
-        return sku_bytes(wanted.chip, wanted.sku)
-    from joymigrate.device import Device, why_not
-
-    if why_not(wanted.chip) is not None:
-        return None
-    device = Device(wanted.chip.device, wanted.chip.name, wanted.chip.backend)
-    return device.memory().total
-
-
-def sku_bytes(chip: Chip, name: str) -> int | None:
-    """Memory of a named model; raises `JoyError` for an unknown one."""
-    for sku in chip.skus:
-        if name.lower() in (word.lower() for word in (sku.name, *sku.match)):
-            return None if sku.memory_gib is None else int(sku.memory_gib * GIB)
-    known = ", ".join(sku.name for sku in chip.skus)
-    raise JoyError(f"{chip.title} has no model '{name}'", help=f"--sku: one of {known}")
 
 
 # Operators, port

@@ -12,6 +12,8 @@ import pytest
 from joymigrate import chips
 from joymigrate.cli._main import run
 from joymigrate.run.engine import check
+from joymigrate.run.engine import memory as planned
+from joymigrate.run.engine.preflight import Finding, Preflight, Wanted
 from joymigrate.run.engine.types import EngineOptions
 
 CONFIG: dict[str, Any] = {
@@ -41,13 +43,26 @@ def make(folder: Path, numbers: int = 7_615_616_512, **more: Any) -> Path:
     return folder
 
 
-def look(folder: Path, sku: str | None = "910B3", **options: Any) -> check.Preflight:
-    wanted = check.Wanted(folder, EngineOptions(**options), chips.target("ascend"), sku, port=0)
+def look(folder: Path, sku: str | None = "910B3", **options: Any) -> Preflight:
+    wanted = Wanted(folder, EngineOptions(**options), chips.target("ascend"), sku, port=0)
     return check.check(wanted)
 
 
-def finding(found: check.Preflight, name: str) -> check.Finding:
+def finding(found: Preflight, name: str) -> Finding:
     return next(one for one in found.findings if one.name == name)
+
+
+def test_a_file_that_only_the_index_names_is_missed(tmp_path: Path) -> None:
+    folder = make(tmp_path / "m")
+    listed = {"weight_map": {"w": "model.safetensors", "x": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(listed))
+    found = look(folder)
+    assert not found
+    assert "model-00002-of-00002.safetensors" in finding(found, "model").found
+    (folder / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"w": "model.safetensors"}}'
+    )
+    assert look(folder)
 
 
 def test_the_plan_of_a_7b_model_is_arithmetic(tmp_path: Path) -> None:
@@ -56,7 +71,7 @@ def test_the_plan_of_a_7b_model_is_arithmetic(tmp_path: Path) -> None:
     assert memory.weights == 7_615_616_512 * 2
     assert memory.kv_per_token == 2 * 28 * 4 * 128 * 2
     assert memory.total == 64 * 2**30
-    left = int(memory.total * check.USABLE) - memory.weights - check.RUNTIME_BYTES
+    left = int(memory.total * planned.USABLE) - memory.weights - planned.RUNTIME_BYTES
     assert memory.blocks == left // (128 * memory.kv_per_token)
     assert memory.tokens == memory.blocks * 128
 
