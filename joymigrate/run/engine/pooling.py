@@ -10,6 +10,7 @@ from pathlib import Path
 from joymigrate.errors import JoyError
 
 MODULES = "modules.json"
+FLAG = "pooling_mode_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,23 @@ def pooling_of(folder: Path) -> Pooling | None:
             help="remove modules.json to serve the model's text alone",
         )
     settings = folder / places[kinds.index("Pooling")] / "config.json"
-    wanted = json.loads(settings.read_text(encoding="utf-8"))
-    on = [name for name, value in wanted.items() if name.startswith("pooling_mode_") and value]
-    if on not in (["pooling_mode_mean_tokens"], ["pooling_mode_lasttoken"]):
-        raise JoyError(f"pooling by {on} is not served", where=str(settings))
-    return Pooling(on == ["pooling_mode_mean_tokens"], "Normalize" in kinds)
+    ways = ways_of(settings)
+    if ways not in (["mean"], ["lasttoken"]):
+        raise JoyError(
+            f"pooling by {', '.join(ways) or 'nothing'} is not served", where=str(settings),
+            help="pooling_mode_mean_tokens or pooling_mode_lasttoken",
+        )  # fmt: skip
+    return Pooling(ways == ["mean"], "Normalize" in kinds)
+
+
+def ways_of(settings: Path) -> list[str]:
+    """The ways of pooling that a folder asks for; newer folders name them in `pooling_mode`."""
+    try:
+        wanted = json.loads(settings.read_text(encoding="utf-8"))
+        named = wanted.get("pooling_mode")
+        if named is not None:
+            return [named] if isinstance(named, str) else [str(way) for way in named]
+        flags = [name for name, on in wanted.items() if name.startswith(FLAG) and on is True]
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise JoyError(f"the pooling cannot be read: {error}", where=str(settings)) from None
+    return [flag.removeprefix(FLAG).removesuffix("_tokens") for flag in flags]

@@ -124,7 +124,12 @@ def test_embeddings_are_the_models_states(
     modules = [{"type": f"sentence_transformers.{kind}", "path": kind} for kind in kinds]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / kinds[1]).mkdir()
-    pooling = {"pooling_mode_mean_tokens": mean, "pooling_mode_lasttoken": not mean}
+    pooling: dict[str, Any] = {
+        "pooling_mode_mean_tokens": mean,
+        "pooling_mode_lasttoken": not mean,
+    }
+    if bare:  # folders of newer versions name the way
+        pooling = {"pooling_mode": "mean" if mean else "lasttoken"}
     (folder / kinds[1] / "config.json").write_text(json.dumps(pooling))
     if bare:
         reference[1].model.save_pretrained(folder)
@@ -139,6 +144,21 @@ def test_embeddings_are_the_models_states(
             states = reference[1].model(torch.tensor([ids])).last_hidden_state[0]
         want = torch.nn.functional.normalize(states.mean(0) if mean else states[-1], dim=0)
         assert torch.allclose(torch.tensor(row), want, atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [None, "[]", '{"pooling_mode": "cls"}', "{}"])
+def test_a_way_of_pooling_that_is_not_served_is_named(tmp_path: Path, settings: str | None) -> None:
+    import json
+
+    from joymigrate.run.engine.pooling import pooling_of
+
+    modules = [{"type": f"models.{kind}", "path": kind} for kind in ("Transformer", "Pooling")]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    if settings is not None:
+        (tmp_path / "Pooling").mkdir()
+        (tmp_path / "Pooling" / "config.json").write_text(settings)
+    with pytest.raises(JoyError, match="pooling"):
+        pooling_of(tmp_path)
 
 
 def test_a_model_that_does_not_say_how_it_embeds_does_not(engine: AsyncEngine) -> None:
