@@ -5,8 +5,9 @@
 
 Prompts are random token ids, so that every server sees the same tokens. `--pid NAME=PID` adds CPU
 seconds of that process and its children. The first server named is what the others are divided by.
-`--cancel MINUTES --pid ours=PID` is a soak instead: requests that are cut at random, with the
-memory and the open descriptors of the process at the beginning and at the end.
+How many ids there are is asked of the servers (`vocabulary` in /v1/models); one that does not say
+needs `--vocabulary`. `--cancel MINUTES --pid ours=PID` is a soak instead: requests that are cut at
+random, with the memory and the open descriptors of the process over time, and why requests failed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ import os
 import random
 import statistics
 import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,12 +122,14 @@ async def soak(url: str, pid: int, asked: argparse.Namespace) -> dict[str, Any]:
     """Requests that are cut at random for some minutes; memory and descriptors before and after."""
     process = psutil.Process(pid)
     chosen = random.Random(1)
-    counts = {"asked": 0, "cut": 0, "failed": 0}
+    counts = {"asked": 0, "answered": 0, "cut": 0, "failed": 0}
+    reasons: Counter[str] = Counter()
     marks = []
+    longest = max(5, asked.prompt_tokens)
 
     async def client(session: Any) -> None:
         while time.monotonic() < end:
-            (ids,) = prompts(1, chosen.randrange(4, asked.prompt_tokens), 0, asked.vocabulary,
+            (ids,) = prompts(1, chosen.randrange(4, longest), 0, asked.vocabulary,
                              chosen.randrange(10**9))  # fmt: skip
             body = {"model": asked.model, "prompt": ids, "stream": chosen.random() < 0.8,
                     "max_tokens": asked.output_tokens, "n": chosen.choice((1, 1, 2))}  # fmt: skip
@@ -132,12 +138,16 @@ async def soak(url: str, pid: int, asked: argparse.Namespace) -> dict[str, Any]:
             try:
                 async with asyncio.timeout(patience):
                     async with session.post(url + "/v1/completions", json=body) as response:
-                        await response.read()
-                        counts["failed"] += response.status != 200
+                        raw = await response.read()
+                trouble = trouble_in(response.status, raw)
             except (TimeoutError, asyncio.TimeoutError):
                 counts["cut"] += 1
-            except aiohttp.ClientError:
-                counts["failed"] += 1
+                continue
+            except aiohttp.ClientError as error:
+                trouble = f"{type(error).__name__}: {error}"
+            counts["failed" if trouble else "answered"] += 1
+            if trouble:
+                reasons[trouble] += 1
 
     async def watch() -> None:
         while time.monotonic() < end:
@@ -151,7 +161,32 @@ async def soak(url: str, pid: int, asked: argparse.Namespace) -> dict[str, Any]:
         async with session.get(url + "/metrics") as response:
             page = await response.text()
     held = [line for line in page.splitlines() if line.startswith("joymigrate_kv_cache_usage ")]
-    return {**counts, "rss_mib_and_descriptors": marks, "kv_usage_after": held}
+    return {**counts, "reasons": dict(reasons.most_common(5)), "rss_mib_and_descriptors": marks,
+            "kv_usage_after": held}  # fmt: skip
+
+
+def trouble_in(status: int, raw: bytes) -> str:
+    """Why an answer is none; empty for a good one, whole or streamed."""
+    text = raw.decode("utf-8", "replace")
+    if status != 200:
+        return f"{status} {text[:200]}"
+    broken = next((line for line in text.splitlines() if line.startswith('data: {"error"')), "")
+    if broken:
+        return broken[:200]
+    streamed = text.startswith("data: ")
+    return "the stream is cut" if streamed and "data: [DONE]" not in text else ""
+
+
+def vocabulary_of(urls: Iterable[str]) -> int:
+    """The smallest vocabulary that the servers name; exits where none does."""
+    sizes = []
+    for url in urls:
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=30) as response:
+            listed = json.load(response)["data"]
+        sizes += [int(card["vocabulary"]) for card in listed if card.get("vocabulary")]
+    if not sizes:
+        raise SystemExit("the servers do not name their vocabulary: give --vocabulary")
+    return min(sizes)
 
 
 def row(name: str, width: int, rounds: list[Round], base: list[Round] | None) -> str:
@@ -186,10 +221,12 @@ def main() -> None:
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--output-tokens", type=int, default=64)
     parser.add_argument("--shared", type=int, default=0, help="equal tokens at the beginning")
-    parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--vocabulary", type=int, help="default: what the servers say")
     parser.add_argument("--cancel", type=float, default=0.0, metavar="MINUTES")
     asked = parser.parse_args()
     servers = dict(item.split("=", 1) for item in asked.servers)
+    if asked.vocabulary is None:
+        asked.vocabulary = vocabulary_of(servers.values())
     pids = {name: int(pid) for name, pid in (item.split("=") for item in asked.pid)}
     if asked.cancel:
         for name, url in servers.items():

@@ -33,6 +33,7 @@ def card(service: Service, name: str) -> dict[str, Any]:
         "root": service.name,
         "parent": None,
         "max_model_len": info.max_model_len,
+        "vocabulary": service.engine.vocabulary,
         "dtype": info.dtype,
         "device": info.device,
         "quantisation": info.quantisation,

@@ -54,11 +54,22 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
+class Stderr(logging.Handler):
+    """Writes to what stderr is now: somebody may have put another stream in its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except Exception:
+            self.handleError(record)
+
+
 def open_log(form: str, *, quiet: bool = False, verbose: bool = False) -> logging.Logger:
     """The logger of this process's server."""
     log = logging.getLogger(NAME)
     log.handlers.clear()
-    handler = logging.StreamHandler(sys.stderr)
+    handler = Stderr()
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     log.addHandler(handler)
     log.propagate = False

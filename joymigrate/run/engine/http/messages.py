@@ -13,7 +13,7 @@ import orjson
 from joymigrate.run.engine.http.errors import Refusal
 
 JSON = "application/json"
-EVENTS = "text/event-stream"
+EVENTS = "text/event-stream; charset=utf-8"
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -21,6 +22,17 @@ from typing import Any
 import pytest
 
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install 'joymigrate[serve]'")
+
+
+@pytest.fixture(autouse=True)
+def quiet_afterwards() -> Iterator[None]:
+    """A test that runs the command in this process leaves no log of its own to the next one."""
+    yield
+    log = logging.getLogger("joymigrate.serve")
+    log.handlers.clear()
+    log.setLevel(logging.NOTSET)
+    log.propagate = True
+
 
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system
