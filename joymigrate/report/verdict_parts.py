@@ -1,7 +1,8 @@
-"""The parts that only some verdicts have: the figures of a task, a curve, operators, generation.
+"""The parts that only some verdicts have: the figures of a task, a curve, operators, generation,
+quantisation.
 
-A part shows one object of the document (`task`, `curve`, `operators`, `generation`) as text lines,
-Markdown lines and HTML sections.
+A part shows one object of the document (`task`, `curve`, `operators`, `generation`, `quantise`) as
+text lines, Markdown lines and HTML sections.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def of(document: Mapping[str, Any]) -> list[Part]:
     from joymigrate.report.verdict_curve import Curve
     from joymigrate.report.verdict_generation import Generation
     from joymigrate.report.verdict_operators import Operators
+    from joymigrate.report.verdict_quantise import Quantised
     from joymigrate.report.verdict_task import TaskFigures
 
     found: list[Part] = []
@@ -39,6 +41,8 @@ def of(document: Mapping[str, Any]) -> list[Part]:
         found.append(Curve(document["curve"], document.get("growth", {})))
     if document.get("generation"):
         found.append(Generation(document["generation"]))
+    if document.get("quantise"):
+        found.append(Quantised(document["quantise"]))
     if document.get("operators"):
         found.append(Operators(document["operators"]))
     return found

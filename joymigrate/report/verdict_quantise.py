@@ -1,0 +1,90 @@
+"""The figures of quantised weights: perplexity, first choices, and the error of every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from joymigrate.report.html import page
+from joymigrate.report.html.page import Html, Section
+from joymigrate.report.verdict_words import figure, percent
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """The object `quantise` of a verdict."""
+
+    quantise: Mapping[str, Any]
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """(what, figures)."""
+        found = self.quantise
+        yield "weights", f"{found['scheme']}, {found['format']}"
+        seen = found["perplexity"]
+        ratio = f"{seen['ratio']:.4f} times"
+        yield "perplexity", f"{figure(seen['plain'])} → {figure(seen['quantised'])} ({ratio})"
+        top = found["top1"]
+        ties = f"{percent(100 * top['or_tie'])} with ties of {top['tie_nats']} nats"
+        yield "top-1 agreement", f"{percent(100 * top['agreement'])} ({ties})"
+        yield "mean KL divergence", f"{figure(found['kl'])} nats"
+        held = "" if found.get("held_out", True) else ", also calibrated with"
+        yield "judged by", f"{found['places']:,} tokens of {found['samples']:,} samples{held}"
+        for note in found.get("notes", ()):
+            yield "note", note
+
+    def layers(self) -> list[list[str]]:
+        """Layer, its own error, the error up to there."""
+        return [
+            [one["layer"], figure(one["own"]), figure(one["accumulated"])]
+            for one in self.quantise["errors"]
+        ]
+
+    def groups(self) -> list[list[str]]:
+        """What was searched: linears, where their scale went, errors before and after."""
+        made = []
+        for one in self.quantise.get("layers", ()):
+            into = one["folded_into"] or one["reason"] or "no scale helps"
+            parameter = "" if one["parameter"] is None else f" ({one['parameter']:.2f})"
+            short = ", ".join(name.rpartition(".")[2] for name in one["linears"])
+            name = f"{one['layer']}: {short}"
+            nearest, error = figure(one["error_nearest"]), figure(one["error"])
+            made.append([name, f"{into}{parameter}", nearest, error])
+        return made
+
+    def text(self) -> list[str]:
+        """Columns."""
+        lines = [f"{name:<20} {value}" for name, value in self.rows()]
+        lines += ["layer: own error, accumulated"]
+        lines += [f"  {name:<28} {own:>10} {grown:>10}" for name, own, grown in self.layers()]
+        if self.groups():
+            lines += ["linears: scale folded into; error of rounding to nearest → as written"]
+        lines += [f"  {name:<44} {into}: {a} → {b}" for name, into, a, b in self.groups()]
+        lines += [f"plain: {one['linear']} ({one['reason']})" for one in self.plain()]
+        return lines
+
+    def plain(self) -> list[Mapping[str, Any]]:
+        """Linears that were left alone."""
+        return list(self.quantise.get("plain", ()))
+
+    def markdown(self) -> list[str]:
+        """Tables."""
+        from joymigrate.report.verdict_md import table
+
+        lines = ["## Quantisation", "", *table(["", ""], [list(row) for row in self.rows()]), ""]
+        lines += [*table(["layer", "own error", "accumulated"], self.layers()), ""]
+        if self.groups():
+            heads = ["linears", "scale folded into", "to nearest", "as written"]
+            lines += [*table(heads, self.groups()), ""]
+        return lines
+
+    def sections(self) -> list[Section]:
+        """Tables of the page."""
+        parts: list[Html] = [
+            page.table(["", ""], [list(row) for row in self.rows()]),
+            page.table(["layer", "own error", "accumulated"], self.layers()),
+        ]
+        if self.groups():
+            heads = ["linears", "scale folded into", "to nearest", "as written"]
+            parts.append(page.table(heads, self.groups()))
+        return [Section("quantise", "Quantisation", Html("".join(parts)))]
