@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli import _train_tasks
+from joymigrate.cli import _train_models, _train_tasks
 from joymigrate.cli._groups import group
 from joymigrate.errors import Exit, JoyError
 
@@ -151,3 +151,4 @@ def export(
 
 
 _train_tasks.register(app)
+_train_models.register(app)
