@@ -15,7 +15,7 @@ ROOT = Path(joymigrate.__file__).parent
 ROWS: list[list[str]] = [
     ["errors", "model"],
     ["config", "chips", "ledger", "evidence", "device"],
-    ["rewrite", "profile", "verify", "run.kernels", "run.formats", "run.monitor"],
+    ["rewrite", "profile", "verify", "run.kernels", "run.formats", "run.monitor", "run.fill"],
     ["run.rehearse", "run.quantise", "run.engine", "run.train", "run.recsys", "run.cluster"],
     ["run.gateway"],
     ["report"],

@@ -39,6 +39,9 @@ def command(
     follow_imports: list[str] = typer.Option(
         [], "--follow-imports", metavar="PACKAGE", help="With --migrate: this package as well."
     ),
+    fill: bool = typer.Option(
+        False, "--fill", help="Compute operators that the chip lacks out of those it has."
+    ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     form: str | None = typer.Option(None, "--format", help="text, json or html."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where the report goes."),
@@ -48,7 +51,7 @@ def command(
     from contextlib import nullcontext
 
     from joymigrate.chips import target
-    from joymigrate.cli import _program, _switch
+    from joymigrate.cli import _fill, _program, _switch
     from joymigrate.run.rehearse import report, session
     from joymigrate.run.rehearse.options import read_options
 
@@ -69,6 +72,8 @@ def command(
         if not quiet:
             print(report.banner(settings), file=sys.stderr, flush=True)
         environment = session.environment(settings, _program.environment())
+        if fill:
+            environment = _fill.filled(environment, settings.chip, rehearsed=True)
         around = (
             _switch.switched(
                 resolved,

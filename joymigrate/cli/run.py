@@ -18,6 +18,9 @@ def command(
     follow_imports: list[str] = typer.Option(
         [], "--follow-imports", metavar="PACKAGE", help="Rewrite this installed package as well."
     ),
+    fill: bool = typer.Option(
+        False, "--fill", help="Compute operators that the chip lacks out of those it has."
+    ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing of our own."),
 ) -> int:
@@ -25,12 +28,14 @@ def command(
     from pathlib import Path
 
     from joymigrate import chips, config
-    from joymigrate.cli import _program, _switch
+    from joymigrate.cli import _fill, _program, _switch
 
     chip = chips.target(to or config.load(Path.cwd())["to"])
     arguments = [*(["-m", module] if module else []), *(program or [])]
     resolved = _program.resolve(arguments)
     base = _program.environment()
+    if fill:
+        base = _fill.filled(base, chip.name)
     with _switch.switched(
         resolved, base, chip=chip, kind=switch, follow_imports=follow_imports, quiet=quiet
     ) as environment:
