@@ -13,6 +13,7 @@ from joymigrate.errors import JoyError
 
 SHAPES = '{"text": "…"}, {"messages": [{"role": "user", "content": "…"}]} or {"tokens": [5, 17]}'
 HELD_OUT = 4  # every fourth sample judges, where there are enough
+TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "tokenization*.py")
 LEAST = 2  # tokens: one to see and one to predict
 
 
@@ -127,6 +128,14 @@ def load_tokenizer(model: Path) -> Any:
 
     hide_driverless()
     from transformers import AutoTokenizer
+
+    # Without any of these transformers makes an empty tokenizer and says nothing.
+    if not any(file for pattern in TOKENIZERS for file in model.glob(pattern)):
+        raise JoyError(
+            "the model's folder has no tokenizer",
+            where=str(model),
+            help='give token ids: {"tokens": [5, 17, …]}',
+        )
 
     try:
         return AutoTokenizer.from_pretrained(model, local_files_only=True)

@@ -90,7 +90,7 @@ class Seen:
 def find_groups(
     layer: nn.Module, hidden: Tensor, call: dict[str, Any], config: Any, dtype: torch.dtype
 ) -> list[Group]:
-    """The groups of a layer, those that feed others last, each with a fold that was tried."""
+    """The groups of a layer, each with a fold that was tried; those that change others first."""
     seen = watch(layer, hidden, call)
     by_input: dict[int, list[str]] = {}
     for name, tensor in seen.inputs.items():
@@ -111,7 +111,8 @@ def find_groups(
                 else "neither a norm nor a linear is known to make this input"
             )
         groups.append(group)
-    return sorted(groups, key=lambda g: g.fold is not None and g.fold.kind == "norm")
+    # A linear that another's scale is folded into must not be rounded before that.
+    return sorted(groups, key=lambda g: g.fold is None or g.fold.kind != "linear")
 
 
 def watch(layer: nn.Module, hidden: Tensor, call: dict[str, Any]) -> Seen:
