@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 from typing import TextIO
@@ -56,6 +58,24 @@ def emit(text: str, output: Path | None = None) -> None:
     else:
         buffer.write(data)
     sys.stdout.flush()
+
+
+def fit(text: str, output: Path | None = None) -> str:
+    """Break long lines of prose between words where they go to a terminal; code stays whole."""
+    if (output is not None and str(output) != "-") or not sys.stdout.isatty():
+        return text
+    width = max(40, shutil.get_terminal_size().columns)
+    return "".join(f"{part}\n" for line in text.splitlines() for part in broken(line, width))
+
+
+def broken(line: str, width: int) -> list[str]:
+    """A line in pieces of at most `width`; a longer word stays whole, and so does a change."""
+    if len(line) <= width or line.lstrip().startswith(("- ", "+ ")):
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def talk(lines: list[str]) -> None:

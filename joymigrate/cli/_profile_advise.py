@@ -22,12 +22,13 @@ def command(
 ) -> int:
     """Advice for a chip from recordings of a program, or from profiles made on the chip."""
     from joymigrate import chips, config
-    from joymigrate.cli._output import emit, one_of, split
+    from joymigrate.cli._output import emit, fit, one_of, split
     from joymigrate.profile.advice import advise_all
     from joymigrate.report import advice as report
 
     one_of(form, report.FORMATS, "--format")
     chip = chips.target(to or config.load(Path.cwd())["to"])
     found = advise_all(traces, chip, version=version, wanted=split(select), unwanted=split(ignore))
-    emit(report.render(form, found, chip, [str(path) for path in traces]), output)
+    told = report.render(form, found, chip, [str(path) for path in traces])
+    emit(fit(told, output) if form == "text" else told, output)
     return Exit.OK

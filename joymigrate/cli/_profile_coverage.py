@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from joymigrate.cli._output import emit, one_of, talk
+from joymigrate.cli._output import emit, fit, one_of, talk
 from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def command(
     oplist = chosen(to, version, ops, wheel)
     read = read_all(traces)
     coverage = cover(read, oplist)
-    emit(marked(read, oplist) if form == "trace" else rendered(coverage, form), output)
+    told = marked(read, oplist) if form == "trace" else rendered(coverage, form)
+    emit(fit(told, output) if form == "text" else told, output)
     if not quiet:
         talk([f"note: {note}" for note in coverage.notes])
     if skeleton is not None:

@@ -107,13 +107,14 @@ class Judge:
 
     def left_to_the_chip(self, name: str, support: Support) -> Support:
         """Torch makes `convolution` out of `convolution_overrideable`, which a chip must bring."""
-        if support.status is not Status.COMPOSITE:
+        needed, resolver = f"{name}_overrideable", self.oplist.resolver
+        found = resolver.support(needed)
+        if support.status is not Status.COMPOSITE or found is None:
             return support
-        needed = f"{name}_overrideable"
-        found = self.oplist.resolver.support(needed)
-        if found is None or found.status.supported:
+        if found.status in (Status.NATIVE, Status.FUSED):
             return support
-        return replace(found, note=MADE.format(name=needed))
+        source = f"not in {resolver.source}" if resolver.source else ""
+        return Support(resolver.absent, note=MADE.format(name=needed), source=source)
 
     def own(self, base: str, overload: str | None) -> Support | None:
         """The chip's own operator, which old releases put into torch's namespace."""

@@ -89,7 +89,8 @@ def place_line(place: Hit) -> str:
     where = f"{place.where}: " if place.where else ""
     module = f" in {place.module}" if place.module else ""
     calls = f" ({place.calls} calls)" if place.calls > 1 else ""
-    return f"{where}{place.what}{module}{calls}"
+    what, mark, instead = place.what.partition("; instead: ")
+    return f"{where}{what}{module}{calls}{mark}{instead}"
 
 
 def text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
@@ -102,7 +103,7 @@ def text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
         lines += [f"     {place_line(place)}" for place in one.places[:5]]
         hidden = len(one.places) - 5 + one.more
         if hidden > 0:
-            lines.append(f"     … and {hidden} more places")
+            lines.append(f"     … and {hidden} more place{'' if hidden == 1 else 's'}")
         lines.append(f"   why: {rule.problem}")
         lines.append(f"   do:  {rule.action}")
         if rule.gain:

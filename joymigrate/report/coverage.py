@@ -64,7 +64,7 @@ def text(coverage: Coverage) -> str:
     """The shares, every gap with what to do, and the heaviest supported operators."""
     kept = sum(1 for op in coverage.ops if op.status.supported)
     lines = [
-        f"{coverage.chip} {coverage.version}: {coverage.source}",
+        f"{coverage.chip} {coverage.version}, from {coverage.source}",
         f"  operators {kept}/{len(coverage.ops)} ({percent(coverage.share.ops)}), "
         f"calls {percent(coverage.share.calls)}, {time_line(coverage)}",
         "",

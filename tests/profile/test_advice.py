@@ -21,6 +21,7 @@ from joymigrate.profile import capture
 from joymigrate.profile.advice import Subject, advise, advise_all, load_rules
 from joymigrate.profile.advice.support import ChipSupport
 from joymigrate.profile.oplist import lists
+from joymigrate.report.advice import render
 
 PROGRAMS = Path(__file__).parent / "programs"
 # Rules about time need some; one about composites needs the profiler's tree of calls.
@@ -155,6 +156,17 @@ def test_a_chip_without_fallback_is_told_apart(tmp_path: Path) -> None:
     assert "OP-FALLBACK" not in found
     plain = Subject(capture.load(recorded("OP-FALLBACK", "clean", tmp_path)), musa, subject.support)
     assert "OP-MISSING" not in {advice.rule.id for advice in advise(plain, load_rules(musa))}
+
+
+def test_a_backward_made_of_its_out_variant_is_named_with_what_to_use(tmp_path: Path) -> None:
+    out = tmp_path / "own.jsonl"
+    head = {"schema": "joymigrate.trace/1", "device": "cpu", "steps": 1, "environment": {}}
+    line = {"kind": "op", "id": 0, "op": "aten::huber_loss_backward", "overload": "", "args": [],
+            "kwargs": {}, "outputs": [], "calls": 1, "self_us": 5.0, "phase": "backward",
+            "where": "own.py:3", "module": "head"}  # fmt: skip
+    out.write_text(f"{json.dumps(head)}\n{json.dumps(line)}\n", encoding="utf-8")
+    said = render("text", advise_all([out], CHIP), CHIP, ["own.jsonl"])
+    assert "own.py:3: aten::huber_loss_backward in head; instead: torch.nn.functional.smo" in said
 
 
 def missing_operator(folder: Path) -> Path:

@@ -286,14 +286,13 @@ def test_an_out_variant_inside_the_operator_of_its_name_is_judged(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["aten::convolution", "aten::cudnn_convolution"])
 def test_what_torch_leaves_to_the_chip_is_missing_without_it(tmp_path: Path, name: str) -> None:
-    ops = tmp_path / "ops.yaml"
     read = readers.read(written(tmp_path / "t.json", [op(name, 0, 1)]))
-    for listed, status in (
-        ("aten::mm", "missing"),
-        ("aten::convolution_overrideable", "composite"),
-    ):
+    found = []
+    for listed in ("aten::mm", "aten::convolution_overrideable"):
+        ops = tmp_path / f"{listed[6:]}.yaml"
         ops.write_text(f"meta: {{fallback: error}}\nops: [{listed}]\n", encoding="utf-8")
-        assert statuses(cover([read], of("musa", file=ops))) == {name: status}
+        found.append(statuses(cover([read], of("musa", file=ops)))[name])
+    assert found == ["missing", "composite"]
 
 
 def test_html_escapes_what_a_trace_says(tmp_path: Path) -> None:

@@ -118,7 +118,8 @@ def detect_support(subject: Subject, rule: AdviceRule, *, statuses: Sequence[str
     for operator in subject.capture.operators:
         support = subject.support.plain(operator)
         if support.status.value in statuses:
-            instead = f"; instead: {support.alternative}" if support.alternative else ""
+            named_one = subject.support.instead(operator, support)
+            instead = f"; instead: {named_one}" if named_one else ""
             yield hit(operator, f"{operator.name}{instead}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from joymigrate.profile import alternatives
 from joymigrate.profile.capture import Operator
 from joymigrate.profile.judge import Judge
 from joymigrate.profile.oplist.lists import OpList
@@ -19,6 +20,7 @@ class ChipSupport:
 
     def __init__(self, oplist: OpList, *, overloads: bool = True) -> None:
         self.judge = Judge(oplist, overloads=overloads)
+        self.book = alternatives.load(oplist)
 
     def plain(self, operator: Operator) -> Support:
         """Without regard to types. A composite around it that the chip takes whole covers it."""
@@ -26,7 +28,11 @@ class ChipSupport:
             found = self.judge.judge(parent, EMPTY).support
             if found.status in WHOLE:
                 return found
-        return self.judge.judge(operator.name, EMPTY).support
+        return self.judge.inner(self.judge.judge(operator.name, EMPTY)).support
+
+    def instead(self, operator: Operator, support: Support) -> str:
+        """What to use in place of an operator that the chip lacks; empty if nobody has said."""
+        return self.book.of(operator.op, support.alternative)
 
     def typed(self, operator: Operator) -> Support:
         """For the recorded types of its arguments."""
