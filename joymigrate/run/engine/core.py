@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from joymigrate.run.engine.tokens import Numbers, Tokens
 from joymigrate.run.engine.types import EngineOptions, EngineStats, Output, Request
 
 LONG = b"long"
-NO_NUMBERS = "the model's scores are not numbers: its weights, or a kernel, are broken"
+log = logging.getLogger("joymigrate.serve.engine")
 Forward = Callable[[Batch], Tensor]
 
 
@@ -247,16 +248,21 @@ class Engine:
         chosen = choose(logits, [text.choosing for text in sampled])
         for i, (text, token) in enumerate(zip(sampled, chosen.ids, strict=True)):
             if i in chosen.broken:
-                outputs.append(self.end(text, text.cut("error", NO_NUMBERS)))
+                outputs.append(self.end(text, text.cut("error", chosen.broken[i])))
                 continue
             outputs.append(self.grow(text, token, chosen.logprobs.get(i)))
         return outputs
 
     def grow(self, text: Text, token: int, logprob: Any) -> Output:
-        """Append a token to a text."""
+        """Append a token to a text; one that fails at it ends, and the others go on."""
         self.generated += 1
         text.sequence.every = False  # the prompt's states were handed out
-        output = text.take(token, logprob)
+        try:
+            output = text.take(token, logprob)
+        except Exception as error:
+            log.warning("a token cannot be appended", exc_info=True)
+            why = f"a token cannot be appended: {type(error).__name__}: {error}"
+            output = text.output((), "", "error", error=why)
         if output.finish_reason is not None:
             return self.end(text, output)
         if self.model.starts_over and len(text.sequence.ids) - 1 == self.model.changing_base:

@@ -8,6 +8,7 @@ that starts over draws the same again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
@@ -19,6 +20,8 @@ from joymigrate.run.engine.types import Guide, Sampling, TokenLogprob
 FEW = 1024  # candidates looked at before the whole vocabulary is sorted
 MASK = (1 << 64) - 1
 NEVER = float("-inf")
+NO_NUMBERS = "the model's scores are not numbers: its weights, or a kernel, are broken"
+log = logging.getLogger("joymigrate.serve.engine")
 
 
 @dataclass(slots=True)
@@ -51,15 +54,34 @@ class Choosing:
 @dataclass(slots=True)
 class Chosen:
     """The tokens of a step's rows, and log-probabilities where they were asked for. `broken` rows
-    have none: their scores are not numbers."""
+    have none, for the reason given."""
 
     ids: list[int]
-    broken: list[int] = field(default_factory=list)
+    broken: dict[int, str] = field(default_factory=dict)
     logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
 
 
 def choose(logits: Tensor, rows: Many[Choosing]) -> Chosen:
-    """A token for every row of `logits` [R, V], float32."""
+    """A token for every row of `logits` [R, V], float32; a row that fails is no other's concern."""
+    try:
+        return choose_together(logits, rows)
+    except Exception as error:
+        if len(rows) == 1:
+            log.warning("a token cannot be chosen", exc_info=True)
+            return Chosen([0], {0: f"a token cannot be chosen: {type(error).__name__}: {error}"})
+    chosen = Chosen([])
+    for i, row in enumerate(rows):
+        alone = choose(logits[i : i + 1], [row])
+        chosen.ids += alone.ids
+        if 0 in alone.broken:
+            chosen.broken[i] = alone.broken[0]
+        if 0 in alone.logprobs:
+            chosen.logprobs[i] = alone.logprobs[0]
+    return chosen
+
+
+def choose_together(logits: Tensor, rows: Many[Choosing]) -> Chosen:
+    """As `choose`, all rows at once."""
     asked = [i for i, row in enumerate(rows) if row.sampling.logprobs is not None]
     raw = logits[asked] if asked else None
     if any(shaped(row) for row in rows):
@@ -78,7 +100,7 @@ def choose(logits: Tensor, rows: Many[Choosing]) -> Chosen:
                 ids[i] = token
     best = logits.gather(1, torch.tensor(ids, device=logits.device).clamp(0)[:, None])
     fine = best.isfinite()[:, 0].tolist()  # to argmax, what is no number is the greatest
-    broken = [i for i, token in enumerate(ids) if token < 0 or not fine[i]]
+    broken = {i: NO_NUMBERS for i, token in enumerate(ids) if token < 0 or not fine[i]}
     ids = [max(0, token) for token in ids]
     chosen = Chosen(ids, broken)
     if raw is not None:

@@ -336,6 +336,43 @@ def test_a_guide_that_fails_ends_its_own_text_alone(
     assert tokens(found["b", 0]) == want[2]
 
 
+class Shapeless(Stubborn):
+    """A guide whose mask is none."""
+
+    def mask(self) -> torch.Tensor:
+        return torch.tensor(-1, dtype=torch.int32)
+
+
+class Rejecting(Stubborn):
+    """A guide that does not take what it allowed."""
+
+    def mask(self) -> torch.Tensor:
+        return torch.full((4,), -1, dtype=torch.int32)
+
+    def accept(self, token: int) -> None:
+        raise ValueError("not this one")
+
+
+@pytest.mark.parametrize(
+    ("guide", "why"),
+    [(Shapeless, "cannot be chosen"), (Rejecting, "cannot be appended: ValueError")],
+)
+def test_a_text_that_fails_in_a_step_ends_alone(
+    folder: Path, want: list[list[int]], asked: list[list[int]], guide: type, why: str
+) -> None:
+    engine = load_engine(folder, options()).engine
+    engine.add(Request("a", tuple(asked[1]), greedy(COUNT), guide=guide))
+    engine.add(Request("b", tuple(asked[2]), greedy(COUNT)))
+    engine.add(Request("c", tuple(asked[3]), Sampling(max_tokens=5, seed=3, n=2), guide=guide))
+    found = drain(engine)
+    for text in (("a", 0), ("c", 0), ("c", 1)):
+        assert found[text][-1].finish_reason == "error"
+        assert why in str(found[text][-1].error)
+    assert tokens(found["b", 0]) == want[2]
+    assert engine.idle
+    assert engine.stats().blocks_used == 0
+
+
 def test_broken_scores_end_a_text_with_the_reason(folder: Path) -> None:
     engine = load_engine(folder, options()).engine
     engine.model.norm = torch.full((64,), float("nan"))  # type: ignore[attr-defined]

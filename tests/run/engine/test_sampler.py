@@ -226,11 +226,22 @@ def test_sampling_is_frozen() -> None:
         Sampling().temperature = 0  # type: ignore[misc]
 
 
+def test_a_row_that_fails_changes_no_other() -> None:
+    logits = scores(3)
+    asked = [row(temperature=0, logprobs=1), row(logit_bias={WIDTH: 1}), row(seed=2, logprobs=0)]
+    found = choose(logits, asked)
+    assert list(found.broken) == [1]
+    assert "cannot be chosen" in found.broken[1]
+    for i in (0, 2):
+        alone = choose(logits[i : i + 1], [asked[i]])
+        assert (alone.ids[0], alone.logprobs[0]) == (found.ids[i], found.logprobs[i])
+
+
 def test_scores_that_are_no_numbers_are_found_in_their_rows_alone() -> None:
     logits = scores(4)
     logits[1, 7] = float("nan")
     logits[3, 9] = float("nan")
     rows = [row(temperature=0), row(temperature=0), row(seed=1), row(seed=2)]
     found = choose(logits, rows)
-    assert found.broken == [1, 3]
+    assert list(found.broken) == [1, 3]
     assert found.ids[0] == int(logits[0].argmax())
