@@ -129,13 +129,17 @@ def image(raw: Any, where: str) -> Any:
     head, _, packed = url.partition(",")
     if not head.endswith(";base64"):
         raise Refusal(400, "an image's data: URL is base64", param=where)
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         opened = Image.open(io.BytesIO(base64.b64decode(packed, validate=True)))
         if opened.width * opened.height > MAX_PIXELS:
             raise Refusal(400, f"an image has at most {MAX_PIXELS} pixels", param=where)
         return opened.convert("RGB")
+    except UnidentifiedImageError:
+        raise Refusal(
+            400, "not an image of a kind that is known", code="invalid_image", param=where
+        ) from None
     except (
         OSError,
         ValueError,
