@@ -18,7 +18,8 @@ app = group("List, check and time the operators that have several implementation
 FORMATS = ("text", "json")
 DTYPES = ("float32", "float16", "bfloat16")
 
-OPS = typer.Option([], "--op", metavar="NAME", help="Only these operators. Repeatable.")
+NAMES = typer.Argument(None, metavar="NAME", help="Only these operators.")
+OPS = typer.Option([], "--op", metavar="NAME", help="The same as an option. Repeatable.")
 TO = typer.Option(None, "--to", help="The chip (default: from the settings).")
 DEVICE = typer.Option(
     None, "--device", help="cpu, or a torch device type (default: the chip's, else cuda, else cpu)."
@@ -29,6 +30,7 @@ OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FIL
 
 @app.command("list")
 def list_kernels(
+    names: list[str] = NAMES,
     ops: list[str] = OPS,
     to: str | None = TO,
     device: str | None = DEVICE,
@@ -40,7 +42,7 @@ def list_kernels(
     from joymigrate.report.json_ import dumps
 
     one_of(format, FORMATS, "--format")
-    chosen, about = named(ops), where(to, device)
+    chosen, about = named([*(names or ()), *ops]), where(to, device)
     rows = report.listing(chosen, about["chip"], about["device"])
     if format == "json":
         listed = {"operators": report.operators(chosen), "kernels": rows}
@@ -52,6 +54,7 @@ def list_kernels(
 
 @app.command("check")
 def check_kernels(
+    names: list[str] = NAMES,
     ops: list[str] = OPS,
     to: str | None = TO,
     device: str | None = DEVICE,
@@ -69,7 +72,7 @@ def check_kernels(
 
     one_of(format, FORMATS, "--format")
     wanted = dtypes_of(dtype)
-    chosen, about = named(ops), where(to, device)
+    chosen, about = named([*(names or ()), *ops]), where(to, device)
     rows: list[Any] = []
     with Progress("checking") as progress:
         for number, kernel in enumerate(chosen):
@@ -84,6 +87,7 @@ def check_kernels(
 
 @app.command("bench")
 def bench_kernels(
+    names: list[str] = NAMES,
     ops: list[str] = OPS,
     to: str | None = TO,
     device: str | None = DEVICE,
@@ -108,7 +112,7 @@ def bench_kernels(
         bench.PHASES if one_of(phase, ("both", *bench.PHASES), "--phase") == "both" else (phase,)
     )
     wanted = dtypes_of(dtype) or ["float32", "bfloat16"]
-    chosen, about = named(ops), where(to, device)
+    chosen, about = named([*(names or ()), *ops]), where(to, device)
     found: list[Any] = []
     with Progress("timing") as progress:
         for number, kernel in enumerate(chosen):

@@ -84,7 +84,8 @@ def check_text(rows: Sequence[Row]) -> str:
     for row in rows:
         if row.status == "skipped":
             where = " ".join(filter(None, (row.dtype, row.phase)))
-            notes.append(f"skipped {row.op} {row.implementation} {where}: {row.reason}")
+            what = f"{row.op} {row.implementation} {where}".rstrip()
+            notes.append(f"skipped {what}: {row.reason}")
             continue
         error = "-" if row.max_error is None else f"{row.max_error:.1e}"
         names = (row.op, row.implementation, row.dtype or "-", row.phase or "-", row.status)

@@ -19,6 +19,15 @@ def test_the_list_names_signature_formula_and_why_something_cannot_run(
     assert "  - vendor  npu_rms_norm  (runs on ascend)" in text
 
 
+def test_operators_are_named_plainly_or_by_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["kernels", "check", "swiglu", "--device", "cpu", "--dtype", "float32"]) == 0
+    plain = capsys.readouterr().out
+    assert run(["kernels", "check", "--op", "swiglu", "--device", "cpu", "--dtype", "float32"]) == 0
+    assert capsys.readouterr().out == plain
+    assert "skipped swiglu vendor: runs on ascend" in plain
+    assert "rms_norm" not in plain
+
+
 def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["kernels", "list", "--device", "cpu", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -35,6 +44,7 @@ def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["list", "--op", "swigl"], "Did you mean 'swiglu'?"),
+        (["check", "rmsnorm"], "Did you mean 'rms_norm'?"),
         (["list", "--format", "yaml"], "--format does not know 'yaml'"),
         (["check", "--dtype", "float8"], "--dtype does not know 'float8'"),
         (["check", "--device", "tpu"], "there is no device type 'tpu'"),
