@@ -9,7 +9,7 @@ from typing import Any
 
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
-from joymigrate.run.train import build, flops, group, optimise, tokenizer
+from joymigrate.run.train import build, compress, flops, group, optimise, tokenizer
 from joymigrate.run.train.checkpoint import Checkpointer
 from joymigrate.run.train.feed import Feed
 from joymigrate.run.train.job import Job, data_files, micro_size
@@ -44,6 +44,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> Parts:
     speed_up(job, folder, model, device, tell if first else None)
     peak, _ = flops.peak_of(device, job.dtype)
     laid = lay_out(model, layout, device, mesh, computed_in(job))
+    traffic = compress.attach(laid, job.comm.dtype)
     made = optimise.optimiser(laid.model, job.optimiser, device.type)
     micro = micro_size(job)
     share = job.batch.size // layout.data_ranks
@@ -92,6 +93,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> Parts:
         first_rank=first,
         log=log,
         tell=tell if first else silent,
+        traffic=traffic,
     )
 
 

@@ -88,6 +88,17 @@ class Method:
 
 
 @dataclass(frozen=True, slots=True)
+class Communication:
+    """In what form processes exchange gradients."""
+
+    SHORT = "dtype"
+
+    dtype: str = setting(
+        "fp32", "fp32, bf16, or int8 in blocks of 256", choices=("fp32", "bf16", "int8")
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Optimiser:
     """AdamW or SGD."""
 
@@ -161,6 +172,7 @@ class Job:
     dtype: str = setting("float32", "of the computation", choices=DTYPES)
     master: bool = setting(True, "with bfloat16: keep float32 weights beside")
     layout: Layout = setting(make=Layout, help="processes")
+    comm: Communication = setting(make=Communication, help="how gradients are exchanged")
     optimiser: Optimiser = setting(make=Optimiser, help="optimiser")
     schedule: Schedule = setting(make=Schedule, help="learning rate")
     kernels: Any = setting("auto", "auto, off, or {operator: implementation}")
@@ -221,7 +233,7 @@ def override(raw: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:
         *parents, last = key.strip().split(".")
         for name in parents:
             inner = at.get(name)
-            if isinstance(inner, str) and name in ("model", "task", "data", "method"):
+            if isinstance(inner, str) and name in ("model", "task", "data", "method", "comm"):
                 inner = {SHORTS[name]: inner}
             at[name] = inner if isinstance(inner, dict) else {}
             at = at[name]
@@ -229,7 +241,7 @@ def override(raw: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     return made
 
 
-SHORTS = {"model": "path", "task": "name", "data": "train", "method": "name"}
+SHORTS = {"model": "path", "task": "name", "data": "train", "method": "name", "comm": "dtype"}
 
 
 def check(job: Job) -> None:
@@ -251,7 +263,20 @@ def check(job: Job) -> None:
             f"'kernels' takes auto, off or operators with implementations, got {job.kernels!r}"
         )
     job.layout.check()
+    check_communication(job)
     check_batch(job)
+
+
+def check_communication(job: Job) -> None:
+    """Layouts whose gradients are not exchanged as compress.py does."""
+    layout, dtype = job.layout, job.comm.dtype
+    mixed = layout.dp > 1 and (layout.fsdp > 1 or layout.tp > 1)
+    if dtype != "fp32" and (layout.pp > 1 or mixed):
+        raise JoyError(
+            f"comm.dtype {dtype} does not go with layout {layout.name}",
+            where="comm.dtype",
+            help="it goes with dp alone, and with fsdp or fsdp x tp; or use fp32",
+        )
 
 
 def check_batch(job: Job) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.train import gate, group, worker
-from joymigrate.run.train.job import Job, check_batch
+from joymigrate.run.train.job import Job, check_batch, check_communication
 from joymigrate.run.train.run_folder import RunFolder
 
 MONITOR_S = 0.1  # how often the agent looks at its workers
@@ -118,6 +118,7 @@ def spread(job: Job, start: Start) -> Job:
         return job
     changed = dataclasses.replace(job, layout=job.layout.spread(total))
     check_batch(changed)
+    check_communication(changed)
     return changed
 
 

@@ -45,6 +45,7 @@ class Parts:
     first_rank: bool
     log: Log | None
     tell: Callable[[str], None]
+    traffic: Any = None  # of rounded gradients, else None
 
 
 @dataclass

@@ -112,6 +112,9 @@ def finish(
 
     assert isinstance(parts, Parts)
     spent = parts.keeper.spent
+    traffic = parts.traffic
+    if traffic is not None:
+        run.report(communication=traffic.report())
     run.report(
         **figures,
         state=outcome,
