@@ -66,7 +66,10 @@ def clipped(weight: Tensor, x: Tensor, group: int, dtype: torch.dtype) -> Tensor
     """Scales [N, K / group], each of the span that errs least on inputs x [T, K]."""
     rows, inputs = weight.shape
     apart_x = x.view(len(x), -1, group)
-    gram = torch.einsum("tgk,tgl->gkl", apart_x, apart_x)  # what an error of weights costs
+    by_group = apart_x.transpose(0, 1)
+    gram = (
+        by_group.transpose(1, 2) @ by_group
+    )  # [K / group, group, group]: what an error of weights costs
     full = int4_scale(weight, group, dtype)
     best = full.clone()
     step = max(1, CHUNK // inputs)
@@ -85,4 +88,5 @@ def clipped(weight: Tensor, x: Tensor, group: int, dtype: torch.dtype) -> Tensor
 def cost(weight: Tensor, scale: Tensor, gram: Tensor) -> Tensor:
     """The squared error [N, K / group] that rounding with these scales makes in the outputs."""
     wrong = (int4_rounded(weight, scale) - weight).view(*scale.shape, -1)
-    return torch.einsum("ngk,gkl,ngl->ng", wrong, gram, wrong)
+    apart = wrong.transpose(0, 1)  # [K / group, N, group]
+    return ((apart @ gram) * apart).sum(-1).T
