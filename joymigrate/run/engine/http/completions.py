@@ -67,37 +67,39 @@ def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
     return asked, guide
 
 
-def prompts(raw: Any) -> list[str | list[int]]:
+def prompts(raw: Any, field: str = "prompt") -> list[str | list[int]]:
     """A text, texts, token ids, or lists of token ids, as a list of prompts."""
     if isinstance(raw, str):
         return [raw]
     if not isinstance(raw, list) or not raw:
-        raise wrong_prompt(raw)
+        raise wrong_prompt(field)
     if all(is_whole(item) for item in raw):
         return [raw]
     if len(raw) > MAX_PROMPTS:
-        raise Refusal(400, f"at most {MAX_PROMPTS} prompts in a request", param="prompt")
+        raise Refusal(400, f"at most {MAX_PROMPTS} prompts in a request", param=field)
     for item in raw:
         ids = isinstance(item, list) and item and all(is_whole(token) for token in item)
         if not isinstance(item, str) and not ids:
-            raise wrong_prompt(raw)
+            raise wrong_prompt(field)
     return list(raw)
 
 
-def wrong_prompt(raw: Any) -> Refusal:
+def wrong_prompt(field: str) -> Refusal:
     return Refusal(
         400,
-        "prompt is a text, a list of texts, a list of token ids, or a list of such lists",
+        f"{field} is a text, a list of texts, a list of token ids, or a list of such lists",
         code="invalid_type",
-        param="prompt",
+        param=field,
     )
 
 
-def encode(service: Service, prompt: str | list[int], special: bool) -> list[int]:
+def encode(
+    service: Service, prompt: str | list[int], special: bool, field: str = "prompt"
+) -> list[int]:
     """A prompt as checked ids."""
     if isinstance(prompt, str):
         return service.words.encode(prompt, special=special)
-    service.words.check(prompt, "prompt")
+    service.words.check(prompt, field)
     return prompt
 
 

@@ -22,14 +22,14 @@ async def answer(service: Service, ask: Ask) -> Reply:
         )  # fmt: skip
     fields = Fields(ask.json())
     model = service.model(fields.raw("model"))
-    given = prompts(fields.required("input"))
+    given = prompts(fields.required("input"), "input")
     form = fields.text("encoding_format", "float")
     if form not in ("float", "base64"):
         raise Refusal(400, f"encoding_format is float or base64, got {form!r}",
                       param="encoding_format")  # fmt: skip
     size = fields.whole("dimensions", low=1)
     fields.close()
-    ids = [encode(service, prompt, True) for prompt in given]
+    ids = [encode(service, prompt, True, "input") for prompt in given]
     for one in ids:
         if not one or len(one) > service.info.max_model_len:
             raise Refusal(
