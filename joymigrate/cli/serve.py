@@ -10,7 +10,8 @@ from joymigrate.cli._groups import group
 from joymigrate.errors import Exit, JoyError
 
 app = group(
-    "Serve a model folder, or a gateway with hot standby; models, simulate, drill, rollout.",
+    "Serve a model: `serve MODEL_DIR`; or a gateway with hot standby: `serve --config FILE`. "
+    "`serve MODEL_DIR --help` lists their options.",
     default=True,
 )
 rollout = group("See and steer the rollout of a running gateway.")
