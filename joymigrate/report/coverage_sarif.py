@@ -53,7 +53,7 @@ def document(coverage: Coverage, root: Path) -> dict[str, Any]:
 def result(op: Covered, where: str, rule: int, root: Path) -> dict[str, Any]:
     """One gap at one call site, or without one."""
     name, title, level = RULES[op.status]
-    parts = [f"{op.name}: {title.lower()}", op.note, f"instead: {op.alternative}"]
+    parts = [f"{op.name}: {title[0].lower()}{title[1:]}", op.note, f"instead: {op.alternative}"]
     found: dict[str, Any] = {
         "ruleId": name,
         "ruleIndex": rule,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 
 from joymigrate.errors import JoyError
@@ -20,6 +21,7 @@ from joymigrate.report import coverage as report
 from joymigrate.report import coverage_sarif, junit
 from joymigrate.report.html import coverage as page
 from tests.profile.test_readers import op, written
+from tests.report.sarif_schema import LOG
 
 PROGRAM = Path(__file__).parent / "programs" / "planted.py"
 PLANT = re.compile(r"# plant: (?P<op>\S+) (?P<status>\S+) (?P<dtype>\S+)")
@@ -249,8 +251,10 @@ def test_json_keeps_the_contract(planted: Coverage) -> None:
 
 def test_sarif_has_a_result_per_call_site(planted: Coverage) -> None:
     log = coverage_sarif.document(planted, PROGRAM.parent)
+    jsonschema.validate(json.loads(coverage_sarif.render(planted, PROGRAM.parent)), LOG)
     results = log["runs"][0]["results"]
     found = [r for r in results if r["properties"]["operator"] == "aten::lgamma"]
+    assert found[0]["message"]["text"].startswith("aten::lgamma: an operator runs on the CPU.")
     where = found[0]["locations"][0]["physicalLocation"]
     assert where["artifactLocation"]["uri"].endswith("planted.py")
     assert where["region"]["startLine"] > 10

@@ -221,6 +221,7 @@ def test_a_script_without_steps_is_recorded_whole(tmp_path: Path) -> None:
         assert found[f"aten::{op}", f"once.py:{line}"].self_us > 0
 
 
+@pytest.mark.slow
 def test_training_without_modules_and_optimisers_has_steps(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "import torch\nw = torch.ones(3, requires_grad=True)\nfor _ in range(9):\n"

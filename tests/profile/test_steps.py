@@ -49,6 +49,19 @@ def test_training_without_an_optimiser_begins_a_step_after_a_backward() -> None:
     assert steps.forwards == 1
 
 
+def test_without_modules_and_optimisers_a_backward_ends_a_step() -> None:
+    steps = Steps()
+    ended = []
+    for _ in range(3):
+        steps.on_backward()
+        ended.append(steps.on_backward_done())
+    assert ended == [True] * 3
+    assert steps.done == 3
+    steps.on_forward()
+    steps.on_backward()
+    assert not steps.on_backward_done()
+
+
 def test_a_step_function_counts_only_its_own_calls() -> None:
     steps = Steps(explicit=True)
     steps.on_forward()
