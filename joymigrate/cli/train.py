@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli import _train_models, _train_tasks
+from joymigrate.cli import _train_models, _train_more, _train_tasks
 from joymigrate.cli._groups import group
 from joymigrate.errors import Exit, JoyError
 
@@ -36,6 +36,10 @@ def train(
         False, "--unverified", help="Train on a chip without a passing verdict."
     ),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing but errors."),
+    engine: str | None = typer.Option(
+        None, "--engine", help="Let another trainer run the job: swift, llamafactory, mindspeed."
+    ),
+    render: bool = typer.Option(False, "--render", help="With --engine: show, don't run."),
 ) -> int:
     """Train as the job file says; the same command continues a run that stopped."""
     from joymigrate.cli._output import talk
@@ -51,6 +55,8 @@ def train(
     if nodes > 1 and meeting is None:
         raise JoyError("several machines need a place to meet", help="--meeting HOST:PORT")
     loaded = jobs.load(job, wishes)
+    if engine is not None:
+        return _train_more.elsewhere(loaded, engine, show=render)
     start = launch.Start(
         processes=processes,
         nodes=nodes,
@@ -152,3 +158,4 @@ def export(
 
 _train_tasks.register(app)
 _train_models.register(app)
+_train_more.register(app)

@@ -1,0 +1,122 @@
+"""LLaMA-Factory: `llamafactory-cli train FILE.yaml`, with the data described beside it.
+
+Keys as in its examples of release 0.9 (examples/train_lora, data/README.md).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train.engines.rendered import (
+    Engine,
+    Rendered,
+    deepspeed_or_fsdp,
+    figures,
+    not_told,
+)
+from joymigrate.run.train.job import Job
+
+STAGES = {
+    **{"pretrain": "pt", "sft": "sft", "dpo": "dpo", "reward": "rm", "kto": "kto", "ppo": "ppo"},
+    **{"orpo": "dpo", "simpo": "dpo", "image-text": "sft", "tool-selection": "sft"},
+}
+COLUMNS: dict[str, Any] = {
+    "pt": {"columns": {"prompt": "text"}},
+    "sft": {
+        "formatting": "sharegpt",
+        "columns": {"messages": "messages"},
+        "tags": {
+            **{"role_tag": "role", "content_tag": "content", "user_tag": "user"},
+            **{"assistant_tag": "assistant", "system_tag": "system"},
+        },
+    },
+    "dpo": {
+        "ranking": True,
+        "columns": {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected"},
+    },
+}
+
+
+def render(job: Job) -> Rendered:
+    """The command with its YAML and the description of the data."""
+    stage = STAGES[job.task.name]
+    count = figures(job)
+    folder = job.run_folder.resolve() / "llamafactory"
+    template = job.task.options.get("template")
+    if template is None and stage != "pt":
+        template = "default"
+    options: dict[str, Any] = {
+        "stage": stage,
+        "do_train": True,
+        "model_name_or_path": str(job.path(str(job.model.path)).resolve()),
+        "finetuning_type": job.method.name,
+        "dataset_dir": str(folder),
+        "dataset": ",".join(f"{job.name}_{n}" for n in range(len(job.data.train))),
+        "template": template,
+        "cutoff_len": job.data.max_length,
+        "packing": job.data.packing and stage in ("pt", "sft"),
+        "output_dir": str(job.run_folder.resolve()),
+        "per_device_train_batch_size": count["micro"],
+        "gradient_accumulation_steps": count["accumulate"],
+        "learning_rate": job.optimiser.lr,
+        "weight_decay": job.optimiser.weight_decay,
+        "max_grad_norm": job.optimiser.clip,
+        "lr_scheduler_type": job.schedule.name,
+        "warmup_steps": job.schedule.warmup,
+        "save_steps": job.checkpoint.every or 10**9,
+        "save_total_limit": job.checkpoint.keep,
+        "logging_steps": job.logging.every,
+        "seed": job.seed,
+        "bf16": job.dtype == "bfloat16",
+        "fp16": job.dtype == "float16",
+        "disable_gradient_checkpointing": not job.model.recompute,
+    }
+    if job.task.name in ("orpo", "simpo"):
+        options["pref_loss"] = job.task.name
+    if "beta" in job.task.options:
+        options["pref_beta"] = job.task.options["beta"]
+    if job.method.name == "lora":
+        options |= {
+            "lora_rank": job.method.rank,
+            "lora_alpha": job.method.alpha,
+            "lora_dropout": job.method.dropout,
+            "lora_target": ",".join(job.method.targets) or "all",
+        }
+    if job.steps:
+        options["max_steps"] = job.steps
+    else:
+        options["num_train_epochs"] = job.epochs or 1
+    if deepspeed_or_fsdp(job):
+        raise JoyError(
+            "its sharding wants an accelerate or DeepSpeed file that a job does not describe",
+            where="layout.fsdp",
+            help="use layout dp, or --engine swift",
+        )
+    path = folder / f"{job.name}.yaml"
+    files = {
+        path: yaml.safe_dump({k: v for k, v in options.items() if v is not None}, sort_keys=False),
+        folder / "dataset_info.json": json.dumps(described(job, stage), indent=1) + "\n",
+    }
+    several = count["processes"] > 1
+    environment = (
+        {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(count["processes"])} if several else {}
+    )
+    left = tuple(key for key in not_told(job) if key not in ("task.template", "task.beta"))
+    return Rendered(("llamafactory-cli", "train", str(path)), files, environment, left)
+
+
+def described(job: Job, stage: str) -> dict[str, Any]:
+    """The data files as its `dataset_info.json` has them."""
+    columns: dict[str, Any] = COLUMNS.get("dpo" if stage == "rm" else stage, COLUMNS["sft"])
+    return {
+        f"{job.name}_{number}": {"file_name": str(Path(job.path(name)).resolve()), **columns}
+        for number, name in enumerate(job.data.train)
+    }
+
+
+ENGINE = Engine("llamafactory", STAGES, render, "llamafactory-cli", "pip install llamafactory")

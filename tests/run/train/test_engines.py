@@ -1,0 +1,182 @@
+"""Jobs rendered for other trainers, what `train tasks` lists, and what a run takes on disk."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from joymigrate.cli import _main
+from joymigrate.errors import JoyError
+from joymigrate.run.train import engines, job, launch, storage
+from joymigrate.run.train.engines import rendered
+from tests.run.train import jobs
+
+
+def loaded(folder: Path, **changes: Any) -> job.Job:
+    model = {"path": "model"}
+    return job.load(jobs.write(folder, **{"model": model, "task": "sft", **changes}))
+
+
+def options(command: tuple[str, ...]) -> dict[str, str]:
+    """`--key value` pairs of a command."""
+    pairs = itertools.pairwise(command)
+    return {key: value for key, value in pairs if key.startswith("--")}
+
+
+def test_swift_gets_the_job_as_options(tmp_path: Path) -> None:
+    made = rendered.render(
+        engines.find("swift"),
+        loaded(
+            tmp_path,
+            method={"name": "lora", "rank": 4},
+            layout={"fsdp": 2},
+            batch={"size": 16, "micro": 2},
+            dtype="bfloat16",
+        ),
+    )
+    assert made.command[:2] == ("swift", "sft")
+    told = options(made.command)
+    assert told["--lora_rank"] == "4"
+    assert told["--tuner_type"] == "lora"
+    assert told["--torch_dtype"] == "bfloat16"
+    # 16 samples of a step = 2 processes x 2 of a pass x 4 passes
+    assert told["--per_device_train_batch_size"] == "2"
+    assert told["--gradient_accumulation_steps"] == "4"
+    assert told["--max_steps"] == "20"
+    assert told["--fsdp"] == "fsdp2"
+    assert made.environment == {"NPROC_PER_NODE": "2"}
+
+
+@pytest.mark.parametrize(
+    ("task", "verb", "key", "value"),
+    [
+        ("pretrain", "pt", "--model", None),
+        ("dpo", "rlhf", "--rlhf_type", "dpo"),
+        ("grpo", "rlhf", "--rlhf_type", "grpo"),
+        ("reward", "rlhf", "--rlhf_type", "rm"),
+        ("embedding", "sft", "--task_type", "embedding"),
+        ("regression", "sft", "--problem_type", "regression"),
+    ],
+)
+def test_swift_knows_its_own_names_of_tasks(
+    tmp_path: Path, task: str, verb: str, key: str, value: str | None
+) -> None:
+    made = rendered.render(engines.find("swift"), loaded(tmp_path, task=task))
+    assert made.command[1] == verb
+    assert value is None or options(made.command)[key] == value
+
+
+def test_llamafactory_gets_yaml_and_a_description_of_the_data(tmp_path: Path) -> None:
+    made = rendered.render(engines.find("llamafactory"), loaded(tmp_path, task="dpo"))
+    assert made.command[:2] == ("llamafactory-cli", "train")
+    texts = {path.name: text for path, text in made.files.items()}
+    told = yaml.safe_load(texts["job.yaml"])
+    assert (told["stage"], told["finetuning_type"], told["max_steps"]) == ("dpo", "full", 20)
+    described = json.loads(texts["dataset_info.json"])
+    (data,) = (described[name] for name in told["dataset"].split(","))
+    assert data["ranking"] is True
+    assert Path(data["file_name"]) == (tmp_path / "text.jsonl").resolve()
+
+
+def test_mindspeed_gets_its_layout(tmp_path: Path) -> None:
+    task = {"name": "sft", "weights": "mcore", "tokens": "data/x"}
+    changes = {"layout": {"tp": 2, "pp": 2}, "batch": {"size": 8, "micro": 2}}
+    made = rendered.render(engines.find("mindspeed"), loaded(tmp_path, task=task, **changes))
+    told = options(made.command)
+    assert made.command[:3] == ("torchrun", "--nproc_per_node", "4")
+    assert told["--tensor-model-parallel-size"] == told["--pipeline-model-parallel-size"] == "2"
+    assert (told["--micro-batch-size"], told["--global-batch-size"]) == ("2", "8")
+    assert any("architecture" in line for line in made.left_out)
+
+
+@pytest.mark.parametrize(
+    ("engine", "changes", "expected"),
+    [
+        ("swift", {"task": "ctr"}, "swift has no task 'ctr'"),
+        ("swift", {"layout": {"tp": 2}}, "does not split layers"),
+        (
+            "swift",
+            {"model": {"from_config": {"model_type": "qwen2"}}},
+            "starts from a model folder",
+        ),
+        ("llamafactory", {"layout": {"fsdp": 2}}, "sharding wants"),
+        ("mindspeed", {}, r"task\.weights is missing"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_an_error(
+    tmp_path: Path, engine: str, changes: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(JoyError, match=expected):
+        rendered.render(engines.find(engine), loaded(tmp_path, **changes))
+
+
+def test_what_an_engine_is_not_told_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = {"path": "model"}
+    path = jobs.write(tmp_path, model=model, task="sft", comm="int8", layout={"dp": 2})
+    assert _main.run(["train", str(path), "--engine", "swift", "--render"]) == 0
+    out, err = capsys.readouterr()
+    assert "swift sft --model" in out
+    assert "swift is not told: comm" in err
+
+
+def test_a_missing_engine_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = jobs.write(tmp_path, model={"path": "model"}, task="sft")
+    assert _main.run(["train", str(path), "--engine", "swift"]) == 2
+    assert "pip install ms-swift" in capsys.readouterr().err
+
+
+def test_an_installed_engine_runs_with_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "llamafactory-cli"
+    program.write_text(f'#!/bin/sh\ncp "$2" {tmp_path}/seen.yaml\nexit 7\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    path = jobs.write(tmp_path, model={"path": "model"}, task="sft")
+    assert _main.run(["train", str(path), "--engine", "llamafactory"]) == 7
+    assert yaml.safe_load((tmp_path / "seen.yaml").read_text())["stage"] == "sft"
+
+
+def test_more_than_twenty_tasks_are_listed_with_who_trains_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _main.run(["train", "tasks", "--format", "json"]) == 0
+    rows = {row["task"]: row for row in json.loads(capsys.readouterr().out)["tasks"]}
+    assert len(rows) >= 20
+    assert rows["dpo"]["own"]
+    assert rows["grpo"] == {"task": "grpo", "own": False, "engines": ["swift"], "record": None}
+    assert all(row["own"] or row["engines"] for row in rows.values())
+
+
+def test_storage_counts_equal_content_once(tmp_path: Path) -> None:
+    path = jobs.write(tmp_path, steps=4, checkpoint={"every": 2, "keep": 2, "export": False})
+    line = json.dumps({"text": "the same line again"}) + "\n"
+    (tmp_path / "text.jsonl").write_text(line * 90 + json.dumps({"text": "another one"}) + "\n")
+    assert launch.launch(job.load(path), launch.Start(quiet=True), lambda _: None) == 0
+    run = tmp_path / "runs" / "job"
+    found = storage.storage(run)
+    tokens, series = found["tokens"], found["checkpoints"]
+    assert (tokens["samples"], tokens["unique_samples"]) == (91, 2)
+    assert tokens["unique_bytes"] < tokens["cache_bytes"]
+    assert tokens["source_bytes"] == (tmp_path / "text.jsonl").stat().st_size
+    on_disk = sum(p.stat().st_size for p in (run / "checkpoints").glob("step-*/*"))
+    assert (series["checkpoints"], series["bytes"]) == (2, on_disk)
+    assert series["unique_bytes"] <= series["bytes"]
+    # a copy of a checkpoint adds bytes, but nothing new
+    first = run / "checkpoints" / "step-00000004"
+    (first.with_name("step-00000005")).mkdir()
+    for part in first.iterdir():
+        (first.with_name("step-00000005") / part.name).write_bytes(part.read_bytes())
+    again = storage.series_of(run / "checkpoints")
+    assert again.unique_bytes == series["unique_bytes"]
+    assert again.bytes > series["bytes"]
