@@ -84,8 +84,11 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--times", type=float, default=60.0, help="size of the outliers")
     arguments = parser.parse_args()
+    import torch
+
     from joymigrate.run.quantise import read_samples
 
+    torch.set_num_threads(1)  # small products are slower on several
     missed = False
     print(
         f"{'scheme':<8}{'outliers':<10}{'nearest':>9}{'searched':>10}{'ratio':>8}{'bound':>8}  KL"
