@@ -19,6 +19,8 @@ from joymigrate.profile.oplist.lists import OpList
 COMMON = Path("common") / "ops"
 FILE = "alternatives.yaml"
 TRITON = "a Triton kernel of FlagGems ({function}, {commit}), where the chip runs Triton"
+FILL = "`--fill` of joymigrate run and rehearse computes it on the chip (docs/fill.md)"
+FILLED = "fill.txt"
 WRITE = "write one: joymigrate profile coverage --skeleton DIR starts a registration"
 
 
@@ -29,13 +31,15 @@ class Book:
     known: Mapping[str, str]
     kernels: Mapping[str, str]
     commit: str
+    filled: frozenset[str] = frozenset()  # base names with namespace
 
     def of(self, op: str, own: str = "") -> str:
         """What to use instead of `namespace::base`; `own` is what the chip's list says."""
         base = op.partition("::")[2]
         plain = f"{op.partition('::')[0]}::{base.removesuffix('_')}"
         patterns = (text for name, text in self.known.items() if fnmatchcase(op, name))
-        said = [own or self.known.get(op) or self.known.get(plain) or next(patterns, "")]
+        told = FILL if op in self.filled or plain in self.filled else ""
+        said = [own or self.known.get(op) or self.known.get(plain) or next(patterns, ""), told]
         function = self.kernels.get(base) or self.kernels.get(base.removesuffix("_"))
         if function and op.startswith("aten::"):
             said.append(TRITON.format(function=function, commit=self.commit))
@@ -51,7 +55,16 @@ def load(oplist: OpList) -> Book:
     with (root / about["table"]).open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             kernels.setdefault(row["op"].partition(".")[0], row["function"])
-    return Book(known, kernels, f"commit {about['commit']}")
+    filled = read_filled(oplist.path.parent / FILLED)
+    return Book(known, kernels, f"commit {about['commit']}", filled)
+
+
+def read_filled(path: Path) -> frozenset[str]:
+    """Base names of the operators that `--fill` has for a chip; none where there is no list."""
+    if not path.is_file():
+        return frozenset()
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return frozenset(line.partition(".")[0] for line in lines if line.startswith("aten::"))
 
 
 def read(path: Path) -> dict[str, str]:

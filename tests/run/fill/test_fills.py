@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import joymigrate.run.fill as fill
+from joymigrate.chips import rules_root
 from joymigrate.profile import oplist
 from tests.run.fill import compare
 from tests.run.fill.cases import CASES
@@ -68,6 +69,11 @@ def test_the_chip_lacks_every_operator_that_is_filled(chip: Any) -> None:
     for name in fill.names():
         base, _, overload = name.partition(".")
         assert chip.status(base, overload).status.value == "cpu_fallback", name
+
+
+def test_the_chips_data_names_the_fills() -> None:
+    lines = (rules_root() / "ascend/ops/fill.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if not line.startswith("#")] == fill.names()
 
 
 def test_at_least_sixty_overloads_are_filled() -> None:
