@@ -194,7 +194,7 @@ def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, fo
     explained = next((row.module for row in found.rows if row.status.failed), None)
     rows = alone(list(optimisers(ours, theirs, pairing.names)), lambda first, row: True)
     walked = not any(row.status.failed for row in rows) and explained is None
-    reason = None
+    reason, settled = None, 0.0
     for step in ours.steps:
         if step not in theirs.steps:
             continue
@@ -203,9 +203,12 @@ def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, fo
         walk = free.Walk(compared, view, step, pairing.names)
         found.depth += free.depth(compared, view, step)
         culprit = None
+        probed = any(row.metric == "update" and row.status.compared for row in rows)
         if walked and step == ours.steps[0]:
-            probed = any(row.metric == "update" and row.status.compared for row in rows)
             culprit, reason = first_of(walk, taught, probed)
+        elif walked and reason is None and explained is None:
+            culprit = later(walk, probed, drawing(theirs), settled)
+        settled = max(walk.worst("param"), 2.0**-20)
         rows += free_rows(compared, walk, step, culprit, explained)
         if culprit is not None:
             rows.append(culprit)
@@ -232,6 +235,23 @@ def first_of(walk: free.Walk, taught: Forced, probed: bool) -> tuple[Difference 
     backward = None if taught.passes else walk.backward()
     moved = None if probed else walk.parameters
     return walk.loss() or backward or walk.updates() or (moved() if moved else None), None
+
+
+def later(walk: free.Walk, probed: bool, random: set[str], settled: float) -> Difference | None:
+    """The first place of a later step, when all before it agree: gradients that were not cleared,
+    a rule that shows from its second step on, weights that something else has changed."""
+    return (
+        walk.moved(random, settled)
+        or walk.loss()
+        or walk.updates()
+        or (None if probed else walk.parameters())
+    )
+
+
+def drawing(theirs: Rank) -> set[str]:
+    """Roots that draw random numbers, as the replay found."""
+    lessons = theirs.json("replay.json").get("lessons", [])
+    return {lesson["root"] for lesson in lessons if any(lesson["draws"].values())}
 
 
 def free_rows(

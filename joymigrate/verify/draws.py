@@ -128,8 +128,8 @@ class DrawMode(TorchDispatchMode):
             return torch.from_numpy(np.asarray(made))
         if base == "uniform":
             low, high = (*given, *(0.0, 1.0)[len(given) :])[:2]
-            made = self.draws.uniform(shape, base) * (high - low) + low
-            return made
+            spread: torch.Tensor = self.draws.uniform(shape, base) * (high - low) + low
+            return spread
         if base == "normal" and isinstance(args[0], torch.Tensor) and name.endswith("_"):
             mean, std = (*given, *(0.0, 1.0)[len(given) :])[:2]
             shaken: torch.Tensor = self.draws.normal(shape, base) * std + mean

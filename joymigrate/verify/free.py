@@ -4,7 +4,7 @@ only blamed where the error jumps, and only when nothing before explains it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ JUMP = 10.0
 LEAST = {"float64": 2.0**-30, "float32": 2.0**-18, "float16": 2.0**-6, "bfloat16": 2.0**-3}
 # A gradient is less well conditioned than what it is the gradient of.
 LOSS = {"float64": 1e-6, "float32": 2e-3, "float16": 5e-2, "bfloat16": 0.15}
+# A model's output in a later step, on the same inputs.
+MOVED = {"float64": 1e-6, "float32": 2e-4, "float16": 5e-2, "bfloat16": 0.15}
 PHASES = {"grad": Phase.BACKWARD, "gout": Phase.BACKWARD, "param": Phase.OPTIMISER}
 PHASES |= {"state": Phase.OPTIMISER}
 
@@ -186,7 +188,8 @@ class Walk:
         """Parameters after an update whose gradients agreed: for optimisers that are not torch's.
 
         A wrong rule moves most of them; a single one may only have a gradient that is zero but for
-        rounding, which Adam's kind blows up.
+        rounding, which Adam's kind blows up. Where a program has dropped its gradients by the end
+        of the step, those that its modules' outputs got are held against each other.
         """
         table, errors = self.found.table, self.found.errors
         limit = max(2e-5 if self.dtype == "float32" else 2e-2, JUMP * self.worst("out"))
@@ -195,14 +198,39 @@ class Walk:
             if table.kind[row] != "param":
                 continue
             gradient = table.place((table.module[row], 0, "grad", table.leaf[row]))
-            if gradient is None or not errors[gradient] <= LOSS[self.dtype]:
+            if gradient is None and "grad" in table.kind:
+                continue
+            known_by = errors[gradient] if gradient is not None else self.worst("gout")
+            if not known_by <= LOSS[self.dtype]:
                 continue
             known += 1
             if errors[row] > limit:
                 wrong.append(row)
         if not wrong or 2 * len(wrong) < known:
             return None
-        return self.difference(wrong[0], Phase.OPTIMISER, f"param {table.leaf[wrong[0]]}", limit)
+        name = f"param {table.leaf[wrong[0]]}"
+        if "grad" in self.found.other.kind and "grad" not in table.kind:
+            reason = "the target keeps its gradients, which the baseline clears"
+            return self.difference(wrong[0], Phase.BACKWARD, name, limit, reason)
+        return self.difference(wrong[0], Phase.OPTIMISER, name, limit)
+
+    def moved(self, random: Collection[str], before: float) -> Difference | None:
+        """A model that agreed in the step before, and on the same inputs no longer does: its
+        weights were changed otherwise in between. `before`: the largest error of that step's
+        parameters; models in `random` draw numbers of their own device."""
+        table, errors = self.found.table, self.found.errors
+        limit = max(MOVED[self.dtype], 100 * before)
+        fed: dict[tuple[str, int], float] = {}
+        for row in range(len(table)):
+            module, key = table.module[row], (table.module[row], table.call[row])
+            if not module.endswith(":") or module[:-1] in random or np.isnan(errors[row]):
+                continue
+            if table.kind[row] == "in":
+                fed[key] = max(fed.get(key, 0.0), errors[row])
+            if table.kind[row] == "out" and fed.get(key) == 0.0 and errors[row] > limit:
+                reason = "it agreed in the step before: its weights were changed otherwise since"
+                return self.difference(row, Phase.OPTIMISER, "weights", limit, reason)
+        return None
 
     def usual_gradient(self) -> float:
         """The largest root mean square of a parameter's gradient."""

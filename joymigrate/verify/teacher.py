@@ -66,6 +66,7 @@ class Pass:
     """Runs one root call. `report` gets every value; `teacher` None makes the golden.
 
     `noise` multiplies what is fed by 1 ± noise: how much rounding of the inputs alone does.
+    `wide` turns a float32 value that the program made by itself into float64 at the next cut.
     """
 
     def __init__(
@@ -77,8 +78,10 @@ class Pass:
         gradients: bool = True,
         noise: float = 0.0,
         skip: Callable[[str], bool] = lambda path: False,
+        wide: bool = False,
     ) -> None:
         self.names = names
+        self.wide = wide
         self.report = report
         self.teacher = teacher
         self.gradients = gradients
@@ -190,7 +193,9 @@ class Pass:
             value = live.detach()
             if value.dtype == torch.float64:
                 value = value.float()
-        made = value.to(device=live.device, dtype=live.dtype, copy=True)
+        widened = self.wide and live.dtype is torch.float32
+        dtype = torch.float64 if widened else live.dtype
+        made = value.to(device=live.device, dtype=dtype, copy=True)
         if self.noise and made.is_floating_point():
             shake = self.scale.uniform(-self.noise, self.noise, tuple(made.shape))
             made = made * (1 + torch.from_numpy(np.asarray(shake)).to(made))

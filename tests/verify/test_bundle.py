@@ -95,6 +95,12 @@ def test_a_missing_file_is_refused(bundle: Path) -> None:
         open_bundle(bundle)
 
 
+def test_a_file_that_nobody_recorded_is_refused(bundle: Path) -> None:
+    (bundle / "rank-0" / "more.pt").write_bytes(b"\x80\x04.")
+    with pytest.raises(JoyError, match=r"rank-0/more.pt is no part of it"):
+        open_bundle(bundle)
+
+
 def test_a_newer_schema_is_refused(bundle: Path) -> None:
     file = bundle / "manifest.json"
     raw = {**json.loads(file.read_text()), "schema": "joymigrate.bundle/9"}

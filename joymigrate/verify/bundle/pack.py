@@ -68,7 +68,7 @@ def unpacked(path: Path) -> Path:
                     shutil.copyfileobj(source, file)
     except (tarfile.TarError, EOFError) as error:
         raise JoyError(
-            f"not a bundle of joymigrate, or a damaged one: {error}",
+            f"not a bundle of joymigrate, or a damaged one: {str(error).splitlines()[0]}",
             where=str(path),
             help="a bundle is a folder, or the tar that `joymigrate verify pack` makes",
         ) from None

@@ -132,6 +132,7 @@ def open_bundle(path: Path) -> Bundle:
         inner = read_manifest(folder / name / MANIFEST, RANK_SCHEMA, path)
         check_files(folder / name, inner.get("files"), path)
         check_contents(folder / name, inner, path)
+        check_strangers(folder / name, inner, path)
         ranks.append(Rank(folder / name, inner))
     if not ranks:
         raise JoyError(
@@ -184,6 +185,18 @@ def check_files(folder: Path, files: Any, path: Path) -> None:
             raise damaged(f"{name} has {file.stat().st_size} bytes instead of {size}", path)
         if hash_of(file) != digest:
             raise damaged(f"{name} is not what was recorded (sha256 differs)", path)
+
+
+def check_strangers(folder: Path, manifest: Mapping[str, Any], path: Path) -> None:
+    """A rank's folder holds what its manifest names, and pieces of a killed program's next step."""
+    named = {MANIFEST, *manifest["files"]}
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder).as_posix()
+        if file.is_dir() or name in named or file.name.endswith(".part"):
+            continue
+        if file.suffix in (".json", ".safetensors") and "/" not in name:
+            continue  # written after the last commit
+        raise damaged(f"{folder.name}/{name} is no part of it", path)
 
 
 def hash_of(file: Path) -> str:
