@@ -236,6 +236,21 @@ def test_training_without_modules_and_optimisers_has_steps(tmp_path: Path) -> No
     assert {o.op: o.calls for o in read.operators}["aten::lgamma"] == 1
 
 
+TRACED = """import torch
+x = torch.ones(8)
+print(torch.compile(lambda a: torch.lgamma(a + 1) * 2, backend="eager")(x).sum().item())
+print(torch.jit.trace(lambda a: a * 2, x)(x).sum().item())
+"""
+
+
+def test_compiling_and_tracing_go_on_unwatched(tmp_path: Path) -> None:
+    (tmp_path / "traced.py").write_text(TRACED, encoding="utf-8")
+    done, _ = record(tmp_path, "python", "traced.py")
+    assert done.stdout == "0.0\n16.0\n"
+    assert "UserWarning" not in done.stderr
+    assert done.returncode == 0
+
+
 LOADER = """import os, torch
 from torch.utils.data import DataLoader, Dataset
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as modes

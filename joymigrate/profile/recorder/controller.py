@@ -63,6 +63,11 @@ class Controller:
             self.record()
             os.register_at_fork(after_in_child=self.forked)
 
+    def close(self) -> None:
+        """No recording before the first step: what is called now can't bear to be watched."""
+        if self.watching and not self.touched and self.recording is not None:
+            self.spare = self.end_recording()
+
     def forked(self) -> None:
         """A child of the program (a data loader's worker) is not recorded."""
         if self.recording is not None:

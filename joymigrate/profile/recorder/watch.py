@@ -22,6 +22,7 @@ def install(controller: Controller) -> None:
     watch_optimisers(controller)
     watch_backward(controller)
     watch_calls(controller)
+    watch_compilers(controller)
 
 
 def replace(controller: Controller, owner: Any, name: str, new: Any) -> None:
@@ -188,6 +189,18 @@ def watch_calls(controller: Controller) -> None:
                 return _real(*args, **kwargs)
 
             replace(controller, module, name, functools.wraps(real)(counted))
+
+
+def watch_compilers(controller: Controller) -> None:
+    """Tracing and compiling fail or warn under a mode that only waits for the first step."""
+    for module, name in ((torch, "compile"), (torch.jit, "trace"), (torch.jit, "trace_module")):
+        real = getattr(module, name)
+
+        def compiled(*args: Any, _real: Any = real, **kwargs: Any) -> Any:
+            controller.close()
+            return _real(*args, **kwargs)
+
+        replace(controller, module, name, functools.wraps(real)(compiled))
 
 
 def frame() -> Any:
