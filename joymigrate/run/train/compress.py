@@ -1,16 +1,17 @@
 """Gradients in fewer bits between data-parallel processes, on any backend.
 
 Every process gets one part of all gradients (all-to-all), adds it up in float32 and hands the mean
-around (all-gather); what is sent is bfloat16, or int8 with one float32 scale per block of 256
-values. Sums never round: only what is sent does. FSDP2 needs the first half alone. torch's own
-bfloat16 hook takes NCCL and XCCL only, and its int8 hooks fail on the CPU.
+around (all-gather); what is sent is bfloat16, or int8 with one bfloat16 scale per block of 64
+values. Sums never round: only what is sent does, and what int8 lost is added to the next
+gradients (error feedback, which is not saved in checkpoints). FSDP2 needs the first half alone.
+torch's own bfloat16 hook takes NCCL and XCCL only, and its int8 hooks fail on the CPU.
 
 Shapes: W processes, C values of one process's part.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
@@ -19,7 +20,7 @@ from joymigrate.run.train.parallel import Laid
 if TYPE_CHECKING:
     import torch
 
-BLOCK = 256  # values that share a scale
+BLOCK = 64  # values that share a scale
 LOOK_EVERY = 64  # exchanges between two looks at the rounding error
 
 
@@ -36,6 +37,7 @@ class Traffic:
     float32_bytes: int = 0
     exchanges: int = 0
     error: float = 0.0
+    lost: dict[Any, torch.Tensor] = field(default_factory=dict)  # by place, since the last step
 
     def report(self) -> dict[str, Any]:
         """For status.json."""
@@ -77,11 +79,13 @@ def ddp_hook(traffic: Traffic, bucket: Any) -> Any:
     import torch
 
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(average(bucket.buffer(), traffic))
+    future.set_result(average(bucket.buffer(), traffic, place=bucket.index()))
     return future
 
 
-def average(values: torch.Tensor, traffic: Traffic, group: Any = None) -> torch.Tensor:
+def average(
+    values: torch.Tensor, traffic: Traffic, group: Any = None, place: Any = 0
+) -> torch.Tensor:
     """The mean of `values` (one dimension) over a group, in the place of `values`."""
     import torch
     import torch.distributed as dist
@@ -89,8 +93,8 @@ def average(values: torch.Tensor, traffic: Traffic, group: Any = None) -> torch.
     count = dist.get_world_size(group)
     width = -(-values.numel() // count)
     rows_WC = torch.nn.functional.pad(values.float(), (0, count * width - values.numel()))
-    mean_C = summed(rows_WC.view(count, width), traffic, group) / count
-    own = encode(mean_C.unsqueeze(0), traffic.dtype)
+    mean_C = summed(rows_WC.view(count, width), traffic, group, (place, "sum")) / count
+    own = sent_of(mean_C.unsqueeze(0), traffic, (place, "mean"))
     everyone = own.new_empty((count, own.shape[1]))
     dist.all_gather_into_tensor(everyone, own, group=group)
     count_bytes(traffic, count, own.shape[1], width)
@@ -99,13 +103,13 @@ def average(values: torch.Tensor, traffic: Traffic, group: Any = None) -> torch.
     return values
 
 
-def summed(rows_WC: torch.Tensor, traffic: Traffic, group: Any) -> torch.Tensor:
+def summed(rows_WC: torch.Tensor, traffic: Traffic, group: Any, place: Any) -> torch.Tensor:
     """This process's part [C], added over all processes in float32."""
     import torch
     import torch.distributed as dist
 
     count, width = rows_WC.shape
-    sent = encode(rows_WC, traffic.dtype)
+    sent = sent_of(rows_WC, traffic, place)
     if traffic.exchanges % LOOK_EVERY == 0:
         lost = decode(sent, width, traffic.dtype) - rows_WC
         norm = float(rows_WC.norm())
@@ -115,6 +119,19 @@ def summed(rows_WC: torch.Tensor, traffic: Traffic, group: Any) -> torch.Tensor:
     dist.all_to_all_single(received, sent, group=group)
     count_bytes(traffic, count, sent.shape[1], width)
     return decode(received, width, traffic.dtype).sum(0)
+
+
+def sent_of(rows_WC: torch.Tensor, traffic: Traffic, place: Any) -> torch.Tensor:
+    """Rows as they are sent; what int8 loses of them is kept for the next time at this place."""
+    if traffic.dtype != "int8":
+        return encode(rows_WC, traffic.dtype)
+    before = traffic.lost.get(place)
+    if before is not None and before.shape == rows_WC.shape:  # DDP makes its buckets anew once
+        rows_WC = rows_WC + before
+    sent = encode(rows_WC, traffic.dtype)
+    lost = rows_WC - decode(sent, rows_WC.shape[1], traffic.dtype)
+    traffic.lost[place] = lost.nan_to_num(0.0, 0.0, 0.0)
+    return sent
 
 
 def count_bytes(traffic: Traffic, count: int, row_bytes: int, width: int) -> None:
@@ -131,8 +148,11 @@ def encode(rows_WC: torch.Tensor, dtype: str) -> torch.Tensor:
         return rows_WC.to(torch.bfloat16).contiguous().view(torch.int8)
     count, width = rows_WC.shape
     padded = torch.nn.functional.pad(rows_WC, (0, -width % BLOCK)).view(count, -1, BLOCK)
-    scales = padded.abs().amax(-1, keepdim=True) / 127
-    whole = (padded / scales.clamp(min=1e-38)).round().nan_to_num(0.0).clamp(-127, 127)
+    # the largest value must fit after the scale was rounded
+    scales = (padded.abs().amax(-1, keepdim=True) * (1.004 / 127)).to(torch.bfloat16)
+    share = padded / scales.float().clamp(min=1e-38)  # -127 … 127
+    # Roots, so that small values keep their first digits: Adam divides by their size.
+    whole = (share.sign() * (share.abs() * 127).sqrt()).round().nan_to_num(0.0).clamp(-127, 127)
     values = whole.to(torch.int8).view(count, -1)
     return torch.cat([values, scales.view(count, -1).contiguous().view(torch.int8)], 1)
 
@@ -144,8 +164,9 @@ def decode(rows: torch.Tensor, width: int, dtype: str) -> torch.Tensor:
     if dtype == "bf16":
         return rows.contiguous().view(torch.bfloat16).float()
     blocks = -(-width // BLOCK)
-    values = rows[:, : blocks * BLOCK].float().view(len(rows), blocks, BLOCK)
-    scales = rows[:, blocks * BLOCK :].contiguous().view(torch.float32)
+    roots = rows[:, : blocks * BLOCK].float().view(len(rows), blocks, BLOCK)
+    values = roots * roots.abs() / 127
+    scales = rows[:, blocks * BLOCK :].contiguous().view(torch.bfloat16).float()
     return (values * scales.unsqueeze(-1)).view(len(rows), -1)[:, :width]
 
 
@@ -174,7 +195,7 @@ def reduce_scatter(traffic: Traffic) -> Any:
             if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
                 raise JoyError(f"gradients cannot be compressed under {op}")
             count = dist.get_world_size(group)
-            total_C = summed(input_tensor.float().view(count, -1), traffic, group)
+            total_C = summed(input_tensor.float().view(count, -1), traffic, group, id(self))
             output_tensor.copy_(total_C / count if op == dist.ReduceOp.AVG else total_C)
 
     return Compressed()

@@ -94,7 +94,7 @@ class Communication:
     SHORT = "dtype"
 
     dtype: str = setting(
-        "fp32", "fp32, bf16, or int8 in blocks of 256", choices=("fp32", "bf16", "int8")
+        "fp32", "fp32, bf16, or int8 in blocks with a scale", choices=("fp32", "bf16", "int8")
     )
 
 

@@ -111,7 +111,7 @@ def text(found: dict[str, Any]) -> str:
     lines = [
         f"data files      {tokens['source_bytes']:>14,} bytes",
         f"token cache     {tokens['cache_bytes']:>14,} bytes, {tokens['samples']} samples",
-        f"  stored once   {tokens['unique_bytes']:>14,} bytes, {tokens['unique_samples']} different",
+        f"  stored once   {tokens['unique_bytes']:>14,} bytes, {tokens['unique_samples']} kinds",
         f"checkpoints     {series['bytes']:>14,} bytes in {series['checkpoints']}",
         f"  stored once   {series['unique_bytes']:>14,} bytes",
     ]

@@ -61,7 +61,7 @@ def test_full_precision_reports_nothing(runs: Path) -> None:
     st.integers(1, 3), st.integers(1, 700), st.integers(0, 99), st.sampled_from([1e-20, 1.0, 1e20])
 )
 @settings(max_examples=60, deadline=None)
-def test_int8_is_right_to_half_a_step_of_its_block(
+def test_int8_is_right_to_half_a_step_of_its_root(
     count: int, width: int, seed: int, size: float
 ) -> None:
     rows = torch.randn(count, width, generator=torch.Generator().manual_seed(seed)) * size
@@ -71,19 +71,23 @@ def test_int8_is_right_to_half_a_step_of_its_block(
     assert found.shape == rows.shape
     for start in range(0, width, compress.BLOCK):
         part = slice(start, start + compress.BLOCK)
-        step = rows[:, part].abs().amax(1, keepdim=True) / 127
-        # half a step, and what float32 itself rounds
-        assert ((found[:, part] - rows[:, part]).abs() <= step * 0.5001).all()
+        largest = rows[:, part].abs().amax(1, keepdim=True)
+        # Roots are rounded to 1/127 of the largest root: half of that, twice the root, and the
+        # square; the bfloat16 scale is up to 0.8 % larger.
+        half = 0.5 * 1.01 / 127
+        root = (rows[:, part].abs() / largest).sqrt()
+        allowed = largest * 1.01 * (2 * root * half + half**2)
+        assert ((found[:, part] - rows[:, part]).abs() <= allowed).all()
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bf16"])
 def test_values_that_are_no_numbers_stay_visible(dtype: str) -> None:
     """The guard against NaN looks at gradients: rounding must not hide them."""
     rows = torch.ones(1, 600)
-    rows[0, 300] = torch.nan
+    rows[0, 300] = torch.nan  # block 4 of 64
     found = compress.decode(compress.encode(rows, dtype), 600, dtype)
-    assert found[0, 256:512].isnan().any()
-    assert torch.equal(found[0, :256], rows[0, :256])
+    assert found[0, 256:320].isnan().any()
+    assert torch.allclose(found[0, :256], rows[0, :256], rtol=0.01)
 
 
 def test_zeros_stay_zeros() -> None:
