@@ -205,6 +205,8 @@ def why_not(chip: Names) -> str | None:
     import torch
 
     if chip.package is not None:
+        if sys.modules.get(chip.package, sys) is None:  # hidden: see chips.hide_driverless
+            return f"{chip.package} is installed, but its driver does not load"
         try:
             importlib.import_module(chip.package)
         except ModuleNotFoundError as error:

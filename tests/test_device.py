@@ -73,6 +73,12 @@ def test_a_required_device_is_never_replaced() -> None:
     assert "doctor --to chip" in str(error.value)
 
 
+def test_a_package_that_is_hidden_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    chip = next(chip for chip in all_chips().values() if chip.package)
+    monkeypatch.setitem(sys.modules, str(chip.package), None)
+    assert why_not(chip) == f"{chip.package} is installed, but its driver does not load"
+
+
 def test_every_known_chip_opens_or_says_why_not() -> None:
     """In a process of its own: loading a vendor's package changes torch for good."""
     program = """
