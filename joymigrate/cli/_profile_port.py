@@ -1,0 +1,32 @@
+"""`profile port`: whether Triton kernels would run on the chip, and what to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from joymigrate.cli._output import emit, one_of
+from joymigrate.errors import Exit
+
+FORMATS = ("text", "json")
+
+
+def command(
+    paths: list[Path] = typer.Argument(..., metavar="PATH...", help="Python files or folders."),
+    to: str | None = typer.Option(None, "--to", help="The chip (default: from the settings)."),
+    form: str = typer.Option("text", "--format", help="text or json."),
+    output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
+) -> int:
+    """Judge every @triton.jit kernel in PATH by the chip's documented limits; nothing is run."""
+    from joymigrate import chips
+    from joymigrate.profile import port
+    from joymigrate.report import port as report
+
+    one_of(form, FORMATS, "--format")
+    chip = chips.target(to)
+    known = port.load(chip)
+    found = port.check(paths, known)
+    render = report.as_json if form == "json" else report.as_text
+    emit(render(found, chip.name, known), output)
+    return Exit.OK

@@ -1,0 +1,117 @@
+"""Finds `@triton.jit` kernels in a file, and the calls that launch them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Launch:
+    """One `kernel[grid](…)`, or one configuration of an autotuner: numbers that the source says."""
+
+    line: int
+    numbers: dict[str, int] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    programs: int | None = None
+
+
+@dataclass(slots=True)
+class Kernel:
+    """One kernel and its launches in the same file."""
+
+    name: str
+    node: ast.FunctionDef
+    language: frozenset[str]  # names of triton.language in the file
+    launches: list[Launch] = field(default_factory=list)
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` of a name or attribute; empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        left = dotted(node.value)
+        return f"{left}.{node.attr}" if left else ""
+    return ""
+
+
+def names_of(tree: ast.Module) -> tuple[dict[str, str], frozenset[str]]:
+    """What imported names stand for, and those that stand for triton.language."""
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                known[one.asname or one.name.partition(".")[0]] = (
+                    one.name if one.asname else one.name.partition(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for one in node.names:
+                known[one.asname or one.name] = f"{node.module}.{one.name}"
+    return known, frozenset(n for n, full in known.items() if full == "triton.language")
+
+
+def full_name(node: ast.AST, known: dict[str, str]) -> str:
+    """The name of what is called, with imports resolved."""
+    first, dot, rest = dotted(node.func if isinstance(node, ast.Call) else node).partition(".")
+    return f"{known.get(first, first)}{dot}{rest}"
+
+
+def kernels(tree: ast.Module) -> list[Kernel]:
+    """Every kernel of a file with its launches."""
+    known, language = names_of(tree)
+    found: dict[str, Kernel] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        decorators = {full_name(one, known): one for one in node.decorator_list}
+        if "triton.jit" not in decorators:
+            continue
+        kernel = found[node.name] = Kernel(node.name, node, language)
+        for one in decorators.values():
+            kernel.launches += configurations(one, known)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+            name = dotted(node.func.value).rpartition(".")[2]
+            if name in found:
+                found[name].launches.append(launched(node, found[name]))
+    return sorted(found.values(), key=lambda kernel: kernel.node.lineno)
+
+
+def configurations(decorator: ast.AST, known: dict[str, str]) -> Iterator[Launch]:
+    """The configurations that an autotuner tries."""
+    for node in ast.walk(decorator):
+        if isinstance(node, ast.Call) and full_name(node, known) == "triton.Config":
+            table = node.args[0] if node.args else None
+            numbers = {}
+            if isinstance(table, ast.Dict):
+                pairs = zip(table.keys, table.values, strict=True)
+                numbers = {
+                    str(k.value): v.value
+                    for k, v in pairs
+                    if isinstance(k, ast.Constant)
+                    and isinstance(v, ast.Constant)
+                    and type(v.value) is int
+                }
+            options = tuple(k.arg for k in node.keywords if k.arg)
+            yield Launch(node.lineno, numbers, options)
+
+
+def launched(node: ast.Call, kernel: Kernel) -> Launch:
+    """What one launch says in numbers."""
+    values = [(k.arg, k.value) for k in node.keywords if k.arg]
+    values += [(a.arg, v) for a, v in zip(kernel.node.args.args, node.args, strict=False)]
+    numbers = {
+        name: value.value
+        for name, value in values
+        if isinstance(value, ast.Constant) and type(value.value) is int
+    }
+    grid = node.func.slice if isinstance(node.func, ast.Subscript) else None
+    programs: int | None = None
+    if isinstance(grid, ast.Tuple):
+        programs = 1
+        for part in grid.elts:
+            known = isinstance(part, ast.Constant) and type(part.value) is int
+            programs = programs * part.value if known and programs is not None else None  # type: ignore[attr-defined]
+    return Launch(node.lineno, numbers, tuple(name for name, _ in values), programs)
