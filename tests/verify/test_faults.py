@@ -55,8 +55,17 @@ def test_every_fault_is_named(
     check(fault, baselines, tmp_path, {"SEED": seed, "DTYPE": dtype})
 
 
-@pytest.mark.parametrize("program", ["transformer", "convnet", "ranking"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("program", "dtype"),
+    [
+        ("transformer", "float32"),
+        ("ranking", "bfloat16"),
+        pytest.param("transformer", "bfloat16", marks=pytest.mark.slow),
+        pytest.param("convnet", "float32", marks=pytest.mark.slow),
+        pytest.param("convnet", "bfloat16", marks=pytest.mark.slow),
+        pytest.param("ranking", "float32", marks=pytest.mark.slow),
+    ],
+)
 def test_a_clean_run_with_other_rounding_and_threads_passes(
     program: str, dtype: str, baselines: Path, tmp_path: Path
 ) -> None:

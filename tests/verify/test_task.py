@@ -285,6 +285,7 @@ def test_a_repeated_id_is_an_error_unless_told_what_it_means(tmp_path: Path) -> 
         ('{"prediction": 1}', "needs an id"),
         ('{"id": true, "prediction": 1}', "needs an id"),
         ('{"id": "1", "output": 1}', "one of prediction, score, tokens"),
+        ('{"id": "1", "score": NaN}', "a finite number, got nan"),
         ('{"id": "1", "score": "high"}', "a score is a number"),
     ],
 )

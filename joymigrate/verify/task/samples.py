@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -75,6 +76,9 @@ def sample(line: bytes, where: str, number: int) -> Sample:
     score = raw.get("score", ABSENT)
     if score is not ABSENT and (isinstance(score, bool) or not isinstance(score, int | float)):
         raise JoyError(f"a score is a number, got {score!r}", where=where)
+    if isinstance(score, float) and not math.isfinite(score):
+        help = "repair or leave out the sample: a mean over it would be no number either"
+        raise JoyError(f"a score is a finite number, got {score!r}", where=where, help=help)
     task = raw.get("task")
     return Sample(
         str(name),
