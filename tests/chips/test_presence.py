@@ -23,13 +23,13 @@ def probe(monkeypatch: pytest.MonkeyPatch, rehearsal: str) -> str:
 
 @pytest.fixture
 def installed() -> None:
-    import importlib.util
+    from importlib.machinery import PathFinder
 
     from joymigrate.chips import get
     from joymigrate.chips.presence import loads
 
     chip = get("ascend")
-    if importlib.util.find_spec("torch_npu") is None:
+    if PathFinder.find_spec("torch_npu") is None:
         pytest.skip("torch_npu is not installed")
     if loads(chip.library or ""):
         pytest.skip("this machine has the driver")

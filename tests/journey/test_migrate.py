@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = "--steps 4 --batch-size 4 --layers 2 --width 32"
 needs_chip = pytest.mark.skipif(
-    importlib.util.find_spec("torch_npu") is None, reason="torch_npu is not installed"
+    PathFinder.find_spec("torch_npu") is None, reason="torch_npu is not installed"
 )
 
 

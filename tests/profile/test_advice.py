@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def test_the_rule_is_silent_about_the_clean_twin(
 @pytest.fixture(scope="module")
 def on_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Recordings of the programs that need a device: one rehearsal for all."""
-    if importlib.util.find_spec("torch_npu") is None:
+    if PathFinder.find_spec("torch_npu") is None:
         pytest.skip("torch_npu is not installed")
     folder = tmp_path_factory.mktemp("on_device")
     command = [sys.executable, "-m", "joymigrate", "rehearse", "-q", "--", "python"]
@@ -331,7 +332,7 @@ def test_every_rule_has_a_planted_program() -> None:
 
 
 def test_every_name_that_a_rule_tells_to_call_exists_and_is_not_deprecated() -> None:
-    spec = importlib.util.find_spec("torch_npu")
+    spec = PathFinder.find_spec("torch_npu")
     if spec is None or spec.origin is None:
         pytest.skip("torch_npu is not installed")
     package, oplist = Path(spec.origin).parent, lists.of(CHIP)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import zipfile
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -170,7 +170,7 @@ def test_a_file_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
         from_wheel("ascend", path)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch_npu") is None, reason="torch_npu not installed")
+@pytest.mark.skipif(PathFinder.find_spec("torch_npu") is None, reason="torch_npu not installed")
 def test_the_installed_package_and_the_shipped_list_agree() -> None:
     installed = from_wheel("ascend")
     changes = diff(of("ascend", installed.version), installed)

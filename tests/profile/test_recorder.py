@@ -4,11 +4,11 @@ changed."""
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 import os
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -276,7 +276,7 @@ def test_workers_of_a_loader_are_left_alone(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.compiler
 def test_under_a_rehearsal_the_chip_s_own_operators_are_recorded(tmp_path: Path) -> None:
-    if importlib.util.find_spec("torch_npu") is None:
+    if PathFinder.find_spec("torch_npu") is None:
         pytest.skip("torch_npu is not installed")
     done, out = record(
         tmp_path,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -174,7 +174,7 @@ def test_on_a_cpu_the_numbers_are_the_same_to_the_bit(rewritten: Path) -> None:
 def test_on_the_simulated_chip_the_numbers_agree(rewritten: Path) -> None:
     import torch
 
-    if importlib.util.find_spec("torch_npu") is None:
+    if PathFinder.find_spec("torch_npu") is None:
         pytest.skip("torch_npu is not installed")
     before = run(rewritten / "plain.py", "cpu")
     after = run(rewritten / "model.py", "npu", "-m", "joymigrate", "rehearse", "-q", "--", "python")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -123,9 +124,8 @@ def test_a_fault_on_the_simulated_chip_is_found(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("joymigrate.run.rehearse")
-    import importlib.util
 
-    if importlib.util.find_spec("torch_npu") is None:
+    if PathFinder.find_spec("torch_npu") is None:
         pytest.skip("torch_npu is not installed")
     tensor = {"dtype": "float32", "shape": [8, 16]}
     lines = [

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from joymigrate.errors import JoyError
@@ -56,7 +57,7 @@ class Package:
 
 def find_package() -> Package:
     """The torch_npu of this Python, without importing it; `JoyError` when there is none."""
-    spec = importlib.util.find_spec("torch_npu")
+    spec = PathFinder.find_spec("torch_npu")
     if spec is None or not spec.submodule_search_locations:
         raise JoyError(
             "the rehearsal runs the vendor's own package, and torch_npu is not installed",

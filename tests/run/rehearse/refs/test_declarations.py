@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from functools import cache
-from importlib import util
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ WRITTEN_UNDECLARED = {
 
 @cache
 def vendor_shapes() -> dict[str, Any]:
-    if util.find_spec("torch_npu") is None:
+    if PathFinder.find_spec("torch_npu") is None:
         pytest.skip("torch_npu is not installed (pip install joymigrate[ascend])")
     done = subprocess.run(
         [sys.executable, "-m", "tests.run.rehearse.refs.vendor_meta"],

@@ -9,10 +9,10 @@ Usage: python -m tests.run.rehearse.refs.vendor_meta → JSON on stdout.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 import types
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def stand_ins() -> None:
 
 def load() -> list[torch.library.Library]:
     """Declare every `npu::` operator and load the meta kernels of the wheel."""
-    found = importlib.util.find_spec("torch_npu")
+    found = PathFinder.find_spec("torch_npu")
     if found is None or found.origin is None:
         raise SystemExit("torch_npu is not installed")
     library = torch.library.Library("npu", "DEF")
