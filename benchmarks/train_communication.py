@@ -29,7 +29,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         kind = sys.argv[2] if len(sys.argv) > 2 else "adamw"
-        chosen = {"name": kind, "lr": 1e-3 if kind == "adamw" else 0.3}
+        chosen = {"name": kind, "lr": 1e-3 if kind == "adamw" else 0.05}
         quiet = {"every": 0, "export": False}
         path = jobs.write(folder, steps=steps, checkpoint=quiet, optimiser=chosen)
         environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
@@ -55,5 +55,5 @@ def main() -> None:
             )
 
 
-if __kind_ == "__main__":
+if __name__ == "__main__":
     main()

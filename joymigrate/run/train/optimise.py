@@ -15,11 +15,14 @@ def optimiser(model: Any, wish: Optimiser, device: str) -> Any:
     groups = grouped(model, wish.weight_decay)
     fused = device in ("cpu", "cuda")
     if wish.name == "sgd":
-        return torch.optim.SGD(groups, lr=wish.lr, momentum=wish.momentum, fused=fused)
+        # torch 2.13 has no rule for its fused SGD on sharded parameters
+        whole = not any(hasattr(p, "device_mesh") for g in groups for p in g["params"])
+        chosen = fused and whole
+        return torch.optim.SGD(groups, lr=wish.lr, momentum=wish.momentum, fused=chosen)
     betas = (wish.betas[0], wish.betas[1])
     # None: torch chooses; a chip without a fused kernel gets the grouped form.
-    chosen = True if fused else None
-    return torch.optim.AdamW(groups, lr=wish.lr, betas=betas, eps=wish.eps, fused=chosen)
+    kernel = True if fused else None
+    return torch.optim.AdamW(groups, lr=wish.lr, betas=betas, eps=wish.eps, fused=kernel)
 
 
 def grouped(model: Any, decay: float) -> list[dict[str, Any]]:

@@ -99,3 +99,17 @@ def test_layouts_that_exchange_otherwise_refuse(tmp_path: Path) -> None:
     path = jobs.write(tmp_path, comm="int8", layout={"dp": 2, "pp": 2}, batch={"size": 8})
     with pytest.raises(JoyError, match=r"comm\.dtype int8 does not go with layout pp2 x dp2"):
         job.load(path)
+
+
+def test_sgd_steps_on_sharded_parameters(tmp_path: Path) -> None:
+    """torch has no rule for its fused SGD there."""
+    from torch import nn
+
+    from joymigrate.run.train import optimise
+
+    model = nn.Linear(4, 4)
+    made = optimise.optimiser(model, job.Optimiser(name="sgd"), "cpu")
+    assert made.defaults["fused"] is True
+    model.weight.__dict__["device_mesh"] = None  # what a DTensor has and a tensor has not
+    made = optimise.optimiser(model, job.Optimiser(name="sgd"), "cpu")
+    assert made.defaults["fused"] is False
