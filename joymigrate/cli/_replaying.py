@@ -163,11 +163,13 @@ def run(
                 where=" ".join(replay.command),
                 help="it ended before its first step, or calls no torch module",
             )
-        place = where(to, subject or stem(replay.command), checkpoint, made, replay.rehearse)
+        name = stem(replay.command)
+        place = where(to, subject or name, checkpoint, made, replay.rehearse)
         document, verdict = judged(baseline, made, place, replay.mapping, code)
         place = replace(place, subject=subject)
+        inputs = [replay.baseline]
         return _verdicts.finish(
-            document, verdict, place, form, output, [replay.baseline], verbose=verbose
+            document, verdict, place, form, output, inputs, verbose=verbose, default=name
         )
 
 

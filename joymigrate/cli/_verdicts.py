@@ -131,17 +131,19 @@ def finish(
     origin: Origin | None = None,
     *,
     verbose: bool = False,
+    default: str | None = None,
 ) -> int:
     """Write the verdict, record it, and return the exit code.
 
-    It is recorded where a subject is named, or where the project has a ledger already; the
-    subject's default is the name of the last input.
+    It is recorded where a subject is named, or where the project has a ledger already; without
+    one, `default` is its name, else that of the last input.
     """
     from joymigrate.evidence import Grade
     from joymigrate.ledger import Ledger
     from joymigrate.verify import gate
 
-    about = subject_of(place.subject or (inputs[-1].name.split(".")[0] if inputs else None))
+    last = inputs[-1].name.split(".")[0] if inputs else None
+    about = subject_of(place.subject or default or last)
     named = {"name": about.name, "sha256": about.sha256} if about else {"name": None}
     document = {
         **document,
