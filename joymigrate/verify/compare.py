@@ -13,6 +13,7 @@ import numpy as np
 from joymigrate.verify import forced, free, identity
 from joymigrate.verify.align import NameMap
 from joymigrate.verify.bundle import Bundle, Rank
+from joymigrate.verify.curve_stage import judge_curve, losses
 from joymigrate.verify.display import Display
 from joymigrate.verify.forced import Forced, Judged
 from joymigrate.verify.merge import merged
@@ -58,7 +59,7 @@ def compare(
     identical(baseline, target, pairing, replay, found)
     taught = lessons(ours, theirs, replay, tolerance, pairing, found)
     steps(baseline, target, pairing, taught, found)
-    curve(found, baseline, target)
+    curve(baseline, target, tolerance, taught, found)
     coverage = covered(baseline, target, pairing, taught, tolerance)
     return judge(baseline, target, found, taught, coverage, exit_code)
 
@@ -296,23 +297,20 @@ def free_rows(
     return made
 
 
-def curve(found: Found, baseline: Bundle, target: Bundle) -> None:
-    """S6: losses of the recorded steps, for the report; a curve needs more steps (verify loss)."""
-    found.stages.append(
-        StageResult("S6", Outcome.SKIPPED, reason="`joymigrate verify loss` judges whole curves")
+def curve(
+    baseline: Bundle, target: Bundle, tolerance: Tolerance, taught: Forced, found: Found
+) -> None:
+    """S6: losses of the recorded steps."""
+    made, rows = judge_curve(
+        baseline,
+        target,
+        tolerance,
+        explained=next((row.module for row in found.rows if row.status.failed), None),
+        random=drawing(target.ranks[0]),
+        taught=bool(taught.passes),
     )
-
-
-def losses(bundle: Bundle) -> dict[int, float]:
-    """The first loss of each step."""
-    made = {}
-    rank = bundle.ranks[0]
-    for step in rank.steps:
-        table = rank.table(step)
-        row = table.place(("loss:", 0, "loss", ""))
-        if row is not None:
-            made[step] = float(table.stats[row, 2])
-    return made
+    found.stages.append(made)
+    found.rows += rows
 
 
 def stage(name: str, rows: Sequence[Difference], *, reason: str | None = None) -> StageResult:
@@ -368,7 +366,8 @@ def judge(
     failed = [row for row in found.rows if row.status.failed]
     first = min(failed, key=lambda row: (row.stage, row.order), default=None)
     outcome, reason = Outcome.PASS, None
-    decided = next((s.stage for s in reversed(found.stages) if s.compared), None)
+    whole = [s for s in found.stages if s.compared and not s.details.get("short")]
+    decided = whole[-1].stage if whole else None
     doubts = [s for s in found.stages if s.verdict is Outcome.INCONCLUSIVE]
     if first is not None:
         outcome, decided = Outcome.FAIL, first.stage
@@ -390,7 +389,7 @@ def judge(
                 "baseline, and verify replay) it can't be told whether by rounding alone"
             ),
         )
-    a, b = losses(baseline), losses(target)
+    a, b = (losses(bundle).get(0, {}) for bundle in (baseline, target))
     curve_points = [{"step": s, "loss": [a[s], b[s]]} for s in sorted(a.keys() & b.keys())]
     environment_of = target.ranks[0].program.get("environment", {})
     return Verdict(
@@ -422,6 +421,8 @@ def divergence(row: Difference, found: Found) -> FirstDivergence:
         )
         if row.stage == "S1" and (row.op or "").startswith("data loader"):
             cause = "other data"
+        if row.stage == "S6" and row.status is Status.NAN_MISMATCH:
+            cause = "overflow"
         if row.phase == "optimiser":
             cause = "optimiser settings" if row.metric == "setting" else "optimiser code"
         elif row.op == "loss" or (row.op or "").startswith("gradient"):

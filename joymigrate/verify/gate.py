@@ -61,7 +61,11 @@ def record(
     latest = ledger.latest()
     patch = origin.patch or (latest.id if latest else None)
     details = details_of(origin, patch, ledger.root)
-    judged = [stage for stage in verdict.stages if stage.verdict is not Outcome.SKIPPED]
+    judged = [
+        stage
+        for stage in verdict.stages
+        if stage.verdict is not Outcome.SKIPPED and not stage.details.get("short")
+    ]
     kept = json.dumps(document or verdict_json(verdict), ensure_ascii=False, indent=1)
     steps = []
     for stage in judged:
