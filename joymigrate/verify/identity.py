@@ -66,12 +66,21 @@ def weights(
     `measured` what the target found out about those whose bytes differ."""
     view = Display(program)
     theirs = target.get("weights", {})
+    declared = {
+        joined(f"{root}:{module['path']}", leaf)
+        for root, modules in target.get("modules", {}).items()
+        for module in modules
+        for leaf in module["params"]
+    }
     for order, (name, mine) in enumerate(program.get("weights", {}).items()):
         place, leaf = owner_of(name)
-        other = theirs.get(joined(names.get(place, place), leaf))
+        there = joined(names.get(place, place), leaf)
+        other = theirs.get(there)
         what = f"{mine['kind']} {leaf}"
         if other is None:
             reason = "the target has no such tensor"
+            if there in declared:
+                reason = "no process of the target holds it whole: compared after each update"
             yield difference(view(place), what, Status.UNCOMPARED, reason=reason, order=order)
         elif other["sha256"] == mine["sha256"] and other["dtype"] == mine["dtype"]:
             yield difference(view(place), what, Status.IDENTICAL, value=0.0, order=order)

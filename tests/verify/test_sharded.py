@@ -1,0 +1,97 @@
+"""A program on two processes, held against its recording on one: DDP and FSDP2, over gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import os, torch, torch.nn as nn, torch.distributed as dist
+torch.manual_seed(0); torch.set_num_threads(1)
+world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__(); self.a = nn.Linear(8, 70); self.b = nn.Linear(70, 3); self.c = nn.Linear(3, 1)
+    def forward(self, x): return self.c(torch.tanh(self.b(torch.tanh(self.a(x)))))
+model = Net()
+if world > 1:
+    dist.init_process_group("gloo")
+    if os.environ["WRAP"] == "ddp":
+        model = nn.parallel.DistributedDataParallel(model)
+    else:  # one process holds nothing of `c`, whose weight has one row
+        from torch.distributed.fsdp import fully_shard
+        mesh = dist.init_device_mesh("cpu", (world,))
+        for part in (model.a, model.b, model): fully_shard(part, mesh=mesh)
+optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+g = torch.Generator().manual_seed(5)
+for step in range(3):
+    x, y = torch.randn(8, 8, generator=g), torch.randn(8, 1, generator=g)
+    n = 8 // world; x, y = x[rank * n : (rank + 1) * n], y[rank * n : (rank + 1) * n]
+    loss = nn.functional.mse_loss(model(x), y)
+    optimiser.zero_grad(); loss.backward(); optimiser.step()
+if world > 1: dist.destroy_process_group()
+"""  # noqa: E501  a program, as a table
+
+
+def joy(folder: Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "joymigrate", "verify", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **environment},
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sharded")
+    (folder / "p.py").write_text(PROGRAM)
+    made = joy(folder, "record", "-o", "one.jmb", "--", sys.executable, "p.py")
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+def replayed(base: Path, folder: Path, wrap: str, text: str = PROGRAM) -> tuple[int, Any]:
+    (folder / "p.py").write_text(text)
+    made = joy(
+        folder,
+        *("replay", base / "one.jmb", "--format", "json", "-o", "v.json"),
+        *("--", "torchrun", "--nproc-per-node", "2", "p.py"),
+        WRAP=wrap,
+    )
+    assert (folder / "v.json").is_file(), made.stderr
+    return made.returncode, json.loads((folder / "v.json").read_text())
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+def test_two_processes_equal_one_in_every_kind_of_record(
+    wrap: str, base: Path, tmp_path: Path
+) -> None:
+    code, document = replayed(base, tmp_path, wrap)
+    assert (code, document["verdict"]) == (0, "pass"), document["reason"]
+    free = [r for r in document["records"] if r["stage"] == "S5" and r["metric"] == "relative_l2"]
+    assert {r["status"] for r in free} <= {"IDENTICAL", "PASS"}, free
+    # Three steps of six parameters, and two tensors of Adam's state for each.
+    kinds = Counter(r["op"].split()[0] for r in free)
+    assert (kinds["grad"], kinds["param"], kinds["state"]) == (18, 18, 36)
+    assert max(r["value"] for r in free) < 4e-6  # float32 sums of eight rows in another order
+    curve = next(r for r in document["records"] if r["stage"] == "S6")
+    assert (curve["status"], curve["value"] < 1e-6) == ("PASS", True)
+
+
+@pytest.mark.slow
+def test_a_fault_of_a_sharded_program_is_one_failure(base: Path, tmp_path: Path) -> None:
+    fault = PROGRAM.replace("self.b(torch.tanh(", "self.b(torch.sigmoid(")
+    code, document = replayed(base, tmp_path, "fsdp", fault)
+    failed = [r for r in document["records"] if r["status"] == "FAIL"]
+    assert (code, len(failed)) == (1, 1)
+    assert document["first_divergence"]["stage"] == "S5"
