@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -73,7 +72,6 @@ def command(
         options += [f"--precision={precision}"] if precision else []
         start = [sys.executable, "-m", "joymigrate", "rehearse", "-q", "--to", place.chip]
         start += ["--devices", "1", *options, "--"]
-        os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)
     with Progress("replaying") as progress:
         outcome = work(order, start, progress)
     verdict = documents.verdict(outcome.rows, limits.operator_coverage, outcome.facts)
