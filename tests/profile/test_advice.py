@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jsonschema
@@ -28,7 +29,7 @@ from tests.report.sarif_schema import LOG
 
 PROGRAMS = Path(__file__).parent / "programs"
 # Rules about time need some; one about composites needs the profiler's tree of calls.
-TIMED = {"DATALOADER": 1, "GC": 1, "SMALL-OPS": 1, "LAUNCH": 1, "FUSE-RMSNORM": 1}
+TIMED = {"DATALOADER": 1, "DATA-SUPPLY": 1, "GC": 1, "SMALL-OPS": 1, "LAUNCH": 1, "FUSE-RMSNORM": 1}
 ON_DEVICE = ("D2H", "H2D", "HOST-MADE", "SYNC-CALL", "SYNC-BN")
 ENVIRONMENT = {
     "ENV-BLOCKING": ("ASCEND_LAUNCH_BLOCKING", "1", "0"),
@@ -181,6 +182,73 @@ def test_a_backward_made_of_its_out_variant_is_named_with_what_to_use(tmp_path: 
     out.write_text(f"{json.dumps(head)}\n{json.dumps(line)}\n", encoding="utf-8")
     said = render("text", advise_all([out], CHIP), CHIP, ["own.jsonl"])
     assert "own.py:3: aten::huber_loss_backward in head; instead: " in said
+
+
+def decoding(rounds: int) -> Any:
+    """A step that waits for a stand-in for decord: its class and call, not its work."""
+    import torch
+
+    class VideoReader:
+        def get_batch(self, indices: list[int]) -> torch.Tensor:
+            for _ in range(rounds):
+                torch.rand(64, 64) @ torch.rand(64, 64)
+            return torch.rand(len(indices), 8)
+
+    module = ModuleType("decord")
+    module.VideoReader = VideoReader  # type: ignore[attr-defined]
+    sys.modules["decord"] = module
+    reader, weight, x = VideoReader(), torch.rand(8, 8), torch.rand(512, 512)
+
+    def step() -> Any:
+        for _ in range(6):
+            x @ x
+        return reader.get_batch([0, 1, 2, 3]) @ weight
+
+    return step
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("rounds", "rule"), [(2000, "DATALOADER"), (0, "DATA-SUPPLY")])
+def test_a_known_library_gets_a_verdict_in_samples_per_second(
+    rounds: int, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from joymigrate.profile.recorder.inside import record_step
+    from joymigrate.profile.recorder.settings import Settings
+
+    monkeypatch.setitem(sys.modules, "decord", ModuleType("decord"))
+    step = decoding(rounds)
+    settings = Settings(tmp_path, tmp_path, steps=2, timing=True, stack=False)
+    made = record_step(step, tmp_path / "own.jsonl", settings)
+    header = json.loads(made.read_text(encoding="utf-8").splitlines()[0])
+    assert "decord" in header["imports"]
+    assert header["samples"] == 4
+    assert header["spans"]["loader_us"] > 0
+    assert sys.modules["decord"].VideoReader.get_batch.__name__ == "get_batch"
+    assert not hasattr(sys.modules["decord"].VideoReader.get_batch, "__wrapped__")
+    (found,) = advise_all([made], CHIP, wanted=["DATALOADER", "DATA-SUPPLY"])
+    assert found.rule.id == rule
+    lines = "\n".join(place.what for place in found.places)
+    assert "decord is used" in lines
+    rest = sum(header["step_us"]) / 2 - header["spans"]["loader_us"]
+    assert f"{4e6 / rest:.3g} samples/s needed" in lines
+    assert f"{4e6 / header['spans']['loader_us']:.3g} samples/s delivered" in lines
+    # The Chrome trace alone tells the same, without the size of a batch.
+    (found,) = advise_all([tmp_path / header["chrome"]], CHIP, wanted=["DATALOADER", "DATA-SUPPLY"])
+    assert found.rule.id == rule
+    assert "batches/s needed" in found.places[0].what
+
+
+def test_a_library_without_a_measured_wait_gets_no_verdict(tmp_path: Path) -> None:
+    head = {"schema": "joymigrate.trace/1", "device": "cuda", "steps": 1, "step_us": [5000.0],
+            "spans": {}, "imports": ["nvidia.dali"], "environment": {}}  # fmt: skip
+    out = tmp_path / "own.jsonl"
+    out.write_text(f"{json.dumps(head)}\n", encoding="utf-8")
+    (found,) = advise_all([out], CHIP, wanted=["DATALOADER", "DATA-SUPPLY"])
+    said = " ".join(place.what for place in found.places)
+    assert found.rule.id == "DATA-SUPPLY"
+    assert "no verdict" in said
+    assert "nvidia.dali is used; it works on the GPU" in said
+    assert "DVPP" in said  # the chip's own advice on that package
 
 
 def missing_operator(folder: Path) -> Path:

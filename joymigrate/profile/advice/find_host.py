@@ -12,15 +12,6 @@ from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Operator, tensors
 
 
-def detect_span(subject: Subject, rule: AdviceRule, *, span: str) -> Iterator[Hit]:
-    """A named part of the step that takes too much of it."""
-    us = float((subject.capture.header.get("spans") or {}).get(span, 0.0))
-    step = subject.capture.step_us
-    long = us >= rule.limits.get("us", float("inf"))
-    if us and step and (us / step >= rule.limit("share") or long):
-        yield Hit(f"{us / 1000:.1f} ms of {step / 1000:.1f} ms per step", self_us=us)
-
-
 def detect_collector(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     """Time that Python's garbage collector takes of a step."""
     us = float(subject.capture.header.get("gc_us") or 0.0)

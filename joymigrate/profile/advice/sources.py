@@ -19,14 +19,17 @@ from joymigrate.profile.advice.support import ChipSupport
 from joymigrate.profile.capture import Capture, Operator
 from joymigrate.profile.oplist import lists
 from joymigrate.profile.oplist.aten import AtenTable
+from joymigrate.profile.recorder.loading import MARK
 from joymigrate.profile.support import split_name
 from joymigrate.profile.table import Row, Signature, Trace
 
 SPANS = {
     "enumerate(DataLoader)#": "loader_us",
+    MARK: "loader_us",
     "Optimizer.step#": "optimiser_us",
     "Optimizer.zero_grad#": "zero_grad_us",
 }
+LOADING = tuple(prefix for prefix, span in SPANS.items() if span == "loader_us")
 
 
 def subjects(
@@ -98,6 +101,7 @@ def from_trace(trace: Trace, table: AtenTable) -> Capture:
     stream: list[tuple[int, tuple[int, ...]]] = []
     last: dict[int, int] = {}
     taken: dict[int, bool] = {}
+    loading: dict[int, bool] = {}  # inside a loader: one in another is not counted again
     timed_on_device = any(us for us in trace.ops.device_us)
     steps = max(1, trace.steps)
     order: dict[Any, int] = {}
@@ -107,7 +111,9 @@ def from_trace(trace: Trace, table: AtenTable) -> Capture:
         base = split_name(row.name)[1]
         own = row.operator and not inside and base not in composites
         taken[row.index] = inside or own
-        if not row.operator:
+        loads = row.name.startswith(LOADING)
+        loading[row.index] = loads or loading.get(row.parent, False)
+        if not row.operator and not (loads and loading.get(row.parent, False)):
             note(header, row, steps)
         time = row.device_us if timed_on_device else row.self_us
         if inside:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from joymigrate.profile.recorder.files import claim
+from joymigrate.profile.recorder.loading import watch_loading
 from joymigrate.profile.recorder.operators import Context, Recording
 from joymigrate.profile.recorder.settings import Settings
 from joymigrate.profile.recorder.steps import Steps
@@ -36,6 +37,7 @@ class Controller:
         self.exact: Recording | None = None
         self.timer: Timer | None = None
         self.timed = False
+        self.unmark: Callable[[], None] = lambda: None
         self.pid = os.getpid()
         self.thread = threading.get_ident()
         self.facts: dict[str, Any] = {"optimisers": [], "autocast": None, "calls": {}}
@@ -132,6 +134,7 @@ class Controller:
             self.untimed(error)
             return
         gc.callbacks.append(self.on_gc)
+        self.unmark = watch_loading(self)
         self.state = "timed"
 
     def untimed(self, error: Exception) -> None:
@@ -144,6 +147,7 @@ class Controller:
         """The timed steps are over: their trace is written."""
         if self.timer is None or self.paths is None or self.timed:
             return
+        self.unmark()
         self.timer.mark()
         if self.on_gc in gc.callbacks:
             gc.callbacks.remove(self.on_gc)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.profile.recorder.arguments import Tensor
+from joymigrate.profile.recorder.loading import MARK
 from joymigrate.profile.recorder.operators import Signature
 
 BACKWARD = "autograd::engine::evaluate_function"
@@ -218,7 +219,9 @@ def walk(
         if inside is not None:
             inside.device_us += kernels.get(event.get("args", {}).get("External id", -2), 0.0)
         elif event["cat"] == "user_annotation":
-            note_span(name, event["dur"], times)
+            outer = not any(entry[1].startswith((LOADER, MARK)) for entry in stack)
+            if outer or not name.startswith((LOADER, MARK)):
+                note_span(name, event["dur"], times)
         elif name in wanted:
             names = [entry[1] for entry in stack]
             args = event.get("args", {})
@@ -249,6 +252,7 @@ def note_span(name: str, us: float, times: Times) -> None:
     """Time of a named region: data loader, optimiser, zero_grad."""
     for prefix, key in (
         (LOADER, "loader_us"),
+        (MARK, "loader_us"),
         (OPTIMISER, "optimiser_us"),
         ("Optimizer.zero_grad#", "zero_grad_us"),
     ):

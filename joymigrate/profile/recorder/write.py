@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joymigrate.profile.recorder import arguments, timing
+from joymigrate.profile.recorder import arguments, loading, timing
 from joymigrate.profile.recorder.files import claim
 from joymigrate.profile.recorder.operators import Recording, Signature
 
@@ -57,18 +57,21 @@ def header(
     import torch
 
     settings, timer = controller.settings, controller.timer
+    steps = len(timer.step_us) if timer else 0
     return {
         "schema": SCHEMA,
         "device": device_of(signatures),
         "torch": str(torch.__version__),
         "chip": settings.chip,
         "rehearsal": settings.rehearsal,
-        "steps": len(timer.step_us) if timer else 0,
+        "steps": steps,
         "steps_seen": controller.steps.done,
         "complete": recording is controller.exact and controller.reached,
         "step_us": [round(us, 1) for us in timer.step_us] if timer else [],
         "spans": {name: round(us, 1) for name, us in spans.items()},
-        "gc_us": round(controller.gc_us / max(1, len(timer.step_us) if timer else 1), 1),
+        "samples": round(controller.facts.get("samples", 0) / steps, 3) if steps else 0,
+        "imports": loading.imported(),
+        "gc_us": round(controller.gc_us / max(1, steps), 1),
         "chrome": chrome.name if chrome else None,
         "optimisers": [
             {name: value for name, value in entry.items() if name != "identity"}

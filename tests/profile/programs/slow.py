@@ -315,6 +315,24 @@ def ready_data():
     return step
 
 
+@slow("DATA-SUPPLY")
+def loader_that_keeps_up():
+    batches = iter(torch.utils.data.DataLoader(torch.rand(1 << 16, 8), batch_size=4))
+    x, model = torch.rand(256, 512), nn.Linear(512, 512)
+
+    def step():
+        next(batches)
+        for _ in range(30):
+            model(x)
+
+    return step
+
+
+@clean("DATA-SUPPLY")
+def loader_that_starves():
+    return slow_loader()
+
+
 @slow("GC")
 def collected():
     x = torch.rand(8)

@@ -1,0 +1,100 @@
+"""Detectors for data loading: samples per second that the step needs against those delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from joymigrate.profile.advice.advise import Hit, Subject
+from joymigrate.profile.advice.rules import AdviceRule
+from joymigrate.profile.recorder.loading import libraries
+
+SPAN = "loader_us"
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """Times of one step in µs: waiting in the loader's `next`, and all of it. `batch` in samples;
+    None where the trace does not say."""
+
+    wait_us: float
+    step_us: float
+    batch: float | None
+
+    @property
+    def share(self) -> float:
+        """The part of the step in which everything waits for data."""
+        return min(1.0, self.wait_us / self.step_us)
+
+    def words(self, stalls: bool) -> str:
+        """The verdict in a line."""
+        size, unit = (self.batch, "samples") if self.batch else (1.0, "batches")
+        rest = max(self.step_us - self.wait_us, 1.0)
+        needed, delivered = (size * 1e6 / us for us in (rest, max(self.wait_us, 1.0)))
+        verdict = f"data loading {'stalls the chip by' if stalls else 'keeps up: the chip waits'}"
+        return (
+            f"{verdict} {self.share:.0%} of the step: {needed:.3g} {unit}/s needed (step without "
+            f"the wait {rest / 1000:.1f} ms), {delivered:.3g} {unit}/s delivered (next() "
+            f"{self.wait_us / 1000:.1f} ms)"
+        )
+
+
+def supply(subject: Subject) -> Supply | None:
+    """What the recording says; None where no loader was seen or no step was timed."""
+    header, step = subject.capture.header, subject.capture.step_us
+    wait = float((header.get("spans") or {}).get(SPAN, 0.0))
+    if not wait or not step:
+        return None
+    return Supply(wait, step, header.get("samples") or None)
+
+
+def used(subject: Subject) -> dict[str, str]:
+    """Known libraries of the recording with what is to be done about each on the chip."""
+    names = {str(name) for name in subject.capture.header.get("imports") or ()}
+    seen = {operator.name for operator in subject.capture.operators}
+    for name, entry in libraries().items():
+        patterns = entry.get("operators", ())
+        if any(fnmatchcase(op, pattern) for pattern in patterns for op in seen):
+            names.add(name)
+    return {name: said(subject, name) for name in sorted(names & set(libraries()))}
+
+
+def said(subject: Subject, name: str) -> str:
+    """One library in a line: whose time was measured, and the chip's advice."""
+    parts = [f"{name} is used"]
+    if libraries()[name].get("gpu"):
+        parts.append("it works on the GPU, whose time this is: measure again with what replaces it")
+    advice = subject.chip.import_advice(name)
+    if advice is not None and advice.note:
+        parts.append(advice.note)
+    return "; ".join(parts)
+
+
+def stalled(found: Supply | None, rule: AdviceRule) -> bool:
+    """Whether waiting is above the rule's limits."""
+    if found is None:
+        return False
+    return found.share >= rule.limit("share") or found.wait_us >= rule.limit("us")
+
+
+def detect_stall(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Data loading that the step waits for."""
+    found = supply(subject)
+    if found is None or not stalled(found, rule):
+        return
+    yield Hit(found.words(stalls=True), self_us=found.wait_us)
+    yield from (Hit(line) for line in used(subject).values())
+
+
+def detect_supply(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """Data loading that keeps up, or that was not measured though a library for it is used."""
+    found = supply(subject)
+    if stalled(found, rule):
+        return
+    lines = list(used(subject).values())
+    if found is not None:
+        yield Hit(found.words(stalls=False), self_us=found.wait_us)
+    elif lines:
+        yield Hit("no time in a loader was seen in the timed steps: no verdict")
+    yield from (Hit(line) for line in lines)
