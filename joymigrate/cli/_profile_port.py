@@ -1,4 +1,4 @@
-"""`profile port`: whether Triton kernels would run on the chip, and what to change."""
+"""`profile port`: Triton kernels against the chip's limits, and CUDA operators to replace."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ FORMATS = ("text", "json")
 
 
 def command(
-    paths: list[Path] = typer.Argument(..., metavar="PATH...", help="Python files or folders."),
+    paths: list[Path] = typer.Argument(..., metavar="PATH...", help="Source files or folders."),
     to: str | None = typer.Option(None, "--to", help="The chip (default: from the settings)."),
     form: str = typer.Option("text", "--format", help="text or json."),
+    skeleton: Path | None = typer.Option(
+        None, "--skeleton", metavar="DIR", help="Start a reference and a test per CUDA operator."
+    ),
     output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
 ) -> int:
-    """Judge every @triton.jit kernel in PATH by the chip's documented limits; nothing is run."""
+    """Judge every @triton.jit kernel in PATH, and list bound CUDA operators; nothing is run."""
     from joymigrate import chips
     from joymigrate.profile import port
     from joymigrate.report import port as report
@@ -27,6 +30,9 @@ def command(
     chip = chips.target(to)
     known = port.load(chip)
     found = port.check(paths, known)
+    operators = port.bound(paths, chip)
+    if skeleton is not None:
+        operators = port.write(operators, skeleton)
     render = report.as_json if form == "json" else report.as_text
-    emit(render(found, chip.name, known), output)
+    emit(render(found, operators, chip.name, known), output)
     return Exit.OK

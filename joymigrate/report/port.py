@@ -1,4 +1,4 @@
-"""The port check of Triton kernels as text and JSON."""
+"""The port check of Triton kernels and bound CUDA operators as text and JSON."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from joymigrate.profile.port import Checked
+from joymigrate.profile.port import Bound, Checked
 
 
-def as_json(found: Sequence[Checked], chip: str, known: dict[str, Any]) -> str:
+def as_json(
+    found: Sequence[Checked], operators: Sequence[Bound], chip: str, known: dict[str, Any]
+) -> str:
     """`joymigrate.port/1`."""
     made = {
         "schema": "joymigrate.port/1",
@@ -19,22 +21,58 @@ def as_json(found: Sequence[Checked], chip: str, known: dict[str, Any]) -> str:
         "grade": "documented",
         "source": known["source"],
         "kernels": [asdict(one) for one in found],
+        "operators": [operator(one) for one in operators],
         "summary": dict(Counter(one.verdict for one in found)),
     }
     return json.dumps(made, indent=2) + "\n"
 
 
-def as_text(found: Sequence[Checked], chip: str, known: dict[str, Any]) -> str:
-    """One line per kernel, its notes below, and a summary with the source."""
-    lines = []
+def as_text(
+    found: Sequence[Checked], operators: Sequence[Bound], chip: str, known: dict[str, Any]
+) -> str:
+    """One line per kernel and operator, their notes below, and a summary with the source."""
+    lines: list[str] = []
     for one in found:
         lines.append(f"{one.path}:{one.line}: {one.kernel}: {one.verdict}")
         for note in one.notes:
             lines.append(f"  {note.level:<8} line {note.line}: {note.message}")
             if note.help:
                 lines.append(f"           {note.help}")
+    for one_bound in operators:
+        lines += operator_lines(one_bound)
     counted = Counter(one.verdict for one in found)
     said = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counted.items()))
     lines.append(f"{len(found)} Triton kernels on {chip}: {said or 'none found'}.")
     lines.append(f"Documented by {known['source']}; nothing was compiled or run.")
+    if operators:
+        left = sum(not (one.instead or one.host) for one in operators)
+        lines.append(
+            f"{len(operators)} bound C++ and CUDA operators, {left} of them to be replaced "
+            "by hand: none of them is ported; a skeleton is a start."
+        )
     return "\n".join(lines) + "\n"
+
+
+def operator(one: Bound) -> dict[str, Any]:
+    """One bound operator; `ported` is always false: nothing here ports."""
+    made = asdict(one)
+    for key in ("instead", "source", "skeleton", "module"):
+        made[key] = made[key] or None
+    return made | {"host": one.host, "ported": False}
+
+
+def operator_lines(one: Bound) -> list[str]:
+    """One bound operator, with what is known or was started."""
+    inside = ", ".join(f"{a.type} {a.name}" for a in one.arguments or ())
+    inside = inside if one.arguments is not None else "arguments not found"
+    module = f" of {one.module}" if one.module else ""
+    lines = [f"{one.path}:{one.line}: {one.name}({inside}){module}: bound operator"]
+    if one.instead:
+        lines.append(f"  instead: {one.instead}")
+    elif one.host:
+        lines.append("  takes NumPy arrays: runs on the host, compile it there as it is")
+    elif one.skeleton:
+        lines.append(f"  to write: {one.skeleton}, with a test beside it")
+    else:
+        lines.append("  no known replacement; --skeleton DIR starts one")
+    return lines

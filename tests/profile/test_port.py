@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +94,118 @@ def test_the_example_is_judged_through_the_command(capsys: pytest.CaptureFixture
     assert any("65536" in note["message"] for note in kernel["notes"])
     assert joymigrate(["profile", "port", str(path)]) == 0
     assert "nothing was compiled or run" in capsys.readouterr().out
+
+
+SOURCE = """
+#include <torch/extension.h>
+// m.def("not_this", &nothing);
+std::vector<at::Tensor> scale_cuda(const at::Tensor& x,
+    double factor, bool inplace = false);  /* declared */
+std::vector<at::Tensor> scale_forward(
+    const at::Tensor& x, double factor,
+    c10::optional<at::Tensor> mask = c10::nullopt, std::array<int, 2> pad = {0, 0}) {
+  return scale_cuda(x, factor, false);
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("scale", &scale_forward, "scale (forward), with a mask");
+  m.def("shift", [](at::Tensor x, int64_t lambda) { return x + lambda; });
+  m.def("elsewhere", &other::elsewhere);
+  m.def("mapping", [](py::array_t<int>& docs) { return docs; });
+  py::class_<Own>(m, "Own").def("method", &Own::method);
+}
+TORCH_LIBRARY(ownlib, m) {
+  m.def("norm(Tensor x, Tensor? w=None, *, float eps=1e-05, int[] dims=[0, 1]) -> Tensor");
+}
+"""
+SETUP = """
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CUDAExtension, load_inline
+setup(ext_modules=[CUDAExtension("own_ext._C", ["csrc/scale.cu"])])
+CODE = "at::Tensor twice(at::Tensor x) { return x * 2; }"
+inline = load_inline(name="inline_ext", cpp_sources=[CODE], functions=["twice"])
+flash = load_inline("flash_attn_2_cuda", "at::Tensor fwd(at::Tensor q);", functions=["fwd"])
+"""
+
+
+@pytest.fixture
+def extension(tmp_path: Path) -> Path:
+    folder = tmp_path / "ext"
+    (folder / "csrc").mkdir(parents=True)
+    (folder / "csrc" / "scale.cu").write_text(SOURCE)
+    (folder / "setup.py").write_text(SETUP)
+    return folder
+
+
+def test_bound_operators_are_found_with_their_arguments(extension: Path) -> None:
+    found = {one.name: one for one in port.bound([extension], chips.target("ascend"))}
+    assert set(found) == {"scale", "shift", "elsewhere", "norm", "twice", "fwd", "mapping"}
+
+    def names(operator: str) -> list[str]:
+        return [one.name for one in found[operator].arguments or ()]
+
+    assert names("scale") == ["x", "factor", "mask", "pad"]
+    assert names("shift") == ["x", "lambda"]
+    assert names("norm") == ["x", "w", "eps", "dims"]
+    assert names("twice") == ["x"]
+    assert found["elsewhere"].arguments is None
+    assert found["scale"].line == SOURCE[: SOURCE.index('m.def("scale"')].count("\n") + 1
+    assert found["scale"].module == "own_ext._C"
+    assert found["norm"].module == "ownlib"
+    assert found["twice"].module == "inline_ext"
+    assert found["fwd"].instead
+    assert not found["scale"].instead
+
+
+def module_at(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"joytest_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_skeleton_is_no_port_until_it_computes_the_samples(
+    extension: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+
+    out = tmp_path / "port"
+    command = ["profile", "port", str(extension), "--to", "ascend", "--skeleton", str(out)]
+    assert joymigrate([*command, "--format", "json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["operators"]}
+    assert not any(row["ported"] for row in rows.values())
+    assert rows["fwd"]["skeleton"] is None
+    assert rows["mapping"]["host"]
+    assert rows["mapping"]["skeleton"] is None
+    assert not (out / "fwd.py").exists()
+    for name in ("scale", "shift", "elsewhere", "norm", "twice"):
+        assert Path(rows[name]["skeleton"]) == out / f"{name}.py"
+        compile((out / f"{name}.py").read_text(), name, "exec")
+        harness = module_at(out / f"test_{name}.py")
+        assert harness.original() is None
+        with pytest.raises(pytest.fail.Exception, match="nothing was compared"):
+            harness.test_there_is_something_to_compare_with()
+    assert "def scale(x, factor, mask=None, pad=None):" in (out / "scale.py").read_text()
+    assert "def shift(x, lambda_):" in (out / "shift.py").read_text()
+    assert "def norm(x, w=None, eps=1e-05, dims=None):" in (out / "norm.py").read_text()
+
+    x = torch.rand(3)
+    sample = out / "samples" / "twice.0.pt"
+    sample.parent.mkdir()
+    torch.save({"args": (x,), "kwargs": {}, "expected": (x * 2, (x,), {})}, sample)
+    compare = module_at(out / "test_twice.py").test_the_reference_computes_the_recorded_sample
+    with pytest.raises(NotImplementedError):
+        compare(sample)
+    start = (out / "twice.py").read_text()
+    (out / "twice.py").write_text(start + "\n\ndef twice(x):\n    return x * 3\n")
+    with pytest.raises(AssertionError):
+        compare(sample)
+    (out / "twice.py").write_text("def twice(x):\n    return x * 2\n")
+    compare(sample)
+    assert joymigrate(command) == 0
+    assert "none of them is ported" in capsys.readouterr().out
+    assert (out / "twice.py").read_text().endswith("x * 2\n")  # what was written stays
 
 
 def test_bad_input_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

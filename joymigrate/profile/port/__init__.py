@@ -1,5 +1,7 @@
-"""Whether `@triton.jit` kernels run on a chip: read from source, held against documented limits."""
+"""Kernels and bound operators, read from source: what runs on a chip, and what is to be written."""
 
 from joymigrate.profile.port.check import Checked, Note, check, check_source, load
+from joymigrate.profile.port.operators import Bound, bound
+from joymigrate.profile.port.start import write
 
-__all__ = ["Checked", "Note", "check", "check_source", "load"]
+__all__ = ["Bound", "Checked", "Note", "bound", "check", "check_source", "load", "write"]

@@ -16,6 +16,7 @@ from typing import Any
 from joymigrate.chips import Chip, read_yaml, rules_root
 from joymigrate.errors import JoyError
 from joymigrate.profile.port.find import Kernel, Launch, dotted, kernels
+from joymigrate.profile.port.operators import SUFFIXES
 
 WORKS, CHANGES, FAILS = "works", "needs changes", "does not work"
 RANK = {"note": 0, "changes": 1, "fails": 2}
@@ -65,6 +66,7 @@ def check(paths: Iterable[Path], known: dict[str, Any]) -> list[Checked]:
         if not path.exists():
             raise JoyError("there is no such file or folder", where=str(path))
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        files = [file for file in files if file.suffix not in SUFFIXES]
         for file in files:
             found += check_source(file.read_bytes(), str(file), known)
     return found

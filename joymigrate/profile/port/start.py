@@ -1,0 +1,230 @@
+"""Starts the port of a bound operator: a torch reference to fill in, and a test that compares.
+
+Neither is a port: the reference raises until it is written, and the test fails until then.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from joymigrate.errors import JoyError
+from joymigrate.profile.port.operators import Argument, Bound
+
+LITERALS = {"true": "True", "false": "False", "none": "None", "nullopt": "None", "nullptr": "None"}
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I)
+REFERENCE = '''"""A torch reference of {name}, to be filled in. Not a port: it computes nothing yet.
+
+Bound at {where}{module}.
+"""
+
+import torch
+
+
+def {function}({parameters}):
+    """Compute what {name} computes, with operators of torch only.
+
+    Arguments, as the source writes them:
+{arguments}
+
+    Fill in: the result (shape, dtype and device as of the original), or the change of the
+    arguments that it writes into; where it accumulates in another dtype; what it does at the
+    edges (empty input, strides, padding). Its backward follows if only differentiable operators
+    of torch are used; a backward that is bound by itself has a file of its own.
+    """
+    raise NotImplementedError("{name}: write this")
+'''
+HARNESS = '''"""Compares the torch reference of {name} with the original, or with recorded samples.
+
+Where the original imports (a CUDA machine), both compute `CASES`. Elsewhere the samples in
+`samples/{function}.*.pt` stand in; `record(*args, **kwargs)` writes one on a CUDA machine.
+"""
+
+import copy
+import importlib
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+HERE = Path(__file__).parent
+SAMPLES = sorted(HERE.glob("samples/{function}.*.pt"))
+CASES = []  # fill in: tuples of arguments with the sizes of your program
+RTOL, ATOL = 1e-4, 1e-5
+
+
+def reference():
+    """The function of {function}.py."""
+    spec = importlib.util.spec_from_file_location("{function}_reference", HERE / "{function}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.{function}
+
+
+def original():
+    """The bound operator; None where it does not import."""
+    try:
+        {original}
+    except (ImportError, OSError, AttributeError, RuntimeError):
+        return None
+
+
+def moved(value, device):
+    """Tensors on a device, inside lists, tuples and dicts as well."""
+    return torch.utils._pytree.tree_map(
+        lambda one: one.to(device) if isinstance(one, torch.Tensor) else one, value
+    )
+
+
+def called(function, args, kwargs, device):
+    """What a call returns, and its arguments afterwards: an operator may write into them."""
+    args, kwargs = moved(copy.deepcopy((args, kwargs)), device)
+    made = function(*args, **kwargs)
+    return moved((made, args, kwargs), "cpu")
+
+
+def record(*args, **kwargs):
+    """Write what the original makes of these arguments as a sample."""
+    function = original()
+    if function is None:
+        raise RuntimeError("{name} does not import here")
+    before = moved(copy.deepcopy((args, kwargs)), "cpu")
+    path = HERE / "samples" / f"{function}.{{len(list(HERE.glob('samples/{function}.*.pt')))}}.pt"
+    path.parent.mkdir(exist_ok=True)
+    expected = called(function, args, kwargs, "cuda")
+    torch.save({{"args": before[0], "kwargs": before[1], "expected": expected}}, path)
+    return path
+
+
+def compare(found, expected):
+    """Equal within the tolerances: results and arguments."""
+    torch.testing.assert_close(
+        torch.utils._pytree.tree_leaves(found), torch.utils._pytree.tree_leaves(expected),
+        rtol=RTOL, atol=ATOL,
+    )
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_the_reference_computes_the_recorded_sample(path):
+    sample = torch.load(path, weights_only=True)
+    found = called(reference(), sample["args"], sample["kwargs"], "cpu")
+    compare(found, sample["expected"])
+
+
+@pytest.mark.parametrize("args", CASES)
+def test_the_reference_computes_what_the_original_does(args):
+    function = original()
+    if function is None or not torch.cuda.is_available():
+        pytest.skip("{name} does not import here")
+    compare(called(reference(), args, {{}}, "cuda"), called(function, args, {{}}, "cuda"))
+
+
+def test_there_is_something_to_compare_with():
+    can = original() is not None and torch.cuda.is_available()
+    if not SAMPLES and not (CASES and can):
+        pytest.fail("nothing was compared: fill in CASES where {name} imports, or record() samples")
+'''
+
+
+def write(ops: Iterable[Bound], folder: Path) -> list[Bound]:
+    """Two files per operator of tensors without a known replacement; existing ones stay.
+
+    Returns the operators, each with its `skeleton` where there is one.
+    """
+    ops = list(ops)
+    often = Counter(function_of(one) for one in {(o.module, o.name): o for o in ops}.values())
+    return [one if one.instead or one.host else started(one, folder, often) for one in ops]
+
+
+def started(one: Bound, folder: Path, often: Counter[str]) -> Bound:
+    """The files of one operator."""
+    function = function_of(one)
+    if often[function] > 1:
+        function = f"{re.sub(r'[^0-9a-zA-Z_]+', '_', one.module)}_{function}".strip("_")
+    path = folder / f"{function}.py"
+    for file, text in (
+        (path, reference(one, function)),
+        (folder / f"test_{function}.py", harness(one, function)),
+    ):
+        if not file.exists():
+            save(file, text)
+    return replace(one, skeleton=str(path))
+
+
+def save(path: Path, text: str) -> None:
+    """Write a file in one step."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
+    except OSError as error:
+        raise JoyError(f"cannot write: {error.strerror}", where=str(path)) from None
+
+
+def function_of(one: Bound) -> str:
+    """A Python name for the operator."""
+    name = re.sub(r"\W+", "_", one.name, flags=re.ASCII).strip("_") or "operator"
+    return f"{name}_" if keyword.iskeyword(name) or name[0].isdigit() else name
+
+
+def reference(one: Bound, function: str) -> str:
+    """The text of the reference."""
+    arguments = [f"{a.type} {a.name}" + (f" = {a.default}" if a.default else "")
+                 for a in one.arguments or ()]  # fmt: skip
+    if one.arguments is None:
+        arguments = ["not found in the files that were read"]
+    module = f", imported as {one.module}" if one.module else ""
+    return REFERENCE.format(
+        name=one.name,
+        where=f"{Path(one.path).as_posix()}:{one.line}",
+        module=module,
+        function=function,
+        parameters=parameters(one.arguments),
+        arguments="\n".join(f"        {line}".replace("\\", "/") for line in arguments or ["none"]),
+    )
+
+
+def parameters(arguments: tuple[Argument, ...] | None) -> str:
+    """Python's parameters; `*args, **kwargs` where the source's are unknown."""
+    if arguments is None:
+        return "*args, **kwargs"
+    found: list[str] = []
+    optional = False
+    for number, one in enumerate(arguments):
+        name = one.name if one.name.isidentifier() else f"argument{number}"
+        name = f"{name}_" if keyword.iskeyword(name) else name
+        optional = optional or one.default is not None
+        found.append(f"{name}={default(one.default)}" if optional else name)
+    return ", ".join(found)
+
+
+def default(text: str | None) -> str:
+    """A default value in Python; None for one that only C++ can say."""
+    word = (text or "").rpartition("::")[2].casefold()
+    if word in LITERALS:
+        return LITERALS[word]
+    number = (text or "").rstrip("fFlL")
+    return number if NUMBER.fullmatch(number) else "None"
+
+
+def harness(one: Bound, function: str) -> str:
+    """The text of the test."""
+    if one.kind == "torch_library":
+        space, name = json.dumps(one.module), json.dumps(one.name.partition(".")[0])
+        original = f"return getattr(getattr(torch.ops, {space}), {name})"
+    elif one.module:
+        original = (
+            f"return getattr(importlib.import_module({json.dumps(one.module)}), "
+            f"{json.dumps(one.name)})"
+        )
+    else:
+        original = 'raise ImportError("fill in: the module that the operator is imported from")'
+    return HARNESS.format(name=one.name, function=function, original=original)
