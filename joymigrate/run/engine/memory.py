@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.engine.preflight import FAIL, OK, WARN, Finding, Memory, Wanted
-from joymigrate.run.engine.weights import indexed
+from joymigrate.run.formats.tensors import indexed
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip

@@ -48,15 +48,19 @@ class Folder:
             raise JoyError(
                 f"the weights have no tensor '{name}'.{did_you_mean(name, self.home)}",
                 where=str(self.folder),
-                help="config.json and the weights must belong together",
+                help="the folder's config.json must belong to its weights",
             )
         try:
             if path not in self.open:
                 self.open[path] = safe_open(path, framework="pt")
-            tensor: Tensor = self.open[path].get_tensor(name)
+            tensor: Tensor = self.open[path].get_tensor(self.stored(name))
         except (SafetensorError, OSError) as error:
-            raise JoyError(f"cannot be read: {error}", where=str(path)) from None
+            raise JoyError(f"{path.name} cannot be read: {error}", where=str(path)) from error
         return tensor
+
+    def stored(self, name: str) -> str:
+        """What a tensor is called in its file."""
+        return name
 
     def close(self) -> None:
         """Unmap the files."""
@@ -76,12 +80,16 @@ def homes(folder: Path) -> dict[str, Path]:
             with safe_open(path, framework="pt") as opened:
                 found |= dict.fromkeys(opened.keys(), path)
         except (SafetensorError, OSError) as error:
-            raise JoyError(f"no safetensors file: {error}", where=str(path)) from None
+            raise JoyError(
+                f"{path.name} is no safetensors file: {error}", where=str(path)
+            ) from None
     if not found:
+        others = sorted(path.name for path in folder.glob("*.bin"))
         raise JoyError(
-            "the folder has no safetensors weights",
+            "the folder has no safetensors weights" + (f", only {others[0]}" if others else ""),
             where=str(folder),
-            help="load the model with transformers and save_pretrained() it",
+            help="load the model with transformers and save_pretrained() it: that writes "
+            "safetensors",
         )
     return found
 
@@ -92,10 +100,14 @@ def indexed(folder: Path, index: Path) -> dict[str, Path]:
         listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         found = {str(name): folder / str(file) for name, file in listed.items()}
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise JoyError(f"no index of weights: {error}", where=str(index)) from None
+        raise JoyError(f"{index.name} is no index of weights: {error}", where=str(index)) from None
     for path in sorted(set(found.values())):
         if path.parent != folder or not path.is_file():
-            raise JoyError(f"the index names {path.name}, which is not there", where=str(index))
+            raise JoyError(
+                f"the index names {path.name}, which is not there",
+                where=str(index),
+                help="download the folder again",
+            )
     return found
 
 
