@@ -24,6 +24,7 @@ from joymigrate.journey.plan import NAMES, Planned, plan
 from joymigrate.journey.travelling import StepFailed, Travelling
 from joymigrate.journey.tree import tree_hash
 from joymigrate.ledger import FileHash, Ledger, Step, Subject, sha256
+from joymigrate.ledger.disk import replace_durably
 
 FILE = "journey.json"
 Tell = Callable[[str, Planned, Outcome | None], None]
@@ -152,10 +153,8 @@ def resumed(journey: Journey) -> Journey:
 
 def save(journey: Journey) -> None:
     """Write `journey.json`, whole or not at all."""
-    path = journey.folder / FILE
-    aside = path.with_suffix(".json.new")
-    aside.write_text(json.dumps(to_json(journey), indent=1, ensure_ascii=False), encoding="utf-8")
-    os.replace(aside, path)
+    text = json.dumps(to_json(journey), indent=1, ensure_ascii=False)
+    replace_durably(journey.folder / FILE, text.encode("utf-8"))
 
 
 def record(ledger: Ledger, journey: Journey, outcome: Outcome) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 from joymigrate.journey.model import Outcome, Status
 from joymigrate.journey.travelling import StepFailed, Travelling
+from joymigrate.run.engine.launch import free_port
 
 READY_SECONDS = 180.0
 ANSWER_SECONDS = 120.0
@@ -92,13 +92,6 @@ def stop(server: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         server.kill()
         server.wait()
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def found_model(project: Path) -> Path | None:

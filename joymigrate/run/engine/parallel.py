@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from joymigrate.errors import JoyError
+from joymigrate.run.engine.launch import free_port
 
 if TYPE_CHECKING:
     from joymigrate.run.engine.batch import Batch
@@ -193,12 +194,3 @@ def plain(value: Any) -> Any:
 def back(value: Any, device: Any) -> Any:
     """A part of a batch that arrived, on this process's device."""
     return value.to(device) if isinstance(value, Tensor) else value
-
-
-def free_port() -> int:
-    """A port of this machine that nothing listens on."""
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
