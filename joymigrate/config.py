@@ -42,6 +42,7 @@ OPTIONS: dict[str, Option] = {
     "baseline": Option(str, None, "file of known findings that are not reported again"),
     "chip_version": Option(str, None, "version of the chip's torch package, as in chip.yaml"),
     "jobs": Option(int, 0, "processes to use; 0 means one per core"),
+    "lang": Option(str, "en", "language of reports: en or zh"),
     "effort": Option(dict, {}, "minutes per site, by tier or rule, for the effort model"),
     "gates": Option(dict, {}, "limits that stop `migrate`"),
 }

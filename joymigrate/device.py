@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from joymigrate.errors import JoyError
+from joymigrate.extras import how_to_get
 
 if TYPE_CHECKING:
     import torch
@@ -212,7 +213,8 @@ def why_not(chip: Names) -> str | None:
         except ModuleNotFoundError as error:
             if error.name != chip.package:
                 return f"{chip.package} needs {error.name}"
-            return f"{chip.package} is not installed (pip install {chip.distribution})"
+            remedy = how_to_get(chip.distribution or chip.package)
+            return f"{chip.package} is not installed ({remedy})"
         except Exception as error:  # a vendor's package may raise anything without its driver
             return f"{chip.package} does not load: {first_line(error)}"
     try:

@@ -19,7 +19,9 @@ REHEARSAL = "JOYMIGRATE_REHEARSE"  # the simulated chip brings the libraries its
 
 
 def hide_driverless() -> tuple[str, ...]:
-    """Hide the packages whose driver (`library` in chip.yaml) does not load; returns their names.
+    """Hide the packages whose driver (`library` in chip.yaml) does not load.
+
+    Returns the names of all that are hidden, also of those that an earlier call hid.
 
     Affects this process, and `import torch` in its children. A package that is loaded already, and
     every package in a rehearsal, is left alone. Call it before importing a library that looks for
@@ -27,11 +29,11 @@ def hide_driverless() -> tuple[str, ...]:
     """
     if os.environ.get(REHEARSAL):
         return ()
-    hidden = driverless()
-    for package in hidden:
+    for package in driverless():
         sys.modules[package] = None  # type: ignore[assignment]
         os.environ[AUTOLOAD] = "0"
-    return hidden
+    known = (chip.package for chip in all_chips().values() if chip.library is not None)
+    return tuple(name for name in known if name and sys.modules.get(name, name) is None)
 
 
 def driverless() -> tuple[str, ...]:

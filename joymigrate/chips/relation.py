@@ -14,6 +14,7 @@ from pathlib import Path
 
 from joymigrate.chips.advice import Advice
 from joymigrate.chips.chip import Chip, match_pattern
+from joymigrate.language import Text
 from joymigrate.model import Tier
 
 
@@ -47,7 +48,9 @@ class Relation:
                 return self.checked(found, table is self.renamed, version)
         if not (known := self.target.names(version)) or name in known:
             return Advice(name=name, to=name, tier=Tier.SAFE)
-        return Advice(name=name, note=f"{self.target.module} has no {name}")
+        return Advice(
+            name=name, note=Text("{module} has no {name}", module=self.target.module, name=name)
+        )
 
     def variable(self, name: str) -> Advice | None:
         """What becomes of an environment variable; patterns count, None when nothing is known."""
@@ -77,8 +80,10 @@ class Relation:
             return found
         picked = self.target.version(version)
         package = self.target.distribution or self.target.module
-        note = f"{full} does not exist in {package} {picked}"
-        return Advice(name=found.name, note="; ".join(filter(None, (note, found.note))))
+        note = Text(
+            "{full} does not exist in {package} {picked}", full=full, package=package, picked=picked
+        )
+        return Advice(name=found.name, note=Text.join("; ", (note, found.note)))
 
 
 def longest(table: Mapping[str, Advice], name: str) -> Advice | None:

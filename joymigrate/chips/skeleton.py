@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.chips.extract import Extractor, Folder
-from joymigrate.chips.load import ENTRY_POINT_GROUP, SCHEMA, all_chips
+from joymigrate.chips.load import ENTRY_POINT_GROUP, SCHEMA, all_chips, origin
 from joymigrate.chips.validate import NAME, WORD
 from joymigrate.errors import JoyError
 
@@ -43,22 +43,21 @@ def check(draft: Draft) -> None:
 
 def names_text(draft: Draft, version: str, sources: Path) -> str:
     """The name list of the chip's package, read from its source below `sources`."""
-    package = draft.package or ""
-    root = next(
-        (m for m in (f"{package}.{draft.device}", package) if module_exists(sources, m)), None
-    )
-    if not package or root is None:
+    package = draft.package or "torch"  # without a package torch itself has torch.<device>
+    roots = [f"{package}.{draft.device}", *([package] if draft.package else [])]
+    root = next((module for module in roots if module_exists(sources, module)), None)
+    if root is None:
         raise JoyError(
-            f"no module {package or '(no --package)'} to read names from",
+            f"no module {' or '.join(roots)} to read names from",
             where=str(sources),
-            help="--names-from takes the folder that holds the package's folder",
+            help="--names-from takes the folder that holds the folder of --package",
         )
     if not re.fullmatch(r"\d+\.\d+", version):
-        raise JoyError(f"version {version!r} is not major.minor", help="such as --version 2.7")
+        raise JoyError(f"version {version!r} is not major.minor", help="such as --chip-version 2.7")
     names = sorted(set(Extractor(Folder(sources), root).dotted()))
     lines = [
         "# Names of the torch package, by version. Read from source, nothing imported.",
-        f"version {version} {draft.distribution or package} module {root}",
+        f"version {version} {draft.distribution or draft.package or 'torch'} module {root}",
         "",
         f"[torch.{draft.device}]",
         *names,
@@ -72,10 +71,24 @@ def module_exists(sources: Path, module: str) -> bool:
     return (path / "__init__.py").is_file() or path.with_suffix(".py").is_file()
 
 
-def chip_text(draft: Draft, *, listed: bool) -> str:
+def renamed(draft: Draft, names: str) -> dict[str, str]:
+    """The origin's names that the listed ones have with the device's name in place of CUDA."""
+    listed = {line.split()[0] for line in names.splitlines() if line.strip()}
+    found = {}
+    for name in sorted(origin().names()):
+        own = name.replace("CUDA", draft.device.upper())
+        public = not any(part.startswith("_") for part in name.split("."))
+        if public and own != name and name not in listed and own in listed:
+            found[name] = own
+    return found
+
+
+def chip_text(draft: Draft, *, names: str | None) -> str:
     """A chip.yaml whose every section is there, the unknown ones as comments."""
-    names = "names: names.txt" if listed else "# names: names.txt  # see docs/chips.md"
+    list_line = "names: names.txt" if names else "# names: names.txt  # see docs/chips.md"
     upper = draft.device.upper()
+    guessed = ", ".join(f"{k}: {v}" for k, v in renamed(draft, names or "").items())
+    guess_note = "from the name list" if guessed else f"CUDAGraph: {upper}Graph"
     own = draft.device != "cuda"
     variable = f"{upper}_VISIBLE_DEVICES" if own else "CUDA_VISIBLE_DEVICES"
     return f"""\
@@ -92,10 +105,10 @@ distribution: {draft.distribution or draft.package or "torch"}
 cpu_fallback: false  # true where operators without a kernel run on the CPU
 
 api:
-  {names}
+  {list_line}
   import_module: torch.{draft.device}  # what stands in `import …`; else the package itself
   tensor: {{cuda: {draft.device}, is_cuda: is_{draft.device}}}
-  renamed: {{}}  # CUDAGraph: {upper}Graph
+  renamed: {{{guessed}}}  # {guess_note}
   absent: {{}}   # nvtx: {{note: what to do instead}}
   moved: {{}}    # torch.distributed.is_nccl_available: its name on the chip
 
@@ -158,7 +171,7 @@ def write(draft: Draft, target: Path, *, package: bool, names: str | None = None
         raise JoyError("there is something already", where=str(target), help="-o OTHER_FOLDER")
     module = f"joymigrate_{draft.name.replace('-', '_')}"
     rules = target / module / "rules" if package else target
-    texts = {rules / "chip.yaml": chip_text(draft, listed=names is not None)}
+    texts = {rules / "chip.yaml": chip_text(draft, names=names)}
     if names is not None:
         texts[rules / "names.txt"] = names
     if package:

@@ -79,6 +79,8 @@ def check_identity(chip: Chip) -> Iterator[Problem]:
     for key, value in (("module", chip.module), ("package", chip.package)):
         if value is not None and not DOTTED.fullmatch(value):
             yield at(chip, key, f"{value!r} is not a dotted name")
+    if chip.package == "torch":
+        yield at(chip, "package", "torch is imported anyway: null says that no other is needed")
     for other in all_chips().values():
         if other.folder.resolve() == chip.folder.resolve():
             continue

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from joymigrate.files import sync_folder
 
 THREADS = 8  # fsync waits for the disk; several at once share a journal commit
 
@@ -43,19 +44,3 @@ def replace_durably(path: Path, data: bytes) -> None:
     write_durably(temporary, data)
     os.replace(temporary, path)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names in `folder` durable. Folders cannot be flushed on Windows."""
-    if sys.platform == "win32":
-        return
-    sync_file(folder)
-
-
-def sync_file(path: Path) -> None:
-    """Flush what was written to `path`."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from joymigrate.errors import JoyError
-from joymigrate.ledger.disk import sync_folder
+from joymigrate.files import sync_folder
 from joymigrate.ledger.entry import encoded
 from joymigrate.ledger.place import unwritable
 from joymigrate.ledger.step import Step, from_json, to_json

@@ -28,6 +28,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from joymigrate.errors import JoyError
+from joymigrate.files import sync_file, sync_folder
 from joymigrate.ledger import disk, entry, log, tree
 from joymigrate.ledger.entry import Entry
 from joymigrate.ledger.place import home_of, make_home, unwritable
@@ -154,7 +155,7 @@ def prepare(
         if item.before is not None and item.after is not None:
             keep_owner(home.parent / item.path, stage / str(number))
     for path in (stage, folder / "before", folder, home / "steps", home):
-        disk.sync_folder(path)
+        sync_folder(path)
 
 
 def fresh(folder: Path) -> Path:
@@ -208,7 +209,7 @@ def finish(root: Path, step: Step, entries: Sequence[Entry]) -> None:
             remove_folders(root, item.prunes)
     for path in sorted({(root / item.path).parent for item in entries}):
         if path.is_dir():
-            disk.sync_folder(path)
+            sync_folder(path)
     if not recorded(home, step):
         log.append(home, step)
     close(home)
@@ -222,7 +223,7 @@ def recorded(home: Path, step: Step) -> bool:
 def close(home: Path) -> None:
     """Remove the journal and what was staged."""
     (home / PENDING).unlink(missing_ok=True)
-    disk.sync_folder(home)
+    sync_folder(home)
     shutil.rmtree(home / "stage", ignore_errors=True)
 
 
@@ -241,7 +242,7 @@ def put(staged: Path, target: Path) -> None:
             raise
         beside = beside_of(target)
         shutil.copy2(staged, beside)
-        disk.sync_file(beside)
+        sync_file(beside)
         os.replace(beside, target)
         staged.unlink()
 

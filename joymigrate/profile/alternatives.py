@@ -14,6 +14,7 @@ from pathlib import Path
 
 from joymigrate.chips import read_yaml, rules_root
 from joymigrate.errors import JoyError
+from joymigrate.language import Text
 from joymigrate.profile.oplist.lists import OpList
 
 COMMON = Path("common") / "ops"
@@ -42,8 +43,8 @@ class Book:
         said = [own or self.known.get(op) or self.known.get(plain) or next(patterns, ""), told]
         function = self.kernels.get(base) or self.kernels.get(base.removesuffix("_"))
         if function and op.startswith("aten::"):
-            said.append(TRITON.format(function=function, commit=self.commit))
-        return "; or ".join(part for part in said if part) or WRITE
+            said.append(Text(TRITON, function=function, commit=self.commit))
+        return Text.join("; or ", said) if any(said) else WRITE
 
 
 def load(oplist: OpList) -> Book:

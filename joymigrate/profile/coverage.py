@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from joymigrate.errors import JoyError
+from joymigrate.language import Text
 from joymigrate.profile import alternatives
 from joymigrate.profile.judge import Judge, Verdict
 from joymigrate.profile.oplist.lists import OpList
@@ -141,7 +142,7 @@ class Tally:
             self_us=self.self_us,
             device_us=self.device_us,
             dtypes=tuple(self.dtypes),
-            note="; ".join(list(self.notes)[:NOTES]) or support.note,
+            note=Text.join("; ", list(self.notes)[:NOTES]) if self.notes else support.note,
             source=support.source,
             alternative=support.alternative,
             sites=tuple(Site(where, int(calls), us) for where, (calls, us) in self.sites.items())[
@@ -217,7 +218,7 @@ class Counter:
         for name in inside:
             outer = judge.judge(name, EMPTY).support
             if outer.status in (Status.NATIVE, Status.FUSED):
-                said = INSIDE.format(name=name)
+                said = Text(INSIDE, name=name)
                 covered = Support(Status.FUSED, note=said, source=outer.source)
                 return replace(verdict, support=covered)
         return verdict
@@ -280,7 +281,7 @@ def cover(traces: Iterable[Trace], oplist: OpList) -> Coverage:
         for op in found
     ]
     ops.sort(key=lambda op: (op.status.supported, -weight(op, basis), -op.calls, op.name))
-    notes = [f"{t.path.name}: {note}" for t in read for note in t.notes]
+    notes = [Text("{file}: {note}", file=t.path.name, note=note) for t in read for note in t.notes]
     return Coverage(
         chip=oplist.chip.name,
         version=oplist.version,

@@ -6,6 +6,7 @@ import fnmatch
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.ascend_profile import Kernel
 from joymigrate.profile.advice.rules import AdviceRule
@@ -55,7 +56,13 @@ def detect_ascend_block_dim(subject: Subject, rule: AdviceRule) -> Iterator[Hit]
         if "CPU" in kernel.core or kernel.us < rule.limit("us") or not kernel.blocks:
             continue
         if kernel.blocks % cores:
-            what = f"{kernel.type} {kernel.shapes}: {kernel.blocks} blocks on {cores} cores"
+            what = Text(
+                "{type} {shapes}: {blocks} blocks on {cores} cores",
+                type=kernel.type,
+                shapes=kernel.shapes,
+                blocks=kernel.blocks,
+                cores=cores,
+            )
             yield Hit(what, kernel.name, None, 1, kernel.us)
 
 
@@ -104,7 +111,13 @@ def detect_ascend_small(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     time = sum(kernel.us for kernel in short)
     many = len(short) / len(kernels) >= rule.limit("count_share")
     if many and time / total >= rule.limit("time_share"):
-        yield Hit(f"{len(short)} of {len(kernels)} kernels", None, None, len(short), time)
+        yield Hit(
+            Text("{short} of {kernels} kernels", short=len(short), kernels=len(kernels)),
+            None,
+            None,
+            len(short),
+            time,
+        )
 
 
 def matching(subject: Subject, names: Sequence[str]) -> list[tuple[str, int, float]]:
@@ -137,7 +150,12 @@ def detect_ascend_event_ratio(
     count = sum(n for _, n, _ in matching(subject, names))
     others = sum(n for _, n, _ in matching(subject, per))
     if others and count >= rule.limit("calls") and count / others > rule.limit("ratio"):
-        yield Hit(f"{count} synchronisations for {others} launches", None, None, count)
+        yield Hit(
+            Text("{count} synchronisations for {others} launches", count=count, others=others),
+            None,
+            None,
+            count,
+        )
 
 
 def detect_ascend_dynamic(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
@@ -150,7 +168,13 @@ def detect_ascend_dynamic(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
         time = sum(kernel.us for kernel in group)
         heavy = time >= rule.limit("share") * subject.profile.total_us
         if len(shapes) >= rule.limit("shapes") and heavy and len(shapes) > len(group) / 2:
-            yield Hit(f"{kind} with {len(shapes)} shapes", None, None, len(group), time)
+            yield Hit(
+                Text("{kind} with {shapes} shapes", kind=kind, shapes=len(shapes)),
+                None,
+                None,
+                len(group),
+                time,
+            )
 
 
 def detect_ascend_packets(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
@@ -160,4 +184,13 @@ def detect_ascend_packets(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
         count = sum(sizes.values())
         small = sum(n for size, n in sizes.items() if size < least)
         if count and small / count > rule.limit("share"):
-            yield Hit(f"{link}: {small} of {count} packets below {least:g} MB", calls=small)
+            yield Hit(
+                Text(
+                    "{link}: {small} of {count} packets below {least} MB",
+                    link=link,
+                    small=small,
+                    count=count,
+                    least=f"{least:g}",
+                ),
+                calls=small,
+            )

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.chains import Flow, parse
 from joymigrate.profile.advice.find_operators import named
@@ -101,5 +102,5 @@ def detect_many_products(
         }
         if calls >= rule.limit("calls") and len(heights) > 1:
             time = sum(operator.self_us for operator in group)
-            what = f"{calls} products of {len(heights)} heights"
+            what = Text("{calls} products of {heights} heights", calls=calls, heights=len(heights))
             yield Hit(what, where, group[0].module, calls, time)

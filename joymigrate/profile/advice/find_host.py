@@ -6,6 +6,7 @@ import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.find_operators import hit, named
 from joymigrate.profile.advice.rules import AdviceRule
@@ -16,7 +17,7 @@ def detect_collector(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     """Time that Python's garbage collector takes of a step."""
     us = float(subject.capture.header.get("gc_us") or 0.0)
     if us >= rule.limit("us"):
-        yield Hit(f"{us / 1000:.1f} ms per step", self_us=us)
+        yield Hit(Text("{us} ms per step", us=f"{us / 1000:.1f}"), self_us=us)
 
 
 def detect_host_call(subject: Subject, rule: AdviceRule, *, call: str) -> Iterator[Hit]:
@@ -50,7 +51,12 @@ def detect_small(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     if calls < rule.limit("calls") or not total:
         return
     if count / calls >= rule.limit("count_share") and time / total >= rule.limit("time_share"):
-        what = f"{count} of {calls} operators take less than {rule.limit('us'):.0f} µs each"
+        what = Text(
+            "{count} of {calls} operators take less than {limit} µs each",
+            count=count,
+            calls=calls,
+            limit=f"{rule.limit('us'):.0f}",
+        )
         yield Hit(what, calls=count, self_us=time)
 
 
@@ -64,7 +70,11 @@ def detect_launch(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     calls = sum(o.calls for o in capture.operators)
     gap = 1 - busy / capture.step_us
     if gap >= rule.limit("share") and calls >= rule.limit("calls"):
-        what = f"operators fill {100 * (1 - gap):.0f} % of the step ({calls} calls)"
+        what = Text(
+            "operators fill {gap} % of the step ({calls} calls)",
+            gap=f"{100 * (1 - gap):.0f}",
+            calls=calls,
+        )
         yield Hit(what, calls=calls, self_us=gap * capture.step_us)
 
 
@@ -84,7 +94,11 @@ def detect_optimiser_loop(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     for entry in optimisers(subject):
         alone = entry.get("foreach") is False and not entry.get("fused")
         if alone and entry.get("tensors", 0) >= rule.limit("tensors"):
-            what = f"{entry['class']} updates {entry['tensors']} tensors one by one"
+            what = Text(
+                "{optimiser} updates {tensors} tensors one by one",
+                optimiser=entry["class"],
+                tensors=entry["tensors"],
+            )
             yield Hit(what, calls=entry["tensors"])
 
 
@@ -108,7 +122,12 @@ def detect_zeroed(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     for group in groups.values():
         filled = sum(o.calls * max(1, len(list(o.tensors()))) for o in group)
         if tensors_ and filled >= rule.limit("share") * tensors_:
-            yield Hit(f"{filled} gradients filled with zeros", group[0].where, None, filled)
+            yield Hit(
+                Text("{filled} gradients filled with zeros", filled=filled),
+                group[0].where,
+                None,
+                filled,
+            )
 
 
 def detect_transfer(subject: Subject, rule: AdviceRule, *, direction: str) -> Iterator[Hit]:
@@ -126,7 +145,16 @@ def detect_transfer(subject: Subject, rule: AdviceRule, *, direction: str) -> It
         if (direction == "down" and down) or (direction == "up" and up and not asynchronous):
             shape = next(tensors(operator.args))["shape"]
             if shape or direction == "down":
-                yield hit(operator, f"{operator.name} of {shape} from {source} to {target}")
+                yield hit(
+                    operator,
+                    Text(
+                        "{operator} of {shape} from {source} to {target}",
+                        operator=operator.name,
+                        shape=shape,
+                        source=source,
+                        target=target,
+                    ),
+                )
 
 
 def transfer(operator: Operator) -> tuple[str, str] | None:
@@ -155,7 +183,11 @@ def detect_host_made(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
         for producer in made:
             source = capture.operators[capture.stream[producer][0]] if producer >= 0 else None
             if source is not None and named(source, (*makers, *fills)):
-                yield Hit(f"{source.name} on the host, then moved", operator.where, operator.module)
+                yield Hit(
+                    Text("{source} on the host, then moved", source=source.name),
+                    operator.where,
+                    operator.module,
+                )
                 break
 
 
@@ -169,7 +201,7 @@ def detect_environment(
     if value is None:
         on_chip = subject.capture.header.get("device") == subject.chip.device
         if unset and on_chip and not subject.capture.header.get("rehearsal"):
-            yield Hit(f"{variable} is not set")
+            yield Hit(Text("{variable} is not set", variable=variable))
         return
     if any(fnmatch.fnmatchcase(str(value), pattern) for pattern in values):
         yield Hit(f"{variable}={value}")

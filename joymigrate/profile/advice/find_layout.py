@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.chains import Flow
 from joymigrate.profile.advice.find_operators import hit, named, size
@@ -43,7 +44,15 @@ def detect_alignment(
         moved = sum(map(bytes_of, factors)) * operator.calls
         if bad and moved >= rule.limits.get("bytes", 0):
             sizes = ", ".join(map(str, bad))
-            yield hit(operator, f"{operator.name} with axes of {sizes}, not multiples of {unit}")
+            yield hit(
+                operator,
+                Text(
+                    "{operator} with axes of {sizes}, not multiples of {unit}",
+                    operator=operator.name,
+                    sizes=sizes,
+                    unit=unit,
+                ),
+            )
 
 
 def detect_head_size(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
@@ -54,8 +63,18 @@ def detect_head_size(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) 
             continue
         heads = [t["shape"] for t in tensors(operator.args) if len(t["shape"]) == 4]
         if heads and (heads[0][-1] % unit or heads[0][-2] % unit):
-            shape = f"length {heads[0][-2]}, head size {heads[0][-1]}"
-            yield hit(operator, f"{operator.name}: {shape}, not multiples of {unit}")
+            shape = Text(
+                "length {length}, head size {size}", length=heads[0][-2], size=heads[0][-1]
+            )
+            yield hit(
+                operator,
+                Text(
+                    "{operator}: {shape}, not multiples of {unit}",
+                    operator=operator.name,
+                    shape=shape,
+                    unit=unit,
+                ),
+            )
 
 
 def detect_vocabulary(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
@@ -68,7 +87,9 @@ def detect_vocabulary(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
         if table is not None and table["shape"][0] >= rule.limit("rows"):
             rows = table["shape"][0]
             if rows % unit and heads_of(subject, rows):
-                yield hit(operator, f"{rows} rows, not a multiple of {unit}")
+                yield hit(
+                    operator, Text("{rows} rows, not a multiple of {unit}", rows=rows, unit=unit)
+                )
 
 
 def heads_of(subject: Subject, rows: int) -> bool:
@@ -115,7 +136,15 @@ def detect_copies(
         share = operator.self_us / subject.capture.step_us if subject.capture.step_us else 0.0
         enough = share >= rule.limit("share") if subject.capture.timed else True
         if enough or moved >= rule.limit("bytes"):
-            yield hit(operator, f"{operator.name} of {tensor['shape']}, {moved / 1e6:.1f} MB moved")
+            yield hit(
+                operator,
+                Text(
+                    "{operator} of {shape}, {moved} MB moved",
+                    operator=operator.name,
+                    shape=tensor["shape"],
+                    moved=f"{moved / 1000000.0:.1f}",
+                ),
+            )
 
 
 def detect_noncontiguous(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
@@ -130,7 +159,14 @@ def detect_noncontiguous(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
         for name, value in subject.support.named_arguments(operator):
             loose = [t for t in tensors([value]) if t["stride"] and not contiguous(t)]
             if plain(name) in wanted and loose:
-                yield hit(operator, f"{operator.name}: {name} must be contiguous and is copied")
+                yield hit(
+                    operator,
+                    Text(
+                        "{operator}: {name} must be contiguous and is copied",
+                        operator=operator.name,
+                        name=name,
+                    ),
+                )
 
 
 def plain(name: str) -> str:
@@ -150,7 +186,7 @@ def detect_single_precision(subject: Subject, rule: AdviceRule) -> Iterator[Hit]
         if operator.phase != "backward":
             flops = 2 * max((size(t) for t in matrices(operator)), default=0)
             if flops * operator.calls >= rule.limit("elements"):
-                yield hit(operator, f"{operator.name} in float32")
+                yield hit(operator, Text("{operator} in float32", operator=operator.name))
 
 
 def detect_convolution_norm(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
@@ -161,9 +197,25 @@ def detect_convolution_norm(subject: Subject, rule: AdviceRule) -> Iterator[Hit]
         if operator.phase == "backward" or not named(operator, ("convolution", "_convolution")):
             continue
         bias = operator.args[2] if len(operator.args) > 2 else None
-        after = {flow.name(c) for c in flow.consumers.get(call, ())}
-        norms = {"native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"}
-        if isinstance(bias, dict) and after & (norms | {"cudnn_batch_norm"}):
+        norms = [flow.operator(c) for c in flow.consumers.get(call, ())]
+        if isinstance(bias, dict) and any(normalises(norm) for norm in norms):
             yield Hit(
                 "convolution with a bias before a batch norm", operator.where, operator.module
             )
+
+
+def normalises(operator: Operator) -> bool:
+    """Whether an operator is a batch norm that takes the mean of the batch away.
+
+    In evaluation it takes away the mean that was learnt, and the bias must stay.
+    """
+    norms = {
+        "native_batch_norm",
+        "_native_batch_norm_legit",
+        "_batch_norm_with_update",
+        "cudnn_batch_norm",
+    }
+    if not named(operator, tuple(norms)):
+        return False
+    training = [one for one in operator.args if isinstance(one, bool)]
+    return operator.op.endswith("_with_update") or not training or training[0]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.recorder.loading import libraries
@@ -32,11 +33,20 @@ class Supply:
         size, unit = (self.batch, "samples") if self.batch else (1.0, "batches")
         rest = max(self.step_us - self.wait_us, 1.0)
         needed, delivered = (size * 1e6 / us for us in (rest, max(self.wait_us, 1.0)))
-        verdict = f"data loading {'stalls the chip by' if stalls else 'keeps up: the chip waits'}"
-        return (
-            f"{verdict} {self.share:.0%} of the step: {needed:.3g} {unit}/s needed (step without "
-            f"the wait {rest / 1000:.1f} ms), {delivered:.3g} {unit}/s delivered (next() "
-            f"{self.wait_us / 1000:.1f} ms)"
+        verdict = (
+            "data loading stalls the chip by {share} of the step"
+            if stalls
+            else "data loading keeps up: the chip waits {share} of the step"
+        )
+        return Text(
+            "{verdict}: {needed} {unit}/s needed (step without the wait {rest} ms), {delivered} "
+            "{unit}/s delivered (next() {wait} ms)",
+            verdict=Text(verdict, share=f"{self.share:.0%}"),
+            unit=unit,
+            needed=f"{needed:.3g}",
+            delivered=f"{delivered:.3g}",
+            rest=f"{rest / 1000:.1f}",
+            wait=f"{self.wait_us / 1000:.1f}",
         )
 
 
@@ -62,13 +72,13 @@ def used(subject: Subject) -> dict[str, str]:
 
 def said(subject: Subject, name: str) -> str:
     """One library in a line: whose time was measured, and the chip's advice."""
-    parts = [f"{name} is used"]
+    parts: list[str] = [Text("{name} is used", name=name)]
     if libraries()[name].get("gpu"):
         parts.append("it works on the GPU, whose time this is: measure again with what replaces it")
     advice = subject.chip.import_advice(name)
     if advice is not None and advice.note:
         parts.append(advice.note)
-    return "; ".join(parts)
+    return Text.join("; ", parts)
 
 
 def stalled(found: Supply | None, rule: AdviceRule) -> bool:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Operator, tensors
@@ -62,7 +63,14 @@ def detect_mask_index(subject: Subject, rule: AdviceRule, *, ops: Sequence[str])
         if named(operator, ops):
             indices = [t for t in tensors(operator.args[1:2]) if t["dtype"] in ("bool", "uint8")]
             if indices:
-                yield hit(operator, f"{operator.name} with a {indices[0]['dtype']} mask")
+                yield hit(
+                    operator,
+                    Text(
+                        "{operator} with a {dtype} mask",
+                        operator=operator.name,
+                        dtype=indices[0]["dtype"],
+                    ),
+                )
 
 
 def detect_integer_index(
@@ -74,7 +82,14 @@ def detect_integer_index(
             indices = list(tensors(operator.args[1:2]))
             whole = all(t["dtype"] not in ("bool", "uint8") for t in indices)
             if indices and whole and operator.calls >= rule.limits.get("calls", 1):
-                yield hit(operator, f"{operator.name} with {len(indices)} index tensors")
+                yield hit(
+                    operator,
+                    Text(
+                        "{operator} with {number} index tensors",
+                        operator=operator.name,
+                        number=len(indices),
+                    ),
+                )
 
 
 def detect_dtype(subject: Subject, rule: AdviceRule, *, dtypes: Sequence[str]) -> Iterator[Hit]:
@@ -84,7 +99,12 @@ def detect_dtype(subject: Subject, rule: AdviceRule, *, dtypes: Sequence[str]) -
             continue
         kinds = {t["dtype"] for t in operator.tensors() if t["shape"]} & set(dtypes)
         if kinds:
-            yield hit(operator, f"{operator.name} on {', '.join(sorted(kinds))}")
+            yield hit(
+                operator,
+                Text(
+                    "{operator} on {types}", operator=operator.name, types=", ".join(sorted(kinds))
+                ),
+            )
 
 
 def detect_namespace(subject: Subject, rule: AdviceRule, *, known: Sequence[str]) -> Iterator[Hit]:
@@ -94,8 +114,10 @@ def detect_namespace(subject: Subject, rule: AdviceRule, *, known: Sequence[str]
         space = operator.op.partition("::")[0]
         if space not in own:
             advice = subject.chip.operator(operator.op.partition("::")[2])
-            known_port = f"; known replacement: {advice.to or advice.note}" if advice else ""
-            yield hit(operator, f"{operator.name}{known_port}")
+            known_port = (
+                Text("; known replacement: {to}", to=advice.to or advice.note) if advice else ""
+            )
+            yield hit(operator, Text("{name}{port}", name=operator.name, port=known_port))
 
 
 def detect_loop(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
@@ -108,7 +130,13 @@ def detect_loop(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> It
         calls = sum(operator.calls for operator in group)
         if calls >= rule.limit("calls") and len(group) > 1:
             time = sum(operator.self_us for operator in group)
-            yield Hit(f"{op} with {len(group)} different indices", where, module, calls, time)
+            yield Hit(
+                Text("{op} with {number} different indices", op=op, number=len(group)),
+                where,
+                module,
+                calls,
+                time,
+            )
 
 
 def detect_support(subject: Subject, rule: AdviceRule, *, statuses: Sequence[str]) -> Iterator[Hit]:
@@ -119,8 +147,8 @@ def detect_support(subject: Subject, rule: AdviceRule, *, statuses: Sequence[str
         support = subject.support.plain(operator)
         if support.status.value in statuses:
             named_one = subject.support.instead(operator, support)
-            instead = f"; instead: {named_one}" if named_one else ""
-            yield hit(operator, f"{operator.name}{instead}")
+            instead = Text("; instead: {name}", name=named_one) if named_one else ""
+            yield hit(operator, Text("{name}{port}", name=operator.name, port=instead))
 
 
 def detect_unsupported_dtype(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
@@ -135,7 +163,15 @@ def detect_unsupported_dtype(subject: Subject, rule: AdviceRule) -> Iterator[Hit
             kinds = dict.fromkeys(t["dtype"] for t in operator.tensors() if t["shape"])
             wrong = [kind for kind in kinds if kind not in typed.dtypes]
             takes = ", ".join(typed.dtypes)
-            yield hit(operator, f"{operator.name} on {', '.join(wrong)} (takes {takes})")
+            yield hit(
+                operator,
+                Text(
+                    "{operator} on {wrong} (takes {takes})",
+                    operator=operator.name,
+                    wrong=", ".join(wrong),
+                    takes=takes,
+                ),
+            )
 
 
 def detect_int64(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
@@ -147,7 +183,7 @@ def detect_int64(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> I
         listed = subject.support.plain(operator).dtypes if subject.support is not None else ()
         many = sum(map(size, wide)) * operator.calls >= rule.limit("elements")
         if wide and many and (not listed or "int32" in listed):
-            yield hit(operator, f"{operator.name} with int64 indices")
+            yield hit(operator, Text("{operator} with int64 indices", operator=operator.name))
 
 
 def detect_gelu(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from joymigrate.chips import Chip, read_yaml, rules_root
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.language import Text
 
 KEYS = {
     "id",
@@ -77,13 +78,12 @@ def load_rules(chip: Chip) -> tuple[AdviceRule, ...]:
 def filled(rule: AdviceRule, chip: Chip) -> AdviceRule:
     """The rule with the chip's names in its texts."""
     names = {
-        "{chip_title}": chip.title,
-        "{device}": chip.device,
-        "{package}": chip.package or "torch",
+        "chip_title": chip.title,
+        "device": chip.device,
+        "package": chip.package or "torch",
     }
-    texts = {key: getattr(rule, key) for key in ("problem", "action", "before", "after")}
-    for name, value in names.items():
-        texts = {key: text.replace(name, value) for key, text in texts.items()}
+    keys = ("problem", "action", "before", "after")
+    texts: dict[str, Any] = {key: Text(getattr(rule, key), **names) for key in keys}
     return replace(rule, **texts)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from joymigrate import chips
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
+from joymigrate.extras import how_to_get
+from joymigrate.language import Text
 from joymigrate.profile.oplist import entries as lists
 from joymigrate.profile.oplist import package
 from joymigrate.profile.oplist.aten import AtenTable, read_table
@@ -99,28 +101,34 @@ class OpList:
         if len(ranked) == 1:
             return found
         worse = [name for other, name, _ in ranked if other > rank and other > 2]
-        note = BEST.format(number=len(ranked))
+        note = Text(BEST, number=len(ranked))
         if worse:
             said = ", ".join(worse[:3]) + (" …" if len(worse) > 3 else "")
             note += f"; {said}: {ranked[-1][2].status.value}"
-        return replace(found, note="; ".join(part for part in (note, found.note) if part))
+        return replace(found, note=Text.join("; ", (note, found.note)))
 
     def with_dtype(self, found: Support, dtype: str) -> Support:
         """The same for inputs of one dtype."""
         if not found.status.supported or not found.dtypes or dtype in found.dtypes:
             return found
         kernel = found.kernels[0] if found.kernels else "the chip's kernel"
-        said = REFUSED.format(dtype=dtype, kernel=kernel, known=" ".join(found.dtypes))
-        note = "; ".join(part for part in (said, found.note) if part)
+        said = Text(REFUSED, dtype=dtype, kernel=kernel, known=" ".join(found.dtypes))
+        note = Text.join("; ", (said, found.note))
         near = nearest(dtype, found.dtypes)
-        cast = f"cast to {near} before it, and back behind it where it matters" if near else ""
+        cast = (
+            Text("cast to {dtype} before it, and back behind it where it matters", dtype=near)
+            if near
+            else ""
+        )
         return replace(found, status=Status.MISSING, note=note, alternative=cast)
 
     def unknown(self, bare: str) -> Support:
         """An operator that neither torch nor the list knows."""
         namespace = bare.partition("::")[0]
         what = "not an operator of this torch" if namespace == "aten" else "a namespace of its own"
-        return Support(Status.UNKNOWN, note=f"{what}; nobody has said whether the chip has it")
+        return Support(
+            Status.UNKNOWN, note=Text("{what}; nobody has said whether the chip has it", what=what)
+        )
 
     def rows(self) -> Iterator[tuple[str, str, Support]]:
         """Every operator as (`namespace::base`, overload, statement), sorted by name."""
@@ -202,7 +210,7 @@ def from_wheel(
     if shipped is None:
         raise JoyError(
             f"{found.package.distribution} is not installed",
-            help=f"--wheel FILE, or pip install {found.package.distribution}",
+            help=f"--wheel FILE, or {how_to_get(found.package.distribution)}",
         )
     namespace = found.namespaces[0] if found.namespaces else owner.device
     known = {(e.name, e.overload or ""): e for e in found.entries}

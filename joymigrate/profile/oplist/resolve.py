@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from joymigrate.language import Text
 from joymigrate.profile.oplist.aten import AtenTable
 from joymigrate.profile.oplist.entries import LAYOUT, Entry
 from joymigrate.profile.support import Status, Support
@@ -100,20 +101,22 @@ class Resolver:
             return self.stated(entry)
         namespace, _, rest = name.partition("::")
         op = self.table.ops.get(rest) if namespace == "aten" else None
-        layout = f"; the chip has a kernel {entry.note}" if entry is not None else ""
+        layout = "" if entry is None else Text("the chip has a kernel {note}", note=entry.note)
         if op is None:
             return None
         if op.delegate:
             target = self.support(f"aten::{op.delegate}")
             if target is not None:
-                via = VIA.format(name=f"aten::{op.delegate}") + layout
-                return replace(target, note="; ".join(p for p in (via, target.note) if p))
+                via = Text(VIA, name=f"aten::{op.delegate}")
+                return replace(target, note=Text.join("; ", (via, layout, target.note)))
         if op.composite:
             note = GENERATED if op.generated else IMPLICIT
             note = EXPLICIT if op.composite == "explicit" and not op.generated else note
-            return Support(Status.COMPOSITE, note=note + layout, source=self.table.source)
+            return Support(
+                Status.COMPOSITE, note=Text.join("; ", (note, layout)), source=self.table.source
+            )
         source = f"not in {self.source}" if self.source else ""
-        return Support(self.absent, note=layout.lstrip("; "), source=source)
+        return Support(self.absent, note=layout, source=source)
 
     def stated(self, entry: Entry) -> Support:
         """An entry as a statement, with what is documented about its kernels."""

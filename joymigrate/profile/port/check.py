@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from joymigrate.chips import Chip, read_yaml, rules_root
+from joymigrate.chips import Chip, all_chips, read_yaml
 from joymigrate.errors import JoyError
 from joymigrate.profile.port.find import Kernel, Launch, dotted, kernels
 from joymigrate.profile.port.operators import SUFFIXES
@@ -47,9 +47,10 @@ class Checked:
 
 def load(chip: Chip) -> dict[str, Any]:
     """What is known about Triton on a chip."""
-    path = rules_root() / chip.name / "triton.yaml"
+    path = chip.folder / "triton.yaml"
     if not path.is_file():
-        have = sorted(one.parent.name for one in rules_root().glob("*/triton.yaml"))
+        chips = all_chips().values()
+        have = sorted(one.name for one in chips if (one.folder / "triton.yaml").is_file())
         raise JoyError(
             f"nothing is known about Triton kernels on {chip.name}",
             where=str(path),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import keyword
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from joymigrate.errors import JoyError
+from joymigrate.files import replace_file
 from joymigrate.profile.port.operators import Argument, Bound
 
 LITERALS = {"true": "True", "false": "False", "none": "None", "nullopt": "None", "nullptr": "None"}
@@ -160,11 +160,9 @@ def started(one: Bound, folder: Path, often: Counter[str]) -> Bound:
 
 def save(path: Path, text: str) -> None:
     """Write a file in one step."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
+        replace_file(path, text.encode())
     except OSError as error:
         raise JoyError(f"cannot write: {error.strerror}", where=str(path)) from None
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from joymigrate.modes import WatchingMode
 from joymigrate.profile.recorder import arguments
 from joymigrate.profile.recorder.callsite import CallSites
 
@@ -52,7 +52,7 @@ class Context:
     modules: list[str] = field(default_factory=list)
 
 
-class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperatorRecorder(WatchingMode):  # type: ignore[no-untyped-call]
     """Notes each operator and calls it unchanged."""
 
     def __init__(self, context: Context) -> None:
@@ -198,7 +198,7 @@ class Recording:
         """Start to record. Not while another mode watches: the two would leave in wrong order."""
         if modes():
             return False
-        self.mode.__enter__()  # type: ignore[no-untyped-call]
+        self.mode.__enter__()
         self.entered = True
         return True
 

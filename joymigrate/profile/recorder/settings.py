@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from joymigrate import settings
 from joymigrate.errors import JoyError
 
 # Names the folder of the running recording; set in every process that takes part.
@@ -33,8 +33,7 @@ class Settings:
 
     def save(self) -> None:
         """Write `settings.json` into the session folder."""
-        raw = {**asdict(self), "session": str(self.session), "out": str(self.out)}
-        (self.session / "settings.json").write_text(json.dumps(raw), encoding="utf-8")
+        settings.write(self, self.session / "settings.json")
 
 
 def read_settings() -> Settings | None:
@@ -44,16 +43,13 @@ def read_settings() -> Settings | None:
         return None
     path = Path(folder) / "settings.json"
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        return settings.read(Settings, path)
     except (OSError, ValueError):
         raise JoyError(
             f"{ENVIRONMENT} names a recording that is over",
             where=str(path),
             help=f"unset {ENVIRONMENT}; `joymigrate profile record -- COMMAND` sets it",
         ) from None
-    paths = {"session": Path(raw["session"]), "out": Path(raw["out"])}
-    names = {key: tuple(raw[key]) for key in ("variables", "hidden")}
-    return Settings(**{**raw, **paths, **names})
 
 
 def stem(out: Path) -> str:

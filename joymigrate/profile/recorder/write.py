@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joymigrate.files import replace_file
 from joymigrate.profile.recorder import arguments, loading, timing
 from joymigrate.profile.recorder.files import claim
 from joymigrate.profile.recorder.operators import Recording, Signature
@@ -149,6 +150,4 @@ def save(path: Path, lines: list[dict[str, Any]]) -> None:
     if path.suffix == ".gz":
         data = gzip.compress(data, 6)
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.new")
-    scratch.write_bytes(data)
-    scratch.replace(path)
+    replace_file(path, data)

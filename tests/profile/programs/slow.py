@@ -483,7 +483,16 @@ def biased():
 @clean("CONV-BIAS")
 def unbiased():
     model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4))
-    return trained(model, torch.rand(2, 3, 8, 8))
+    learnt = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    x = torch.rand(2, 3, 8, 8)
+    step = trained(model, x)
+
+    def both():
+        step()
+        with torch.no_grad():
+            learnt(x)  # its mean was learnt: the bias must stay
+
+    return both
 
 
 @slow("CONV-BN")
@@ -774,7 +783,8 @@ def sorted_tokens():
 @clean("FUSE-MOE-PERMUTE")
 def unsorted_tokens():
     x, order = torch.rand(16, 8), torch.randperm(16)
-    return lambda: x.index_select(0, order)
+    boxes, scores = torch.rand(16, 4), torch.rand(16)
+    return lambda: (x.index_select(0, order), boxes[scores.argsort(descending=True)])
 
 
 @slow("FUSE-MOE-UNPERMUTE")

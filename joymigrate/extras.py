@@ -1,0 +1,66 @@
+"""Packages that only some commands need: which extra brings one, and what to say without it."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from joymigrate.errors import JoyError
+
+OURS = ("dev", "docs")  # extras for those who build joymigrate itself
+# Import names that are not the distribution's name with underscores.
+DISTRIBUTIONS = {"PIL": "pillow"}
+
+
+def need(extra: str, *modules: str, what: str) -> None:
+    """Raise `JoyError` that names `extra` when one of its `modules` is not installed."""
+    absent = [name for name in modules if importlib.util.find_spec(name) is None]
+    if absent:
+        raise JoyError(f"{what} needs {', '.join(absent)}", help=install(extra))
+
+
+def install(*extras: str) -> str:
+    """The command that installs one of `extras`; empty for none."""
+    return ", or ".join(f"pip install 'joymigrate[{extra}]'" for extra in extras)
+
+
+def how_to_get(package: str) -> str:
+    """The command that brings a package: by the extra that has it, else by its own name."""
+    return install(*extras_of(package)) or f"pip install {package}"
+
+
+def extras_of(module: str) -> list[str]:
+    """The extras that bring the package `module` is imported from; none for other packages."""
+    from importlib import metadata
+
+    wanted = distribution(module)
+    found = []
+    for line in metadata.requires("joymigrate") or []:
+        name, _, marker = line.partition(";")
+        extra = marker.rpartition("extra == ")[2].strip(" '\"()")
+        if extra and extra not in OURS and canonical(name) == wanted:
+            found.append(extra)
+    return found
+
+
+def distribution(module: str) -> str:
+    """The distribution that a module comes from, by its import name."""
+    top = module.partition(".")[0]
+    return canonical(DISTRIBUTIONS.get(top, top))
+
+
+def canonical(requirement: str) -> str:
+    """`Kubernetes_Validate>=1.30` as `kubernetes-validate`."""
+    name = requirement.strip()
+    for sign in "<>=!~[ ":
+        name = name.partition(sign)[0]
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def absent(error: ImportError) -> JoyError | None:
+    """What to tell a user when an import failed for want of an extra; None for any other reason."""
+    if error.name is None or importlib.util.find_spec(error.name.partition(".")[0]) is not None:
+        return None
+    extras = extras_of(error.name)
+    if not extras:
+        return None
+    return JoyError(f"this needs {distribution(error.name)}", help=install(*extras))

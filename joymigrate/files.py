@@ -1,0 +1,68 @@
+"""Giving a file new content in one step: a reader sees the old file or the whole new one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from joymigrate.errors import JoyError
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Give `path` new content. A link keeps being one, and permission bits stay as they are.
+
+    `durable`: the content, then the name, are on the disk before this returns. Raises OSError.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():  # /dev/stdout, a pipe
+        path.write_bytes(data)
+        return
+    target = Path(os.path.realpath(path))
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        if target.exists():
+            os.chmod(part, target.stat().st_mode & 0o777)
+        os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(target.parent)
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write what the user asked for with `-o`: whole or not at all.
+
+    Raises JoyError where that can't be done.
+    """
+    if path.is_dir():
+        raise JoyError("the output is a folder", where=str(path), help="name a file with -o")
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        raise JoyError(
+            f"cannot write: {error.strerror}", where=str(path), help="name another file with -o"
+        ) from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in `folder` durable. Folders cannot be flushed on Windows."""
+    if sys.platform == "win32":
+        return
+    sync_file(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Flush what was written to `path`."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
