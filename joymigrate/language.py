@@ -1,0 +1,278 @@
+"""Texts that keep their template and fields, so that a report can say them in another language.
+
+A `Text` is the English sentence; its template is the key of the catalogues in `rules/common/zh/`
+and `rules/<chip>/zh.yaml`. A sentence that no catalogue has stays English.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, TypeVar
+
+from joymigrate.errors import JoyError, did_you_mean
+
+LANGUAGES = ("en", "zh")
+FIELD = re.compile(r"\{([^{}\s]+)\}")
+JOINED = re.compile(r"\{p0\}(?:; or \{p\d\})+")  # `Text.join("; or ", …)`
+HAN = re.compile(r"[\u3400-\u9fff]")
+# What joins texts, where a template has no word of its own.
+MARKS = {"; ": "；", ", ": "、", ": ": "：", " (": "（", ")": "）", ". ": "。"}
+T = TypeVar("T")
+
+
+class Text(str):
+    """An English sentence made of a template and its fields.
+
+    `Text("needs {package}", package="x")` is the str "needs x" and remembers both parts. Only
+    names among the fields are replaced: other braces of a template stay, rules quote code.
+    """
+
+    template: str
+    fields: Mapping[str, str]
+
+    def __new__(cls, template: str, /, **fields: object) -> Text:
+        """The text with its fields filled in; a field that is a `Text` is translated as well."""
+        known = {key: one if isinstance(one, str) else str(one) for key, one in fields.items()}
+        made = super().__new__(cls, fill(template, known))
+        made.template = template
+        made.fields = known
+        return made
+
+    @classmethod
+    def of(cls, text: str) -> Text:
+        """A str as a `Text`; one that is a `Text` already as it is."""
+        return text if isinstance(text, Text) else cls(text)
+
+    @classmethod
+    def join(cls, separator: str, parts: Iterable[str]) -> Text:  # type: ignore[override]
+        """`separator.join(parts)` of which each part can still be translated."""
+        found = [part for part in parts if part]
+        if len(found) == 1:
+            return cls.of(found[0])
+        template = separator.join(f"{{p{number}}}" for number in range(len(found)))
+        return cls(template, **{f"p{number}": part for number, part in enumerate(found)})
+
+    def filled(self, **fields: object) -> Text:
+        """The same template with more of its fields known."""
+        return Text(self.template, **{**self.fields, **fields})
+
+    def __add__(self, other: str) -> Text:
+        return Text("{p0}{p1}", p0=self, p1=other)
+
+    def __radd__(self, other: str) -> Text:
+        return Text("{p0}{p1}", p0=other, p1=self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made, (self.template, dict(self.fields))
+
+
+def made(template: str, fields: Mapping[str, str]) -> Text:
+    """A `Text` of its two parts."""
+    return Text(template, **fields)
+
+
+def fill(template: str, fields: Mapping[str, str]) -> str:
+    """Replace `{name}` for the names among `fields`, once; other braces stay."""
+    if not fields:
+        return template
+    return FIELD.sub(lambda match: fields.get(match[1], match[0]), template)
+
+
+def sidecar(document: Any) -> dict[str, dict[str, Any]]:
+    """Template and fields of every composed text inside plain data: the key is the sentence.
+
+    Written beside a JSON document as `texts`, it lets a later report translate them.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    pending = [document]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, Text):
+            itself = str(one) in one.fields.values()  # one part alone: that part tells more
+            if one.fields and str(one) not in found and not itself:
+                found[str(one)] = {"template": one.template, "fields": dict(one.fields)}
+            pending += one.fields.values()
+        elif isinstance(one, Mapping):
+            pending += one.values()
+        elif isinstance(one, list | tuple):
+            pending += one
+    return dict(sorted(found.items()))
+
+
+def with_texts(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with its `texts`, where it has composed ones."""
+    texts = sidecar(document)
+    return (
+        {**document, "texts": {**document.get("texts", {}), **texts}} if texts else dict(document)
+    )
+
+
+class Language:
+    """One language: `say(text)` is the text in it, `say(template, field=…)` a composed one.
+
+    `texts` is what `sidecar` wrote beside a document. An unknown language raises `JoyError`.
+    """
+
+    def __init__(self, lang: str = "en", texts: Mapping[str, Any] | None = None) -> None:
+        if lang not in LANGUAGES:
+            raise JoyError(
+                f"unknown language '{lang}'.{did_you_mean(lang, LANGUAGES)}",
+                where="--lang",
+                help=f"one of {', '.join(LANGUAGES)}",
+            )
+        self.lang = lang
+        self.texts = texts or {}
+        self.catalogue = catalogue(lang)
+
+    def __call__(self, text: str, /, **fields: object) -> str:
+        """The text in this language; English where no catalogue has it."""
+        if self.lang == "en":
+            return Text(text, **fields) if fields else text
+        if fields:
+            return self.composed(text, {k: v if isinstance(v, str) else str(v)
+                                        for k, v in fields.items()})  # fmt: skip
+        if isinstance(text, Text):
+            return self.composed(text.template, text.fields)
+        if text in self.texts:
+            known = self.texts[text]
+            return self.composed(known["template"], known["fields"])
+        return self.catalogue.get(text, text)
+
+    def composed(self, template: str, fields: Mapping[str, str]) -> str:
+        """A template in this language with its fields translated and filled in."""
+        found = self.catalogue.get(template)
+        if found is None and JOINED.fullmatch(template):
+            found = template.replace("; or ", "；或")
+        if found is None and not re.search(r"\w", FIELD.sub("", template)):
+            said = {key: self(value) for key, value in fields.items()}
+            if any(map(HAN.search, said.values())):
+                return fill(marked(template), said).replace("。 ", "。")
+            return fill(template, said)
+        if found is None:
+            return fill(template, fields)
+        return fill(found, {key: self(value) for key, value in fields.items()})
+
+    def inside(self, data: T) -> T:
+        """Plain data with every text inside it in this language; keys stay."""
+        if isinstance(data, str):
+            return self(data)  # type: ignore[return-value]
+        if isinstance(data, Mapping):
+            return {key: self.inside(one) for key, one in data.items()}  # type: ignore[return-value]
+        if isinstance(data, list):
+            return [self.inside(one) for one in data]  # type: ignore[return-value]
+        if isinstance(data, tuple):
+            return tuple(self.inside(one) for one in data)  # type: ignore[return-value]
+        return data
+
+
+def marked(template: str) -> str:
+    """A template of fields and punctuation alone with full-width punctuation."""
+    for narrow, wide in MARKS.items():
+        template = template.replace(narrow, wide)
+    return template
+
+
+def bracket(text: str, say: Language) -> str:
+    """Text in brackets behind other text, in the language's kind of brackets."""
+    return f"（{text}）" if say.lang == "zh" else f" ({text})"
+
+
+def width(text: str) -> int:
+    """Columns that a text takes on a terminal: Chinese characters take two."""
+    return sum(
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
+        for one in text
+    )
+
+
+def padded(text: str, columns: int) -> str:
+    """The text with spaces behind it up to a width in columns of a terminal."""
+    return text + " " * max(columns - width(text), 0)
+
+
+@functools.cache
+def catalogue(lang: str) -> Mapping[str, str]:
+    """English template → its translation, of the house's files and of every chip's."""
+    if lang == "en":
+        return {}
+    from joymigrate.chips import all_chips, rules_root
+
+    files = sorted((rules_root() / "common" / lang).glob("*.yaml"))
+    files += [chip.folder / f"{lang}.yaml" for chip in all_chips().values()]
+    found: dict[str, str] = {}
+    for path in files:
+        if path.is_file():
+            found.update(read(path))
+    return found
+
+
+def read(path: Path) -> dict[str, str]:
+    """One catalogue: a list of `{en, zh}`. Raises `JoyError` for anything else."""
+    from joymigrate.chips import read_yaml
+
+    lang = path.stem if path.stem in LANGUAGES else path.parent.name
+    found: dict[str, str] = {}
+    for item in read_yaml(path) or []:
+        if not isinstance(item, Mapping) or set(item) != {"en", lang}:
+            raise JoyError(
+                f"not a translation: {item!r}",
+                where=str(path),
+                help=f"a catalogue is a list of `{{en: …, {lang}: …}}`",
+            )
+        found[item["en"]] = item[lang]
+    return found
+
+
+def restored(data: Any, texts: Mapping[str, Any] | None = None) -> Any:
+    """Plain data that went through JSON with its `texts`, with its composed texts back."""
+    if texts is None:
+        texts = data.get("texts", {}) if isinstance(data, Mapping) else {}
+    if isinstance(data, str):
+        found = texts.get(data)
+        if found is None:
+            return data
+        rest = {key: one for key, one in texts.items() if key != data}
+        return made(found["template"], restored(found["fields"], rest))
+    if isinstance(data, Mapping):
+        return {key: restored(one, texts) for key, one in data.items() if key != "texts"}
+    return [restored(one, texts) for one in data] if isinstance(data, list) else data
+
+
+_SPOKEN: ContextVar[Language | None] = ContextVar("language", default=None)
+
+
+@contextmanager
+def speaking(language: Language) -> Iterator[Language]:
+    """Make `language` the one in which `tell` speaks, for the body."""
+    token = _SPOKEN.set(language)
+    try:
+        yield language
+    finally:
+        _SPOKEN.reset(token)
+
+
+def spoken() -> str:
+    """The language that `tell` speaks: `en` where nobody said another."""
+    found = _SPOKEN.get()
+    return found.lang if found else "en"
+
+
+def tell(text: str, /, **fields: object) -> str:
+    """A text in the language of `speaking`; English outside of it."""
+    found = _SPOKEN.get()
+    if found is not None:
+        return found(text, **fields)
+    return Text(text, **fields) if fields else text
+
+
+def tidied(text: str) -> str:
+    """Text of several parts, in Chinese with full-width colons behind Chinese words."""
+    if spoken() != "zh":
+        return text
+    return re.sub(r"([\u3400-\u9fff）」]): ", r"\1：", text).replace("： ", "：")

@@ -1,0 +1,184 @@
+"""A journey in Chinese: what its steps found, its page, its progress, its plan."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.chips import get
+from joymigrate.cli._going import Going
+from joymigrate.cli.migrate import planned_text
+from joymigrate.journey.gates import CHECKS, Gates, held
+from joymigrate.journey.gates import OF as GATES
+from joymigrate.journey.model import Journey, Outcome, Request, Status, outcomes_from, to_json
+from joymigrate.journey.plan import NAMES, plan
+from joymigrate.journey.steps import baseline, coverage, rehearse, scan, train, verify
+from joymigrate.journey.travel import with_pending
+from joymigrate.journey.travelling import Done, Travelling
+from joymigrate.language import HAN, Language, Text
+from joymigrate.report import journey_html, journey_text
+from joymigrate.report.journey_closing import closing
+from joymigrate.report.live.look import Row, Seen
+from joymigrate.report.live.parts import page as live_page
+from tests.language.test_reports import english
+
+ENTRY = ("python", "train.py", "--steps", "4")
+LACKS = "torch.npu has no {name}, which torch.cuda has"
+OF = Text("the original on this machine's {device}", device="CPU")
+FIRST = {
+    "module": "net.0", "phase": "forward", "stage": "S3", "metric": "relative", "value": 0.1,
+    "limit": 0.01, "cause": Text("the result is the baseline's times {scale}", scale="1.01"),
+    "evidence": Text("relative error {error}, of no known kind", error="0.01"),
+}  # fmt: skip
+
+
+def travelling(folder: Path) -> Travelling:
+    """A step's view of a journey in which nothing has run."""
+    request = Request(folder, ENTRY, "ascend")
+    return Travelling(request, Gates(), folder / ".joymigrate" / "journey")
+
+
+def failed_baseline(at: Travelling, log: str) -> Outcome:
+    """What the baseline tells of a program that printed `log` and ended with 1."""
+    path = at.path("log.txt")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(log, encoding="utf-8")
+    return baseline.failed(at, Done("", 1, path), {"exit_code": 1})
+
+
+def outcomes(at: Travelling) -> list[Outcome]:
+    """One of every kind of step, most of them with something to tell."""
+    sites = {"sites": 7, "files": 2, "safe": 5, "unsafe": 0, "by_hand": 2, "rewritten": 3}
+    trap = {"where": "train.py:3", "message": Text(LACKS, name="nvtx"),
+            "remedy": rehearse.sentences(["a.", Text("use {to}", to="z")], "; ")}  # fmt: skip
+    run = {"exit_code": 0, "fallbacks": [{"op": "aten::lgamma", "calls": 2, "where": ["a.py:1"]}]}
+    curve = {"losses": [4, 4], "baseline": OF}
+    chip = Outcome("train", Status.DONE, train.against(curve, "fail"), curve, verdict="fail")
+    return [
+        Outcome("scan", Status.DONE, Text(scan.AGAIN, **sites), sites),
+        replace(failed_baseline(at, "RuntimeError: no NVIDIA driver\n"), evidence=()),
+        Outcome("rewrite", Status.FAILED, "the rewrite told no result"),
+        Outcome(
+            "rehearse",
+            Status.STOPPED,
+            "ran to its end",
+            help=rehearse.advice(at, [trap], run, Done("", 0, at.path("log.txt"))),
+        ),
+        Outcome(
+            "coverage",
+            Status.STOPPED,
+            Text(coverage.IN_PART, calls=98.3, lacking=1, operators=56, code=1),
+            help=Text.join("\n", [coverage.lack({"op": "aten::lgamma", "status": "cpu_fallback"})]),
+        ),
+        Outcome("advice", Status.SKIPPED, str(plan(replace(at.request, entry=()))[5].skip)),
+        replace(verify.without(at, "IndexError: 3"), evidence=()),
+        train.undecided(
+            chip, Text("each device draws its own numbers in {operators}", operators="a")
+        ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A journey as its file has it."""
+    at = travelling(tmp_path_factory.mktemp("project"))
+    journey = Journey(at.request, at.folder, "rehearsed", tuple(outcomes(at)))
+    found: dict[str, Any] = json.loads(json.dumps(to_json(with_pending(journey))))
+    return found
+
+
+def test_the_file_of_a_journey_is_english_and_knows_its_templates(document: dict[str, Any]) -> None:
+    told = json.dumps({**document, "texts": {}}, ensure_ascii=False)
+    assert not HAN.search(told)
+    assert document["texts"][document["journey"][0]["summary"]]["template"] == scan.AGAIN
+
+
+def test_a_journey_says_no_english_sentence(document: dict[str, Any], tmp_path: Path) -> None:
+    forms = {
+        "text": journey_text.text(document, "zh"),
+        "md": journey_text.markdown(document, "zh").replace("```", ""),
+        "junit": journey_text.junit(document, "zh"),
+        "closing": closing(document, "report.html", "zh"),
+        "html": journey_html.render(document, tmp_path, "zh").replace("<pre>", "<p>"),
+    }
+    assert {name: english(text) for name, text in forms.items() if english(text)} == {}
+    assert "此前已改写 3" in forms["md"]
+
+
+def test_the_live_page_says_no_english_sentence(document: dict[str, Any]) -> None:
+    rows = [
+        Row("0002", "2026-01-01T00:00:00Z", Text("rollback of {step}", step="0001"), "", "", "", "",
+            "", Text("rolled back by {step}", step="0002"), True, "", "joymigrate x", ())
+    ]  # fmt: skip
+    page = live_page(Seen("p", "/p", tuple(rows), document), "zh")
+    assert english(page.replace("<pre>", "<p>")) == []
+    assert "已被 0002 回退" in page
+
+
+def test_a_journey_that_was_read_again_keeps_its_texts(document: dict[str, Any]) -> None:
+    back = outcomes_from(document)
+    assert isinstance(back[0].summary, Text)
+    assert back[0].summary.template == scan.AGAIN
+    journey = Journey(Request(Path("/p"), ENTRY, "ascend"), Path("/p"), "rehearsed", back)
+    again = to_json(journey)
+    assert again["journey"] == document["journey"]
+    assert again["texts"] == document["texts"]
+
+
+FIGURES: dict[str, tuple[dict[str, Any], str | None, Any]] = {
+    "automatic": ({"automatic_pct": 50.0}, None, 80),
+    "by_hand": ({"not_automatic": 2}, None, 0),
+    "baseline": ({"failure": "broken", "exit_code": 1, "said": "KeyError: 3"}, None, True),
+    "rehearse": ({"exit_code": 1, "rehearsal": True}, None, True),
+    "fallbacks": ({"fallbacks": 1}, None, 0),
+    "memory_gib": ({"peak_bytes": 2**31}, None, 1),
+    "coverage": ({"calls_pct": 90.0}, None, 95),
+    "verify": ({}, "fail", "inconclusive"),
+    "loss": ({}, "inconclusive", "pass"),
+    "serve": ({}, "fail", True),
+}
+
+
+@pytest.mark.parametrize("gate", CHECKS)
+def test_a_gate_that_holds_says_so_in_chinese(gate: str) -> None:
+    figures, verdict, limit = FIGURES[gate]
+    step = next(name for name, gates in GATES.items() if gate in gates)
+    hold = held(step, figures, verdict, replace(Gates(), **{gate: limit}))
+    assert hold is not None
+    assert hold.gate == gate
+    said = Language("zh")(hold.why)
+    assert HAN.search(said)
+    assert english(said) == []
+
+
+def test_a_baseline_that_fails_by_itself_says_so_in_chinese(tmp_path: Path) -> None:
+    found = failed_baseline(travelling(tmp_path), "Traceback:\nKeyError: 'lr'\n")
+    say = Language("zh")
+    assert say(found.summary) == "程序在迁移之前即已失败：KeyError: 'lr'"
+    assert say(found.help).startswith("Traceback:\nKeyError: 'lr'\n\n尚未做任何改动")
+
+
+def test_a_first_divergence_is_told_in_chinese(tmp_path: Path) -> None:
+    said = Language("zh")(verify.told(travelling(tmp_path), {"first_divergence": FIRST}, None))
+    assert said.startswith("net.0：结果是基线的 1.01 倍\n  相对误差 0.01")
+
+
+def test_progress_and_plan_are_chinese() -> None:
+    request = Request(Path("/p"), ENTRY, get("ascend").name)
+    out = io.StringIO()
+    going = Going(quiet=False, stream=out, lang="zh")
+    steps = plan(request)
+    for step in steps:
+        going("begin", step, None)
+        going("end", step, Outcome(step.name, Status.DONE, "not reached", seconds=1.0))
+    going.begin(steps[0])
+    said = out.getvalue() + going.interrupted()
+    said += planned_text(request, Gates(by_hand=0), False, "verify", "zh")
+    assert english("\n".join(line for line in said.splitlines() if "$ " not in line)) == []
+    assert "在 scan 中被中断；已完成并保留：scan" in said
+    assert all(name in said for name in NAMES)
