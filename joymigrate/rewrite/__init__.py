@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from joymigrate.rewrite.patches import patches
+    from joymigrate.rewrite.patch import patches
     from joymigrate.rewrite.project import scan
 
 __all__ = ["patches", "scan"]
 
 
 def __getattr__(name: str) -> Any:
-    # Not by `import`: a function and the module that holds it may share a name.
+    # No module here may be called like one of these: importing it would put it in their place.
     from importlib import import_module
 
-    homes = {"patches": "joymigrate.rewrite.patches", "scan": "joymigrate.rewrite.project"}
+    homes = {"patches": "joymigrate.rewrite.patch", "scan": "joymigrate.rewrite.project"}
     if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(homes[name]), name)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from joymigrate.language import Text
 from joymigrate.model import Finding, Kept, Style, Tier
 from joymigrate.rewrite import homes, ignores, mentions, python, readers
 from joymigrate.rewrite.codemods.patterns import patterns
@@ -65,7 +66,9 @@ def analyse(file: File, job: Job) -> Result:
     try:
         data = file.path.read_bytes()
     except OSError as error:
-        return unreadable(job, file, b"", Unreadable(f"cannot be read: {error.strerror}"))
+        return unreadable(
+            job, file, b"", Unreadable(Text("cannot be read: {problem}", problem=error.strerror))
+        )
     try:
         source = decode(file.relative, data, python=file.kind == "python")
         found, pending = look(source, file, job)
@@ -266,9 +269,6 @@ def reexported(module: Module, path: str, key: str) -> set[str]:
 def entries(module: Module, local: str) -> list[str]:
     """Local keys of a name that another file uses: `f@1` by position, re-exports by import."""
     flow = module.flow
-    name, separator, rest = local.partition("@")
-    if separator and rest.isdigit():
-        return [flow.parameter(name, int(rest))]
     if local.startswith("#"):
         binding = module.names.root.names.get(local[1:], [])
         if binding and binding[0].kind == "import" and binding[0].dotted:
@@ -281,6 +281,9 @@ def entries(module: Module, local: str) -> list[str]:
         foreign = module.project.locate(binding[0].dotted)
         if foreign and foreign[1]:
             return [f"{foreign[0]}::{foreign[1]}{local[len(head.split('.')[0]) :]}"]
+    name, separator, rest = local.partition("@")
+    if separator and rest.isdigit():
+        return [flow.parameter(name, int(rest))]
     function, hash_, parameter = local.partition("#")
     if hash_ and function:
         return [flow.parameter(function, parameter)]

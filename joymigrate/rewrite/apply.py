@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.errors import JoyError
+from joymigrate.language import Text
 from joymigrate.ledger import Change, Ledger, Step, sha256
 from joymigrate.model import Patch
 from joymigrate.rewrite.diff import unified
@@ -76,13 +77,15 @@ def resolve(
     A file reached by two names is written once. Two patches that differ are our own mistake.
     """
     targets: dict[Path, Target] = {}
-    left = []
+    left: list[tuple[str, str]] = []
     for patch in patches:
         if patch.before == patch.after:
             continue
         path = (base / patch.path).resolve()
         if not path.is_relative_to(root):
-            left.append((str(base / patch.path), f"it leads outside the project, to {path}"))
+            left.append(
+                (str(base / patch.path), Text("it leads outside the project, to {path}", path=path))
+            )
             continue
         target = Target(patch, path, path.relative_to(root).as_posix())
         known = targets.setdefault(path, target)
@@ -122,7 +125,7 @@ def is_ours(path: Path, ours: dict[str, str | None], name: str) -> bool:
 
 def link_notes(targets: Sequence[Target]) -> list[str]:
     """Remarks about files that have more than one name on disk."""
-    notes = []
+    notes: list[str] = []
     for target in targets:
         try:
             names = os.lstat(target.path).st_nlink
@@ -130,8 +133,12 @@ def link_notes(targets: Sequence[Target]) -> list[str]:
             continue
         if names > 1:
             notes.append(
-                f"{target.name} has {names} hard links: this name has the new content, "
-                "the others keep the old one"
+                Text(
+                    "{target} has {names} hard links: this name has the new content, the others "
+                    "keep the old one",
+                    target=target.name,
+                    names=names,
+                )
             )
     return notes
 

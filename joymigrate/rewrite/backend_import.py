@@ -20,8 +20,8 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
         return None
     if module.context.style is Style.AGNOSTIC:
         statement = helper_import
-        if module.helper != "jm" and statement.endswith(" as jm"):
-            statement = statement[: -len(" as jm")]
+        if module.helper != "jm":
+            statement = statement.replace(" as jm", "")
         if any(name == HELPER for name in imported(module)):
             return None
     else:
@@ -52,14 +52,19 @@ def added(module: Module, statement: str, findings: list[Finding], tier: Tier) -
     indent = module.source.text[line_start:start]
     newline = module.source.newline
     if indent.strip():
+        # A block does not fit into a line: its first statement does.
+        statement = next(
+            (line.strip() for line in statement.splitlines() if line[0] == " "), statement
+        )
         # Behind `try:` or another statement a line of its own would leave the block.
         where, text = (start, f"{statement}; ") if before else (end, f"; {statement}")
     elif before:
-        where, text = line_start, f"{indent}{statement}{newline}"
+        text = newline.join(f"{indent}{line}" for line in statement.splitlines())
+        where, text = line_start, f"{text}{newline}"
     else:
         line, _ = module.source.position(end)
         where = module.source.starts[line - 1] + len(module.source.line_text(line))
-        text = f"{newline}{indent}{statement}"
+        text = "".join(f"{newline}{indent}{line}" for line in statement.splitlines())
     return module.find(
         "JM001",
         (where, where),

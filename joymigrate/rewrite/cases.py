@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from joymigrate.chips import relate
+from joymigrate.chips import all_chips, relate
 from joymigrate.model import Case
 from joymigrate.rewrite import rules
 from joymigrate.rewrite.context import Context
@@ -38,5 +38,15 @@ def filled(case: Case, context: Context) -> Case:
     is written out in the origin's words, but for a line that is the target's alone."""
     known = names(context)
     before = rules.fill(case.before, {"shim_line": known["shim_line"]})
-    after = None if case.after is None else rules.fill(case.after, known)
+    after = case.after
+    if after is not None and context.chip.package is None:
+        after = after.replace("import {package}\n", "")  # torch itself knows the device
+    after = None if after is None else rules.fill(after, known)
     return replace(case, before=before, after=after)
+
+
+def unfilled(case: Case, context: Context) -> bool:
+    """Whether a filled case still asks for a name that other chips have and this one lacks."""
+    others = [Context.between(one, context.origin) for one in all_chips().values()]
+    asked = {name for other in others for name in names(other)} - {*names(context)}
+    return any("{" + name + "}" in (case.after or "") for name in asked)

@@ -20,6 +20,7 @@ from pathlib import Path
 import pathspec
 
 from joymigrate.errors import JoyError
+from joymigrate.language import Text
 from joymigrate.model import Skipped
 from joymigrate.rewrite import readers
 
@@ -136,7 +137,7 @@ class Walk:
                 with os.scandir(folder) as found:
                     entries = sorted(found, key=lambda entry: entry.name)
             except OSError as error:
-                reason = f"cannot list this folder: {error.strerror}"
+                reason = Text("cannot list this folder: {problem}", problem=error.strerror)
                 self.skipped.append(Skipped(self._relative(folder), reason))
                 continue
             names = {entry.name for entry in entries}
@@ -157,7 +158,7 @@ class Walk:
         if entry.is_symlink():
             if kind_of_link(entry) and not is_ignored(entry.path, ignored):
                 target = os.path.relpath(os.path.realpath(entry.path), self.root)
-                self._skip(entry.path, f"a symbolic link (to {target})")
+                self._skip(entry.path, Text("a symbolic link (to {target})", target=target))
             return False
         regular = entry.is_file(follow_symlinks=False)
         kind = kind_of(entry.path, look_inside=regular)
@@ -226,18 +227,28 @@ def unfit(path: str, kind: str) -> str | None:
     try:
         size = os.stat(path).st_size
     except OSError as error:
-        return f"cannot read: {error.strerror}"
+        return Text("cannot read: {problem}", problem=error.strerror)
     if size > LIMIT:
-        return f"{size / MB:.0f} MB, over the limit of {LIMIT // MB} MB"
+        return Text(
+            "{size} MB, over the limit of {limit} MB", size=f"{size / MB:.0f}", limit=LIMIT // MB
+        )
     if kind == "python" and size > PYTHON_LIMIT:
         limit = PYTHON_LIMIT // MB
-        return f"{size / MB:.0f} MB of Python, taken for generated code (limit {limit} MB)"
+        return Text(
+            "{size} MB of Python, taken for generated code (limit {limit} MB)",
+            size=f"{size / MB:.0f}",
+            limit=limit,
+        )
     name = os.path.basename(path).lower()
     if kind in ("json", "yaml", "toml", "ini"):
         if data_file(name):
             return "data written by a program, not configuration"
         if size > DATA_LIMIT:
-            return f"{size / MB:.1f} MB, taken for data (limit {DATA_LIMIT // MB} MB)"
+            return Text(
+                "{size} MB, taken for data (limit {limit} MB)",
+                size=f"{size / MB:.1f}",
+                limit=DATA_LIMIT // MB,
+            )
     if not os.access(path, os.R_OK):
         return "cannot read: Permission denied"
     return None

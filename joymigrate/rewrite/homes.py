@@ -8,6 +8,12 @@ from pathlib import PurePosixPath
 
 from joymigrate.rewrite.module import HELPER
 
+EITHER = """\
+try:
+    from {package} import {helper} as jm
+except ImportError:
+    import {helper} as jm"""
+
 
 @dataclass(slots=True)
 class Tree:
@@ -16,6 +22,7 @@ class Tree:
     paths: frozenset[str]
     folders: frozenset[str] = frozenset()
     imported_roots: Mapping[str, str] = field(default_factory=dict)
+    scripted: frozenset[str] = frozenset()  # packages' folders that programs are started in
     words: frozenset[str] = frozenset()  # names of all files and folders, without endings
     _found: dict[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
 
@@ -65,10 +72,16 @@ class Tree:
         """Path of the helper for a file, and the statement that imports it there.
 
         Inside the top package where the file belongs to one; beside it for a loose script, which
-        Python starts with its own folder on the path.
+        Python starts with its own folder on the path. A package whose programs are also started as
+        scripts in its folder gets both.
         """
         package = self.package(path)
         parts = PurePosixPath(path).parts[:-1]
+        for length in range(len(parts) - len(package) + 1, len(parts) + 1):
+            folder = "/".join(parts[:length])
+            if package and folder in self.scripted:
+                dotted = ".".join(parts[len(parts) - len(package) : length])
+                return f"{folder}/{HELPER}.py", EITHER.format(package=dotted, helper=HELPER)
         if package:
             top = parts[: len(parts) - len(package) + 1]
             return "/".join([*top, f"{HELPER}.py"]), f"from {package[0]} import {HELPER} as jm"

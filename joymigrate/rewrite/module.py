@@ -7,6 +7,7 @@ import re
 import warnings
 from dataclasses import dataclass, field
 
+from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Rule, Tier
 from joymigrate.rewrite import sinks
 from joymigrate.rewrite.context import Context
@@ -186,7 +187,11 @@ class Module:
                 self._mentions(part, words) for part in self._against(parent, child)
             ):
                 kind = type(parent).__name__.lower()
-                return f"another branch of this {kind} already serves {self.context.chip.name}"
+                return Text(
+                    "another branch of this {kind} already serves {chip}",
+                    kind=kind,
+                    chip=self.context.chip.name,
+                )
             child, parent = parent, getattr(parent, "parent", None)
         return None
 
@@ -222,9 +227,11 @@ def parse(source: Source) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(source.text)
     except SyntaxError as error:
-        reason = f"not valid Python: {error.msg}"
+        reason: str = Text("not valid Python: {problem}", problem=error.msg)
         if re.search(r"^\s*print\s+[\"'\w]", source.text, re.M):
             reason += " (Python 2?)"
         raise Unreadable(reason, error.lineno or 1, error.offset or 1) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise Unreadable(f"cannot be parsed: {error or type(error).__name__}") from None
+        raise Unreadable(
+            Text("cannot be parsed: {problem}", problem=str(error) or type(error).__name__)
+        ) from None

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from joymigrate.language import Text
 from joymigrate.ledger import Ledger, Recovered, Step
 from joymigrate.model import Finding, Patch, Scan, Tier
 from joymigrate.rewrite.apply import apply
@@ -151,7 +152,7 @@ def to_copy(
 
     left = rewritten_copy(paths, scan.root, output, write)
     done = outcomes[0]
-    notes = tuple(f"{name} is an environment and was not copied" for name in left)
+    notes = tuple(Text("{name} is an environment and was not copied", name=name) for name in left)
     return Outcome(
         scan,
         done.patches,

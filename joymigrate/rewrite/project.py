@@ -6,6 +6,8 @@ import importlib.util
 import multiprocessing
 import os
 import re
+import signal
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -119,8 +121,10 @@ def common_root(paths: Sequence[Path]) -> Path:
 
 def tree_of(files: Iterable[File]) -> homes.Tree:
     """The project's Python files, with the namespace packages that absolute imports show."""
+    files = list(files)
     paths = [file.relative for file in files if file.kind == "python"]
     tree = homes.Tree.of(paths)
+    tree = replace(tree, scripted=scripted(files, tree))
     loose = {path.split("/")[0] for path in paths if "/" in path}
     packaged = {p.split("/")[0] for p in paths if p.count("/") == 1 and p.endswith("/__init__.py")}
     candidates = loose - packaged
@@ -136,6 +140,25 @@ def tree_of(files: Iterable[File]) -> homes.Tree:
         for name in pattern.findall(read_text(file.path)):
             roots[name] = name
     return replace(tree, imported_roots=roots)
+
+
+ABSOLUTE = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_]\w*)", re.M)
+
+
+def scripted(files: Sequence[File], tree: homes.Tree) -> frozenset[str]:
+    """Folders of packages whose files import what lies beside them by its bare name: they are
+    started as scripts there (`cd pkg; python train.py`), where no `pkg` can be imported."""
+    found = set()
+    for file in files:
+        folder = str(PurePosixPath(file.relative).parent)
+        if file.kind != "python" or not tree.package(file.relative) or folder in found:
+            continue
+        for name in set(ABSOLUTE.findall(read_text(file.path))):
+            beside = f"{folder}/{name}.py" in tree.paths or f"{folder}/{name}" in tree.folders
+            above = f"{name}.py" in tree.paths or name in tree.folders
+            if beside and not above and name not in sys.stdlib_module_names:
+                found.add(folder)
+    return frozenset(found)
 
 
 def started(files: Iterable[File], tree: homes.Tree) -> frozenset[str]:
@@ -231,11 +254,16 @@ def run(files: list[File], jobs: int, on_progress: Progress | None) -> Iterator[
         return
     # Big files first, so that no worker is left with one at the end.
     order = sorted(files, key=lambda file: -size_of(file.path))
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
+    with multiprocessing.get_context("fork").Pool(workers, leave_interrupts) as pool:
         for number, result in enumerate(pool.imap_unordered(_work, order, chunksize=4), 1):
             yield result
             if on_progress is not None:
                 on_progress(number, len(files))
+
+
+def leave_interrupts() -> None:
+    """Ctrl-C reaches every process of a terminal; the first one ends the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def size_of(path: Path) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from joymigrate.chips import Chip, read_yaml, rules_root
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.language import FIELD, Language, Text
 from joymigrate.model import Case, Rule, Style, Tier
 
 KEYS = {
@@ -92,10 +93,12 @@ def vocabulary(chip: Chip, origin: Chip) -> dict[str, str]:
 
 
 def fill(text: str, names: Mapping[str, str]) -> str:
-    """Replace `{name}` for known names only; other braces stay (rules quote code)."""
-    for key, value in names.items():
-        text = text.replace("{" + key + "}", value)
-    return text
+    """Replace `{name}` for known names only; other braces stay (rules quote code).
+
+    A text with such names remembers them, so that it can be said in another language.
+    """
+    used = {name: names[name] for name in FIELD.findall(text) if name in names}
+    return Text(text, **used) if used else text
 
 
 def filled(rule: Rule, names: Mapping[str, str]) -> Rule:
@@ -107,6 +110,14 @@ def filled(rule: Rule, names: Mapping[str, str]) -> Rule:
         why=fill(rule.why, names),
         match=tuple(fill_data(item, names) for item in rule.match),
     )
+
+
+def spoken(known: Mapping[str, Rule], say: Language) -> dict[str, Rule]:
+    """The rules with their texts in one language."""
+    return {
+        key: replace(one, title=say(one.title), message=say(one.message), why=say(one.why))
+        for key, one in known.items()
+    }
 
 
 def fill_data(item: Any, names: Mapping[str, str]) -> Any:

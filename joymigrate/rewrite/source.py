@@ -9,6 +9,7 @@ import re
 import tokenize
 from dataclasses import dataclass, field
 
+from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Rule, Tier
 
 NEWLINE = re.compile(r"\r\n|\n|\r")
@@ -120,7 +121,7 @@ class Source:
             column=column,
             end_line=end_line,
             end_column=end_column,
-            message=(message or rule.message).replace("{before}", short(before)),
+            message=Text.of(message or rule.message).filled(before=short(before)),
             before=before,
             after=after,
             reason=reason,
@@ -157,11 +158,17 @@ def decode(path: str, data: bytes, *, python: bool) -> Source:
         line = data[: error.start].count(b"\n") + 1
         column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
         bad = body[error.start : error.start + 1].hex()
-        raise Unreadable(f"not valid {encoding}: byte 0x{bad}", line, column) from None
+        raise Unreadable(
+            Text("not valid {encoding}: byte 0x{bad}", encoding=encoding, bad=bad), line, column
+        ) from None
     except (LookupError, UnicodeEncodeError):
-        raise Unreadable(f"unknown or one-way encoding '{encoding}'") from None
+        raise Unreadable(
+            Text("unknown or one-way encoding '{encoding}'", encoding=encoding)
+        ) from None
     if not survives:
-        raise Unreadable(f"text in '{encoding}' does not survive decoding and encoding")
+        raise Unreadable(
+            Text("text in '{encoding}' does not survive decoding and encoding", encoding=encoding)
+        )
     return Source(path, data, text, encoding, mark)
 
 

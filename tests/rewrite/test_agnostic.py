@@ -141,3 +141,39 @@ def test_the_helper_serves_an_accelerator_when_there_is_one(
     assert made.visible_devices_variable() == "ASCEND_RT_VISIBLE_DEVICES"
     assert made.is_accel("npu:1")
     assert not made.is_accel("cpu")
+
+
+@pytest.mark.parametrize("form", ["import torch", "if True:\n    import torch"])
+def test_a_package_whose_program_is_started_in_its_folder_works_both_ways(
+    form: str, tmp_path: Path
+) -> None:
+    body = 'print("cuda" if torch.cuda.is_available() else "cpu", VALUE)\n'
+    files = {
+        "pkg/__init__.py": "",
+        "pkg/data/__init__.py": "",
+        "pkg/data/loader.py": "import torch\nVALUE = torch.cuda.device_count()\n",
+        "pkg/main.py": f"{form}\ntry:\n    from data.loader import VALUE\n"
+        f"except ImportError:\n    from .data.loader import VALUE\n{body}",
+    }
+    write(tmp_path, files)
+    move(tmp_path, Style.AGNOSTIC)
+    assert run(tmp_path / "pkg" / "main.py") == "cpu 0\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "pkg.main"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout == "cpu 0\n", done.stderr
+    first = (tmp_path / "pkg" / "main.py").read_text()
+    move(tmp_path, Style.AGNOSTIC)
+    assert (tmp_path / "pkg" / "main.py").read_text() == first
+
+
+def test_a_package_whose_folder_names_a_known_package_stays_one(tmp_path: Path) -> None:
+    files = {
+        "pkg/__init__.py": "",
+        "pkg/types.py": "",
+        "pkg/main.py": "import types\nimport torch\nprint(torch.cuda.device_count())\n",
+    }
+    write(tmp_path, files)
+    move(tmp_path, Style.AGNOSTIC)
+    text = (tmp_path / "pkg" / "main.py").read_text()
+    assert "\nfrom pkg import joymigrate_device as jm\n" in text

@@ -175,3 +175,32 @@ def test_the_patches_of_the_step_apply_forward_and_back(tmp_path: Path) -> None:
     assert not (root / "made.py").exists()
     git(root, "apply", str(folder / "change.patch"))
     assert (root / "a.py").read_bytes() == b"npu"
+
+
+@needs_git
+def test_uncommitted_changes_are_refused_unless_allowed_by_name(tmp_path: Path) -> None:
+    root = repository(tmp_path / "project")
+    (root / "b.py").write_bytes(b"edited")
+    with pytest.raises(JoyError, match="uncommitted"):
+        apply([patch("a.py")], Ledger(root))  # nothing said: refused
+    assert (root / "a.py").read_bytes() == b"cuda"
+    assert rewrite(root, patch("a.py"), allow_dirty=True).step is not None
+
+
+def test_the_patches_of_a_step_keep_the_mode_of_a_program(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_bytes(b"cuda")
+    (tmp_path / "run.py").chmod(0o755)
+    done = rewrite(tmp_path, patch("run.py"), patch("new.py", None, b"x"))
+    assert done.step is not None
+    text = (Ledger(tmp_path).folder(done.step.id) / "change.patch").read_text()
+    assert "new file mode 100644" in text
+    assert "100755" not in text.partition("new.py")[2]
+    assert (tmp_path / "run.py").stat().st_mode & 0o777 == 0o755
+
+
+def test_every_file_with_a_second_name_is_noted(tmp_path: Path) -> None:
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_bytes(b"cuda")
+        os.link(tmp_path / name, tmp_path / f"other-{name}")
+    done = rewrite(tmp_path, patch("new.py", None, b"x"), patch("a.py"), patch("b.py"))
+    assert ["a.py" in done.notes[0], "b.py" in done.notes[1]] == [True, True]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from joymigrate import chips
+from joymigrate import chips, rewrite
 from joymigrate.model import Case, Finding, Rule, Scan, Tier
 from joymigrate.rewrite import cases, rules
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.patches import patches
+from joymigrate.rewrite.patch import patches
 from joymigrate.rewrite.project import scan
 
 
@@ -68,3 +69,9 @@ def test_a_rule_shows_itself(rule: Rule) -> None:
     assert any(not case.keep for case in rule.cases), "no example"
     if rule.tier is not Tier.REPORT:
         assert any(case.keep for case in rule.cases), "nothing that it leaves alone"
+
+
+def test_no_module_hides_a_function_that_the_package_hands_out() -> None:
+    """Importing a module sets its name on the package, in the place of a function loaded later."""
+    modules = {module.name for module in pkgutil.iter_modules(rewrite.__path__)}
+    assert not modules & set(rewrite.__all__)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate import chips
-from joymigrate.rewrite.patches import patches
+from joymigrate.rewrite.patch import patches
 from joymigrate.rewrite.project import scan
 
 PROGRAM = """

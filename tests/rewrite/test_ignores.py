@@ -143,3 +143,24 @@ def test_any_text_can_be_read(text: str) -> None:
     for name in ("a.py", "a.sh", "a.ipynb"):
         for mark in ignores.parse("# joymigrate: ignore\n" + text, name):
             assert mark.first <= mark.last or mark.whole_file
+
+
+def test_a_comment_inside_brackets_covers_a_continued_line_whole() -> None:
+    text = "f(\n    # joymigrate: ignore\n    'cu' \\\n    'da',\n    'cuda',\n)\n"
+    assert silenced(text, finding(3), finding(4), finding(5)) == [3, 4]
+
+
+def test_a_comment_before_the_closing_bracket_covers_only_that_bracket() -> None:
+    text = "f(\n    'cuda',\n    # joymigrate: ignore\n)\ng('cuda')\n"
+    assert silenced(text, finding(2), finding(4), finding(5)) == [4]
+
+
+def test_the_source_of_a_notebook_cell_may_be_one_string_or_a_list_of_lines() -> None:
+    lines = ["a = 1\n", "x.cuda()  # joymigrate: ignore\n"]
+    for source in (lines, "".join(lines)):
+        cells = [
+            {"cell_type": "markdown", "source": lines},
+            {"cell_type": "code", "source": source},
+        ]
+        (found,) = ignores.parse(json.dumps({"cells": cells}), "a.ipynb")
+        assert (found.cell, found.first, found.last) == (1, 2, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.module import Module
 
@@ -26,7 +27,10 @@ def find(module: Module) -> Iterator[Finding]:
     for node in module.names.nodes[ast.Attribute]:
         if node.attr in FIELDS and comes_from(module, node.value, properties):
             yield module.find(
-                "JM107", node, tier=Tier.REPORT, reason=f"a field of {properties}'s result"
+                "JM107",
+                node,
+                tier=Tier.REPORT,
+                reason=Text("a field of {properties}'s result", properties=properties),
             )
     for compare in module.names.nodes[ast.Compare]:
         operands = (compare.left, *compare.comparators)

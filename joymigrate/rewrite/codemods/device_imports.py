@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.codemods.device_names import moved_part, moved_rule, text_is_chain
 from joymigrate.rewrite.module import Module
@@ -99,7 +100,11 @@ def plain_edit(module: Module, node: ast.Import, alias: ast.alias, rest: str) ->
                 "JM102",
                 alias,
                 tier=Tier.REPORT,
-                reason=f"{words.to_module} is no module that can be imported; use `import {name}`",
+                reason=Text(
+                    "{to_module} is no module that can be imported; use `import {name}`",
+                    to_module=words.to_module,
+                    name=name,
+                ),
             )
         edits = [(start, start + len(alias.name), name)]
         return module.find("JM102", alias, edits=edits, needs="package")
@@ -193,13 +198,20 @@ def below(module: Module, node: ast.ImportFrom, sub: str) -> Iterator[Finding]:
     prefix = f"{sub}." if sub else ""
     found = {alias: words.name(prefix + alias.name) for alias in node.names}
     missing = [
-        f"{a.name}: {f.note or 'not on ' + module.context.chip.name}"
+        Text(
+            "{name}: {note}",
+            name=a.name,
+            note=f.note or Text("not on {chip}", chip=module.context.chip.name),
+        )
         for a, f in found.items()
         if f.to is None or f.tier is Tier.REPORT
     ]
     elsewhere = [a.name for a, f in found.items() if f.to and not f.to.startswith(prefix)]
     if missing or elsewhere:
-        reason = "; ".join(missing or [f"{', '.join(elsewhere)} lives elsewhere there"])
+        reason = Text.join(
+            "; ",
+            missing or [Text("{elsewhere} lives elsewhere there", elsewhere=", ".join(elsewhere))],
+        )
         yield module.find("JM102", node, tier=Tier.REPORT, reason=reason)
         return
     rule = "JM140" if sub.startswith("amp") else "JM102"
@@ -232,10 +244,12 @@ def below(module: Module, node: ast.ImportFrom, sub: str) -> Iterator[Finding]:
 def unbindable(module: Module, node: ast.ImportFrom, names: dict[str, str]) -> str | None:
     """Why an import can't become a binding from the helper; None when it can."""
     other = [
-        f"{old} is {new} on {module.context.chip.name}" for old, new in names.items() if old != new
+        Text("{old} is {new} on {chip}", old=old, new=new, chip=module.context.chip.name)
+        for old, new in names.items()
+        if old != new
     ]
     if other:
-        return "; ".join(other)
+        return Text.join("; ", other)
     return "comments inside the import" if "#" in module.text(node) else None
 
 
@@ -340,7 +354,9 @@ def moved_names(module: Module, node: ast.ImportFrom, base: str) -> Iterator[Fin
         return
     guard = module.guarded(node)
     if guard or len(targets) != 1 or not trusted:
-        reason = guard or "; ".join(f"{a.name} → {f.to or f.note}" for a, f in advice.items())
+        reason = guard or Text.join(
+            "; ", [Text("{old} → {new}", old=a.name, new=f.to or f.note) for a, f in advice.items()]
+        )
         yield module.find(rule, node, tier=Tier.REPORT, reason=reason)
         return
     target = targets.pop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.module import Module
@@ -31,7 +32,11 @@ def find(module: Module) -> Iterator[Finding]:
                 "JM110",
                 name_span(module, node),
                 tier=Tier.REPORT,
-                reason=f"{owner.name} defines {method}() itself: rename it with its callers",
+                reason=Text(
+                    "{owner} defines {method}() itself: rename it with its callers",
+                    owner=owner.name,
+                    method=method,
+                ),
             )
 
 
@@ -67,7 +72,7 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
         return
     tier = Tier.SAFE
     if doubtful(module, node):
-        tier, reason = Tier.UNSAFE, OWN.format(method=node.attr)
+        tier, reason = Tier.UNSAFE, Text(OWN, method=node.attr)
     edits = [(*token, to)]
     if module.context.style is Style.AGNOSTIC:
         placed = placement(module, call, token)

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from joymigrate.chips import Advice
+from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.module import Module
 
@@ -70,7 +71,11 @@ def named(module: Module, node: ast.expr, known: str) -> Iterator[Finding]:
         yield replace(module, rule, node, advice)
         return
     if module.context.style is Style.AGNOSTIC and advice.to != known:
-        reason = f"one name on each platform; on {module.context.chip.name}: {advice.to}"
+        reason = Text(
+            "one name on each platform; on {chip}: {to}",
+            chip=module.context.chip.name,
+            to=advice.to,
+        )
         yield module.find(rule, node, tier=Tier.REPORT, reason=reason)
         return
     owner = platform_node(module, node)
@@ -157,7 +162,10 @@ def replace(module: Module, rule: str, node: ast.expr, advice: Advice) -> Findin
     needs = "package" if text.startswith(str(module.context.chip.package)) else None
     if module.context.style is Style.AGNOSTIC and needs:
         return module.find(
-            rule, node, tier=Tier.REPORT, reason=f"on {module.context.chip.name}: {advice.to}"
+            rule,
+            node,
+            tier=Tier.REPORT,
+            reason=Text("on {chip}: {to}", chip=module.context.chip.name, to=advice.to),
         )
     return module.find(
         rule,
@@ -244,12 +252,12 @@ def move_agnostic(module: Module, rule: str, node: ast.expr, name: str, advice: 
         device = rest == f"ProfilerActivity.{module.context.origin.device.upper()}"
         helper = "profiler_activity()" if device else f"profiler().{rest}"
     if helper is None:
-        note = f"{advice.note}; " if advice.note else ""
+        there = Text("on {chip}: {to}", chip=module.context.chip.name, to=advice.to)
         return module.find(
             rule,
             node,
             tier=Tier.REPORT,
-            reason=f"{note}on {module.context.chip.name}: {advice.to}",
+            reason=Text.join("; ", (advice.note, there)),
         )
     start, end = module.span(node)
     return module.find(

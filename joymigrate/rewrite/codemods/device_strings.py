@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from joymigrate import language
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.flow import SINK
@@ -198,7 +199,7 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         direct = any(target == SINK + text.kind for target in targets)
         yield fix(module, text, "JM121" if text.rule == "JM120" and not direct else text.rule)
         return
-    doubt = report(module, text, UNPROVEN.format(why=why(module, text, targets)), "JM121")
+    doubt = report(module, text, language.Text(UNPROVEN, why=why(module, text, targets)), "JM121")
     if outside:
         yield Pending(fix(module, text, "JM121"), doubt, frozenset(outside), text.kind)
         return
@@ -232,13 +233,13 @@ def why(module: Module, text: Text, targets: set[str]) -> str:
     """One phrase on where an unproven literal goes."""
     if targets:
         names = sorted(re.split(r"[#.:]", key)[-1].rstrip("()") for key in targets)
-        return f"it is kept in {', '.join(dict.fromkeys(names))}"
+        return language.Text("it is kept in {names}", names=", ".join(dict.fromkeys(names)))
     parent = getattr(text.whole, "parent", None)
     if isinstance(parent, ast.Call):
-        return f"it is passed to {short(module, parent.func)}()"
+        return language.Text("it is passed to {call}()", call=short(module, parent.func))
     if isinstance(parent, ast.keyword):
-        return f"it is passed as {parent.arg}="
-    return f"it stands in a {type(parent).__name__.lower()}"
+        return language.Text("it is passed as {arg}=", arg=parent.arg)
+    return language.Text("it stands in a {kind}", kind=type(parent).__name__.lower())
 
 
 def short(module: Module, node: ast.expr) -> str:
@@ -377,7 +378,14 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
         return
     rule = "JM111" if text.kind == DEVICE else text.rule
     doubt = report(
-        module, text, f"compared with {short(module, other)}, not seen to be a {text.kind}", rule
+        module,
+        text,
+        language.Text(
+            "compared with {other}, not seen to be a {kind}",
+            other=short(module, other),
+            kind=text.kind,
+        ),
+        rule,
     )
     if outside:
         yes = fix(module, text, rule, compare=True)
@@ -491,7 +499,12 @@ def typed_tensor(module: Module, text: Text) -> Iterator[Finding]:
     kind = text.value.rpartition(".")[2]
     advice = module.vocabulary.name(kind)
     if advice.to != kind:
-        yield report(module, text, advice.note or f"{module.context.chip.name} has no {kind}")
+        yield report(
+            module,
+            text,
+            advice.note
+            or language.Text("{chip} has no {kind}", chip=module.context.chip.name, kind=kind),
+        )
         return
     if module.context.style is Style.AGNOSTIC:
         if inside_fstring(module, text.node):

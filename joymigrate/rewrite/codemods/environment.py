@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from joymigrate.chips import Advice
+from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.readers._moves import moves
@@ -66,7 +67,7 @@ def set_beside(module: Module, to: str) -> str | None:
     """A reason when the module already deals with the target's variable."""
     for node in module.names.nodes[ast.Constant]:
         if node.value == to:
-            return f"this file already deals with {to}"
+            return Text("this file already deals with {to}", to=to)
     return None
 
 
@@ -94,7 +95,10 @@ def agnostic(module: Module, node: ast.Constant, name: str, rule: str, advice: A
             rule, node, edits=[(*module.span(node), written)], tier=Tier.UNSAFE, needs="helper"
         )
     return module.find(
-        rule, node, tier=Tier.REPORT, reason=f"{module.context.chip.name} reads {advice.to}"
+        rule,
+        node,
+        tier=Tier.REPORT,
+        reason=Text("{chip} reads {to}", chip=module.context.chip.name, to=advice.to),
     )
 
 
@@ -108,7 +112,7 @@ def keyword(module: Module, node: ast.keyword, rule: str, advice: Advice) -> Ite
         return
     if module.context.style is Style.AGNOSTIC:
         yield module.find(
-            rule, span, tier=Tier.REPORT, reason=f"add {advice.to} with the same value"
+            rule, span, tier=Tier.REPORT, reason=Text("add {to} with the same value", to=advice.to)
         )
         return
     yield module.find(rule, span, edits=[(*span, advice.to)], tier=advice.tier)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.module import Module
 
@@ -28,8 +29,11 @@ def find(module: Module) -> Iterator[Finding]:
                 node,
                 tier=Tier.REPORT,
                 message="an error is recognised by the origin's words",
-                reason=f"the same error has another text on {module.context.chip.name}; look for "
-                "the part without the platform's name, or for the exception's class",
+                reason=Text(
+                    "the same error has another text on {chip}; look for the part without the "
+                    "platform's name, or for the exception's class",
+                    chip=module.context.chip.name,
+                ),
             )
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.chips import Advice
+from joymigrate.language import Text
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.rewrite.codemods.device_names import moved_part
 from joymigrate.rewrite.context import Context
@@ -128,7 +129,7 @@ def import_note(module: Module, name: str) -> str | None:
     advice = module.context.chip.import_advice(name)
     if advice is None:
         return None
-    return "; ".join(filter(None, (advice.to and f"use {advice.to}", advice.note))) or None
+    return use(advice)
 
 
 def imports(module: Module, table: Patterns) -> Iterator[Finding]:
@@ -194,9 +195,7 @@ def constant_or_name(module: Module, node: ast.expr) -> str | None:
 def attribute_advice(module: Module, name: str, value: str | None) -> str | None:
     """The chip's advice on a keyword value."""
     advice = module.context.chip.attributes().get(f"{name}={value}")
-    return (
-        "; ".join(filter(None, (advice.to and f"use {advice.to}", advice.note))) if advice else None
-    )
+    return use(advice) if advice else None
 
 
 def commands(module: Module, table: Patterns, call: ast.Call) -> Iterator[Finding]:
@@ -209,10 +208,10 @@ def commands(module: Module, table: Patterns, call: ast.Call) -> Iterator[Findin
     for name in re.findall(r"(?<![\w$])([A-Z][A-Z0-9_]+)=", spoken):
         known = words.variable(name)
         if known is not None:
-            reason = known[1].note or (
-                known[1].to and f"{module.context.chip.name} reads {known[1].to}"
-            )
-            yield module.find(known[0], argument, tier=Tier.REPORT, reason=reason or None)
+            reason: str | None = known[1].note or None
+            if reason is None and known[1].to:
+                reason = Text("{chip} reads {to}", chip=module.context.chip.name, to=known[1].to)
+            yield module.find(known[0], argument, tier=Tier.REPORT, reason=reason)
             break
     for word in re.findall(r"[\w./-]+", spoken):
         advice = words.tools.get(word.rpartition("/")[2])
@@ -223,10 +222,7 @@ def commands(module: Module, table: Patterns, call: ast.Call) -> Iterator[Findin
 
 def tool(module: Module, node: ast.expr, advice: Advice) -> Finding:
     """A tool of the origin's vendor in a program's hands."""
-    parts = (advice.to and f"use {advice.to}", advice.note)
-    return module.find(
-        "JM180", node, tier=Tier.REPORT, reason="; ".join(filter(None, parts)) or None
-    )
+    return module.find("JM180", node, tier=Tier.REPORT, reason=use(advice))
 
 
 def tool_names(module: Module) -> Iterator[Finding]:
@@ -255,3 +251,9 @@ def in_runner(module: Module, node: ast.AST) -> bool:
             return True
         call = module.names.enclosing(call, (ast.Call,))
     return False
+
+
+def use(advice: Advice) -> str | None:
+    """What to use instead and what else is known, as one line; None without either."""
+    parts = (Text("use {to}", to=advice.to) if advice.to else "", advice.note)
+    return Text.join("; ", parts) if any(parts) else None

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from joymigrate.language import Text
 from joymigrate.model import Finding
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.readers._packages import RULE, package_advice
@@ -66,9 +67,9 @@ def requirement(module: Module, node: ast.Constant) -> Iterator[Finding]:
     plain = text[1:-1] == node.value and "\n" not in text
     in_list = isinstance(getattr(node, "parent", None), (ast.List, ast.Tuple, ast.Set))
     if change.after is None or not plain or (also and not in_list):
-        more = f"; add {', '.join(also)}" if also else ""
-        message = module.rule(RULE).message.replace("{before}", text)
-        yield module.find(RULE, node, reason=change.reason + more, message=message)
+        more = Text("; add {also}", also=", ".join(also)) if also else ""
+        message = Text.of(module.rule(RULE).message).filled(before=text)
+        yield module.find(RULE, node, reason=Text.of(change.reason) + more, message=message)
         return
     quote = text[0]
     head = source.text[source.starts[source.position(start)[0] - 1] : start]
@@ -80,5 +81,5 @@ def requirement(module: Module, node: ast.Constant) -> Iterator[Finding]:
         edits=[(start, end, after)],
         tier=change.tier,
         reason=change.reason,
-        message=module.rule(RULE).message.replace("{before}", text),
+        message=Text.of(module.rule(RULE).message).filled(before=text),
     )

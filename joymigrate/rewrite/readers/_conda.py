@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from joymigrate.language import Text
 from joymigrate.rewrite.readers._moves import Sites
 from joymigrate.rewrite.readers._packages import RULE, package_advice
 from joymigrate.rewrite.readers._tree import Mapping, Scalar, Sequence
@@ -65,7 +66,10 @@ def spec(sites: Sites, item: Scalar) -> None:
     name = re.split(r"[=<>! \[]", item.value.rpartition("::")[2])[0]
     context = sites.context
     if name == FRAMEWORK and context.chip.distribution != context.origin.distribution:
-        reason = f"{context.chip.distribution} is installed with pip beside the plain build"
+        reason = Text(
+            "{distribution} is installed with pip beside the plain build",
+            distribution=context.chip.distribution,
+        )
         sites.add(RULE, item.start, item.end, reason=reason)
         return
     change = package_advice(name, context)
@@ -86,8 +90,8 @@ def requirement(sites: Sites, item: Scalar) -> None:
     head = source.text[line : item.start]
     span = item.word.span(0, len(item.value))
     if change.after is None or span is None or head.strip() != "-":
-        names = f"; add {', '.join(change.also)}" if change.also else ""
-        sites.add(RULE, item.start, item.end, reason=change.reason + names)
+        names = Text("; add {names}", names=", ".join(change.also)) if change.also else ""
+        sites.add(RULE, item.start, item.end, reason=Text.of(change.reason) + names)
         return
     edits = [(*span, change.after)] if change.after != item.value else []
     added = "".join(f"{source.newline}{head}{each}" for each in also)

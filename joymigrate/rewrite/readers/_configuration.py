@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from joymigrate.chips import Advice, relate
+from joymigrate.language import Text
 from joymigrate.model import Tier
 from joymigrate.rewrite import sinks
 from joymigrate.rewrite.readers import _launch, _options, shell
@@ -241,7 +242,7 @@ class Walk:
         elif node.value.startswith(f"{moves.context.origin.module}."):
             self.class_path(node)
         elif moves.moves_device and moves.device(node.value) and not NAMES.fullmatch(key):
-            reason = f"nothing says that the key {key} holds a device"
+            reason = Text("nothing says that the key {key} holds a device", key=key)
             self.sites.add("JM121", node.start, node.end, reason=reason)
 
     def class_path(self, node: Scalar) -> None:
@@ -267,7 +268,7 @@ class Walk:
         if match is None:
             return
         span = node.word.span(0, len(moves.context.origin.device))
-        reason = f"the key {key} reads like a device; look at what uses it"
+        reason = Text("the key {key} reads like a device; look at what uses it", key=key)
         if span is None or moves.agnostic:
             self.sites.add("JM121", node.start, node.end, reason=reason)
             return
@@ -303,7 +304,7 @@ class Walk:
         if key in ("runtime", "runtimeClassName", "driver", "default_runtime"):
             if runtime and node.value == runtime:
                 other = theirs.get("runtime") or "otherwise"
-                reason = f"the runtime there is called {other}"
+                reason = Text("the runtime there is called {other}", other=other)
                 self.sites.add("JM190", node.start, node.end, reason=reason)
         elif key == "distributed_type":
             mine = (ours.get("accelerate") or {}).get("distributed_type") or "MULTI_GPU"
@@ -311,4 +312,9 @@ class Walk:
             span = node.word.span(0, len(node.value))
             if node.value == mine != other and span:
                 to = None if self.sites.moves.agnostic else other
-                self.sites.add("JM192", *span, to, reason=f"accelerate calls it {other} there")
+                self.sites.add(
+                    "JM192",
+                    *span,
+                    to,
+                    reason=Text("accelerate calls it {other} there", other=other),
+                )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from joymigrate.language import Text
 from joymigrate.rewrite.readers._moves import Sites
 from joymigrate.rewrite.readers._tree import Mapping, Node, Scalar
 
@@ -25,7 +26,11 @@ def settings(sites: Sites, root: Node) -> None:
     known: dict[str, Any] = dict(sites.context.chip.launch.get("deepspeed") or {})
     for entry in root.entries:
         if entry.key.value in (known.get("unsupported") or ()) and not is_off(entry.value):
-            reason = f"{entry.key.value} of DeepSpeed does not run on {sites.context.chip.title}"
+            reason = Text(
+                "{key} of DeepSpeed does not run on {chip}",
+                key=entry.key.value,
+                chip=sites.context.chip.title,
+            )
             sites.add(RULE, entry.key.start, entry.key.end, reason=reason)
     half = root.get("fp16")
     if known.get("fp16_note") and isinstance(half, Mapping):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Tier
 from joymigrate.rewrite.readers._moves import Sites, worse
 from joymigrate.rewrite.readers._words import EXPANDED, Command
@@ -27,7 +28,12 @@ def python_code(sites: Sites, command: Command) -> None:
             continue
         span = word.span(0, len(word.value))
         if span is None or EXPANDED in word.value:
-            sites.add("JM900", word.start, word.end, reason=f"{REASON}, with parts of the shell's")
+            sites.add(
+                "JM900",
+                word.start,
+                word.end,
+                reason=Text("{what}, with parts of the shell's", what=REASON),
+            )
         else:
             code(sites, *span)
     for each in command.heredocs:
@@ -35,7 +41,11 @@ def python_code(sites: Sites, command: Command) -> None:
         if match is None:
             continue
         if each.expansions:
-            sites.add("JM900", *match.span(), reason=f"{REASON}, with parts of the shell's")
+            sites.add(
+                "JM900",
+                *match.span(),
+                reason=Text("{what}, with parts of the shell's", what=REASON),
+            )
         else:
             code(sites, each.start, each.end)
 
@@ -49,13 +59,22 @@ def code(sites: Sites, start: int, end: int) -> None:
     try:
         found = python.findings(inner, sites.context)
     except Unreadable as error:
-        sites.add("JM900", start, end, reason=f"{REASON} that does not parse: {error.reason}")
+        sites.add(
+            "JM900",
+            start,
+            end,
+            reason=Text("{what} that does not parse: {reason}", what=REASON, reason=error.reason),
+        )
         return
     quote = sites.source.text[start - 1 : start]
     unsafe_signs = {"'": "'", '"': '"$`\\'}.get(quote, "")
     for finding in placed(sites, found, inner, start):
         if any(sign in edit.text.decode() for edit in finding.edits for sign in unsafe_signs):
-            reason = f"{REASON}, inside {quote} quotes that the new text would end"
+            reason = Text(
+                "{what}, inside {quote} quotes that the new text would end",
+                what=REASON,
+                quote=quote,
+            )
             finding = replace(finding, tier=Tier.REPORT, after=None, edits=(), reason=reason)
         sites.take(finding)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from joymigrate.language import Text
 from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Sequence, scalar
 from joymigrate.rewrite.source import NEWLINE, Unreadable
 
@@ -34,7 +35,9 @@ class Reader:
         """A syntax error at a place."""
         lines = list(NEWLINE.finditer(self.text, 0, at))
         column = at - (lines[-1].end() if lines else 0) + 1
-        return Unreadable(f"not valid JSON: {problem}", len(lines) + 1, column)
+        return Unreadable(
+            Text("not valid JSON: {problem}", problem=problem), len(lines) + 1, column
+        )
 
     def blank(self, i: int) -> int:
         """Behind white space and comments."""
@@ -54,7 +57,12 @@ class Reader:
             return self.string(i)
         match = BARE.match(self.text, i)
         if match is None:
-            raise self.broken(f"expected a value, found {char!r}" if char else "it ends early", i)
+            raise self.broken(
+                Text("expected a value, found {char}", char=f"{char!r}")
+                if char
+                else "it ends early",
+                i,
+            )
         return scalar(self.text, i, match.end(), match.group(), (i, match.end()))
 
     def string(self, i: int) -> Scalar:
@@ -111,4 +119,4 @@ class Reader:
             return self.blank(i + 1)
         if char == closing:
             return i
-        raise self.broken(f"expected ',' or '{closing}'", i)
+        raise self.broken(Text("expected ',' or '{closing}'", closing=closing), i)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from joymigrate.language import Text
 from joymigrate.model import Tier
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._environment import SPEAKS, command_name
@@ -70,12 +71,14 @@ def resource_spans(sites: Sites, text: str) -> list[tuple[int, int, str | None, 
         for match in expression.finditer(text):
             seen = any(first <= match.start() < last for first, last, *_ in found)
             if to != match.group() and not seen:
-                reason = note if to else f"no counterpart is known{': ' + note if note else ''}"
+                reason = note if to else Text.join(": ", ("no counterpart is known", note))
                 found.append((*match.span(), to, reason or None))
     others = ", ".join(theirs.get("device_nodes") or ()) or "none known"
     for expression in node_patterns(tuple(settings(sites)[0].get("device_nodes") or ())):
         for match in expression.finditer(text):
-            found.append((*match.span(), None, f"the target's device files: {others}"))
+            found.append(
+                (*match.span(), None, Text("the target's device files: {others}", others=others))
+            )
     return found
 
 
@@ -135,15 +138,21 @@ def containers(sites: Sites, command: Command) -> None:
             after = f"{sites.source.text[word.start : end]}" if sites.moves.agnostic else to
             reason = "needs the vendor's container runtime on the host"
             if sites.moves.agnostic:
-                sites.add(RULE, word.start, end, reason=f"on the other platform: {to}")
+                sites.add(RULE, word.start, end, reason=Text("on the other platform: {to}", to=to))
             else:
                 sites.add(RULE, word.start, end, after, tier=Tier.UNSAFE, reason=reason)
         elif option and re.split(r"[=\s]", word.value)[0] == option == "--gpus":
             sites.add(
-                RULE, word.start, word.end, reason=f"on the other platform: {to or 'unknown'}"
+                RULE,
+                word.start,
+                word.end,
+                reason=Text("on the other platform: {to}", to=to or "unknown"),
             )
         elif runtime_of(values, index) == ours.get("runtime") is not None:
-            reason = f"the runtime there is called {theirs.get('runtime') or 'otherwise'}"
+            reason = Text(
+                "the runtime there is called {runtime}",
+                runtime=theirs.get("runtime") or "otherwise",
+            )
             sites.add(RULE, word.start, word.end, reason=reason)
         else:
             image(sites, word, word.value)
@@ -173,7 +182,8 @@ def image_of(sites: Sites, text: str) -> str | None:
             to, note = theirs.get("image"), theirs.get("image_note")
             if not to:
                 return "no image of the target is known"
-            return f"images of the target: {to}" + (f" ({note})" if note else "")
+            known_images = Text("images of the target: {to}", to=to)
+            return Text("{to} ({note})", to=known_images, note=note) if note else known_images
     return None
 
 
@@ -194,7 +204,7 @@ def cards_reason(sites: Sites) -> str:
     name = settings(sites)[1].get("gres")
     if not name:
         return "how the scheduler names the target's cards is up to the site"
-    return f"counts one kind of card; as a generic resource: --gres={name}:N"
+    return Text("counts one kind of card; as a generic resource: --gres={name}:N", name=name)
 
 
 def gres(sites: Sites, start: int, text: str, before: int) -> None:
@@ -211,7 +221,9 @@ def gres(sites: Sites, start: int, text: str, before: int) -> None:
     if to is None or to == match["name"]:
         return
     if typed or sites.moves.agnostic:
-        sites.add(RULE, first, last, reason=f"the target's cards are asked for as {to}:N")
+        sites.add(
+            RULE, first, last, reason=Text("the target's cards are asked for as {to}:N", to=to)
+        )
         return
     reason = "how the scheduler names the target's cards is up to the site"
     end = first + len(match["name"])
@@ -234,7 +246,7 @@ def modules(sites: Sites, command: Command) -> None:
     """`module load cuda/12.1`."""
     for word in command.words[1:]:
         if re.fullmatch(r"(?:\w+/)?(?:cuda|cudnn|nccl|nvhpc)(?:[/-].*)?", word.value, re.I):
-            reason = f"load the toolkit of {sites.context.chip.title} instead"
+            reason = Text("load the toolkit of {chip} instead", chip=sites.context.chip.title)
             sites.add(RULE, word.start, word.end, reason=reason)
 
 
@@ -246,5 +258,7 @@ def ray(sites: Sites, command: Command) -> None:
         return
     for word in command.words:
         if re.match(r"--num-gpus(=|$)", word.value):
-            reason = f"cards there are the resource {name}: --resources='{{\"{name}\": N}}'"
+            reason = Text(
+                "cards there are the resource {name}: --resources='{\"{name}\": N}'", name=name
+            )
             sites.add(RULE, word.start, word.end, reason=reason)

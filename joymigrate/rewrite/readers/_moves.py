@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.chips import Advice, relate
+from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Style, Tier
 from joymigrate.rewrite import sinks
 from joymigrate.rewrite.context import Context
@@ -202,7 +203,7 @@ class Sites:
             after=None if report else after,
             reason=(reason or known.why or known.message) if report else reason or None,
             tier=tier,
-            message=known.message.replace("{before}", text[start:end]),
+            message=Text.of(known.message).filled(before=text[start:end]),
             edits=made,
         )
         self._subjects.append(subject)
@@ -215,7 +216,7 @@ class Sites:
         try:
             made = tuple(self.source.edit(*span) for span in spans)
         except UnicodeEncodeError:
-            return (), f"can't be written in {self.source.encoding}"
+            return (), Text("can't be written in {encoding}", encoding=self.source.encoding)
         self._taken += [(first, last) for first, last, _ in spans]
         return made, ""
 
@@ -230,7 +231,7 @@ class Sites:
         Text that is edited on request only doesn't count: it may be what an earlier run left.
         """
         if self.floor is Tier.SAFE:
-            self.handled[subject] = f"this file already deals with {name}"
+            self.handled[subject] = Text("this file already deals with {name}", name=name)
 
     def _free(self, spans: Iterable[tuple[int, int, str]]) -> bool:
         """Whether no earlier edit touches these spans."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from joymigrate.language import Text
 from joymigrate.model import Tier
 from joymigrate.rewrite import sinks
 from joymigrate.rewrite.readers._environment import DECLARE, SPEAKS, command_name
@@ -119,9 +120,9 @@ def lookalike(sites: Sites, word: Word, at: int, text: str, key: str) -> None:
     if whole is None or name is None or not (likely or ":" in text) or key == "--gres":
         return
     if not likely or sites.moves.agnostic:
-        sites.add("JM121", *whole, reason=f"nothing says that {key} takes a device")
+        sites.add("JM121", *whole, reason=Text("nothing says that {key} takes a device", key=key))
         return
-    reason = f"{key} reads like a device; look at what uses it"
+    reason = Text("{key} reads like a device; look at what uses it", key=key)
     target = sites.context.chip.device
     sites.add("JM121", *name, target, tier=Tier.UNSAFE, reason=reason, subject="device")
 
@@ -143,7 +144,11 @@ def device(sites: Sites, word: Word, at: int, text: str, rule: str) -> None:
         sites.add(rule, word.start, word.end, reason="written with escapes")
         return
     if moves.agnostic:
-        sites.add(rule, *span, reason=f"one platform's device: pass {target} on the other one")
+        sites.add(
+            rule,
+            *span,
+            reason=Text("one platform's device: pass {target} on the other one", target=target),
+        )
         return
     sites.add(rule, *span, target, tier=Tier.SAFE, subject="device")
 
@@ -161,7 +166,9 @@ def backend(sites: Sites, word: Word, at: int, text: str, rule: str) -> None:
         sites.add(rule, word.start, word.end, reason="written with escapes")
         return
     if moves.agnostic:
-        sites.add(rule, *span, reason=f"one platform's backend: pass {new} on the other one")
+        sites.add(
+            rule, *span, reason=Text("one platform's backend: pass {new} on the other one", new=new)
+        )
         return
     parts = [move_part(part, sites) for part in text.split(",")]
     sites.add(rule, *span, ",".join(parts), tier=Tier.SAFE, subject="backend")

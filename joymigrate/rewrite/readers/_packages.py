@@ -18,6 +18,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion
 
 from joymigrate.chips import PackageAdvice
+from joymigrate.language import Text
 from joymigrate.model import Style, Tier
 from joymigrate.rewrite.context import Context
 
@@ -87,7 +88,11 @@ def known(name: str, context: Context, match: re.Match[str]) -> Change | None:
     if advice is not None:
         return change_of(name, advice, context, match)
     if context.origin.origin and tied(context).fullmatch(name):
-        reason = f"needs {context.origin.title}; nothing is known about it on {context.chip.title}"
+        reason = Text(
+            "needs {origin}; nothing is known about it on {chip}",
+            origin=context.origin.title,
+            chip=context.chip.title,
+        )
         return Change(name, Tier.REPORT, reason)
     return None
 
@@ -120,18 +125,19 @@ def version_conflict(name: str, advice: PackageAdvice, versions: str) -> Change 
 
 def told(advice: PackageAdvice) -> str:
     """One line out of the parts of an advice, with its date."""
-    parts = []
+    parts: list[str] = []
     if advice.to:
-        parts.append(f"use {advice.to}{f' {advice.versions}' if advice.versions else ''}")
+        wanted = f"{advice.to} {advice.versions}" if advice.versions else advice.to
+        parts.append(Text("use {to}", to=wanted))
     if advice.covers:
-        parts.append(f"covers {advice.covers}")
+        parts.append(Text("covers {covers}", covers=advice.covers))
     if advice.note:
         parts.append(advice.note)
     if advice.aarch64 is not None:
-        parts.append(f"{'a' if advice.aarch64 else 'no'} wheel for aarch64")
+        parts.append("a wheel for aarch64" if advice.aarch64 else "no wheel for aarch64")
     if advice.date:
-        parts.append(f"as of {advice.date}")
-    return "; ".join(parts) or "tied to the origin"
+        parts.append(Text("as of {date}", date=advice.date))
+    return Text.join("; ", parts) if parts else "tied to the origin"
 
 
 @functools.lru_cache(maxsize=8)
@@ -153,7 +159,9 @@ def local_version(text: str, name: str, context: Context) -> Change | None:
     if after == text:
         return None
     if context.chip.keeps_device:
-        return Change(name, Tier.REPORT, f"{context.chip.title} has builds of its own")
+        return Change(
+            name, Tier.REPORT, Text("{chip} has builds of its own", chip=context.chip.title)
+        )
     if context.style is Style.AGNOSTIC:
         return Change(name, Tier.REPORT, "a build for the origin's toolkit")
     reason = "a build for the origin's toolkit; the plain version has the same interface"
@@ -167,15 +175,24 @@ def framework(text: str, match: re.Match[str], context: Context) -> Change | Non
     if other is None or other == FRAMEWORK:
         return local_version(text, FRAMEWORK, context)
     if "@" in match["rest"].partition(";")[0]:
-        return Change(FRAMEWORK, Tier.REPORT, f"named by its address; add {other} of that version")
+        return Change(
+            FRAMEWORK,
+            Tier.REPORT,
+            Text("named by its address; add {other} of that version", other=other),
+        )
     if context.style is Style.AGNOSTIC:
-        return Change(FRAMEWORK, Tier.REPORT, f"on {chip.title} {other} of this version joins it")
+        return Change(
+            FRAMEWORK,
+            Tier.REPORT,
+            Text("on {chip} {other} of this version joins it", chip=chip.title, other=other),
+        )
     marker = match["rest"]
     versions = LOCAL.sub("", match["versions"]).strip()
     pinned = re.fullmatch(r"={2,3}\s*([\d.]+)", versions)
     beside = f"=={pinned[1].rstrip('.')}.*" if pinned and not versions.endswith("*") else versions
     note = unlisted(pinned[1], context) if pinned else ""
-    reason = f"{other} of the same version brings the device" + (f"; {note}" if note else "")
+    device = Text("{other} of the same version brings the device", other=other)
+    reason = Text.join("; ", (device, note))
     return Change(
         FRAMEWORK,
         Tier.UNSAFE,
@@ -189,9 +206,18 @@ def companion(match: re.Match[str], context: Context) -> Change:
     """The distribution that brings the origin's device: the target's takes its place, or none."""
     name, other = match["name"], context.chip.distribution
     if other is None or other == FRAMEWORK or context.style is Style.AGNOSTIC:
-        return Change(name, Tier.REPORT, f"brings the device of {context.origin.title} only")
+        return Change(
+            name,
+            Tier.REPORT,
+            Text("brings the device of {origin} only", origin=context.origin.title),
+        )
     after = f"{other}{match['versions']}{match['rest']}"
-    return Change(name, Tier.UNSAFE, f"{other} brings the device of {context.chip.title}", after)
+    return Change(
+        name,
+        Tier.UNSAFE,
+        Text("{other} brings the device of {chip}", other=other, chip=context.chip.title),
+        after,
+    )
 
 
 def unlisted(version: str, context: Context) -> str:
@@ -201,7 +227,11 @@ def unlisted(version: str, context: Context) -> str:
     wanted = version.rstrip(".")
     if not listed or any(f"{each}.".startswith(f"{wanted}.") for each in listed):
         return ""
-    return f"no build for torch {wanted} is known (known: {', '.join(listed)})"
+    return Text(
+        "no build for torch {wanted} is known (known: {listed})",
+        wanted=wanted,
+        listed=", ".join(listed),
+    )
 
 
 def index_change(url: str, context: Context) -> tuple[int, int, str | None] | None:
@@ -219,5 +249,5 @@ def index_change(url: str, context: Context) -> tuple[int, int, str | None] | No
 def index_reason(context: Context) -> str:
     """What to say about such an index."""
     if context.chip.keeps_device:
-        return f"{context.chip.title} has builds of its own, from another index"
+        return Text("{chip} has builds of its own, from another index", chip=context.chip.title)
     return "torch itself comes from the plain index; the device is another package"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from joymigrate.language import Text
 from joymigrate.rewrite.readers._moves import Sites
 from joymigrate.rewrite.readers._packages import RULE, Change, index_change, package_advice
 from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Sequence
@@ -89,8 +90,12 @@ def by_name(sites: Sites, entry: Entry) -> None:
     change = package_advice(entry.key.value + pin, sites.context)
     if change is None:
         return
-    also = f"; add {', '.join(name_of(each) for each in change.also)}" if change.also else ""
-    sites.add(RULE, entry.key.start, entry.key.end, reason=change.reason + also)
+    also = (
+        Text("; add {names}", names=", ".join(name_of(each) for each in change.also))
+        if change.also
+        else ""
+    )
+    sites.add(RULE, entry.key.start, entry.key.end, reason=Text.of(change.reason) + also)
 
 
 def index(sites: Sites, node: Scalar) -> None:

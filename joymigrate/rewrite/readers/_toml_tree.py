@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
+from joymigrate.language import Text
 from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Sequence, scalar
 from joymigrate.rewrite.source import Unreadable
 
@@ -38,7 +39,7 @@ def tree(text: str) -> Mapping:
         match = PLACE.search(str(error))
         place = (int(match[1]), int(match[2])) if match else (1, 1)
         problem = PLACE.sub("", str(error)).strip()
-        raise Unreadable(f"not valid TOML: {problem}", *place) from None
+        raise Unreadable(Text("not valid TOML: {problem}", problem=problem), *place) from None
     except RecursionError:
         raise Unreadable("nested too deeply") from None
     return Reader(text).document()

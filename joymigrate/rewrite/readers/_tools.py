@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from joymigrate.chips import Advice
+from joymigrate.language import Text
 from joymigrate.model import Tier
 from joymigrate.rewrite.readers import _inline
 from joymigrate.rewrite.readers._environment import SPEAKS
@@ -79,7 +80,7 @@ def tool(sites: Sites, command: Command, first: int, last: int, advice: Advice) 
     plain = last == len(words) and not command.nested and command.ends not in ("|", "|&")
     asked = words[0].value in ASKS or (words[0].value == "command" and first > 1)
     if not plain or asked or "/" in words[first].value or advice.tier is Tier.REPORT:
-        reason = f"the nearest is `{to}`" + (f": {advice.note}" if advice.note else "")
+        reason = Text.join(": ", (Text("the nearest is `{to}`", to=to), advice.note))
         sites.add("JM180", start, end, reason=reason)
         return
     text = sites.source.text
@@ -88,7 +89,9 @@ def tool(sites: Sites, command: Command, first: int, last: int, advice: Advice) 
             return
         after = f"{text[start:end]} || {to}"
         if first:
-            sites.add("JM180", start, end, reason=f"on the other platform this is `{to}`")
+            sites.add(
+                "JM180", start, end, reason=Text("on the other platform this is `{to}`", to=to)
+            )
             return
     else:
         after = to
@@ -105,5 +108,5 @@ def toolkit(sites: Sites, script: Script) -> None:
             match = TOOLKIT.search(word.value.replace(EXPANDED, "?"))
             span = word.span(*match.span()) if match else None
             if span:
-                reason = f"the folder of {sites.context.origin.title}'s toolkit"
+                reason = Text("the folder of {origin}'s toolkit", origin=sites.context.origin.title)
                 sites.add("JM180", *span, reason=reason)

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from joymigrate.language import Text
 from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Sequence, scalar
 from joymigrate.rewrite.readers._words import Word
 from joymigrate.rewrite.source import Unreadable
@@ -25,7 +26,7 @@ def trees(text: str) -> list[Node]:
     try:
         return composed(without_holes(text), text)
     except yaml.YAMLError as error:
-        raise unreadable(text, error, "a template that is no YAML without its values: ") from None
+        raise unreadable(text, error, "a template that is no YAML without its values") from None
 
 
 def composed(readable: str, text: str) -> list[Node]:
@@ -41,9 +42,10 @@ def unreadable(text: str, error: yaml.YAMLError, why: str = "") -> Unreadable:
     """The error in our words, with its place."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    if mark is None:
-        return Unreadable(f"{why}not valid YAML: {problem}")
-    return Unreadable(f"{why}not valid YAML: {problem}", mark.line + 1, mark.column + 1)
+    reason = Text.join(": ", (why, Text("not valid YAML: {problem}", problem=problem)))
+    return (
+        Unreadable(reason) if mark is None else Unreadable(reason, mark.line + 1, mark.column + 1)
+    )
 
 
 def without_holes(text: str) -> str:

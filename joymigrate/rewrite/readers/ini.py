@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from joymigrate.language import Text
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._configuration import Walk
@@ -107,8 +108,8 @@ def requirement(sites: Sites, start: int, text: str) -> None:
     line = source.text.rfind("\n", 0, start) + 1
     head = source.text[line:start]
     if change.after is None or (also and head.strip()):
-        names = f"; add {', '.join(also)}" if also else ""
-        sites.add(RULE, start, start + len(text), reason=change.reason + names)
+        names = Text("; add {also}", also=", ".join(also)) if also else ""
+        sites.add(RULE, start, start + len(text), reason=Text.of(change.reason) + names)
         return
     edits = [(start, start + len(text), change.after)] if change.after != text else []
     if also:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from joymigrate.chips import Advice
+from joymigrate.language import Text
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.source import Source
@@ -56,7 +57,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     if not found:
         include = INCLUDE.search(text)
         if include:
-            reason = f"uses the origin's library through {include['name']}"
+            reason = Text("uses the origin's library through {name}", name=include["name"])
             found = [site(source, context, *include.span("name"), reason)]
     yield from sorted(found, key=lambda each: (each.line, each.column))
 
@@ -74,7 +75,11 @@ def kernels(source: Source, text: str, context: Context) -> Iterator[Finding]:
         if name in seen:
             continue
         seen.add(name)
-        reason = f"kernel {name}: {known(name, context) or 'no replacement is known'}"
+        reason = Text(
+            "kernel {name}: {known}",
+            name=name,
+            known=known(name, context) or "no replacement is known",
+        )
         yield site(source, context, *match.span("name"), reason)
 
 
@@ -94,9 +99,18 @@ def bound(source: Source, text: str, context: Context) -> Iterator[Finding]:
             continue
         seen.add((where, match["name"]))
         python = "PYBIND11" in library.group()
-        place = "for Python" if python else f"as torch.ops.{where}.{match['name']}"
+        place = (
+            "for Python"
+            if python
+            else Text("as torch.ops.{where}.{name}", where=where, name=match["name"])
+        )
         advice = known(match["name"], context) or "no replacement is known"
-        reason = f"operator {match['name']} is bound {place}: {advice}"
+        reason = Text(
+            "operator {name} is bound {place}: {advice}",
+            name=match["name"],
+            place=place,
+            advice=advice,
+        )
         yield replace(
             site(source, context, *match.span("name"), reason),
             message="an operator of a CUDA extension",
@@ -109,8 +123,8 @@ def known(name: str, context: Context) -> str | None:
     advice = replacement(name, context)
     if advice is None:
         return None
-    parts = [f"use {advice.to}" if advice.to else "", advice.note]
-    return "; ".join(part for part in parts if part) or None
+    parts = (Text("use {to}", to=advice.to) if advice.to else "", advice.note)
+    return Text.join("; ", parts) if any(parts) else None
 
 
 def replacement(name: str, context: Context) -> Advice | None:
@@ -144,7 +158,7 @@ def relate(findings: Iterable[Finding], python: Mapping[str, str]) -> list[Findi
     names = {each.before for each in found if is_bound(each)}
     calls = callers(names, python) if names else {}
     return [
-        replace(each, reason=f"{each.reason}; {told(calls.get(each.before, []))}")
+        replace(each, reason=Text.join("; ", (each.reason or "", told(calls.get(each.before, [])))))
         if is_bound(each)
         else each
         for each in found
@@ -161,8 +175,8 @@ def told(calls: list[Call]) -> str:
     if not calls:
         return "no Python file of this project calls it by name"
     shown = ", ".join(f"{call.path}:{call.line}" for call in calls[:5])
-    more = f" and {len(calls) - 5} more" if len(calls) > 5 else ""
-    return f"called from {shown}{more}"
+    more = Text(" and {number} more", number=len(calls) - 5) if len(calls) > 5 else ""
+    return Text("called from {shown}{more}", shown=shown, more=more)
 
 
 def callers(names: Iterable[str], python: Mapping[str, str]) -> dict[str, list[Call]]:

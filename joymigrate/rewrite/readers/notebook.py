@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Tier
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _cells, shell
@@ -105,7 +106,9 @@ def of_shell(source: Source, joined: Joined, context: Context) -> Iterator[Findi
             if SHELLS.match(cell.magic) or script:
                 shell.script(sites, head, cell.end)
             else:
-                opaque(sites, head, cell.end, f"a cell for {cell.magic.split()[0]}")
+                opaque(
+                    sites, head, cell.end, Text("a cell for {magic}", magic=cell.magic.split()[0])
+                )
             continue
         for start, end in cell.shell:
             shell.script(sites, start, end)
@@ -149,7 +152,7 @@ def opaque(sites: Sites, start: int, end: int, what: str) -> None:
     word = re.compile(rf"(?<![A-Za-z0-9])(?:{origin.device}|{origin.backend})(?![A-Za-z])", re.I)
     match = word.search(sites.source.text, start, end)
     if match:
-        sites.add("JM900", *match.span(), reason=f"{what}: nothing here reads it")
+        sites.add("JM900", *match.span(), reason=Text("{what}: nothing here reads it", what=what))
 
 
 def placed(

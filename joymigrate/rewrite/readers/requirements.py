@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._moves import Sites
@@ -95,8 +96,8 @@ def requirement(sites: Sites, line: Line, named: set[str]) -> None:
     start, end = line.start, line.start + len(line.text)
     hashed = "--hash" in sites.source.text[end : line.end]
     if change.after is None or hashed or "\\" in line.text:
-        reason = "its hash pins the file; " if hashed else ""
-        sites.add(RULE, start, end, reason=reason + change.reason)
+        reason = Text.join("; ", ("its hash pins the file" if hashed else "", change.reason))
+        sites.add(RULE, start, end, reason=reason)
         return
     also = [each for each in change.also if name_of(each) not in named]
     if change.after == line.text and not also:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import (
@@ -42,7 +43,7 @@ def script(sites: Sites, start: int, end: int, depth: int = 0) -> None:
     if text.broken is not None and text.broken < end:
         line, _ = sites.source.position(text.broken)
         sites.floor = Tier.REPORT
-        sites.doubt = f"the quotes or brackets that open on line {line} don't close"
+        sites.doubt = Text("the quotes or brackets that open on line {line} don't close", line=line)
     inner = [word for command in text.commands for word in scripts_in(command)]
     for command in text.commands:
         _environment.assignments(sites, command)
