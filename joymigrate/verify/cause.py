@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from joymigrate.language import Text
+
 NUMERICS = "numerics only"
 ROUNDED = {"bfloat16 rounding": 2.0**-8, "float16 rounding": 2.0**-11, "TF32 or HF32": 2.0**-10}
 
@@ -22,13 +24,23 @@ def suspect(
     module, `settings` the module's settings that differ (baseline, target).
     """
     if draws[0] != draws[1]:
-        return "dropout", f"draws at random: baseline {brief(draws[0])}, target {brief(draws[1])}"
+        return "dropout", Text(
+            "draws at random: baseline {golden}, target {target}",
+            golden=brief(draws[0]),
+            target=brief(draws[1]),
+        )
     changed = ", ".join(f"{k}: {a} → {b}" for k, (a, b) in (settings or {}).items())
     if "shapes" in signature:
-        return "shape", f"shapes {signature['shapes'][1]} → {signature['shapes'][0]}"
+        return "shape", Text(
+            "shapes {golden} → {target}",
+            golden=signature["shapes"][1],
+            target=signature["shapes"][0],
+        )
     target, golden = signature.get("nonfinite", [0, 0])
     if target != golden:
-        return "overflow", f"{target} values are not finite, {golden} in the baseline"
+        return "overflow", Text(
+            "{target} values are not finite, {golden} in the baseline", target=target, golden=golden
+        )
     if changed:
         return "eps or scale", changed
     return by_shape(signature, error)
@@ -39,10 +51,16 @@ def by_shape(signature: Mapping[str, Any], error: float) -> tuple[str, str]:
     scale = float(signature.get("scale", 1.0))
     zeros = signature.get("zeros", [0.0, 0.0])
     if zeros[0] - zeros[1] > 0.02 and zeros[0] < 0.999:
-        share = f"{zeros[0]:.1%} of the values are zero, {zeros[1]:.1%} in the baseline"
+        share = Text(
+            "{share} of the values are zero, {golden} in the baseline",
+            share=f"{zeros[0]:.1%}",
+            golden=f"{zeros[1]:.1%}",
+        )
         return "dropout", share
     if signature.get("after_scale", 1.0) < 0.2 and error > 1e-5:
-        return "eps or scale", f"the result is the baseline's times {scale:.6g}"
+        return "eps or scale", Text(
+            "the result is the baseline's times {scale}", scale=f"{scale:.6g}"
+        )
     if signature.get("sorted", 1.0) < 0.2 and error > 1e-3:
         return "permutation", "the same values in another order"
     if signature.get("after_shift", 1.0) < 0.2:
@@ -52,8 +70,12 @@ def by_shape(signature: Mapping[str, Any], error: float) -> tuple[str, str]:
     if error < 1e-2:
         near = min(ROUNDED, key=lambda name: abs(ROUNDED[name] / 3 - error))
         close = 0.05 < error / ROUNDED[near] < 3
-        return NUMERICS, f"relative error {error:.1e}" + (f", as of {near}" if close else "")
-    return "semantics", f"relative error {error:.2g}, of no known kind"
+        return NUMERICS, (
+            Text("relative error {error}, as of {near}", error=f"{error:.1e}", near=near)
+            if close
+            else Text("relative error {error}", error=f"{error:.1e}")
+        )
+    return "semantics", Text("relative error {error}, of no known kind", error=f"{error:.2g}")
 
 
 def brief(draws: Any) -> str:

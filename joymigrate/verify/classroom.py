@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as save_torch
 
+from joymigrate.language import Text
 from joymigrate.verify.align import Alignment, align, read_map
 from joymigrate.verify.bundle import Rank, open_bundle
 from joymigrate.verify.bundle.write import RankWriter
@@ -71,8 +72,12 @@ class Classroom:
         size = sum(p.numel() * 4 for p in lesson.module.parameters())
         if size > self.left:
             self.notes.append(
-                f"{root}: weights of {size >> 20} MiB do not fit into --budget; no teacher forcing "
-                "(verify bisect records a window of modules)"
+                Text(
+                    "{root}: weights of {size} MiB do not fit into --budget; no teacher forcing "
+                    "(verify bisect records a window of modules)",
+                    root=root,
+                    size=size >> 20,
+                )
             )
             return
         if f"{root}:{path}" not in self.weights:
@@ -82,7 +87,7 @@ class Classroom:
         self.left -= golden.bytes
         self.notes += [f"{root}: {note}" for note in golden.notes]
         if not golden.rows:
-            self.notes.append(f"{root}: call {number} is not taught")
+            self.notes.append(Text("{root}: call {number} is not taught", root=root, number=number))
             return
         entry = {"root": root, "path": path, "step": step, "number": number}
         self.unwritten.append((entry, golden))

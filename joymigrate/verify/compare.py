@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.verify import forced, free, identity
+from joymigrate.language import Text
+from joymigrate.verify import crash, forced, free, identity
 from joymigrate.verify.align import NameMap
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.curve_stage import judge_curve, losses
@@ -38,6 +39,7 @@ class Found:
     rows: list[Difference] = field(default_factory=list)
     stages: list[StageResult] = field(default_factory=list)
     causes: dict[int, tuple[str, str]] = field(default_factory=dict)  # id(row) → cause
+    replaced: dict[str, tuple[str, str]] = field(default_factory=dict)  # module → its two classes
     depth: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -54,7 +56,7 @@ def compare(
     ours, theirs = baseline.ranks[0], target.ranks[0]
     replay = theirs.json("replay.json")
     pairing = pair(ours.program, theirs.program, names, replay.get("roots"))
-    found = Found()
+    found = Found(replaced=replaced(ours.program, theirs.program, pairing))
     environment(ours, theirs, found)
     identical(baseline, target, pairing, replay, found)
     taught = lessons(ours, theirs, replay, tolerance, pairing, found)
@@ -62,6 +64,19 @@ def compare(
     curve(baseline, target, tolerance, taught, found)
     coverage = covered(baseline, target, pairing, taught, tolerance)
     return judge(baseline, target, found, taught, coverage, exit_code)
+
+
+def replaced(
+    baseline: Mapping[str, Any], target: Mapping[str, Any], pairing: Pairing
+) -> dict[str, tuple[str, str]]:
+    """Modules, by their names for users, that are of another class in the target."""
+    ours, theirs = forced.classes(baseline), forced.classes(target)
+    view = Display(baseline)
+    return {
+        view(mine): (ours[mine], theirs[other])
+        for mine, other in pairing.names.items()
+        if mine in ours and other in theirs and ours[mine] != theirs[other]
+    }
 
 
 def environment(ours: Rank, theirs: Rank, found: Found) -> None:
@@ -194,6 +209,7 @@ def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, fo
     view = Display(ours.program)
     explained = next((row.module for row in found.rows if row.status.failed), None)
     rows = alone(list(optimisers(ours, theirs, pairing.names)), lambda first, row: True)
+    narrowed: Counter[str] = Counter()
     walked = not any(row.status.failed for row in rows) and explained is None
     reason, settled = None, 0.0
     for step in ours.steps:
@@ -203,6 +219,7 @@ def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, fo
         compared = free.compare_step(table, other, pairing.names)
         walk = free.Walk(compared, view, step, pairing.names)
         found.depth += free.depth(compared, view, step)
+        narrowed.update(free.narrowed(compared))
         culprit = None
         probed = any(row.metric == "update" and row.status.compared for row in rows)
         if walked and step == ours.steps[0]:
@@ -216,6 +233,8 @@ def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, fo
             explained = culprit.module
     found.rows += rows
     made = stage("S5", rows, reason=reason)
+    if narrowed:  # outputs that the target computes in fewer digits than the baseline
+        made = replace(made, details={"narrowed": dict(narrowed)})
     if not theirs.steps or not ours.steps:
         made = replace(made, verdict=Outcome.SKIPPED, reason="no step was recorded on both sides")
     found.stages.append(made)
@@ -226,8 +245,12 @@ def first_of(walk: free.Walk, taught: Forced, probed: bool) -> tuple[Difference 
     forward = walk.forward()
     if forward is not None and taught.passes:
         return None, (
-            f"the free run departs at {forward.module} (error {forward.value:.2g}), where the "
-            "module itself agrees on the baseline's inputs: random numbers or accumulated rounding"
+            Text(
+                "the free run departs at {module} (error {error}), where the module itself "
+                "agrees on the baseline's inputs: random numbers or accumulated rounding",
+                module=forward.module,
+                error=f"{forward.value:.2g}",
+            )
         )
     if forward is not None and "drop" in forward.module.lower():
         return None, "random numbers differ; without teacher forcing nothing after them compares"
@@ -365,21 +388,31 @@ def judge(
     """Put the stages together."""
     failed = [row for row in found.rows if row.status.failed]
     first = min(failed, key=lambda row: (row.stage, row.order), default=None)
-    outcome, reason = Outcome.PASS, None
+    outcome = Outcome.PASS
+    reason: str | None = None
     whole = [s for s in found.stages if s.compared and not s.details.get("short")]
     decided = whole[-1].stage if whole else None
     doubts = [s for s in found.stages if s.verdict is Outcome.INCONCLUSIVE]
+    broken = crash.of(target.ranks)
     if first is not None:
         outcome, decided = Outcome.FAIL, first.stage
+    elif broken is not None:
+        outcome, reason = Outcome.INCONCLUSIVE, crash.told(broken)
     elif exit_code:
-        outcome, reason = Outcome.INCONCLUSIVE, f"the target's program ended with {exit_code}"
+        outcome, reason = (
+            Outcome.INCONCLUSIVE,
+            Text("the target's program ended with {exit_code}", exit_code=exit_code),
+        )
     elif doubts:
         outcome, decided, reason = Outcome.INCONCLUSIVE, doubts[0].stage, doubts[0].reason
     elif not coverage.enough:
         outcome = Outcome.INCONCLUSIVE
-        reason = (
-            f"only {coverage.modules:.0%} of the modules with parameters were compared "
-            f"(at least {coverage.limit:.0%}): {', '.join(coverage.uncompared[:5])}"
+        reason = Text(
+            "only {modules} of the modules with parameters were compared (at least "
+            "{limit}): {names}",
+            modules=f"{coverage.modules:.0%}",
+            limit=f"{coverage.limit:.0%}",
+            names=", ".join(coverage.uncompared[:5]),
         )
     elif not taught.passes and any(untold(row) for row in found.rows):
         outcome, reason = (
@@ -427,6 +460,12 @@ def divergence(row: Difference, found: Found) -> FirstDivergence:
             cause = "optimiser settings" if row.metric == "setting" else "optimiser code"
         elif row.op == "loss" or (row.op or "").startswith("gradient"):
             cause = cause or ("gradient scale" if row.reason and "times" in row.reason else "loss")
+    if cause in (None, "semantics") and row.module in found.replaced:
+        golden, target = found.replaced[row.module]
+        cause = "another module"
+        evidence = Text(
+            "the module is {target} here and {golden} in the baseline", target=target, golden=golden
+        )
     return FirstDivergence(
         module=row.module,
         call=row.call,
@@ -455,4 +494,5 @@ def side(bundle: Bundle) -> dict[str, Any]:
         "packages": environment_of.get("packages"),
         "devices": environment_of.get("devices"),
         "notes": rank.program.get("notes", []),
+        "crash": crash.of(bundle.ranks),
     }

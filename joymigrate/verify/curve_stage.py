@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection
 from dataclasses import replace
 
+from joymigrate.language import Text
 from joymigrate.verify import loss
 from joymigrate.verify.bundle import Bundle
 from joymigrate.verify.model import Difference, Outcome, StageResult, Status
@@ -61,16 +62,18 @@ def judge_curve(
         if len(common) < 2:
             continue
         most = max(most, len(common))
-        excuse = None
+        excuse: str | None = None
         if len(common) < LEAST:
-            excuse = f"{len(common)} steps are too few to fail a run; {WHOLE}"
+            excuse = Text(
+                "{number} steps are too few to fail a run; {whole}", number=len(common), whole=WHOLE
+            )
         elif random or not taught:
             excuse = "the runs may draw other random numbers"
-        name = "loss" if not number else f"loss of backward pass {number + 1}"
+        name = "loss" if not number else Text("loss of backward pass {number}", number=number + 1)
         a, b = ({s: values[number][s] for s in common} for values in (ours, theirs))
         rows.append(row_of(name, a, b, tolerance, explained, excuse))
     if not rows:
-        reason = f"fewer than two steps have a loss on both sides; {WHOLE}"
+        reason = Text("fewer than two steps have a loss on both sides; {whole}", whole=WHOLE)
         return StageResult(STAGE, Outcome.SKIPPED, 0, recorded, reason=reason), []
     failed = [row for row in rows if row.status.failed]
     rows = [
@@ -81,7 +84,8 @@ def judge_curve(
         counts[row.status.value] = counts.get(row.status.value, 0) + 1
     compared = sum(len(ours[n].keys() & theirs.get(n, {}).keys()) for n in ours)
     short = most < LEAST
-    words = f"{most} steps: {rows[0].reason}" + (f"; {WHOLE}" if short else "")
+    said = Text("{number} steps: {reason}", number=most, reason=rows[0].reason or "")
+    words = Text.join("; ", (said, WHOLE if short else ""))
     outcome = Outcome.FAIL if failed else Outcome.PASS
     # A few steps say nothing about a whole curve: the ledger keeps what `verify loss` found.
     details = {"short": short and not failed}
@@ -107,7 +111,7 @@ def row_of(
     if explained is not None and row.status not in (Status.PASS, Status.IDENTICAL):
         return softened(row, explained)
     if excuse is not None and row.status is Status.FAIL:
-        return replace(row, status=Status.WARN, reason=f"{row.reason}; {excuse}")
+        return replace(row, status=Status.WARN, reason=Text.join("; ", (row.reason or "", excuse)))
     return row
 
 

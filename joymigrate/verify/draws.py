@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from joymigrate.modes import WatchingMode
 
 DROPOUTS = ("dropout", "dropout_", "native_dropout")
 FEATURE_DROPOUTS = ("dropout1d", "dropout2d", "dropout3d", "feature_dropout", "feature_dropout_")
@@ -83,7 +84,7 @@ class DropoutMode(TorchFunctionMode):
         return values.mul_(mask) if inplace else values * mask
 
 
-class DrawMode(TorchDispatchMode):
+class DrawMode(WatchingMode):
     """Every generator of random numbers (`torch.Tag.nondeterministic_seeded`) by draws of ours."""
 
     def __init__(self, draws: Draws) -> None:
@@ -99,11 +100,11 @@ class DrawMode(TorchDispatchMode):
         if made is None:
             return func(*args, **kwargs)
         if name.endswith("_"):
-            return args[0].copy_(made)
+            return args[0].copy_(made.to(args[0].dtype))  # not every device has float64
         like = args[0] if args and isinstance(args[0], torch.Tensor) else None
         dtype = kwargs.get("dtype") or (like.dtype if like is not None else default_dtype(name))
         device = kwargs.get("device") or (like.device if like is not None else None)
-        return made.to(device=device, dtype=dtype)
+        return made.to(dtype).to(device)
 
     def draw(self, name: str, args: Any, kwargs: dict[str, Any]) -> torch.Tensor | None:
         """The numbers, float64 on the CPU; None for an operator that is no plain generator."""
@@ -149,4 +150,5 @@ class DrawMode(TorchDispatchMode):
 
 def default_dtype(name: str) -> torch.dtype:
     """What a factory makes when it is not told."""
-    return torch.int64 if name.startswith("randint") else torch.get_default_dtype()
+    whole = name.startswith(("randint", "randperm"))
+    return torch.int64 if whole else torch.get_default_dtype()

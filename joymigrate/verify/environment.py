@@ -12,7 +12,11 @@ PACKAGES = (
     *("torch", "numpy", "transformers", "triton", "diffusers", "peft"),
     *("accelerate", "deepspeed", "safetensors", "tokenizers"),
 )
-VARIABLES = ("PYTHONHASHSEED", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NVIDIA_TF32_OVERRIDE")
+DRAWN = ("JOYMIGRATE_SEED", "JOYMIGRATE_DRAWS")  # a replay takes the recording's
+VARIABLES = (
+    *("PYTHONHASHSEED", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NVIDIA_TF32_OVERRIDE"),
+    *DRAWN,
+)
 PATTERNS = ("CUBLAS", "CUDNN", "_DETERMINISTIC", "TORCH_ALLOW", "PYTORCH_", "ALLOW_HF32")
 
 

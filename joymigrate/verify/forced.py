@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from joymigrate.language import Text
 from joymigrate.verify.cause import suspect
 from joymigrate.verify.display import Display
 from joymigrate.verify.model import Difference, Phase, Status
@@ -60,7 +61,11 @@ def judge_forced(
         found.rows += judge.rows()
         found.covered |= judge.covered
         found.notes += [
-            f"{view(lesson['root'] + ':' + path)}: no gradients compared ({why})"
+            Text(
+                "{module}: no gradients compared ({why})",
+                module=view(lesson["root"] + ":" + path),
+                why=why,
+            )
             for path, why in lesson["failures"].items()
         ]
     return found
@@ -158,11 +163,23 @@ class Lesson:
             which = "the target" if mine["missing"] else "the baseline"
             if key[2] == "grad" and not self.matters(row, mine):
                 return Status.PASS, "gradient", 0.0, 0.0, None
-            return Status.FAIL, "gradient", None, None, f"{which} has no gradient here"
+            return (
+                Status.FAIL,
+                "gradient",
+                None,
+                None,
+                Text("{which} has no gradient here", which=which),
+            )
         if missing:
             return Status.IDENTICAL, "gradient", 0.0, 0.0, None
         if mine["shape"] != shape:
-            return Status.FAIL, "shape", None, None, f"shape {shape} became {mine['shape']}"
+            return (
+                Status.FAIL,
+                "shape",
+                None,
+                None,
+                Text("shape {golden} became {target}", golden=shape, target=mine["shape"]),
+            )
         if "error" not in mine:
             return Status.UNCOMPARED, "relative_l2", None, None, "the tensor did not fit --budget"
         error = float(mine["error"])
@@ -255,9 +272,9 @@ class Lesson:
         path, _, kind, leaf = key
         if kind == "in":
             short = path.removeprefix(f"{owner}.") if owner else path
-            return f"input {leaf} of {short}"
+            return Text("input {leaf} of {short}", leaf=leaf, short=short)
         if kind == "grad":
-            return f"gradient of {leaf}"
+            return Text("gradient of {leaf}", leaf=leaf)
         if kind == "buffer":
             return f"buffer {leaf}"
         return f"output {leaf}".rstrip()

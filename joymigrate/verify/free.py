@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joymigrate.language import Text
 from joymigrate.verify.bundle import Table
 from joymigrate.verify.display import Display
 from joymigrate.verify.model import Difference, Phase, Status
@@ -68,6 +69,16 @@ def coarser(a: str, b: str) -> str:
     order = ("float64", "float32", "float16", "bfloat16")
     known = [d for d in (a, b) if d in order]
     return max(known, key=order.index) if known else "float32"
+
+
+def narrowed(found: Compared) -> Iterator[str]:
+    """For each output of a module that one side has in float32 and the target in 16 bits: that
+    dtype. Mixed precision that is on there alone looks like this."""
+    for row, there in enumerate(found.rows):
+        if there >= 0 and found.table.kind[row] == "out" and found.table.dtype[row] == "float32":
+            dtype = found.other.dtype[there]
+            if dtype in ("bfloat16", "float16"):
+                yield dtype
 
 
 class Walk:
@@ -173,14 +184,20 @@ class Walk:
             if self.found.rows[row] < 0:
                 if self.known(row):
                     reason = "the target has no gradient here"
-                    made = self.difference(row, Phase.BACKWARD, f"gradient of {leaf}", 0.0, reason)
+                    made = self.difference(
+                        row, Phase.BACKWARD, Text("gradient of {leaf}", leaf=leaf), 0.0, reason
+                    )
                     return made
                 continue
             # A gradient that is zero but for rounding (a bias before a batch norm) tells nothing.
             size = float(table.stats[row, 3]) / max(elements(table.shape[row]), 1) ** 0.5
             if errors[row] * size > limit * max(size, 0.01 * usual):
                 return self.difference(
-                    row, Phase.BACKWARD, f"gradient of {leaf}", limit, self.scaled(row)
+                    row,
+                    Phase.BACKWARD,
+                    Text("gradient of {leaf}", leaf=leaf),
+                    limit,
+                    self.scaled(row),
                 )
         return None
 
@@ -262,7 +279,10 @@ class Walk:
         scale = float(mine @ theirs) / norm
         if np.linalg.norm(theirs - scale * mine) > 0.05 * np.linalg.norm(theirs - mine):
             return None
-        return f"the gradients are the baseline's times {scale:.4g} (loss scale, mean, clipping)"
+        return Text(
+            "the gradients are the baseline's times {scale} (loss scale, mean, clipping)",
+            scale=f"{scale:.4g}",
+        )
 
     def consumer(self, row: int) -> str:
         """The innermost module that took the tensor whose gradient is wrong."""

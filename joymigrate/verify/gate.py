@@ -14,6 +14,7 @@ from typing import Any
 
 from joymigrate.device import CPU, Device
 from joymigrate.evidence import Grade
+from joymigrate.language import with_texts
 from joymigrate.ledger import FileHash, Ledger, Step, Subject
 from joymigrate.ledger.subject import file_sha256
 from joymigrate.verify.model import Outcome, Verdict, verdict_json
@@ -66,7 +67,7 @@ def record(
         for stage in verdict.stages
         if stage.verdict is not Outcome.SKIPPED and not stage.details.get("short")
     ]
-    kept = json.dumps(document or verdict_json(verdict), ensure_ascii=False, indent=1)
+    kept = json.dumps(with_texts(document or verdict_json(verdict)), ensure_ascii=False, indent=1)
     steps = []
     for stage in judged:
         decided = stage.stage == verdict.stage or len(judged) == 1

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.language import Text
 from joymigrate.verify.model import (
     Coverage,
     Difference,
@@ -263,7 +264,8 @@ def judge(
     figures: Figures, noise: Figures | None, limits: Tolerance
 ) -> tuple[Outcome, list[Difference], list[str]]:
     """Verdict, one record per figure, and reasons."""
-    records, reasons = [], []
+    reasons: list[str] = []
+    records = []
     values, own = distances(figures), distances(noise)
     names = {
         "top1": "share of tokens that are not the target's first choice",
@@ -279,12 +281,25 @@ def judge(
         known = None if math.isnan(own[key]) else own[key]
         records.append(record(names[key], shown, limit, status, known))
         if status is Status.FAIL:
-            reasons.append(f"{names[key]} {value:.3g}, limit {limit:.3g}")
+            reasons.append(
+                Text(
+                    "{name} {value}, limit {limit}",
+                    name=names[key],
+                    value=f"{value:.3g}",
+                    limit=f"{limit:.3g}",
+                )
+            )
     if math.isinf(figures.logprob_max):
         reasons.append("log-probabilities of the target are not finite")
     if figures.first_token:
         ids = ", ".join(figures.first_token[:5])
-        reasons.append(f"{len(figures.first_token)} outputs part at the first token ({ids})")
+        reasons.append(
+            Text(
+                "{number} outputs part at the first token ({ids})",
+                number=len(figures.first_token),
+                ids=ids,
+            )
+        )
         why = "weights, template or tokenizer differ, or a kernel is wrong"
         number_ = float(len(figures.first_token))
         name = "outputs that part at the first token"
@@ -370,8 +385,10 @@ def verdict(
     coverage = Coverage(paired / total, paired, total, limits.module_coverage, missing)
     if outcome is Outcome.PASS and not coverage.enough:
         outcome = Outcome.INCONCLUSIVE
-        reasons.append(f"only {paired} of {total} prompts are in both files")
-    reason = "; ".join(reasons) or None
+        reasons.append(
+            Text("only {paired} of {total} prompts are in both files", paired=paired, total=total)
+        )
+    reason = Text.join("; ", reasons) if reasons else None
     first = next((r for r in reversed(records) if r.status is Status.FAIL), None)
     found = Verdict(
         outcome, STAGE, parting(first, figures) if outcome is Outcome.FAIL else None, coverage,
@@ -383,7 +400,11 @@ def verdict(
 def parting(record: Difference | None, figures: Figures) -> FirstDivergence:
     """Where the outputs part: the metric, and the earliest example."""
     where = figures.examples[0] if figures.examples else None
-    text = f"prompt {where['id']} after {where['prefix']} tokens" if where else None
+    text = (
+        Text("prompt {id} after {prefix} tokens", id=where["id"], prefix=where["prefix"])
+        if where
+        else None
+    )
     if record is None:
         return FirstDivergence(
             "generation", None, None, None, "log-probability", math.inf, None, STAGE

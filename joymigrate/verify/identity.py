@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank, Table
 from joymigrate.verify.display import Display
 from joymigrate.verify.model import Difference, Status
@@ -94,17 +95,25 @@ def unequal(
 ) -> tuple[Status, float | None, str]:
     """How far two tensors of one name differ."""
     if mine["shape"] != other["shape"]:
-        return Status.FAIL, None, f"shape {mine['shape']} became {other['shape']}"
+        return (
+            Status.FAIL,
+            None,
+            Text("shape {golden} became {target}", golden=mine["shape"], target=other["shape"]),
+        )
     types = f"{mine['dtype']} → {other['dtype']}"
     if known is not None and known["cast"]:
-        return Status.META_DIFF, 0.0, f"equal after the conversion {types}"
+        return Status.META_DIFF, 0.0, Text("equal after the conversion {types}", types=types)
     if known is not None:
         error = float(known["error"])
         if mine["kind"] == "buffer" and error <= ROUNDING:
             return Status.WARN, error, "differs by rounding"
-        return Status.FAIL, error, f"relative difference {error:.2g}"
+        return Status.FAIL, error, Text("relative difference {error}", error=f"{error:.2g}")
     if mine["dtype"] != other["dtype"]:
-        return Status.UNCOMPARED, None, f"{types}, and the values are not in the bundle"
+        return (
+            Status.UNCOMPARED,
+            None,
+            Text("{types}, and the values are not in the bundle", types=types),
+        )
     return Status.FAIL, None, "the bytes differ"
 
 
@@ -135,7 +144,7 @@ def batches(
                 continue
             place = mine["place"]
             other = theirs.get((names.get(place, place), mine["call"], mine["leaf"]))
-            what = f"batch, input {mine['leaf']}"
+            what = Text("batch, input {leaf}", leaf=mine["leaf"])
             if other is None:
                 reason = "the target has no such call"
                 yield difference(view(place), what, Status.UNCOMPARED, reason=reason, step=step)
@@ -157,16 +166,19 @@ def unlike(
     devices: bool,
 ) -> Difference:
     """An input whose bytes differ: other data, another dtype, or drawn on another device."""
-    place, what = mine["place"], f"batch, input {mine['leaf']}"
+    place, what = mine["place"], Text("batch, input {leaf}", leaf=mine["leaf"])
+    reason: str
     if mine["shape"] != other["shape"]:
-        reason = f"shape {mine['shape']} became {other['shape']}"
+        reason = Text("shape {golden} became {target}", golden=mine["shape"], target=other["shape"])
         return difference(view(place), what, Status.FAIL, reason=reason, step=step)
     key = (place, mine["call"], "in", mine["leaf"])
     error, alike = apart(baseline, target, key, names.get(place, place), step)
     floating = mine["dtype"].startswith(("float", "bfloat"))
     close = 2.0**-7 if mine["dtype"] != other["dtype"] else ROUNDING
     if floating and error is not None and error <= close:
-        reason = f"differs by rounding ({mine['dtype']} → {other['dtype']})"
+        reason = Text(
+            "differs by rounding ({golden} → {target})", golden=mine["dtype"], target=other["dtype"]
+        )
         return difference(view(place), what, Status.WARN, value=error, reason=reason, step=step)
     if floating and devices and alike:
         reason = "looks drawn at random on another device"
@@ -201,7 +213,7 @@ def divided_batches(
         row, there = mine.place((place, *key)), other.place((names.get(place, place), *key))
         if entry["derived"] or row is None:
             continue
-        what, step = f"batch, input {entry['leaf']}", mine.step
+        what, step = Text("batch, input {leaf}", leaf=entry["leaf"]), mine.step
         if there is None or tuple(mine.shape[row]) != tuple(other.shape[there]):
             reason = "the parts do not make up the baseline's batch"
             yield difference(view(place), what, Status.UNCOMPARED, reason=reason, step=step)

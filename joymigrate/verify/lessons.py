@@ -18,11 +18,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from joymigrate.language import Text
 from joymigrate.verify import leaves
 from joymigrate.verify.cloning import cast, clone_module
 from joymigrate.verify.measure import relative_error, signature
 from joymigrate.verify.noise import Noise
 from joymigrate.verify.teacher import ARGUMENTS, Found, Key, Pass
+from joymigrate.verify.wide import WideMode
 
 # Relative change of what is fed, to see how far rounding alone is carried: half a unit in the last
 # place of each type.
@@ -135,14 +137,16 @@ def exactly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def default_of(dtype: torch.dtype | None) -> Iterator[None]:
-    """In a float64 pass, constants that the program makes without a dtype are float64 as well."""
+    """In a float64 pass, constants that the program makes without a dtype are float64 as well, and
+    so is what it asks for in float32."""
     before = torch.get_default_dtype()
     if dtype is not torch.float64 or before is not torch.float32:
         yield
         return
     torch.set_default_dtype(dtype)
     try:
-        yield
+        with WideMode():
+            yield
     finally:
         torch.set_default_dtype(before)
 
@@ -246,12 +250,22 @@ def make_golden(lesson: Lesson, budget: int) -> Golden:
             Exception
         ) as error:  # the program's own code in a dtype it may not have been made for
             what = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            golden.notes.append(f"no golden in {dtype} on {device or 'the device'}: {what}")
+            golden.notes.append(
+                Text(
+                    "no golden in {dtype} on {device}: {what}",
+                    dtype=dtype,
+                    device=device or "the device",
+                    what=what,
+                )
+            )
             continue
         golden.calls = dict(made.calls)
         golden.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
         golden.draws = dict(made.draws.log)
-        golden.notes += [f"{p}: no gradients ({why})" for p, why in made.failures.items()]
+        golden.notes += [
+            Text("{module}: no gradients ({why})", module=p, why=why)
+            for p, why in made.failures.items()
+        ]
         own_errors(lesson, golden)
         return golden
     golden.rows = {}

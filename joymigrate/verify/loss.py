@@ -1,7 +1,8 @@
 """Two loss curves → how far they are apart, since which step, and whether that is rounding.
 
 Reads JSONL (`{"step", "loss", …}`, as `train` writes it), CSV with a head line, and TensorBoard
-event files or folders where tensorboard is installed.
+event files or folders where tensorboard is installed. A column `NAME_resolution` is the size of the
+last digit that was printed: a difference within it is none.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.extras import how_to_get
+from joymigrate.language import Text
 from joymigrate.verify import statistics
 from joymigrate.verify.model import (
     Coverage,
@@ -35,8 +39,11 @@ LOSS_NAMES = ("loss", "train_loss", "train/loss", "lm loss", "lm_loss", "trainin
 NORM_NAMES = ("grad_norm", "gnorm", "grad-norm", "gradient_norm", "train/grad_norm")
 MOST_POINTS = 2000  # of a curve in the report
 TINY = 1e-12
+SLACK = 1.0001  # decimals are no binary fractions
+WARN = "mean_relative_warn"
 
 Values = dict[float, float]
+Points = list[tuple[float, float, float]]  # (step, baseline, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +172,7 @@ def from_tensorboard(path: Path) -> Iterator[tuple[float, dict[str, float]]]:
         raise JoyError(
             "reading TensorBoard files needs tensorboard",
             where=str(path),
-            help="pip install tensorboard",
+            help=how_to_get("tensorboard"),
         ) from None
     events = EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0})
     events.Reload()
@@ -208,8 +215,27 @@ def compare(
         others = [c.column(wanted, names) for c in envelope]
         runs = [values for other in others if other is not None for values in (other[1],)]
         name = mine[0]
-        found.append(one(name, mine[1], theirs[1], runs, limits, smooth, names is NORM_NAMES))
+        sizes = resolutions(name, baseline, target)
+        found.append(
+            one(name, mine[1], theirs[1], runs, limits, smooth, names is NORM_NAMES, sizes)
+        )
     return found
+
+
+def resolutions(name: str, *sides: Curves) -> Values:
+    """The coarser resolution of the sides at each step."""
+    found: Values = {}
+    for side in sides:
+        for step, size in side.columns.get(f"{name}_resolution", {}).items():
+            found[step] = max(size, found.get(step, 0.0))
+    return found
+
+
+def rounded(pairs: Sequence[tuple[float, float, float]], sizes: Values) -> Points:
+    """The points, without differences that rounding to what was printed explains."""
+    return [
+        (step, a, a if abs(b - a) <= sizes.get(step, 0.0) * SLACK else b) for step, a, b in pairs
+    ]
 
 
 def one(
@@ -220,6 +246,7 @@ def one(
     limits: Tolerance,
     smooth: int,
     is_norm: bool,
+    sizes: Values | None = None,
 ) -> Comparison:
     """Compare one quantity over the steps that both runs have."""
     steps = sorted(baseline.keys() & target.keys())
@@ -228,6 +255,7 @@ def one(
     finite = [
         (s, a, b) for s, (a, b) in zip(steps, pairs, strict=True) if not odd(a) and not odd(b)
     ]
+    finite = rounded(finite, sizes or {})
     errors = [relative(a, b) for _, a, b in smoothed(finite, smooth)]
     mean = sum(errors) / len(errors) if errors else math.nan
     most = max(range(len(errors)), key=errors.__getitem__, default=None)
@@ -237,6 +265,14 @@ def one(
     bounds = bounds_of(baseline, others, [s for s, _, _ in finite], limits)
     outside = leaves([(s, relative(a, b)) for s, a, b in finite], bounds, bad)
     outcome, status, reason = decided(mean, spread, bad, limits, len(finite), is_norm)
+    coarse = [sizes[s] / max(abs(a), TINY) for s, a, _ in finite if s in sizes] if sizes else []
+    if outcome is Outcome.PASS and coarse and median(coarse) > limits.limit(STAGE, WARN):
+        outcome = Outcome.INCONCLUSIVE
+        reason = Text(
+            "{reason}; it is printed too coarsely, in steps of {size} %",
+            reason=reason,
+            size=f"{100 * median(coarse):.2g}",
+        )
     return Comparison(
         name, outcome, status, reason, tuple(steps), tuple(pairs), mean,
         errors[most] if most is not None else math.nan,
@@ -288,7 +324,7 @@ def bounds_of(
 ) -> list[float]:
     """What a step's error may be: a multiple of the runs' largest so far, at least the warn limit
     where there is no other run."""
-    factor, warn = limits.limit(STAGE, "envelope"), limits.limit(STAGE, "mean_relative_warn")
+    factor, warn = limits.limit(STAGE, "envelope"), limits.limit(STAGE, WARN)
     if not others:
         return [warn] * len(steps)
     found, most = [], 0.0
@@ -323,29 +359,40 @@ def decided(
 ) -> tuple[Outcome, Status, str]:
     """Verdict, status and reason of one curve."""
     allowed = limits.limit(STAGE, "mean_relative_pass")
-    warn = limits.limit(STAGE, "mean_relative_warn")
+    warn = limits.limit(STAGE, WARN)
     factor = limits.limit(STAGE, "envelope")
     if bad is not None:
-        return Outcome.FAIL, Status.NAN_MISMATCH, f"one side alone is not finite at step {bad:g}"
+        return (
+            Outcome.FAIL,
+            Status.NAN_MISMATCH,
+            Text("one side alone is not finite at step {bad}", bad=f"{bad:g}"),
+        )
     if not n:
         return Outcome.INCONCLUSIVE, Status.UNCOMPARED, "the runs have no step in common"
     if spread is not None:
         ratio = mean / max(spread, TINY)
-        shown = (
-            f"{100 * mean:.3f} % apart, {ratio:.2g} times the baseline's own {100 * spread:.3f} %"
+        shown = Text(
+            "{mean} % apart, {ratio} times the baseline's own {spread} %",
+            mean=f"{100 * mean:.3f}",
+            ratio=f"{ratio:.2g}",
+            spread=f"{100 * spread:.3f}",
         )
         if ratio <= factor:
             return Outcome.PASS, Status.PASS, shown
         if mean > allowed and not is_norm:
             return Outcome.FAIL, Status.FAIL, shown
-        return Outcome.PASS, Status.WARN, f"{shown}, but below {100 * allowed:g} %"
-    shown = f"mean relative difference {100 * mean:.3f} %"
+        return (
+            Outcome.PASS,
+            Status.WARN,
+            Text("{shown}, but below {allowed} %", shown=shown, allowed=f"{100 * allowed:g}"),
+        )
+    shown = Text("mean relative difference {mean} %", mean=f"{100 * mean:.3f}")
     if mean <= allowed:
         return Outcome.PASS, Status.PASS, shown
     if is_norm:  # the norm of a gradient swings more than the loss: it warns, it does not fail
         return Outcome.PASS, Status.WARN, shown
     if mean <= warn:
-        return Outcome.PASS, Status.WARN, f"{shown}: worth a look"
+        return Outcome.PASS, Status.WARN, Text("{shown}: worth a look", shown=shown)
     return Outcome.FAIL, Status.FAIL, shown
 
 
@@ -354,7 +401,12 @@ def notes_of(above: int, below: int, limits: Tolerance) -> Iterator[str]:
     p = statistics.sign_test(above, below)
     if p < limits.limit(STAGE, "sign_alpha"):
         side = "above" if above > below else "below"
-        yield f"the target is {side} the baseline in {max(above, below)} of {above + below} steps"
+        yield Text(
+            "the target is {side} the baseline in {most} of {total} steps",
+            side=side,
+            most=max(above, below),
+            total=above + below,
+        )
 
 
 def verdict(found: Sequence[Comparison], limits: Tolerance, baseline: int, target: int) -> Verdict:
@@ -365,20 +417,27 @@ def verdict(found: Sequence[Comparison], limits: Tolerance, baseline: int, targe
     total = max(baseline, target)
     share = len(loss.steps) / total if total else 0.0
     coverage = Coverage(share, len(loss.steps), total, 0.5)
-    reasons = [f"{c.name}: {c.reason}" for c in found]
+    reasons = [Text("{name}: {reason}", name=c.name, reason=c.reason or "") for c in found]
     if outcome is Outcome.PASS and not coverage.enough:
         outcome = Outcome.INCONCLUSIVE
-        reasons.insert(0, f"only {len(loss.steps)} of {total} steps are in both runs")
+        reasons.insert(
+            0,
+            Text(
+                "only {number} of {total} steps are in both runs",
+                number=len(loss.steps),
+                total=total,
+            ),
+        )
     allowed = limits.limit(STAGE, "mean_relative_pass")
     records = tuple(record(c, allowed) for c in found)
     notes = tuple(f"{c.name}: {note}" for c in found for note in c.notes)
     stage = StageResult(
-        STAGE, outcome, len(loss.steps), total, reason="; ".join(reasons), notes=notes
+        STAGE, outcome, len(loss.steps), total, reason=Text.join("; ", reasons), notes=notes
     )
     failed = next((c for c in found if c.verdict is Outcome.FAIL), None)
     return Verdict(
         outcome, STAGE, divergence(failed, allowed) if failed else None, coverage, records,
-        (stage,), growth={"steps": growth(loss)}, reason="; ".join(reasons),
+        (stage,), growth={"steps": growth(loss)}, reason=Text.join("; ", reasons),
     )  # fmt: skip
 
 
@@ -386,7 +445,7 @@ def record(one: Comparison, allowed: float) -> Difference:
     """A curve as a record."""
     return Difference(
         one.name, 0, None, None, "mean relative error", one.mean_relative, allowed, one.status,
-        STAGE, baseline_error=one.envelope, reason="; ".join([one.reason, *one.notes]),
+        STAGE, baseline_error=one.envelope, reason=Text.join("; ", [one.reason, *one.notes]),
     )  # fmt: skip
 
 
@@ -421,7 +480,7 @@ def document(found: Sequence[Comparison], verdict: Verdict, limits: Tolerance) -
         "first_step": loss.steps[0] if loss.steps else None,
         "last_step": loss.steps[-1] if loss.steps else None,
         "limit_pass": limits.limit(STAGE, "mean_relative_pass"),
-        "limit_warn": limits.limit(STAGE, "mean_relative_warn"),
+        "limit_warn": limits.limit(STAGE, WARN),
         "first_outside": loss.first_outside,
         "first_nonfinite": loss.first_nonfinite,
         "values": {one.name: curve_json(one) for one in found},

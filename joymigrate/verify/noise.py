@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from joymigrate.modes import WatchingMode
 
 WORDS = (
     *("mm", "softmax", "sum", "mean", "norm", "conv", "attention", "exp", "tanh", "rsqrt", "var"),
@@ -15,13 +17,14 @@ WORDS = (
 NOT = ("empty", "logical", "normal_", "_foreach")
 
 
-class Noise(TorchDispatchMode):
+class Noise(WatchingMode):
     """Multiplies results by 1 + k · eps, k a whole number between -ulps and ulps."""
 
     def __init__(self, ulps: float, seed: int = 1) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.ulps = ulps
-        self.generator = torch.Generator().manual_seed(seed)
+        # Not torch's: where draws are shared between two runs, ours must not be counted.
+        self.generator = np.random.default_rng(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
@@ -41,6 +44,6 @@ class Noise(TorchDispatchMode):
         if any(s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)):
             return  # elements that share their memory
         most = int(self.ulps)
-        step = torch.randint(-most, most + 1, tensor.shape, generator=self.generator)
+        step = torch.from_numpy(self.generator.integers(-most, most + 1, tuple(tensor.shape)))
         size = torch.finfo(tensor.dtype).eps
         tensor.mul_((1 + step.double() * size).to(tensor.device, torch.float64).to(tensor.dtype))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from joymigrate.modes import WatchingMode
 
 VIEWS = {"view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "select", "alias"}
 VIEWS |= {"unsqueeze", "squeeze", "detach", "as_strided", "reshape", "unbind", "chunk", "split"}
 
 
-class Operators(TorchDispatchMode):
+class Operators(WatchingMode):
     """Records what operators make inside of modules."""
 
     def __init__(self, recorder: Any) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from joymigrate.language import Text
+from joymigrate.verify import crash
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.identity import owner_of
@@ -19,6 +21,7 @@ CLOSE = 1e-6  # relative: settings that were computed, and float64 arithmetic in
 def optimisers(baseline: Rank, target: Rank, names: Mapping[str, str]) -> Iterator[Difference]:
     """Every optimiser step that both sides recorded. `names`: target's place by baseline's."""
     view = Display(baseline.program)
+    unfinished = (crash.of([target]) or {}).get("step")  # it broke off before its optimiser's turn
     for step in baseline.steps:
         if step not in target.steps:
             continue
@@ -27,8 +30,10 @@ def optimisers(baseline: Rank, target: Rank, names: Mapping[str, str]) -> Iterat
         for mine, other in zip(ours, theirs, strict=False):
             yield from groups(mine, other, step, view, names)
             yield from results(mine, other, step, view)
-        if len(ours) != len(theirs):
-            reason = f"{len(ours)} optimiser steps became {len(theirs)}"
+        if len(ours) != len(theirs) and step != unfinished:
+            reason = Text(
+                "{ours} optimiser steps became {theirs}", ours=len(ours), theirs=len(theirs)
+            )
             first = first_parameter((ours or theirs)[0]["groups"], view)
             yield entry(first, "optimiser steps", Status.FAIL, step, reason=reason)
 
@@ -132,7 +137,11 @@ def results(
         ):
             continue  # the setting is the difference
         for a, b in zip(ours["results"], theirs["results"], strict=False):
-            op = f"{mine['class']} update of {'×'.join(map(str, a['shape']))}"
+            op = Text(
+                "{optimiser} update of {shape}",
+                optimiser=mine["class"],
+                shape="×".join(map(str, a["shape"])),
+            )
             if "updates" not in a or "updates" not in b:
                 reason = a.get("reason") or b.get("reason")
                 yield entry(module, op, Status.UNCOMPARED, step, metric="update", reason=reason)

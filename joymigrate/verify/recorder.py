@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from joymigrate.verify import leaves
+from joymigrate.verify import crash, leaves
 from joymigrate.verify.bundle.table import index_bytes
 from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.classroom import Classroom
@@ -24,7 +24,7 @@ from joymigrate.verify.environment import environment
 from joymigrate.verify.inventory import Inventory, tensor_hash
 from joymigrate.verify.log import Log
 from joymigrate.verify.optimisers import probe, settings_of
-from joymigrate.verify.roots import Roots
+from joymigrate.verify.roots import Roots, unwrapped
 from joymigrate.verify.settings import Settings
 from joymigrate.verify.sketch import Shard
 from joymigrate.verify.teacher import Pass
@@ -52,6 +52,7 @@ class Recorder:
         self.called: set[str] = set()
         self.trained: set[str] = set()
         self.stack: list[str] = []
+        self.inner: Any = None  # the module of the wrapper that is being called
         self.calls: dict[str, int] = {}
         self.facts: dict[str, Any] = {}
         self.inputs: list[tuple[str, int, str, torch.Tensor, bool]] = []
@@ -83,6 +84,9 @@ class Recorder:
         """One module call of the program."""
         if not self.stack:
             return self.root_call(module, args, kwargs, real)
+        if module is self.inner:  # its wrapper's call is the same call
+            self.inner = None
+            return real(module, *args, **kwargs)
         place = self.roots.find(module)
         if place is None or not self.recording:
             return real(module, *args, **kwargs)
@@ -117,8 +121,6 @@ class Recorder:
         """Passes over copies of the module, before the call itself."""
         self.busy = True
         try:
-            from joymigrate.verify.roots import unwrapped
-
             self.classroom.lesson(self, root, path, unwrapped(module), args, kwargs)
         except Exception as error:  # ours to bear: the program goes on untaught
             self.lesson = None
@@ -146,10 +148,13 @@ class Recorder:
         if wanted and self.step == self.settings.first and number == 0:
             self.inventory.scalars[place] = leaves.scalars(given)
         self.stack.append(place)
+        inner = unwrapped(module)
+        self.inner = inner if inner is not module else None
         try:
             made = real(module, *args, **kwargs)
         finally:
             self.stack.pop()
+            self.inner = None
         if wanted:
             self.outputs(place, number, made)
         if not self.stack:
@@ -347,9 +352,21 @@ class Recorder:
         return self.writer
 
     def finish(self) -> None:
-        """End the recording in this process."""
-        if self.over or os.getpid() != self.process:
+        """End the recording in this process; at its end, say what ended it."""
+        if os.getpid() != self.process:
             return
+        if not self.over:
+            self.end()
+        broken = crash.uncaught()
+        if broken is not None and self.writer is not None:
+            self.writer.facts["crash"] = {"step": self.step, **broken}
+            try:
+                self.writer.commit()
+            except OSError as error:
+                self.say(f"the program's exception is not recorded: {error.strerror or error}")
+
+    def end(self) -> None:
+        """Write what is there of the step, and let go of torch."""
         if self.recording and (self.log.meta or self.inputs):
             try:
                 if not self.optimisers:

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from joymigrate import settings as stored
 from joymigrate.errors import JoyError
 from joymigrate.verify.bundle.write import MANIFEST, complete, create
-from joymigrate.verify.settings import ENVIRONMENT, Settings, write_settings
+from joymigrate.verify.settings import ENVIRONMENT, Settings
 
 HOOK = "joymigrate.verify.start:start"
 SWITCH = "JOYMIGRATE_SWITCH"
@@ -59,7 +60,7 @@ def recording(
     os.close(handle)
     file = Path(name)
     try:
-        write_settings(settings, file)
+        stored.write(settings, file)
         made = dict(base)
         made[ENVIRONMENT] = str(file)
         hooks = [h for h in made.get(SWITCH, "").split(",") if h and h != HOOK]

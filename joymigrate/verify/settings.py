@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+
+from joymigrate import settings as stored
 
 ENVIRONMENT = "JOYMIGRATE_VERIFY"
 MODULES, OPS = "modules", "ops"
@@ -47,20 +48,12 @@ class Settings:
         return self.first <= step <= self.last
 
 
-def write_settings(settings: Settings, path: Path) -> None:
-    """Store them for the program's processes."""
-    path.write_text(json.dumps(asdict(settings)), encoding="utf-8")
-
-
 def read_settings() -> Settings | None:
     """The settings of this process; None outside of a recording."""
     name = os.environ.get(ENVIRONMENT)
     if not name:
         return None
     try:
-        raw = json.loads(Path(name).read_text(encoding="utf-8"))
+        return stored.read(Settings, Path(name))
     except (OSError, ValueError):
         return None  # the recording is over: a process that outlived it
-    raw["tensor_steps"] = tuple(raw["tensor_steps"])
-    raw["window"] = tuple(raw["window"])
-    return Settings(**raw)

@@ -1,17 +1,21 @@
-"""Runs programs under the recorder in forked children of this process: torch is imported once."""
+"""Runs programs under the recorder in children of a server that imported torch, and no more.
+
+Torch is imported once. A child of the test process itself could wait forever: threads that torch
+started there for earlier tests don't live on in it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import runpy
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 from typing import Any
 
-import torch  # noqa: F401  before the fork
+import torch  # noqa: F401  before the children
 
 import joymigrate.verify.compare
 import joymigrate.verify.watch
@@ -21,6 +25,9 @@ from joymigrate.verify.model import Verdict
 from joymigrate.verify.settings import Settings
 from joymigrate.verify.tolerance import Tolerance
 
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload([__name__])
+
 
 def execute(program: Path, settings: Settings | None, environment: dict[str, str]) -> str:
     """Run a program in a child; returns what it printed. With settings, it is recorded."""
@@ -29,36 +36,33 @@ def execute(program: Path, settings: Settings | None, environment: dict[str, str
     if settings is not None:
         create(settings.path, {"command": [str(program)], "level": settings.level,
                                "steps": [settings.first, settings.last]})  # fmt: skip
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            os.environ.update(environment)
-            with open(name, "w") as out, contextlib.redirect_stdout(out):
-                code = in_child(program, settings)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
+    child = SERVER.Process(
+        target=in_child, args=(program, settings, {**os.environ, **environment}, name)
+    )
+    child.start()
+    child.join()
     said = Path(name).read_text()
     os.unlink(name)
-    if os.waitstatus_to_exitcode(status):
-        raise RuntimeError(f"{program} ended with {os.waitstatus_to_exitcode(status)}: {said}")
+    if child.exitcode:
+        raise RuntimeError(f"{program} ended with {child.exitcode}: {said}")
     if settings is not None:
         complete(settings.path, {"command": [str(program)], "level": settings.level,
                                  "steps": [settings.first, settings.last]})  # fmt: skip
     return said
 
 
-def in_child(program: Path, settings: Settings | None) -> int:
+def in_child(
+    program: Path, settings: Settings | None, environment: dict[str, str], out: str
+) -> None:
+    """Run the program in this process; what it prints goes to the file `out`."""
+    os.environ.clear()
+    os.environ.update(environment)
     sys.argv = [str(program)]
-    finish = joymigrate.verify.watch.install(settings) if settings is not None else None
-    runpy.run_path(str(program), run_name="__main__")
-    if finish is not None:
-        finish()
-    return 0
+    with open(out, "w") as file, contextlib.redirect_stdout(file):
+        finish = joymigrate.verify.watch.install(settings) if settings is not None else None
+        runpy.run_path(str(program), run_name="__main__")
+        if finish is not None:
+            finish()
 
 
 def record(

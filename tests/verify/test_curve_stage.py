@@ -96,3 +96,28 @@ def test_the_shares_of_two_processes_add_up_to_the_loss_of_one() -> None:
 def test_a_step_that_one_process_did_not_record_is_not_compared() -> None:
     two = bundle(rank([0.5, 0.3, 0.1], "partial"), rank([0.7, 0.2], "partial"))
     assert sorted(losses(two)[0]) == [0, 1]
+
+
+def test_every_backward_pass_is_a_row_and_the_figures_count_them() -> None:
+    """Two passes per step: the first differs, the second would be its consequence."""
+
+    def passes(steps: int, off: float) -> Any:
+        tables = {}
+        for step in range(steps):
+            values = [2.0 * (1 + off) / (1 + step), 1.0 / (1 + step)]
+            tables[step] = Table(
+                step, ["loss:"] * 2, [0, 1], ["loss"] * 2, [""] * 2, ["float32"] * 2,
+                [(1,)] * 2, [""] * 2,
+                np.array([[v, v, v, abs(v)] for v in values], np.float32),
+                np.zeros((2, 64), np.float32),
+            )  # fmt: skip
+        return bundle(SimpleNamespace(steps=list(tables), table=tables.__getitem__))
+
+    stage, rows = judged(passes(12, 0.0), passes(12, 0.0))
+    assert [row.module for row in rows] == ["loss", "loss of backward pass 2"]
+    assert (stage.compared, stage.recorded) == (24, 24)
+    assert sum(stage.counts.values()) == 2
+    stage, rows = judged(passes(12, 0.0), passes(12, 0.2))
+    assert (stage.verdict, rows[0].status) == (Outcome.FAIL, Status.FAIL)
+    assert not rows[1].status.failed
+    assert "12 steps" in (stage.reason or "")

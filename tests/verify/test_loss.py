@@ -156,3 +156,27 @@ def test_a_bad_file_is_one_clear_error(tmp_path: Path, base: Path, text: str, wh
         run(base, path)
     with pytest.raises(JoyError, match="no such file"):
         run(base, tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("size", "values", "outcome"),
+    [
+        (0.01, (0.04, 0.05, 0.03), Outcome.INCONCLUSIVE),  # one digit, of which each is 25 %
+        (0.0001, (0.0401, 0.0501, 0.0299), Outcome.PASS),
+        (0.0001, (0.0441, 0.0551, 0.0331), Outcome.FAIL),
+    ],
+)
+def test_what_was_printed_in_few_digits_is_not_held_to_more(
+    tmp_path: Path, size: float, values: tuple[float, ...], outcome: Outcome
+) -> None:
+    paths = []
+    for name, losses in (("a.jsonl", (0.04, 0.05, 0.03)), ("b.jsonl", values)):
+        rows = [
+            {"step": step, "loss": loss, "loss_resolution": size}
+            for step, loss in enumerate(losses)
+        ]
+        paths.append(tmp_path / name)
+        paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found, judged = run(*paths)
+    judged = verdict([found], Tolerance.of(None), 3, 3)
+    assert judged.verdict is outcome, found.reason

@@ -133,3 +133,29 @@ def test_a_mean_of_one_value_has_no_interval() -> None:
 def test_quantiles_are_linear_between_values() -> None:
     assert s.quantile([0.0, 1.0, 2.0, 3.0], 0.5) == 1.5
     assert math.isnan(s.quantile([], 0.5))
+
+
+def test_the_number_of_pairs_for_a_mean_grows_with_the_square_of_the_spread() -> None:
+    # (1.6449 + 0.8416)^2 = 6.1826 at alpha 0.05 and power 0.8
+    assert s.mean_n(1.0, 0.1, 0.05, 0.8) == math.ceil(6.18256 / 0.01)
+    assert s.mean_n(2.0, 0.1, 0.05, 0.8) == math.ceil(4 * 6.18256 / 0.01)
+    assert s.mean_n(0.0, 0.1, 0.05, 0.8) == 2
+    assert s.mean_n(1.0, 0.0, 0.05, 0.8) is None
+
+
+def test_values_without_spread_are_certain() -> None:
+    assert s.t_p_value(5, 1.0, 0.0, against=1.0) == 1.0
+    assert s.t_p_value(5, 1.0, 0.0, against=0.0) == 0.0
+    assert [s.t_tail_of(5, distance, 0.0) for distance in (-1.0, 0.0, 1.0)] == [1.0, 1.0, 0.0]
+    assert s.t_tail_of(1, 1.0, 1.0) == 1.0
+
+
+def test_a_mean_is_tested_and_bounded_by_the_same_distribution() -> None:
+    found = s.mean_interval(11, 0.5, 0.44, 0.95)  # half a width: 2.22814 * sqrt(0.04)
+    assert (found.low, found.high) == pytest.approx((0.5 - 0.445628, 0.5 + 0.445628), abs=1e-5)
+    assert s.t_p_value(11, 0.5, 0.44, against=found.low) == pytest.approx(0.05, abs=1e-6)
+    assert s.t_tail_of(11, 0.445628, 0.44) == pytest.approx(0.025, abs=1e-6)
+
+
+def test_quantiles_between_values_and_at_the_ends() -> None:
+    assert [s.quantile([1.0, 3.0], p) for p in (0.0, 0.25, 1.0)] == [1.0, 1.5, 3.0]

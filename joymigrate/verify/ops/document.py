@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from joymigrate.language import Text
 from joymigrate.verify.model import (
     Coverage,
     Difference,
@@ -66,11 +67,20 @@ def verdict(rows: Sequence[Mapping[str, Any]], least: float, facts: Mapping[str,
     outcome, reason = Outcome.PASS, None
     if failed:
         ops = list(dict.fromkeys(str(r.op) for r in failed))
-        reason = f"{len(failed)} results of {', '.join(ops[:5])}{' …' if len(ops) > 5 else ''}"
+        reason = Text(
+            "{number} results of {names}",
+            number=len(failed),
+            names=", ".join(ops[:5]) + (" …" if len(ops) > 5 else ""),
+        )
         outcome = Outcome.FAIL
     elif not coverage.enough:
         outcome = Outcome.INCONCLUSIVE
-        reason = f"{len(compared)} of {len(plain)} calls could be compared; {least:.0%} are needed"
+        reason = Text(
+            "{number} of {total} calls could be compared; {least} are needed",
+            number=len(compared),
+            total=len(plain),
+            least=f"{least:.0%}",
+        )
     tally = Counter(r.status.value for r in records)
     stage = StageResult(STAGE, outcome, len(compared), len(plain), dict(tally), reason)
     return Verdict(
@@ -96,7 +106,7 @@ def difference(one: Mapping[str, Any], order: int) -> Difference:
     """A row as a record of the verdict."""
     case = "" if one["case"] == "recorded" else f"{one['case']} inputs; "
     text = f"{case}{one['dtype']} {one['shapes']}"
-    reason = f"{text}: {one['reason']}" if one.get("reason") else text
+    reason = Text.join(": ", (text, one["reason"])) if one.get("reason") else text
     return Difference(
         one.get("module") or "",
         0,

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from joymigrate.language import Text
 from joymigrate.verify.model import Status
 from joymigrate.verify.tolerance import OperatorLimit
 
@@ -53,10 +54,18 @@ def judge(
     model = golden if reference is None else reference
     if target.shape != model.shape:
         return Finding(
-            Status.FAIL, "shape", None, None, reason=f"{shape(target)} instead of {shape(model)}"
+            Status.FAIL,
+            "shape",
+            None,
+            None,
+            reason=Text(
+                "{target} instead of {reference}", target=shape(target), reference=shape(model)
+            ),
         )
     if reference is not None and target.dtype != reference.dtype:
-        reason = f"{target.dtype} instead of {reference.dtype}"
+        reason = Text(
+            "{target} instead of {reference}", target=target.dtype, reference=reference.dtype
+        )
         return Finding(Status.FAIL, "dtype", None, None, reason=reason)
     if target.numel() == 0:
         return Finding(Status.PASS, "shape", 0.0, 0.0)
@@ -122,14 +131,20 @@ def by_ratio(
     name, (value, allowed) = max(ratios.items(), key=lambda item: item[1][0] / item[1][1])
     spread = {"rmse", "diff1", "diff2"} & ratios.keys()
     beyond = any(ratios[one][0] > ratios[one][1] for one in spread)
-    found = replace(base, metric=f"{name} error / reference's", value=value, limit=allowed)
+    found = replace(
+        base, metric=Text("{name} error / reference's", name=name), value=value, limit=allowed
+    )
     if beyond:
         worst = max(spread, key=lambda one: ratios[one][0] / ratios[one][1])
         value, allowed = ratios[worst]
         return replace(
-            found, status=Status.FAIL, metric=f"{worst} error / reference's", value=value,
-            limit=allowed, reason=cause(mine.rmse, limit.dtype),
-        )  # fmt: skip
+            found,
+            status=Status.FAIL,
+            metric=Text("{name} error / reference's", name=worst),
+            value=value,
+            limit=allowed,
+            reason=cause(mine.rmse, limit.dtype),
+        )
     if value > allowed:
         # Relative errors of single elements near zero are large on every platform.
         if single:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from joymigrate.language import Text
 from joymigrate.verify.ops.call import Call, Named, TensorArg
 
 # Operators that need other processes, or say something about the program and compute nothing.
@@ -117,7 +118,9 @@ def find(call: Call) -> Operator | str:
     if call.overload is not None:
         overload = getattr(packet, call.overload or "default", None)
         if overload is None:
-            return f"this torch has no overload '{call.overload or 'default'}' of it"
+            return Text(
+                "this torch has no overload '{overload}' of it", overload=call.overload or "default"
+            )
         return Operator(overload, call)
     for overload in candidates(packet):
         bound = bind(overload, call)

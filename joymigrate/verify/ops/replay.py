@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from joymigrate.language import Text
 from joymigrate.verify.model import Status
 from joymigrate.verify.ops import judge as judging
 from joymigrate.verify.ops.call import Call, TensorArg
@@ -133,7 +134,11 @@ def recorded(operator: Operator, bench: Bench) -> Iterator[Result]:
     """The call as it was recorded, forward and, where the program needed it, backward."""
     call, options = operator.call, bench.options
     if size(call) > options.max_elements:
-        reason = f"{size(call):,} elements, more than --max-elements {options.max_elements:,}"
+        reason = Text(
+            "{number} elements, more than --max-elements {most}",
+            number=f"{size(call):,}",
+            most=f"{options.max_elements:,}",
+        )
         yield uncompared(call, reason)
         return
     maker = Maker(call, generator(call, options), operator.argument_names)
@@ -314,7 +319,9 @@ def worst(operator: Operator, sides: Sides, case: str, phase: str, bench: Bench)
     level, dtype = "", call.dtype
     findings = []
     if len(target) != len(golden):
-        reason = f"{len(target)} results instead of {len(golden)}"
+        reason = Text(
+            "{number} results instead of {golden}", number=len(target), golden=len(golden)
+        )
         findings.append(Finding(Status.FAIL, "results", None, None, reason=reason))
     for index, (one, right) in enumerate(zip(target, golden, strict=False)):
         reference = sides.reference[index] if sides.reference else None
@@ -337,7 +344,9 @@ def worst(operator: Operator, sides: Sides, case: str, phase: str, bench: Bench)
     )  # fmt: skip
     found = min(findings, key=lambda finding: order.index(finding.status))
     if sides.why_no_reference and found.reason is None:
-        found = replace(found, reason=f"no reference in this dtype ({sides.why_no_reference})")
+        found = replace(
+            found, reason=Text("no reference in this dtype ({why})", why=sides.why_no_reference)
+        )
     return Result(call, case, phase, found, level, dtype)
 
 
@@ -384,7 +393,12 @@ def drawn(call: Call, sides: Sides) -> Result:
     for mine, theirs in zip(sides.target, reference, strict=False):
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
             right = f"{judging.shape(theirs)} {theirs.dtype}"
-            reason = f"{judging.shape(mine)} {mine.dtype} instead of {right}"
+            reason = Text(
+                "{shape} {dtype} instead of {right}",
+                shape=judging.shape(mine),
+                dtype=mine.dtype,
+                right=right,
+            )
             return Result(
                 call,
                 "recorded",
@@ -450,9 +464,9 @@ def uncompared(call: Call, reason: str) -> Result:
 def raised(call: Call, case: str, phase: str, failed: Failed) -> Result:
     """A side raised: on the target alone it is a failure."""
     if failed.side == "target":
-        reason = f"the target raises {failed.line}"
+        reason = Text("the target raises {line}", line=failed.line)
         finding = Finding(Status.FAIL, "exception", None, None, reason=reason)
     else:
-        reason = f"no {failed.side} on the CPU: {failed.line}"
+        reason = Text("no {side} on the CPU: {line}", side=failed.side, line=failed.line)
         finding = Finding(Status.UNCOMPARED, "not compared", None, None, reason=reason)
     return Result(call, case, phase, finding, dtype=call.dtype)

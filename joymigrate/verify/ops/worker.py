@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.language import Text, restored, with_texts
 
 MOST_DEATHS = 50
 POLL_S = 0.2
@@ -114,7 +115,7 @@ def one_worker(
                 for line in lines:
                     part += line
                     if part.endswith("\n"):  # else the worker is still writing it
-                        hear(json.loads(part), state, done, outcome)
+                        hear(restored(json.loads(part)), state, done, outcome)
                         part = ""
                 tell(len(done), int(outcome.facts.get("total", 0)))
                 if ended:
@@ -160,7 +161,7 @@ def death(state: State, name: str) -> dict[str, Any] | None:
         "phase": "forward",
         "status": "FAIL" if failed else "UNCOMPARED",
         "metric": "crash" if failed else "not compared",
-        "reason": f"the {state.side} ended the process with {name}",
+        "reason": Text("the {side} ended the process with {name}", side=state.side, name=name),
     }
 
 
@@ -169,7 +170,7 @@ def main(log: Path) -> None:
     with log.open("ab", buffering=0) as file:
 
         def say(message: Mapping[str, Any]) -> None:
-            file.write(json.dumps(message).encode() + b"\n")
+            file.write(json.dumps(with_texts(message)).encode() + b"\n")
 
         try:
             for message in messages(json.loads(sys.stdin.read()), say):

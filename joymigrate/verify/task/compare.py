@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.language import Text
 from joymigrate.verify.model import Outcome
 from joymigrate.verify.task import judge as judging
 from joymigrate.verify.task import normalise, score
@@ -416,13 +417,19 @@ def with_doubts(task: Task) -> tuple[Outcome, tuple[str, ...]]:
         doubts.append("the two files have no id in common")
     elif task.coverage < task.question.coverage:
         doubts.append(
-            f"only {100 * task.coverage:.1f} % of the ids are in both files "
-            f"(at least {100 * task.question.coverage:g} % are needed)"
+            Text(
+                "only {coverage} % of the ids are in both files (at least {least} % are needed)",
+                coverage=f"{100 * task.coverage:.1f}",
+                least=f"{100 * task.question.coverage:g}",
+            )
         )
     if task.differing_references:
         doubts.append(
-            f"{task.differing_references} samples have another reference on the target: "
-            "were both sides given the same data?"
+            Text(
+                "{number} samples have another reference on the target: were "
+                "both sides given the same data?",
+                number=task.differing_references,
+            )
         )
     outcome = task.outcome
     if doubts and outcome is Outcome.PASS:

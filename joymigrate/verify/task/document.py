@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from joymigrate.language import Text
 from joymigrate.verify.model import (
     Coverage,
     Difference,
@@ -36,7 +37,7 @@ def verdict(task: Task, *, rehearsal: bool = False) -> Verdict:
     limit = task.question.coverage
     coverage = Coverage(task.coverage, task.paired, total, limit, uncompared(task))
     records = tuple(differences(task))
-    reason = "; ".join(task.reasons)
+    reason = Text.join("; ", task.reasons) if task.reasons else ""
     stage = StageResult(STAGE, task.outcome, task.paired, total, reason=reason)
     return Verdict(
         task.outcome,
@@ -77,18 +78,19 @@ def difference(place: str, one: Judgement, task: Task, outcome: Outcome) -> Diff
     """One judgement as a record: the difference and its margin, or the agreement."""
     scale = scale_of(task)
     if one.difference is not None:
-        metric = f"{task.metric} difference{'' if scale == 1 else ' (percentage points)'}"
+        plain = "{metric} difference" if scale == 1 else "{metric} difference (percentage points)"
+        metric = Text(plain, metric=task.metric)
         value: float | None = scale * one.difference.value
         limit: float | None = -task.question.margin
         if task.question.lower_is_better:
             limit = task.question.margin
     else:
-        metric = "agreement (percent)"
+        metric = Text("agreement (percent)")
         value = 100 * one.agreement.value if one.agreement else None
         limit = task.question.agreement
     return Difference(
         place, 0, None, None, metric, value, limit, STATUS[outcome], STAGE,
-        reason="; ".join(one.reasons),
+        reason=Text.join("; ", one.reasons) if one.reasons else "",
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from joymigrate.language import Text
 from joymigrate.verify import statistics
 from joymigrate.verify.model import Outcome
 from joymigrate.verify.statistics import Interval
@@ -78,8 +79,11 @@ def judge_paired(figures: Figures, rule: Rule) -> Judgement:
     if outcome is Outcome.PASS and absent and tested(figures.worst, rule)[1] >= rule.alpha:
         outcome = Outcome.INCONCLUSIVE
         reasons.append(
-            f"{absent} samples have no answer of the target; counted as wrong, non-inferiority is "
-            "not shown"
+            Text(
+                "{absent} samples have no answer of the target; counted as wrong, "
+                "non-inferiority is not shown",
+                absent=absent,
+            )
         )
     agreement = agreement_of(figures)
     outcome, reasons = with_agreement(outcome, reasons, agreement, rule)
@@ -156,18 +160,34 @@ def decided(
         note = ""
         if worse_by > 0 and p_different < rule.alpha:
             note = ", though it is worse beyond doubt"
-        return Outcome.PASS, f"the target is not worse by the margin (p = {p_worse:.2g}){note}"
+        return Outcome.PASS, Text(
+            "the target is not worse by the margin (p = {p_worse}){note}",
+            p_worse=f"{p_worse:.2g}",
+            note=note,
+        )
     if n and worse_by > rule.margin and p_different < rule.alpha:
         return (
             Outcome.FAIL,
-            f"the target is worse, and by more than the margin (p of no difference = "
-            f"{p_different:.2g})",
+            Text(
+                "the target is worse, and by more than the margin (p of no difference = "
+                "{p_different})",
+                p_different=f"{p_different:.2g}",
+            ),
         )
-    enough = "" if needed is None else f"; two equally good sides need about {needed:,} pairs"
+    enough = (
+        ""
+        if needed is None
+        else Text("; two equally good sides need about {needed} pairs", needed=f"{needed:,}")
+    )
     return (
         Outcome.INCONCLUSIVE,
-        f"{n:,} pairs do not show that the target is not worse by the margin "
-        f"(p = {p_worse:.2g}){enough}",
+        Text(
+            "{n} pairs do not show that the target is not worse by the margin (p = "
+            "{p_worse}){enough}",
+            n=f"{n:,}",
+            p_worse=f"{p_worse:.2g}",
+            enough=enough,
+        ),
     )
 
 
@@ -185,12 +205,20 @@ def agreed(agreement: Interval, least: float) -> tuple[Outcome, str]:
     """Whether the interval of the agreement lies on one side of what is demanded."""
     shown = f"[{100 * agreement.low:.2f}, {100 * agreement.high:.2f}] %"
     if agreement.low >= least:
-        return Outcome.PASS, f"agreement {shown} is at least {100 * least:g} %"
+        return Outcome.PASS, Text(
+            "agreement {shown} is at least {least} %", shown=shown, least=f"{100 * least:g}"
+        )
     if agreement.high < least:
-        return Outcome.FAIL, f"agreement {shown} is below {100 * least:g} %"
+        return Outcome.FAIL, Text(
+            "agreement {shown} is below {least} %", shown=shown, least=f"{100 * least:g}"
+        )
     return (
         Outcome.INCONCLUSIVE,
-        f"agreement {shown} may lie on either side of {100 * least:g} %",
+        Text(
+            "agreement {shown} may lie on either side of {least} %",
+            shown=shown,
+            least=f"{100 * least:g}",
+        ),
     )
 
 
@@ -230,7 +258,11 @@ def judge_agreement(figures: Figures, rule: Rule) -> Judgement:
     elif noise is not None:
         difference, p_worse, p_different, needed, test = tested(figures.against_noise, rule)
         outcome, reason = decided(difference, p_worse, p_different, rule, n, needed)
-        reason = f"beside the baseline's own agreement of {100 * noise.value:.2f} %: {reason}"
+        reason = Text(
+            "beside the baseline's own agreement of {value} %: {reason}",
+            value=f"{100 * noise.value:.2f}",
+            reason=reason,
+        )
     else:
         # However references may look: no more answers than these can have become wrong.
         most = 1 - statistics.wilson(figures.agreement.equal, n, 1 - 2 * rule.alpha).low
@@ -238,14 +270,21 @@ def judge_agreement(figures: Figures, rule: Rule) -> Judgement:
         outcome, reason = (
             (
                 Outcome.PASS,
-                f"at most {100 * most:.2f} % of the answers differ, less than the margin",
+                Text(
+                    "at most {most} % of the answers differ, less than the margin",
+                    most=f"{100 * most:.2f}",
+                ),
             )
             if most <= rule.margin
             else (
                 Outcome.INCONCLUSIVE,
-                f"{differing:,} of {n:,} answers differ, and without references nobody knows "
-                "which are right: give references, --agreement PERCENT, or --envelope with a "
-                "second run of the baseline",
+                Text(
+                    "{differing} of {n} answers differ, and without references nobody knows "
+                    "which are right: give references, --agreement PERCENT, or --envelope with a "
+                    "second run of the baseline",
+                    differing=f"{differing:,}",
+                    n=f"{n:,}",
+                ),
             )
         )
     return Judgement(
@@ -279,7 +318,9 @@ def judge_labels(figures: Figures, rule: Rule) -> Judgement:
         outcome, reason = Outcome.FAIL, "the target is worse, and by more than the margin"
     else:
         outcome = Outcome.INCONCLUSIVE
-        reason = f"{n:,} pairs do not show that the target is not worse by the margin"
+        reason = Text(
+            "{n} pairs do not show that the target is not worse by the margin", n=f"{n:,}"
+        )
     outcome, reasons = with_agreement(outcome, [reason], plain.agreement, rule)
     return Judgement(
         outcome,

@@ -1,0 +1,109 @@
+"""The same random numbers in a whole process, whatever device draws them.
+
+A generator of one device gives other numbers than that of another. Where a program draws outside
+of its modules (noise of a diffusion step, a mask, a shuffled batch), two runs of it then see other
+data, and their difference says nothing. JOYMIGRATE_DRAWS=1 replaces what torch draws, on both
+sides: numbers are counted by operator and shape, so that a draw more of another kind moves nothing.
+
+Fused attention runs without its dropout (`verify.draws`). What can't be replaced is drawn by the
+device; JOYMIGRATE_DRAWS=FILE gets one line for each operator of that kind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joymigrate import attach
+
+if TYPE_CHECKING:
+    import torch
+
+ENVIRONMENT = "JOYMIGRATE_DRAWS"
+# They start other generators, which draw numbers of their own, the same on every device.
+SEEDS = ("random", "random_")
+
+
+def start() -> None:
+    """Wait for torch in this process."""
+    if os.environ.get(ENVIRONMENT, "0") != "0":
+        attach.after_import("torch", install, who="shared draws")
+
+
+def install() -> None:
+    """Replace draws from here to the end of the process."""
+    from joymigrate.verify.draws import Draws, DropoutMode
+
+    draws = shared(Draws)
+    DropoutMode(draws).__enter__()  # type: ignore[no-untyped-call]
+    mode(draws).__enter__()
+
+
+def shared(base: Any) -> Any:
+    """Draws that are counted by operator and shape."""
+    from joymigrate.seeded import asked
+
+    seed = asked() or 0
+
+    class Shared(base):  # type: ignore[misc]
+        """One count for each operator and shape; no log, for a program draws without end."""
+
+        def __init__(self) -> None:
+            super().__init__(lambda: "")
+            self.shape: tuple[int, ...] = ()
+
+        def generator(self, what: str, setting: Any = None) -> Any:
+            import numpy as np
+
+            place = f"{what}{self.shape}"
+            self.shape = ()
+            number = self.count[place] = self.count.get(place, -1) + 1
+            digest = hashlib.sha256(f"{seed}:{place}#{number}".encode()).digest()
+            return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "little")))
+
+        def uniform(self, shape: Any, what: str, setting: Any = None) -> torch.Tensor:
+            self.shape = tuple(shape)
+            made: torch.Tensor = super().uniform(shape, what, setting)
+            return made
+
+        def normal(self, shape: Any, what: str) -> torch.Tensor:
+            self.shape = tuple(shape)
+            made: torch.Tensor = super().normal(shape, what)
+            return made
+
+    return Shared()
+
+
+def mode(draws: Any) -> Any:
+    """The mode that replaces draws, and tells which it could not."""
+    from joymigrate.verify.draws import DrawMode
+
+    class Telling(DrawMode):  # type: ignore[no-untyped-call]
+        """`DrawMode` that writes down what it leaves to the device."""
+
+        def __init__(self) -> None:
+            super().__init__(draws)
+            self.told: set[str] = set()
+
+        def draw(self, name: str, args: Any, kwargs: dict[str, Any]) -> torch.Tensor | None:
+            made = super().draw(name, args, kwargs)
+            if made is None and name not in SEEDS and name not in self.told:
+                self.told.add(name)
+                tell(name)
+            return made
+
+    return Telling()
+
+
+def tell(name: str) -> None:
+    """Add an operator to the file that was named."""
+    named = os.environ.get(ENVIRONMENT, "")
+    if os.sep not in named:
+        return
+    try:
+        with Path(named).open("a", encoding="utf-8") as file:
+            file.write(f"{name}\n")
+    except OSError:
+        return

@@ -1,0 +1,107 @@
+"""A target that breaks off is told by its exception, not by what it did not come to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 5), nn.Linear(5, 2)
+    def forward(self, x):
+        hidden = torch.tanh(self.a(x))
+        # forward
+        return self.b(hidden)
+
+net = Net()
+optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+generator = torch.Generator().manual_seed(1)
+for step in range(4):
+    loss = net(torch.randn(4, 6, generator=generator)).square().mean()
+    # loss
+    optimiser.zero_grad()
+    loss.backward()
+    # update
+    optimiser.step()
+"""
+LINES = PROGRAM.splitlines()
+
+
+def joy(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "joymigrate", "verify", *map(str, words)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    )
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("crash")
+    (folder / "train.py").write_text(PROGRAM)
+    made = joy("record", "-o", "base.jmb", "--", "python", "train.py", cwd=folder)
+    assert made.returncode == 0, made.stderr
+    return folder / "base.jmb"
+
+
+def replayed(base: Path, folder: Path, place: str, condition: str) -> dict[str, Any]:
+    """The verdict on the program that raises at a place."""
+    raising = f'if {condition}: raise RuntimeError("no kernel for this\\n(dtype)")'
+    (folder / "train.py").write_text(PROGRAM.replace(f"# {place}", raising))
+    words = ("--format", "json", "-o", "v.json", "--", "python", "train.py")
+    made = joy("replay", base, *words, cwd=folder)
+    assert made.returncode == 3, made.stdout + made.stderr
+    document: dict[str, Any] = json.loads((folder / "v.json").read_text())
+    return document
+
+
+@pytest.mark.parametrize(
+    ("place", "condition", "step"),
+    [
+        ("forward", "globals().get('step') == 1", 1),
+        ("loss", "step == 0", 0),
+        ("update", "step == 2", 2),
+    ],
+)
+def test_a_crash_is_named_with_its_place(
+    place: str, condition: str, step: int, base: Path, tmp_path: Path
+) -> None:
+    document = replayed(base, tmp_path, place, condition)
+    line = next(i for i, text in enumerate(LINES, 1) if text.strip() == f"# {place}")
+    assert (document["verdict"], document["first_divergence"]) == ("inconclusive", None)
+    assert document["reason"] == (
+        f"the target's program broke off in step {step}, at train.py:{line}: "
+        "RuntimeError: no kernel for this"
+    )
+    assert document["target"]["crash"]["step"] == step
+    assert document["baseline"]["crash"] is None
+
+
+def test_a_crash_after_the_recorded_steps_is_named_as_well(base: Path, tmp_path: Path) -> None:
+    document = replayed(base, tmp_path, "update", "step == 3")
+    assert document["verdict"] == "inconclusive"
+    assert "RuntimeError: no kernel for this" in document["reason"]
+
+
+def test_a_wrong_result_before_the_crash_is_still_the_finding(base: Path, tmp_path: Path) -> None:
+    wrong = PROGRAM.replace("torch.tanh(self.a(x))", "torch.tanh(self.a(x)) * 1.01")
+    (tmp_path / "train.py").write_text(wrong.replace("# loss", "if step == 1: raise ValueError"))
+    words = ("--format", "json", "-o", "v.json", "--", "python", "train.py")
+    assert joy("replay", base, *words, cwd=tmp_path).returncode == 1
+    document = json.loads((tmp_path / "v.json").read_text())
+    assert document["first_divergence"]["module"] == "net"
+    assert document["target"]["crash"]["exception"] == "ValueError"

@@ -1,0 +1,79 @@
+"""Random numbers that are the same whatever draws them, and programs that set no seed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from joymigrate.run.rehearse.session import START
+
+DRAWING = """
+import json, random, sys
+import numpy as np
+import torch
+import torch.nn.functional as F
+if "--more" in sys.argv:  # another kind of draw in between moves nothing
+    torch.rand(3); torch.randint(9, (2,))
+model = torch.nn.Linear(3, 2)
+x = torch.randn(2, 3)
+noise = torch.randn_like(x)
+print(json.dumps({
+    "python": random.random(), "numpy": np.random.rand(), "weight": model.weight.tolist(),
+    "x": x.tolist(), "noise": noise.tolist(), "again": torch.randn(2, 3).tolist(),
+    "half": torch.randn(4, dtype=torch.float16).dtype.itemsize,
+    "drop": F.dropout(torch.ones(64), 0.5).tolist(), "order": torch.randperm(9).tolist(),
+    "whole": str(torch.randperm(9).dtype), "picked": torch.multinomial(torch.ones(9), 1).tolist(),
+    "generator": torch.rand(2, generator=torch.Generator().manual_seed(5)).tolist(),
+}))
+"""
+
+
+def drawn(tmp_path: Path, *words: str, **environment: str) -> dict[str, object]:
+    (tmp_path / "p.py").write_text(DRAWING)
+    made = subprocess.run(
+        [sys.executable, "p.py", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(START), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, object] = json.loads(made.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    return drawn(tmp_path_factory.mktemp("seeded"), JOYMIGRATE_SEED="0")
+
+
+def test_a_program_without_a_seed_repeats_itself(seeded: dict[str, object], tmp_path: Path) -> None:
+    assert drawn(tmp_path, JOYMIGRATE_SEED="0") == seeded
+    other = drawn(tmp_path, JOYMIGRATE_SEED="1")
+    assert all(other[name] != seeded[name] for name in ("python", "numpy", "weight", "x"))
+    assert other["generator"] == seeded["generator"]  # the program's own seed is its own
+
+
+def test_ranks_draw_numbers_of_their_own(seeded: dict[str, object], tmp_path: Path) -> None:
+    assert drawn(tmp_path, JOYMIGRATE_SEED="0", RANK="1")["weight"] != seeded["weight"]
+
+
+def test_shared_draws_are_counted_by_kind_and_shape(tmp_path: Path) -> None:
+    told = tmp_path / "told.txt"
+    words = {"JOYMIGRATE_SEED": "0", "JOYMIGRATE_DRAWS": str(told)}
+    first = drawn(tmp_path, **words)
+    more = drawn(tmp_path, "--more", **words)
+    device = ("picked",)  # left to the generator of the device
+    assert {k: v for k, v in first.items() if k not in device} == {
+        k: v for k, v in more.items() if k not in device
+    }
+    assert first["noise"] != first["x"] != first["again"]
+    assert set(first["drop"]) == {0.0, 2.0}  # type: ignore[call-overload]
+    assert first["whole"] == "torch.int64"
+    assert first["half"] == 2
+    assert set(told.read_text().split()) == {"multinomial"}
