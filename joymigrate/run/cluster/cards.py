@@ -151,8 +151,8 @@ def _modules(kind: Kind, k: int, masks: Masks, gang: bool) -> tuple[Masks, Masks
     if k == 1:
         broken = masks & ~whole
         select = np.where(broken > 0, lowest(broken, 1), lowest(masks, 1))
-        # Breaking a module is worse than any tightness.
-        return select, free - k + np.where(broken > 0, 0, kind.cards)
+        # Breaking a module is worse than any tightness, which costs less than two nodes' cards.
+        return select, free - k + np.where(broken > 0, 0, 2 * kind.cards)
     if k % size:
         return np.zeros_like(masks), np.zeros_like(masks)
     return np.where(count(whole) >= k, lowest(whole, k), 0), np.maximum(free - k, 0)

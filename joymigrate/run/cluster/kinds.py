@@ -93,10 +93,10 @@ def all_kinds() -> dict[str, Kind]:
     found: dict[str, Kind] = {
         "cpu": Kind("cpu", "server without accelerators", "cpu", "", 0, legal=(0,))
     }
-    for folder, _source in chips.folders():
-        path = folder / "topology.yaml"
+    for chip in chips.all_chips().values():
+        path = chip.folder / "topology.yaml"
         if path.is_file():
-            for kind in read_kinds(path, folder.name):
+            for kind in read_kinds(path, chip.name):
                 if kind.name in found:
                     raise JoyError(f"two kinds are called '{kind.name}'", where=str(path))
                 found[kind.name] = kind

@@ -23,6 +23,7 @@ from joymigrate.run.cluster.state import Grant, Ints, Placement, Pool, State
 
 FAR = 1 << 40  # larger than any cost
 NO_ROOM = Refusal("none")
+Part = tuple[Ints, int]  # positions in a pool, and how many pods go there
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,25 +122,26 @@ class Placer:
             return NO_ROOM if self.terse else explain(self.state, shape, free, fits)
         if self.policy.sequential:
             return self._place_one_by_one(shape, free)
-        inside = self._domain(shape, fits, free)
-        if inside is None:
+        parts = self._parts(shape, fits, free)
+        if parts is None:
             most = int(np.bincount(pool.leaf + 1, weights=fits)[1:].max(initial=0))
             facts = {"pods": task.pods, "cards": task.cards, "fits": most}
             return Refusal("leaf", {**facts, "lacking": task.pods - most})
-        taken = fill(inside, fits, self.policy.costs(self.state, shape, free), task.pods)
+        costs = self.policy.costs(self.state, shape, free)
+        taken = [each for inside, pods in parts for each in fill(inside, fits, costs, pods)]
         return self._grants(shape, free, taken)
 
-    def _domain(self, shape: Shape, fits: Ints, free: Ints) -> Ints | None:
-        """Positions of the tightest domain that holds the gang; None when one leaf is a must."""
+    def _parts(self, shape: Shape, fits: Ints, free: Ints) -> list[Part] | None:
+        """The tightest domain that holds the gang; None when it must lie in one leaf and cannot."""
         pool, task, leaf = shape.pool, shape.task, shape.job.leaf
         everywhere = np.nonzero(fits)[0]
         if not self.policy.local or leaf == "any":
-            return everywhere
+            return [(everywhere, task.pods)]
         if task.cards * task.pods <= pool.node_cards:
             whole = np.nonzero(fits >= task.pods)[0]
             if len(whole):
                 costs = self.policy.costs(self.state, shape, free)[whole]
-                return whole[costs.argmin() : costs.argmin() + 1]
+                return [(whole[costs.argmin() : costs.argmin() + 1], task.pods)]
         tiers = (
             (pool.superpod, pool.superpods),
             (pool.leaf, pool.leaves),
@@ -151,12 +153,12 @@ class Placer:
                 enough = np.nonzero(room_of >= task.pods)[0]
                 if len(enough):
                     tightest = enough[room_of[enough].argmin()]
-                    return np.nonzero((domain == tightest) & (fits > 0))[0]
+                    return [(np.nonzero((domain == tightest) & (fits > 0))[0], task.pods)]
             if tier == 1 and leaf == "one":
                 return None
             if tier == 1 and leaf == "fill" and domains:
                 return fill_leaves(pool, fits, task.pods)
-        return everywhere
+        return [(everywhere, task.pods)]
 
     def _place_one_by_one(self, shape: Shape, free: Ints) -> Placement | Refusal:
         """For policies whose cost changes with every pod: take each pod before the next."""
@@ -338,8 +340,8 @@ def fill(inside: Ints, fits: Ints, costs: Costs, pods: int) -> list[tuple[int, i
     return taken
 
 
-def fill_leaves(pool: Pool, fits: Ints, pods: int) -> Ints:
-    """Positions for a gang larger than a leaf: leaves it fills wholly first, one rest at most."""
+def fill_leaves(pool: Pool, fits: Ints, pods: int) -> list[Part]:
+    """For a gang larger than a leaf: leaves it fills wholly first, then one rest at most."""
     room_of = np.bincount(pool.leaf + 1, weights=fits, minlength=pool.leaves + 1)[1:]
     chosen: list[int] = []
     left = pods
@@ -347,11 +349,13 @@ def fill_leaves(pool: Pool, fits: Ints, pods: int) -> Ints:
         if room_of[leaf] <= left:
             chosen.append(int(leaf))
             left -= int(room_of[leaf])
-    if left > 0:
-        rest = [leaf for leaf in np.argsort(room_of, kind="stable") if room_of[leaf] >= left]
-        chosen += [int(leaf) for leaf in rest if int(leaf) not in chosen][:1]
-    inside = np.nonzero(np.isin(pool.leaf, chosen) & (fits > 0))[0]
-    return inside if int(fits[inside].sum()) >= pods else np.nonzero(fits)[0]
+    whole = np.nonzero(np.isin(pool.leaf, chosen) & (fits > 0))[0]
+    if not left:
+        return [(whole, pods)]
+    rest = [leaf for leaf in np.argsort(room_of, kind="stable") if room_of[leaf] >= left]
+    if not rest:
+        return [(np.nonzero(fits)[0], pods)]
+    return [(whole, pods - left), (np.nonzero((pool.leaf == rest[0]) & (fits > 0))[0], left)]
 
 
 def explain(state: State, shape: Shape, free: Ints, fits: Ints | None = None) -> Refusal:

@@ -162,13 +162,14 @@ class Quotas:
 
     def guaranteed(self, name: str, use: Use) -> bool:
         """Whether this start stays inside MIN of its queue or of one of its parents."""
-        return any(self._inside(self.accounts[queue], use, queue) for queue in self.chain(name))
+        chain = self.chain(name)
+        return any(self._inside(self.accounts[queue], use, chain) for queue in chain)
 
     def chain(self, name: str) -> tuple[str, ...]:
         """The queue and its ancestors."""
         return self.account(name).chain
 
-    def _inside(self, account: Account, use: Use, queue: str) -> bool:
+    def _inside(self, account: Account, use: Use, chain: tuple[str, ...]) -> bool:
         limits = account.min
         if not limits:
             return False
@@ -177,14 +178,18 @@ class Quotas:
             if not covering:
                 return False
             for limit in covering:
-                kept = sum(self._unmet(child, limit.what) for child in account.children)
+                kept = sum(
+                    self._unmet(child, limit.what, use if child in chain else {})
+                    for child in account.children
+                )
                 if limit.used + limit.amount(use) + kept > limit.bound + SLACK:
                     return False
         return True
 
-    def _unmet(self, queue: str, what: str) -> float:
+    def _unmet(self, queue: str, what: str, use: Use) -> float:
+        """What a queue may still claim of its MIN after this use."""
         return sum(
-            max(0.0, limit.bound - limit.used)
+            max(0.0, limit.bound - limit.used - limit.amount(use))
             for limit in self.accounts[queue].min
             if limit.what == what
         )

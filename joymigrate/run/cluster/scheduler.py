@@ -135,6 +135,8 @@ class Scheduler:
             self._adopt(entry)
             return
         self._wait(entry)
+        if self._in_time(job):
+            self._failed.discard(entry.group)  # those before it may be too long for the gap
 
     def _group(self, job: Job) -> int:
         key = (
@@ -356,11 +358,8 @@ class Scheduler:
 
     def _fill_gap(self, group: list[Entry], actions: list[Action]) -> bool:
         """A later job of the same group that ends before the held job starts."""
-        if self._hold is None:
-            return False
         for entry in group[1:ALIKE_DEPTH]:
-            minutes = entry.job.minutes
-            if minutes is not None and self._now + minutes * 60 <= self._hold.until:
+            if self._in_time(entry.job):
                 outcome = self._admit(entry)
                 if not isinstance(outcome, Refusal):
                     self._unwait(entry)
@@ -423,12 +422,16 @@ class Scheduler:
     def _hold_for(self, entry: Entry) -> Ints | None:
         """The held cards that this job must leave alone."""
         hold = self._hold
-        if hold is None or hold.entry is entry:
-            return None
-        minutes = entry.job.minutes
-        if minutes is not None and hold.until < NEVER and self._now + minutes * 60 <= hold.until:
+        if hold is None or hold.entry is entry or self._in_time(entry.job):
             return None
         return hold.mask
+
+    def _in_time(self, job: Job) -> bool:
+        """Whether a job that starts now ends before the held cards are needed."""
+        hold, minutes = self._hold, job.minutes
+        if hold is None or hold.until == NEVER or minutes is None:
+            return False
+        return self._now + minutes * 60 <= hold.until
 
     def _place_beside_hold(self, entry: Entry) -> Placement | Refusal:
         """Place; when only held cards would do, say for whom they are held."""

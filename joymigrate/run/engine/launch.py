@@ -64,15 +64,24 @@ def launchers() -> dict[str, Launcher]:
     """All engines that the chips' folders know."""
     from joymigrate import chips
 
-    found = {}
+    found: dict[str, Launcher] = {}
     for chip in chips.all_chips().values():
         data = chip.data(FILE)
-        if data is None:
-            continue
-        if data.get("schema") != SCHEMA:
-            raise JoyError("not a list of engines", where=str(chip.folder / FILE), help=SCHEMA)
-        for name, entry in data["engines"].items():
-            found[str(name)] = launcher(str(name), chip.name, entry)
+        if data is not None:
+            found |= read_launchers(data, chip.name, str(chip.folder / FILE))
+    return found
+
+
+def read_launchers(data: Any, chip: str, where: str) -> dict[str, Launcher]:
+    """The engines of one serve.yaml, checked."""
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise JoyError("not a list of engines", where=where, help=f"schema: {SCHEMA}")
+    found = {}
+    for name, entry in (data.get("engines") or {}).items():
+        lacking = [key for key in ("module", "program", "install") if not entry.get(key)]
+        if lacking:
+            raise JoyError(f"needs {', '.join(lacking)}", where=f"{where} engines.{name}")
+        found[str(name)] = launcher(str(name), chip, entry)
     return found
 
 

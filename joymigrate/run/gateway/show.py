@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from joymigrate.errors import JoyError
+from joymigrate.files import write_output
 
 
 def as_json(value: Any) -> str:
@@ -21,14 +20,7 @@ def emit(text: str, output: Path | None) -> None:
     if output is None:
         print(text)
         return
-    draft = output.with_name(f".{output.name}.{os.getpid()}")
-    try:
-        draft.write_text(text + "\n", encoding="utf-8")
-        os.replace(draft, output)
-    except OSError as error:
-        raise JoyError(
-            f"cannot write: {error.strerror}", where=str(output), help="name a writable file"
-        ) from None
+    write_output(output, (text + "\n").encode())
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

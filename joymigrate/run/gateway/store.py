@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.files import replace_file
 
 SCHEMA = "joymigrate.rollout-state/1"
 
@@ -33,17 +33,7 @@ class Store:
         with self.lock:
             if number < self.written:
                 return
-            draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-            with draft.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, self.path)
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            replace_file(self.path, text.encode(), durable=True)
             self.written = number
 
     def load(self) -> dict[str, Any] | None:

@@ -11,12 +11,12 @@ import functools
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from joymigrate.errors import JoyError
+from joymigrate.files import replace_file
 from joymigrate.run.kernels.operator import CPU, Call
 
 SCHEMA = "joymigrate.tuned/1"
@@ -129,10 +129,7 @@ def store(path: Path, card: str, found: Mapping[str, Entry]) -> None:
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
-        os.replace(name, path)
+        replace_file(path, json.dumps(document, indent=1).encode())
     except OSError as error:
         raise JoyError(
             f"cannot keep the measurements: {error.strerror}",

@@ -42,7 +42,11 @@ def implementations(op: str) -> tuple[Implementation, ...]:
 @functools.cache
 def of_chip(name: str) -> Mapping[str, tuple[Implementation, ...]]:
     """A chip's implementations by operator."""
-    chip = all_chips()[name]
+    return read_document(all_chips()[name])
+
+
+def read_document(chip: Chip) -> Mapping[str, tuple[Implementation, ...]]:
+    """The chip's kernels.yaml, checked."""
     document = chip.data(FILE)
     if document is None:
         return {}

@@ -11,10 +11,15 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from joymigrate.errors import JoyError
 from joymigrate.run.monitor.snapshot import Snapshot
 
+FILE = "monitor.yaml"
+GROUPS = ("index", "util", "used", "total")
+HELP = "see docs/monitor.md"
 TOOL_SECONDS = 5.0
 HOST_SECONDS = 0.1  # the processors are watched for so long
 Run = Callable[[Sequence[str]], str]
@@ -37,12 +42,32 @@ def probes() -> tuple[Probe, ...]:
 
     found = []
     for chip in all_chips().values():
-        data = chip.data("monitor.yaml")
-        if data:
-            command = tuple(data["command"])
-            row = re.compile(data["row"])
-            found.append(Probe(chip.name, command, row, data.get("exporter") or {}))
+        path = chip.folder / FILE
+        if path.is_file():
+            found.append(read_probe(path, chip.name))
     return tuple(found)
+
+
+def read_probe(path: Path, chip: str) -> Probe:
+    """One `monitor.yaml`, checked."""
+    from joymigrate.chips import read_yaml
+
+    data = read_yaml(path)
+    command = data.get("command") if isinstance(data, dict) else None
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        raise JoyError("needs `command`, a list of words", where=str(path), help=HELP)
+    try:
+        row = re.compile(data.get("row") or "")
+    except (re.error, TypeError) as error:
+        raise JoyError(f"`row` is no pattern: {error}", where=f"{path} row", help=HELP) from None
+    lacking = [group for group in GROUPS if group not in row.groupindex]
+    if lacking:
+        named = ", ".join(f"(?P<{group}>…)" for group in lacking)
+        raise JoyError(f"`row` has no {named}", where=f"{path} row", help=HELP)
+    exporter = data.get("exporter") or {}
+    if not isinstance(exporter, dict) or (exporter and not {"util", "labels"} <= {*exporter}):
+        raise JoyError("needs `labels` and `util`", where=f"{path} exporter", help=HELP)
+    return Probe(chip, tuple(command), row, exporter)
 
 
 def parse(probe: Probe, text: str) -> dict[str, float]:

@@ -67,9 +67,10 @@ def rehearsable(name: str | None) -> chips.Chip:
     chip = chips.target(name)
     if chip.package == PACKAGE:
         return chip
+    lacks = f"{chip.distribution or chip.package} has no public wheel"
     raise JoyError(
         f"{chip.title} cannot be rehearsed: the rehearsal runs the vendor's own package, and "
-        f"{chip.distribution or chip.package or 'it'} has no public wheel",
+        f"{lacks if chip.package else 'it has none'}",
         help="rewrite and coverage work for this chip: joymigrate scan --to "
         f"{chip.name}, joymigrate profile coverage --to {chip.name}",
     )

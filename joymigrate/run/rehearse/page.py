@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from joymigrate.language import spoken, tell
 from joymigrate.run.rehearse.summary import gib
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 860, 220, 80, 24  # of the plot, in pixels
 COLOURS = ("#1f6feb", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#bf3989", "#0a7ea4", "#57606a")
+NOTE = (
+    "The vendor's package ran without a chip. Numbers, memory and kernels are the package's own; "
+    "times mean nothing."
+)
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; color: #1f2328; }
 h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2rem }
@@ -21,11 +26,11 @@ code { font: 13px ui-monospace, monospace } svg text { font: 12px system-ui, san
 
 
 def page(result: Mapping[str, Any]) -> str:
-    """The whole page."""
+    """The whole page, in the language that is spoken."""
+    title = escape(tell("Rehearsal on {soc}", soc=result["soc"]))
     parts = [
-        f"<h1>Rehearsal on {escape(result['soc'])}</h1>",
-        '<p class="note"><b>Simulated.</b> The vendor\'s package ran without a chip. Numbers, '
-        "memory and kernels are the package's own; times mean nothing.</p>",
+        f"<h1>{title}</h1>",
+        f'<p class="note"><b>{tell("Simulated.")}</b> {escape(tell(NOTE))}</p>',
         table(("", ""), overview(result)),
         section("Memory over time", plot(result["ranks"])),
         section("Traps", trap_table(result["traps"])),
@@ -36,24 +41,24 @@ def page(result: Mapping[str, Any]) -> str:
         section("Ranks and processes", rank_table(result["ranks"])),
         section("Chip kernels asked for", kernel_table(result["kernels"])),
     ]
-    title = f"Rehearsal on {escape(result['soc'])}"
+    lang = "zh-CN" if spoken() == "zh" else "en"
     body = "\n".join(part for part in parts if part)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<!doctype html>\n<html lang="{lang}"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
     )
 
 
 def section(title: str, content: str) -> str:
     """A headed part; nothing when there is nothing to show."""
-    return f"<h2>{escape(title)}</h2>\n{content}" if content else ""
+    return f"<h2>{escape(tell(title))}</h2>\n{content}" if content else ""
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A table; numbers are aligned right."""
     if not rows:
         return ""
-    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    top = "".join(f"<th>{escape(tell(head))}</th>" for head in heads)
     lines = []
     for row in rows:
         cells = [
@@ -69,19 +74,48 @@ def overview(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ways = result["checked_by"]
     peaks = ", ".join(f"{d}: {gib(b)}" for d, b in result["peak_memory_bytes"].items())
     return [
-        ("Package", f"torch_npu {escape(result['package']['torch_npu'])}"),
-        ("Devices", f"{result['devices']} with {gib(result['memory_bytes'])} each"),
-        ("Mode", escape(f"{result['mode']}, matrix inputs {result['precision']}")),
-        ("Exit code of the program", str(result["exit_code"])),
-        ("Processes on the device", str(result["processes"])),
-        ("Peak memory", peaks or "the device was not used"),
-        ("Operators", f"{result['operators']} in {result['calls']} calls"),
+        (tell("Package"), f"torch_npu {escape(result['package']['torch_npu'])}"),
         (
-            "How they were checked",
-            f"{ways['vendor_cpp']:.1%} by the vendor's C++, {ways['reference']:.1%} computed by "
-            f"our reference, {ways['cpu_alias']:.1%} by torch's CPU kernel alone",
+            tell("Devices"),
+            tell(
+                "{number} with {memory} each",
+                number=result["devices"],
+                memory=gib(result["memory_bytes"]),
+            ),
+        ),
+        (
+            tell("Mode"),
+            escape(
+                tell(
+                    "{mode}, matrix inputs {precision}",
+                    mode=result["mode"],
+                    precision=result["precision"],
+                )
+            ),
+        ),
+        (tell("Exit code of the program"), str(result["exit_code"])),
+        (tell("Processes on the device"), str(result["processes"])),
+        (tell("Peak memory"), peaks or tell("the device was not used")),
+        (
+            tell("Operators"),
+            tell("{number} in {calls} calls", number=result["operators"], calls=result["calls"]),
+        ),
+        (
+            tell("How they were checked"),
+            checked(ways),
         ),
     ]
+
+
+def checked(ways: Mapping[str, float]) -> str:
+    """How the results were checked, in one sentence."""
+    return tell(
+        "{vendor} by the vendor's C++, {reference} computed by our reference, {alias} by torch's "
+        "CPU kernel alone",
+        vendor=f"{ways['vendor_cpp']:.1%}",
+        reference=f"{ways['reference']:.1%}",
+        alias=f"{ways['cpu_alias']:.1%}",
+    )
 
 
 def plot(ranks: Sequence[Mapping[str, Any]]) -> str:
@@ -111,25 +145,26 @@ def plot(ranks: Sequence[Mapping[str, Any]]) -> str:
         f'<line x1="{LEFT}" y1="{HEIGHT - BOTTOM + 4}" x2="{WIDTH}" y2="{HEIGHT - BOTTOM + 4}" '
         f'stroke="#d1d9e0"/>'
     )
+    label = escape(tell("Memory over time"))
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" role="img" '
-        f'aria-label="memory over time">{axis}{"".join(drawn)}</svg>'
+        f'aria-label="{label}">{axis}{"".join(drawn)}</svg>'
     )
 
 
 def name_of(rank: Mapping[str, Any]) -> str:
     """How a process is called in the page."""
     if rank["rank"] is not None:
-        return f"rank {rank['rank']}"
-    return f"process {rank['pid']}"
+        return tell("rank {number}", number=rank["rank"])
+    return tell("process {pid}", pid=rank["pid"])
 
 
 def trap_table(traps: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         (
             f"<code>{escape(trap['where'])}</code>",
-            escape(trap["message"]),
-            escape(trap["remedy"]),
+            escape(tell(trap["message"])),
+            escape(tell(trap["remedy"])),
             trap["count"],
         )
         for trap in traps
@@ -142,7 +177,7 @@ def fallback_table(fallbacks: Sequence[Mapping[str, Any]]) -> str:
         (
             f"<code>{escape(row['op'])}</code>",
             row["calls"],
-            "<br>".join(f"<code>{escape(place)}</code>" for place in row["where"][:5]),
+            "<br>".join(f"<code>{escape(tell(place))}</code>" for place in row["where"][:5]),
         )
         for row in fallbacks
     ]
@@ -156,7 +191,7 @@ def documented_table(result: Mapping[str, Any]) -> str:
             f"<code>{escape(row['kernel'])}</code>",
             escape(row["dtype"]),
             f"<code>{escape(row['op'])}</code>",
-            escape(row["source"]),
+            escape(tell(row["source"])),
         )
         for row in result["documented"]
     ]
@@ -170,7 +205,10 @@ def count_table(rows: Sequence[Mapping[str, Any]], label: str) -> str:
 
 
 def difference_table(result: Mapping[str, Any]) -> str:
-    rows = [(f"<code>{escape(d['op'])}</code>", escape(d["vendor"])) for d in result["differences"]]
+    rows = [
+        (f"<code>{escape(d['op'])}</code>", escape(tell(d["vendor"])))
+        for d in result["differences"]
+    ]
     return table(("operator", "the vendor's C++ gives"), rows)
 
 
@@ -188,7 +226,7 @@ def rank_table(ranks: Sequence[Mapping[str, Any]]) -> str:
             rank["calls"],
             rank["fallback_calls"],
             ", ".join(f"{d} {gib(b)}" for d, b in rank["peak_memory_bytes"].items()),
-            "to its end" if rank["finished"] else "cut short",
+            tell("to its end" if rank["finished"] else "cut short"),
         )
         for rank in ranks
     ]

@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from joymigrate.language import with_texts
+
 SAVE_EVERY_S = 2.0
 TIMELINE_LIMIT = 2000  # samples; every other one goes when it is full
 
@@ -80,7 +82,7 @@ class Record:
         path = self.session / f"process-{self.pid}.json"
         part = path.with_suffix(".part")
         try:
-            part.write_text(json.dumps(raw), encoding="utf-8")
+            part.write_text(json.dumps(with_texts(raw)), encoding="utf-8")
             part.replace(path)
         except OSError:
             pass  # the command that started us is gone, and its folder with it

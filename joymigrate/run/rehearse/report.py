@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.files import write_output
+from joymigrate.language import Language, speaking, tell, with_texts
 from joymigrate.run.rehearse.settings import Settings
 from joymigrate.run.rehearse.summary import as_text, gib, summarise
 
@@ -41,31 +41,31 @@ def chosen_format(form: str | None, output: Path | None) -> str:
 
 
 def banner(settings: Settings) -> str:
-    """What is printed before the program starts."""
-    return (
-        f"rehearsal: simulated {settings.soc} × {settings.devices} with "
-        f"{gib(settings.memory_bytes)}, torch_npu {settings.package}. No chip is involved."
+    """What is printed before the program starts, in the language that is spoken."""
+    return tell(
+        "rehearsal: simulated {soc} × {devices} with {memory}, torch_npu {package}. No chip is "
+        "involved.",
+        soc=settings.soc,
+        devices=settings.devices,
+        memory=gib(settings.memory_bytes),
+        package=settings.package,
     )
 
 
-def write(result: Mapping[str, Any], form: str, output: Path) -> None:
-    """Write the report; the file is complete or absent."""
+def write(result: Mapping[str, Any], form: str, output: Path, lang: str = "en") -> None:
+    """Write the report; the file is complete or absent. JSON keeps its words, with what their
+    Chinese is made of under `texts`."""
+    with speaking(Language(lang, result.get("texts"))):
+        text = rendered(result, form)
+    write_output(output, text.encode("utf-8"))
+
+
+def rendered(result: Mapping[str, Any], form: str) -> str:
+    """The report in a format and in the language that is spoken."""
     if form == "json":
-        text = json.dumps(result, indent=2) + "\n"
-    elif form == "html":
+        return json.dumps(with_texts(result), indent=2) + "\n"
+    if form == "html":
         from joymigrate.run.rehearse.page import page
 
-        text = page(result)
-    else:
-        text = as_text(result) + "\n"
-    handle, part = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(part, 0o644)
-        os.replace(part, output)
-    except OSError as error:
-        Path(part).unlink(missing_ok=True)
-        raise JoyError(
-            f"cannot write the report: {error.strerror}", where=str(output), help="check -o"
-        ) from None
+        return page(result)
+    return as_text(result) + "\n"

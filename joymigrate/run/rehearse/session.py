@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from joymigrate.language import restored
 from joymigrate.run.rehearse.build import build, find_package
 from joymigrate.run.rehearse.presence import refuse_real_chip
 from joymigrate.run.rehearse.settings import ENVIRONMENT, Settings
@@ -57,7 +58,7 @@ def read_records(settings: Settings) -> list[dict[str, Any]]:
     found = []
     for path in settings.session.glob("process-*.json"):
         try:
-            found.append(json.loads(path.read_text(encoding="utf-8")))
+            found.append(restored(json.loads(path.read_text(encoding="utf-8"))))
         except ValueError:
             continue  # cut short while it was written
     return sorted(found, key=lambda record: (record["rank"] or 0, record["started"]))

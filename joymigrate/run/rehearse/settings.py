@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from joymigrate import settings
 from joymigrate.errors import JoyError
 
 # Names the folder of the running rehearsal; set in every process that takes part.
@@ -57,8 +57,7 @@ class Settings:
 
     def save(self) -> None:
         """Write `settings.json` into the session folder."""
-        raw = {**asdict(self), "session": str(self.session), "libraries": str(self.libraries)}
-        (self.session / "settings.json").write_text(json.dumps(raw), encoding="utf-8")
+        settings.write(self, self.session / "settings.json")
 
 
 def read_settings() -> Settings | None:
@@ -68,11 +67,10 @@ def read_settings() -> Settings | None:
         return None
     path = Path(folder) / "settings.json"
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        return settings.read(Settings, path)
     except (OSError, ValueError):
         raise JoyError(
             f"{ENVIRONMENT} names a rehearsal that is over",
             where=str(path),
             help=f"unset {ENVIRONMENT}; `joymigrate rehearse -- COMMAND` sets it",
         ) from None
-    return Settings(**{**raw, "session": Path(raw["session"]), "libraries": Path(raw["libraries"])})

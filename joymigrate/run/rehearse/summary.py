@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from joymigrate.language import tell, tidied
 from joymigrate.run.rehearse.settings import Settings
 
 SCHEMA = "joymigrate.rehearsal/1"
@@ -150,50 +151,61 @@ def gib(bytes_: int) -> str:
 def as_text(result: Mapping[str, Any]) -> str:
     """The summary that is printed after the program."""
     package = result["package"]["torch_npu"]
-    lines = [
-        f"rehearsal: {result['soc']} × {result['devices']}, torch_npu {package}, "
-        f"mode {result['mode']}; simulated, not a chip's result"
-    ]
+    head = (
+        "rehearsal: {soc} × {devices}, torch_npu {package}, mode {mode}; simulated, not a chip's "
+        "result"
+    )
+    about = {"soc": result["soc"], "devices": result["devices"], "mode": result["mode"]}
+    lines = [tell(head, package=package, **about)]
     if not result["processes"]:
-        lines.append("  no process of the program loaded the device: it never imported torch,")
-        lines.append("  or it ran in a Python that has no joymigrate")
+        lines.append("  " + tell("no process of the program loaded the device:"))
+        lines.append("  " + tell("it never imported torch, or ran in a Python without joymigrate"))
         return "\n".join(lines)
-    lines.append(f"  program ended with exit code {result['exit_code']}")
+    lines.append("  " + tell("program ended with exit code {code}", code=result["exit_code"]))
     peaks = ", ".join(f"{d} {gib(b)}" for d, b in result["peak_memory_bytes"].items())
-    lines.append(f"  peak memory: {peaks or 'the device was not used'}")
+    lines.append("  " + tell("peak memory: {peaks}", peaks=peaks or "the device was not used"))
     if result["mode"] == "dry":
         kernels = result["kernels"]
-        lines.append(f"  chip kernels: {sum(kernels.values())} calls of {len(kernels)} kernels")
+        calls = sum(kernels.values())
+        counts = tell("chip kernels: {calls} calls of {kinds}", calls=calls, kinds=len(kernels))
+        lines.append(f"  {counts}")
         lines += [f"    {count:>8} {name}" for name, count in list(kernels.items())[:10]]
     elif result["operators"]:
         ways = result["checked_by"]
-        lines.append(
-            f"  operators: {result['operators']} ({result['calls']} calls): "
-            f"{ways['vendor_cpp']:.0%} checked by the vendor's C++, "
-            f"{ways['reference']:.0%} computed by our reference, "
-            f"{ways['cpu_alias']:.0%} by torch's CPU kernel alone"
+        counts = tell(
+            "operators: {number} ({calls} calls): {vendor} checked by the vendor's C++, "
+            "{reference} computed by our reference, {alias} by torch's CPU kernel alone",
+            number=result["operators"],
+            calls=result["calls"],
+            vendor=f"{ways['vendor_cpp']:.0%}",
+            reference=f"{ways['reference']:.0%}",
+            alias=f"{ways['cpu_alias']:.0%}",
         )
+        lines.append(f"  {counts}")
     lines += text_of("fell back to the CPU", result["fallbacks"])
     lines += text_of("without simulation", result["unsimulated"])
     for row in result["documented"][:10]:
-        lines.append(
-            f"  {row['where']}: documented: {row['kernel']} takes no {row['dtype']} ({row['op']}); "
-            "the chip would refuse this"
+        refused = tell(
+            "documented: {kernel} takes no {dtype} ({op}); the chip would refuse this",
+            kernel=row["kernel"],
+            dtype=row["dtype"],
+            op=row["op"],
         )
+        lines.append(f"  {row['where']}: {refused}")
     for trap in result["traps"]:
-        lines.append(f"  {trap['where']}: {trap['message']}")
-        lines.append(f"    help: {trap['remedy']}")
-    return "\n".join(lines)
+        lines.append(f"  {trap['where']}: {tell(trap['message'])}")
+        lines.append(f"    {tell('help:')} {tell(trap['remedy'])}")
+    return tidied("\n".join(lines))
 
 
 def text_of(title: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A short list of operators with their first place."""
     if not rows:
         return []
-    lines = [f"  {title}: {len(rows)} operators"]
+    lines = ["  " + tell("{title}: {number} operators", title=title, number=len(rows))]
     for row in rows[:10]:
-        place = f"  {row['where'][0]}" if row.get("where") else ""
+        place = f"  {tell(row['where'][0])}" if row.get("where") else ""
         lines.append(f"    {row['calls']:>8} {row['op']}{place}")
     if len(rows) > 10:
-        lines.append(f"    … and {len(rows) - 10} more")
+        lines.append("    " + tell("… and {number} more", number=len(rows) - 10))
     return lines

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 import torch
 
+from joymigrate.language import Text
 from joymigrate.run.rehearse.callsite import call_site, is_users
 from joymigrate.run.rehearse.record import Record
 
@@ -194,7 +195,7 @@ def watch_attributes(record: Record) -> None:
         place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         asked = is_users(frame.f_code.co_filename) and not name.startswith("_")
         if asked and hasattr(torch.cuda, name):
-            text = f"torch.npu has no {name}, which torch.cuda has"
+            text = Text("torch.npu has no {name}, which torch.cuda has", name=name)
             record.trap("missing_attribute", place, remedy_of(name), text)
         raise AttributeError(f"module '{module.__name__}' has no attribute '{name}'")
 

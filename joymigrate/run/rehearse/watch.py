@@ -9,71 +9,38 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
-from typing import Any
 
-from joymigrate.run.rehearse.settings import Settings, read_settings
+from joymigrate import attach
+from joymigrate.run.rehearse.settings import read_settings
 
 PACKAGE = "torch_npu"
+WHO = "rehearse"
 NO_HOME = "ASCEND_HOME_PATH environment variable is not set"
 
 
 def start() -> None:
     """Wait for torch_npu in this process. Calling it twice changes nothing."""
-    if any(isinstance(finder, Watch) for finder in sys.meta_path) or PACKAGE in sys.modules:
+    if attach.waits(WHO) or PACKAGE in sys.modules:
         return
     settings = read_settings()
     if settings is None:
         return
     # Everything runs at once: an asynchronous queue would race with memory that is read in place.
     os.environ["TASK_QUEUE_ENABLE"] = "0"
-    sys.meta_path.insert(0, Watch(settings))
 
-
-class Watch(MetaPathFinder):
-    """Finds torch_npu as usual, and wraps its loader."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != PACKAGE:
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = Installing(spec.loader, self.settings)
-        return spec
-
-
-class Installing(Loader):
-    """Loads torch_npu on the simulated runtime, then installs the engine."""
-
-    def __init__(self, real: Any, settings: Settings) -> None:
-        self.real = real
-        self.settings = settings
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self.real.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
+    def around(load: Callable[[], None]) -> None:
         from joymigrate.run.rehearse.shim import Shim
 
-        shim = Shim(self.settings)
+        shim = Shim(settings)
         with without_home_warning():
-            self.real.exec_module(module)
+            load()
         from joymigrate.run.rehearse.install import install
 
-        install(self.settings, shim)
+        install(settings, shim)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)  # resource readers, get_source, …
+    attach.around_import(PACKAGE, around, who=WHO)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from joymigrate.errors import JoyError
+from joymigrate.files import sync_folder
 from joymigrate.run.train import digests, records
 from joymigrate.run.train.tokens import (
     MANIFEST,
@@ -201,7 +202,7 @@ class Builder:
         (self.work / PROGRESS).unlink()
         digests.write_json(self.work / MANIFEST, manifest.document())
         os.replace(self.work, self.place)
-        digests.sync_folder(self.place.parent)
+        sync_folder(self.place.parent)
 
 
 def plain(

@@ -14,6 +14,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.checkpoint import alone_is_fine
 from joymigrate.run.train.run_folder import CHECKPOINTS, RunFolder
 from joymigrate.run.train.shelf import Shelf
+from joymigrate.run.train.tokenizer import end_of_turn
 
 
 def export(run: RunFolder, target: Path, number: int | None = None, *, force: bool = False) -> Path:
@@ -78,18 +79,6 @@ def name_ends(model: Any, tokenizer: Any) -> None:
     ends = [known] if isinstance(known, int) else [*(known or ())]
     if end not in ends:
         settings.eos_token_id = [end, *ends]
-
-
-def end_of_turn(tokenizer: Any) -> int | None:
-    """The special token that follows an answer in the chat template; None where there is none."""
-    if getattr(tokenizer, "chat_template", None) is None:
-        return None
-    mark = "joymigrate"
-    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": mark}]
-    text = str(tokenizer.apply_chat_template(turns, tokenize=False))
-    after = tokenizer(text.rpartition(mark)[2], add_special_tokens=False)["input_ids"]
-    special = set(tokenizer.all_special_ids) | set(tokenizer.get_added_vocab().values())
-    return int(after[0]) if after and after[0] in special else None
 
 
 def load_weights(model: Any, place: Path) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.digests import sync_folder, write_bytes, write_json
+from joymigrate.files import sync_folder
+from joymigrate.run.train.digests import write_bytes, write_json
 
 SCHEMA = "joymigrate.checkpoint/1"
 LATEST = "latest"

@@ -125,3 +125,15 @@ def source_of(function: Callable[..., Any]) -> str:
         return inspect.getsource(function)
     except (OSError, TypeError):
         return getattr(function, "__qualname__", repr(function))
+
+
+def end_of_turn(tokenizer: Any) -> int | None:
+    """The special token that follows an answer in the chat template; None where there is none."""
+    if getattr(tokenizer, "chat_template", None) is None:
+        return None
+    mark = "joymigrate"
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": mark}]
+    text = str(tokenizer.apply_chat_template(turns, tokenize=False))
+    after = tokenizer(text.rpartition(mark)[2], add_special_tokens=False)["input_ids"]
+    special = set(tokenizer.all_special_ids) | set(tokenizer.get_added_vocab().values())
+    return int(after[0]) if after and after[0] in special else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import inventory, jobs, traces
+from joymigrate.run.cluster.on_ray import connect
 from joymigrate.run.cluster.quota import Quotas
 
 NODES = [
@@ -103,3 +105,18 @@ def test_a_jobs_trace_keeps_its_arrivals_and_names_a_wrong_one(tmp_path: Path) -
 def test_a_command_line_keeps_quoted_words_together() -> None:
     job = jobs.from_data({"name": "j", "command": "sh -c 'exit 3'"}).jobs[0]
     assert job.command == ("sh", "-c", "exit 3")
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_at_which_nobody_listens_is_an_error_at_once(scheme: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
+        address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(JoyError, match="no Ray cluster answers") as error:
+            connect.knock(address)
+    assert error.value.where == address
+
+
+@pytest.mark.parametrize("address", ["auto", "local", "somewhere", "host:port"])
+def test_an_address_without_a_port_is_left_to_ray(address: str) -> None:
+    connect.knock(address)

@@ -138,3 +138,37 @@ def test_blocks_keep_small_requests_in_one_mesh_and_multiples_in_full_ones(
 def test_a_kind_without_groups_claims_no_ring() -> None:
     for kind in kinds.all_kinds().values():
         assert bool(kind.groups) == (kind.rule != "count")
+
+
+def test_one_die_breaks_no_whole_module_while_another_node_has_a_broken_one() -> None:
+    cost = cards.choice(kinds.get("ascend-a3-16"), 1, False).cost
+    broken, whole = 0xFFFF & ~1, 0b11  # fifteen free dies, one of them alone; one module
+    assert cost[broken] < cost[whole]
+    assert cost[0b1] < cost[0b101] < cost[broken]  # among broken ones the tighter node
+    assert cost[0b11] < cost[0b1111]
+
+
+def test_the_tighter_node_is_cheaper_whatever_the_rule() -> None:
+    modules = cards.choice(kinds.get("ascend-a3-16"), 4, False)
+    assert modules.cost[0xF] < modules.cost[0x3F] < modules.cost[0xFFFF]
+    blocks = kinds.get("ascend-350-8")
+    small = cards.choice(blocks, 2, False)
+    # Two cards: from a mesh with two free, then three, then four, whatever else is free.
+    assert small.cost[0x3F] < small.cost[0x07] < small.cost[0x0F]
+    large = cards.choice(blocks, 5, False)
+    assert large.cost[0x1F] < large.cost[0x3F] < large.cost[0xFF]
+
+
+def test_small_requests_take_the_mesh_with_fewest_free_cards_that_are_enough() -> None:
+    select = cards.choice(kinds.get("ascend-350-8"), 2, False).select
+    assert cards.ids(int(select[0b0011_0111])) == [4, 5]  # two free there, three here
+    assert cards.ids(int(select[0b0111_1111])) == [4, 5]
+    assert cards.ids(int(select[0b1111_1111])) == [0, 1]
+    whole = cards.choice(kinds.get("ascend-350-8"), 4, False).select
+    assert cards.ids(int(whole[0b1111_0111])) == [4, 5, 6, 7]
+
+
+def test_an_odd_number_of_dies_fits_no_modules() -> None:
+    choice = cards.choice(kinds.get("ascend-a3-16"), 3, False)
+    assert not choice.select.any()
+    assert (choice.cost == cards.IMPOSSIBLE).all()

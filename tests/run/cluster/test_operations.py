@@ -119,3 +119,79 @@ def test_a_record_is_played_and_rendered() -> None:
     manifest = autoscale.hpa("web", rule, "requests_per_second")
     assert check([Document("t", manifest)], schemas()).problems == ()
     assert autoscale.keda("web", rule, "http://p", "up")["spec"]["maxReplicaCount"] == 10
+
+
+def test_a_step_of_load_costs_what_it_is_counted_to_cost() -> None:
+    """One replica carries 10/s, and one minute passes before a new one does."""
+    rule = Rule(10, 1, 8, down_window_s=120, up_per_step=4, start_s=60)
+    rates = [10, 40, 40, 40, 10, 10, 10, 10]
+    played = autoscale.play([Load(60.0 * i, rate) for i, rate in enumerate(rates)], rule)
+    # Down only when no larger number was wanted for two minutes.
+    assert played.replicas == (1, 4, 4, 4, 4, 4, 1, 1)
+    assert played.changes == 2
+    assert played.replica_hours == pytest.approx((1 + 4 * 5 + 1) / 60)  # the last row is a moment
+    # One minute at 40/s on one ready replica, which carries 11/s within the tolerance.
+    asked = 60 * sum(rates[:-1])
+    assert played.overload_pct == pytest.approx(100 * 60 * (40 - 11) / asked)
+    idle = autoscale.play([Load(0, 0), Load(60, 0)], rule)
+    assert (idle.overload_pct, idle.replica_hours, idle.changes) == (0.0, 1 / 60, 0)
+
+
+def test_growth_is_bounded_per_step_and_small_deviations_change_nothing() -> None:
+    scaler = Autoscaler(Rule(10, 1, 64, up_per_step=2), replicas=4)
+    assert scaler.replicas == 4
+    assert scaler.on(Load(0, 43)) == 4  # less than 10 % over: within the tolerance
+    assert scaler.on(Load(15, 37)) == 4
+    assert [scaler.on(Load(30 + 15 * i, 1000)) for i in range(5)] == [8, 16, 32, 64, 64]
+    assert Autoscaler(Rule(10, 2, 64), replicas=1).replicas == 2
+    assert Autoscaler(Rule(10, 2, 64)).replicas == 2
+
+
+def test_down_waits_for_the_whole_window_and_then_takes_the_largest_inside_it() -> None:
+    scaler = Autoscaler(Rule(10, 1, 64, down_window_s=100), replicas=8)
+    assert scaler.on(Load(0, 80)) == 8
+    assert scaler.on(Load(40, 50)) == 8
+    assert scaler.on(Load(100, 10)) == 8  # the eight was wanted exactly a window ago
+    assert scaler.on(Load(101, 10)) == 5
+    assert scaler.on(Load(141, 10)) == 1
+
+
+@pytest.mark.parametrize("wrong", [Rule(0, 1, 2), Rule(10, 3, 2), Rule(10, -1, 2)])
+def test_a_rule_that_cannot_be_kept_is_refused(wrong: Rule) -> None:
+    with pytest.raises(JoyError, match="least"):
+        Autoscaler(wrong)
+
+
+def test_a_service_may_go_to_nothing_and_comes_back_at_the_first_request() -> None:
+    scaler = Autoscaler(Rule(10, 0, 8, down_window_s=0))
+    assert scaler.on(Load(0, 0)) == 0
+    assert scaler.on(Load(15, 1)) == 1
+
+
+def test_a_traffic_record_names_its_wrong_row_and_is_put_in_order() -> None:
+    loads = autoscale.read("time,qps\n60,2\n0,1\n", "t")
+    assert loads == [Load(0, 1), Load(60, 2)]
+    with pytest.raises(JoyError) as caught:
+        autoscale.read("at,rate\n0,1\n60,many\n", "t.csv")
+    assert caught.value.where == "t.csv:3"
+    for text in ("at,load\n0,1\n", "when,rate\n0,1\n", ""):
+        with pytest.raises(JoyError, match="columns"):
+            autoscale.read(text, "t")
+
+
+def test_manifests_say_what_the_rule_says() -> None:
+    rule = Rule(2.5, 0, 10, down_window_s=90, up_per_step=3)
+    spec = autoscale.hpa("web", rule, "rps")["spec"]
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 10)  # an HPA cannot go to none
+    metric = spec["metrics"][0]["pods"]["target"]
+    assert metric == {"type": "AverageValue", "averageValue": "2500m"}
+    up, down = spec["behavior"]["scaleUp"], spec["behavior"]["scaleDown"]
+    assert up["policies"] == [{"type": "Percent", "value": 200, "periodSeconds": 15}]
+    assert (up["stabilizationWindowSeconds"], down["stabilizationWindowSeconds"]) == (0, 90)
+    whole = autoscale.hpa("web", Rule(20, up_per_step=1.0), "rps")["spec"]
+    assert whole["metrics"][0]["pods"]["target"]["averageValue"] == "20"
+    assert whole["behavior"]["scaleUp"]["policies"][0]["value"] == 1
+    scaled = autoscale.keda("web", rule, "http://p", "up")["spec"]
+    assert (scaled["minReplicaCount"], scaled["cooldownPeriod"]) == (0, 90)
+    behavior = scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert behavior == {"scaleDown": {"stabilizationWindowSeconds": 90}}

@@ -269,3 +269,132 @@ def test_a_reservation_waits_only_for_jobs_on_nodes_that_will_do() -> None:
     load = jobs.from_data({"jobs": [*held, {"name": "b", "kind": "gpu-8", "cards_per_pod": 4}]})
     (waiting,) = plan.plan(cluster, load)["waiting"]
     assert waiting["frees"].endswith("enough when mine ends (in 60 minutes)")
+
+
+def test_a_later_job_of_the_same_kind_fills_the_gap_that_the_first_one_is_too_long_for() -> None:
+    run = scheduler(nodes(TWO))
+    submit(run, job("long", cards_per_pod=8, minutes=100), job("half", cards_per_pod=4, minutes=60))
+    submit(run, job("head", pods=2, cards_per_pod=8))  # will start at minute 100
+    late, fits = (
+        job("late", cards_per_pod=2, minutes=101),
+        job("fits", cards_per_pod=2, minutes=100),
+    )
+    assert started(submit(run, late, job("endless", cards_per_pod=2), fits)) == ["fits"]
+    assert set(run.waiting) == {"head", "late", "endless"}
+    again = job("again", cards_per_pod=2, minutes=90)
+    assert started(submit(run, again, at=600.0)) == ["again"]  # ends at the same moment
+    assert started(submit(run, job("no", cards_per_pod=2, minutes=91), at=600.0)) == []
+
+
+def test_a_job_that_ran_before_ends_the_sooner() -> None:
+    held = [{"node": "a", "cards": [*range(8)]}]
+    old = job("old", cards_per_pod=8, minutes=60, running=held, ran_minutes=50)
+    run = scheduler(nodes("[{name: a, kind: gpu-8}]"))
+    submit(run, old, at=6000.0)
+    submit(run, job("next", cards_per_pod=8), at=6000.0)
+    assert run.room_for(run.waiting["next"]) == (["old"], 600.0)
+
+
+def test_two_pods_of_a_running_job_never_share_a_card() -> None:
+    run = scheduler(nodes(TWO))
+    apart = [{"node": "a", "cards": [0, 1]}, {"node": "b", "cards": [0, 1]}]
+    beside = [{"node": "a", "cards": [2, 3]}, {"node": "a", "cards": [4, 5]}]
+    over = [{"node": "a", "cards": [6, 7]}, {"node": "a", "cards": [6, 7]}]
+    gang = {"pods": 2, "cards_per_pod": 2}
+    submit(run, job("apart", running=apart, **gang), job("beside", running=beside, **gang))
+    assert run.state.free.tolist() == [0b11000000, 0b11111100]
+    with pytest.raises(JoyError, match="not free"):
+        submit(run, job("over", running=over, **gang))
+
+
+def test_a_plan_names_five_of_the_jobs_that_must_end_and_counts_the_others() -> None:
+    cluster = nodes("[{name: a, kind: gpu-8}]")
+    held = [
+        {"name": f"r{i}", "cards_per_pod": 1, "minutes": 10 + i,
+         "running": [{"node": "a", "cards": [i]}]}
+        for i in range(8)
+    ]  # fmt: skip
+    load = jobs.from_data({"jobs": [*held, {"name": "all", "cards_per_pod": 8}]})
+    (waiting,) = plan.plan(cluster, load)["waiting"]
+    assert waiting["frees"].endswith(
+        "; enough when r0, r1, r2, r3, r4 and 3 more end (in 17 minutes)"
+    )
+    five = jobs.from_data({"jobs": [*held, {"name": "some", "cards_per_pod": 5}]})
+    (waiting,) = plan.plan(cluster, five)["waiting"]
+    assert waiting["frees"].endswith("; enough when r0, r1, r2, r3, r4 end (in 14 minutes)")
+
+
+def test_a_plan_holds_cards_for_the_first_job_and_says_so_to_the_others() -> None:
+    cluster = nodes(TWO)
+    held = {"name": "r", "cards_per_pod": 8, "minutes": 30,
+            "running": [{"node": "a", "cards": [*range(8)]}]}  # fmt: skip
+    wanted = [
+        {"name": "head", "pods": 2, "cards_per_pod": 8},
+        {"name": "tail", "cards_per_pod": 2, "minutes": 60},
+        {"name": "quick", "cards_per_pod": 4, "minutes": 30},
+    ]
+    found = plan.plan(cluster, jobs.from_data({"jobs": [held, *wanted]}))
+    assert [item["job"] for item in found["placements"]] == ["quick"]
+    waiting = {item["job"]: item for item in found["waiting"]}
+    assert (waiting["head"]["code"], waiting["tail"]["code"]) == ("cards", "held")
+
+
+def test_a_plan_tells_what_it_would_stop_and_for_whom() -> None:
+    held = {"name": "guest", "queue": "guest", "cards_per_pod": 8,
+            "running": [{"node": "a", "cards": [*range(8)]}]}  # fmt: skip
+    load = jobs.from_data(
+        {
+            "queues": [{"name": "owner", "min": 8}, {"name": "guest", "min": 0}],
+            "jobs": [held, {"name": "claim", "queue": "owner", "cards_per_pod": 8}],
+        }
+    )
+    found = plan.plan(nodes("[{name: a, kind: gpu-8}]"), load)
+    assert [item["job"] for item in found["placements"]] == ["claim"]
+    assert [item["job"] for item in found["waiting"]] == ["guest"]
+    assert found["evicted"] == ["guest"]
+    assert found["evictions"][0]["by"] == "claim"
+
+
+LEAVES = """[
+  {name: a, kind: gpu-8, count: 4, leaf: la},
+  {name: b, kind: gpu-8, count: 3, leaf: lb},
+  {name: c, kind: gpu-8, count: 2, leaf: lc},
+]"""
+
+
+@pytest.mark.parametrize(
+    ("pods", "leaves"),
+    [
+        (4, [("la", 4)]),
+        (5, [("la", 4), ("lc", 1)]),  # the rest goes where least stays open
+        (6, [("la", 4), ("lc", 2)]),
+        (7, [("la", 4), ("lb", 3)]),
+        (8, [("la", 4), ("lb", 3), ("lc", 1)]),
+        (9, [("la", 4), ("lb", 3), ("lc", 2)]),
+    ],
+)
+def test_a_gang_larger_than_a_leaf_fills_whole_leaves_and_one_rest(
+    pods: int, leaves: list[tuple[str, int]]
+) -> None:
+    run = scheduler(nodes(LEAVES))
+    submit(run, job("gang", pods=pods, cards_per_pod=8, leaf="fill"))
+    used = [run.state.nodes[grant.node].leaf for grant in run.running["gang"].placement]
+    assert sorted((leaf, used.count(leaf)) for leaf in set(used)) == leaves
+    assert used == sorted(used)  # ranks follow the network
+
+
+def test_one_leaf_as_a_must_waits_and_says_how_many_pods_are_lacking() -> None:
+    run = scheduler(nodes(LEAVES))
+    assert submit(run, job("gang", pods=5, cards_per_pod=8, leaf="one")) == []
+    refusal = run.why("gang")
+    assert refusal is not None
+    assert (refusal.code, refusal.facts["fits"], refusal.facts["lacking"]) == ("leaf", 4, 1)
+    assert started(submit(run, job("four", pods=4, cards_per_pod=8, leaf="one"))) == ["four"]
+
+
+def test_a_gang_goes_to_the_tightest_leaf_that_holds_it() -> None:
+    run = scheduler(nodes(LEAVES))
+    submit(run, job("pair", pods=2, cards_per_pod=8))
+    assert {run.state.nodes[g.node].leaf for g in run.running["pair"].placement} == {"lc"}
+    submit(run, job("three", pods=3, cards_per_pod=8))
+    assert {run.state.nodes[g.node].leaf for g in run.running["three"].placement} == {"lb"}

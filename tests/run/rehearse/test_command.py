@@ -198,8 +198,10 @@ def test_programs_are_found_beside_this_python_first(tmp_path: Path) -> None:
 
 
 def test_the_program_gets_the_callers_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    from joymigrate import chips
     from joymigrate.cli import _program
 
+    monkeypatch.setattr(chips, "driverless", lambda: ())
     monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     monkeypatch.setenv("JOYMIGRATE_CALLER_AUTOLOAD", "")
     made = _program.environment(EXTRA="1")
@@ -207,4 +209,7 @@ def test_the_program_gets_the_callers_own_environment(monkeypatch: pytest.Monkey
     assert "JOYMIGRATE_CALLER_AUTOLOAD" not in made
     assert made["EXTRA"] == "1"
     monkeypatch.setenv("JOYMIGRATE_CALLER_AUTOLOAD", "0")
+    assert _program.environment()["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
+    monkeypatch.setenv("JOYMIGRATE_CALLER_AUTOLOAD", "")
+    monkeypatch.setattr(chips, "driverless", lambda: ("torch_npu",))
     assert _program.environment()["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"

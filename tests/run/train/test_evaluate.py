@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -167,3 +168,26 @@ def test_samples_without_a_record_are_named(tmp_path: Path) -> None:
     rows.write_text('{"id": "b", "prediction": "y"}\n')
     with pytest.raises(JoyError, match="no record 'b'"):
         labelstudio.tasks_of(rows, data, "v1")
+
+
+@pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        ("{% for m in messages %}[{{ m.role }}]{{ m.content }}<turn>{% endfor %}", "<turn>"),
+        ("{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}", None),
+        (None, None),
+    ],
+)
+def test_an_answer_ends_where_its_template_ends_a_turn(
+    template: str | None, end: str | None
+) -> None:
+    from joymigrate.run.train import tokenizer as tokenizers
+    from joymigrate.run.train.tasks import _language
+
+    made = copy.deepcopy(tokenizers.byte_level())  # shared by the whole process
+    made.add_special_tokens({"additional_special_tokens": ["<turn>"]})
+    made.chat_template = template
+    expected = [made.eos_token_id]
+    if end is not None:
+        expected.append(made.convert_tokens_to_ids(end))
+    assert _language.stops(made) == expected

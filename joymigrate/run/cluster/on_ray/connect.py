@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from joymigrate.errors import JoyError
 
 ACTOR = "joymigrate-captain"
 NAMESPACE = "joymigrate"
+KNOCK_S = 5.0
 
 
 def attach(address: str | None, embedded: bool = False) -> Any:
@@ -19,6 +21,8 @@ def attach(address: str | None, embedded: bool = False) -> Any:
     except ImportError as error:
         raise JoyError("this needs ray", help="pip install 'joymigrate[cluster]'") from error
     where = address or os.environ.get("RAY_ADDRESS")
+    if where is not None:
+        knock(where)
     options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False}
     options["logging_level"] = "ERROR"
     try:
@@ -33,6 +37,21 @@ def attach(address: str | None, embedded: bool = False) -> Any:
             help="start one with `ray start --head`, or name it with --address",
         ) from error
     return ray
+
+
+def knock(address: str) -> None:
+    """Raise `JoyError` when nobody listens at HOST:PORT. Ray itself asks on for five minutes."""
+    host, _, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
+    if not host or not port.isdigit():
+        return  # `auto`, `local`: Ray knows where to look
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
+    except (OSError, OverflowError) as error:
+        raise JoyError(
+            f"no Ray cluster answers: {getattr(error, 'strerror', None) or error}",
+            where=address,
+            help="start one with `ray start --head`, or name it with --address",
+        ) from error
 
 
 def captain(ray: Any, workload: Mapping[str, Any] | None = None, policy: str = "topology") -> Any:

@@ -50,7 +50,8 @@ class Farsighted(Fragments):
         """Mean of what stays free when the node takes as many pods of one request as it can."""
         shares = (left[:, None, :] // self.asks[None, :, None]).sum(axis=2)[:, self.ask_of]
         pods = np.where(self.uses < WHOLE, shares, shares // np.maximum(self.cards, 1))
-        pods = np.minimum(pods, cpu[:, None] // np.maximum(self.cpu, 1))
+        fed = cpu[:, None] // np.maximum(self.cpu, 1)
+        pods = np.where(self.cpu > 0, np.minimum(pods, fed), pods)
         used = np.where(self.plain, 0, pods * self.uses)
         lost: Floats = (left.sum(axis=1)[:, None] - used) @ self.weight
         return lost

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.files import replace_file
 from joymigrate.run.kernels.patch.site import Undo
 
 SCHEMA = "joymigrate.alignment/1"
@@ -80,10 +79,7 @@ class Report:
         """Write the alignment file for `verify … --map PATH`, in one step."""
         target = Path(path)
         try:
-            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(self.alignment(), file, indent=1)
-            os.replace(name, target)
+            replace_file(target, json.dumps(self.alignment(), indent=1).encode())
         except OSError as error:
             raise JoyError(f"cannot write: {error.strerror}", where=str(target)) from None
         return target

@@ -3,10 +3,12 @@
 `joymigrate rehearse` and `joymigrate run` put this folder in front of PYTHONPATH; children and
 workers inherit it. Hooks, in this order, before a line of user code:
 
+- JOYMIGRATE_SEED=number — seeds random, numpy and torch, for programs that set no seed;
 - JOYMIGRATE_SWITCH=module:function — called without arguments (the runtime switch: an import
   hook that rewrites modules as they load; a recorder that waits for torch). Several are
   separated by commas, and called in order;
-- JOYMIGRATE_REHEARSE=folder — makes this process part of the rehearsal with that folder.
+- JOYMIGRATE_REHEARSE=folder — makes this process part of the rehearsal with that folder;
+- JOYMIGRATE_DRAWS=1 — random numbers that are the same on every device.
 
 A Python without joymigrate (a system tool that the program starts) is left as it is.
 """
@@ -29,12 +31,16 @@ def start() -> None:
 
     if importlib.util.find_spec("joymigrate") is None:
         return
+    if os.environ.get("JOYMIGRATE_SEED"):
+        call_switch("joymigrate.seeded:start")
     for switch in filter(None, os.environ.get("JOYMIGRATE_SWITCH", "").split(",")):
         call_switch(switch)
     if os.environ.get("JOYMIGRATE_REHEARSE"):
         from joymigrate.run.rehearse.activate import start as activate
 
         activate()
+    if os.environ.get("JOYMIGRATE_DRAWS"):
+        call_switch("joymigrate.verify.shared_draws:start")
 
 
 def chain() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.run.train.tasks.task import Batch
+from joymigrate.run.train.tokenizer import end_of_turn
 from joymigrate.run.train.tokens import Array
 
 if TYPE_CHECKING:
@@ -112,6 +113,5 @@ def generate(model: Any, tokens: Sequence[int], tokenizer: Any, limit: int) -> l
 
 def stops(tokenizer: Any) -> list[int]:
     """Tokens that end a text: the end sign, and the end of a turn where there is one."""
-    known = tokenizer.get_vocab()
-    ends = [tokenizer.eos_token_id, known.get("<|im_end|>")]
+    ends = [tokenizer.eos_token_id, end_of_turn(tokenizer)]
     return [token for token in dict.fromkeys(ends) if token is not None]

@@ -255,3 +255,14 @@ def wait_ready(
                 return
         time.sleep(0.05)
     raise AssertionError("".join(lines))
+
+
+def wait_said(lines: list[str], text: str, seconds: float = 30) -> str:
+    """The first log line with `text`; a server answers before its log was read."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = next((line for line in list(lines) if text in line), None)
+        if found is not None:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("".join(lines))

@@ -19,7 +19,7 @@ from joymigrate.run.gateway import settings
 from joymigrate.run.gateway.embedded import open_backends
 from joymigrate.run.gateway.server import Gateway
 
-from .conftest import call, free_port, process, wait_ready
+from .conftest import call, free_port, process, wait_ready, wait_said
 
 PROMPT = "Hello world, tokens"
 
@@ -62,7 +62,7 @@ def complete(url: str, **more: Any) -> dict[str, Any]:
 
 def test_a_process_says_what_it_serves(pair: Any) -> None:
     urls, ((_, lines), _) = pair
-    said = next(json.loads(line) for line in lines if "listening on" in line)
+    said = json.loads(wait_said(lines, "listening on"))
     assert said["url"] == urls[0]
     assert (said["model"], said["device"], said["dtype"]) == ("tiny", "cpu", "float32")
     assert said["level"] == "info"

@@ -1,0 +1,124 @@
+"""The base image of a chip, chosen by SDK, model and Python from `image.yaml` of its folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from joymigrate.chips import Chip, all_chips
+from joymigrate.errors import JoyError
+
+FILE = "image.yaml"
+SCHEMA = "joymigrate.image/1"
+KEYS = {
+    "schema",
+    "base",
+    "holds",
+    "models",
+    "builds",
+    "index",
+    "devices",
+    "runtime",
+    "user",
+    "date",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a container starts from. `image` is the full name; `data` the chip's `image.yaml`."""
+
+    image: str
+    python: str
+    source: str
+    data: Mapping[str, Any]
+    sdk: str = ""
+
+
+def data_of(chip: Chip) -> Mapping[str, Any]:
+    """The chip's `image.yaml`, checked; `JoyError` where it has none."""
+    raw = chip.data(FILE)
+    where = str(chip.folder / FILE)
+    if raw is None:
+        known = sorted(one.name for one in all_chips().values() if (one.folder / FILE).is_file())
+        raise JoyError(
+            f"no container image is known for {chip.title}",
+            help=f"name one with --base IMAGE; known for {', '.join(known)}",
+        )
+    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+        raise JoyError(f"not a {SCHEMA} file", where=where)
+    if unknown := set(raw) - KEYS:
+        raise JoyError(f"unknown key '{min(unknown)}'", where=where, help=", ".join(sorted(KEYS)))
+    for key in ("base", "builds", "devices"):
+        if not raw.get(key):
+            raise JoyError(f"'{key}' is missing", where=where)
+    return raw
+
+
+def choose(chip: Chip, torch: str | None, python: str | None, sku: str | None = None) -> Base:
+    """The image for this torch, Python and model; an image that nobody saw is an error."""
+    data = data_of(chip)
+    model = model_of(chip, data, sku)
+    sdk = sdk_of(chip, torch)
+    builds = [one for one in data["builds"] if not model or model in one.get("models", ())]
+    fitting = [one for one in builds if not sdk or one.get("version") in (None, sdk)]
+    if not fitting:
+        seen = ", ".join(dict.fromkeys(str(one["version"]) for one in builds))
+        raise JoyError(
+            f"no image with {sdk} for {model} is known", help=f"known: {seen}; or --base IMAGE"
+        )
+    pythons = [one for build in fitting for one in build["pythons"]]
+    chosen = python or max(pythons, key=lambda text: tuple(map(int, text.split("."))))
+    build = next((one for one in fitting if chosen in one["pythons"]), None)
+    if build is None:
+        raise JoyError(
+            f"no image with Python {chosen} is known",
+            help=f"known: {', '.join(dict.fromkeys(pythons))}; lock for one of them with "
+            "--python, or --base IMAGE",
+        )
+    version = str(build.get("version", ""))
+    image = str(data["base"]).format(version=version, model=model, python=chosen)
+    return Base(image, chosen, str(build.get("source", "")), data, version)
+
+
+def given(chip: Chip, image: str, python: str | None) -> Base:
+    """An image of the user's own; devices are still those that the chip's data names."""
+    launch = chip.launch
+    nodes = [str(node) for node in launch.get("device_nodes") or ()]
+    plain = {"devices": {"card": "", "shared": nodes, "source": str(launch.get("source", ""))}}
+    data = data_of(chip) if (chip.folder / FILE).is_file() else plain
+    kept = {key: value for key, value in data.items() if key not in ("holds", "index")}
+    return Base(image, python or "", "given with --base", kept)
+
+
+def model_of(chip: Chip, data: Mapping[str, Any], sku: str | None) -> str:
+    """The part of the tag that stands for a SKU; the first where none is named."""
+    models: Mapping[str, list[str]] = data.get("models") or {}
+    if not models:
+        return ""
+    if sku is None:
+        return str(next(iter(models)))
+    found = chip.sku(sku)
+    for model, skus in models.items():
+        if found is not None and found.name in skus:
+            return str(model)
+    known = ", ".join(one for skus in models.values() for one in skus)
+    raise JoyError(f"no image is known for '{sku}'", help=f"known: {known}; or --base IMAGE")
+
+
+def sdk_of(chip: Chip, torch: str | None) -> str:
+    """The SDK that was released with the chip's package for this torch; empty where unknown."""
+    for row in chip.versions:
+        if torch and row.get("sdk") and str(row.get("torch")) == torch and row.get("package"):
+            return re.sub(r"^\D*\s", "", str(row["sdk"])).lower()
+    return ""
+
+
+def package_of(chip: Chip, torch: str) -> str | None:
+    """The version of the chip's package that belongs to this torch; None where none is listed."""
+    for row in chip.versions:
+        if str(row.get("torch")) == torch and row.get("package"):
+            return str(row["package"])
+    return None
