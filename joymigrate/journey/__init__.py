@@ -5,9 +5,11 @@ by command, so that every step of a journey can be repeated by hand; what each s
 lies in one folder, with its hash in the ledger.
 """
 
+from joymigrate.journey.devices import devices_of
+from joymigrate.journey.entry import read_entry
 from joymigrate.journey.gates import Gates, read_gates
 from joymigrate.journey.model import Journey, Outcome, Request, Status
-from joymigrate.journey.plan import NAMES, Planned, plan
+from joymigrate.journey.plan import NAMES, Planned, commands, plan
 from joymigrate.journey.travel import travel
 
 __all__ = [
@@ -18,7 +20,10 @@ __all__ = [
     "Planned",
     "Request",
     "Status",
+    "commands",
+    "devices_of",
     "plan",
+    "read_entry",
     "read_gates",
     "travel",
 ]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.language import Text
 
 VERDICTS = ("pass", "inconclusive", "off")
+PERCENT = ("automatic", "coverage")
+WHOLE = ("by_hand", "fallbacks")
+GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class Gates:
 
     automatic: float | None = None  # least share of sites that were rewritten, per cent
     by_hand: int | None = None  # most sites that are left to people
+    baseline: bool = True  # the program must not fail before the migration by its own fault
     rehearse: bool = True  # the program must end with exit code 0
     fallbacks: int | None = None  # most operators that run on the CPU
     memory_gib: float | None = None  # most memory of one device
@@ -54,8 +59,158 @@ def check(name: str, value: Any, where: str) -> None:
             raise JoyError(
                 f"gate '{name}' is one of {', '.join(VERDICTS)}, got {value!r}", where=where
             )
-    elif isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+    elif isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise JoyError(f"gate '{name}' is a number from 0 on, got {value!r}", where=where)
+    elif name in PERCENT and value > 100:
+        raise JoyError(f"gate '{name}' is in per cent, 0 to 100, got {value!r}", where=where)
+    elif name in WHOLE and not float(value).is_integer():
+        raise JoyError(f"gate '{name}' is a whole number, got {value!r}", where=where)
+
+
+# The gates that each step asks.
+OF = {
+    "scan": ("automatic", "by_hand"),
+    "baseline": ("baseline",),
+    "rehearse": ("rehearse", "fallbacks", "memory_gib"),
+    "coverage": ("coverage",),
+    "verify": ("verify",),
+    "train": ("loss",),
+    "serve": ("serve",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A gate that holds a journey: what was found, what it allows, and both in a sentence."""
+
+    gate: str
+    found: Any
+    limit: Any
+    why: str
+
+
+def held(step: str, figures: Mapping[str, Any], verdict: str | None, gates: Gates) -> Held | None:
+    """The first gate of a step that its figures don't satisfy. A figure that is not there holds
+    nothing."""
+    for gate in OF.get(step, ()):
+        limit = getattr(gates, gate)
+        if limit is None or limit is False or limit == "off":
+            continue
+        found = CHECKS[gate](figures, verdict, limit)
+        if found is not None:
+            return Held(gate, found[0], limit, found[1])
+    return None
+
+
+Check = Callable[[Mapping[str, Any], "str | None", Any], "tuple[Any, str] | None"]
+
+
+def automatic(figures: Mapping[str, Any], verdict: str | None, limit: float) -> Any:
+    """Too few sites were rewritten."""
+    share = figures.get("automatic_pct")
+    if share is None or share >= limit:
+        return None
+    return share, Text(
+        "{found} % of the sites are automatic; the gate asks for {limit} %",
+        found=f"{share:g}",
+        limit=f"{limit:g}",
+    )
+
+
+def by_hand(figures: Mapping[str, Any], verdict: str | None, limit: float) -> Any:
+    """Too many sites are left to people."""
+    left = figures.get("not_automatic")
+    if left is None or left <= limit:
+        return None
+    text = (
+        "1 site is left to people; the gate allows {limit}"
+        if left == 1
+        else "{found} sites are left to people; the gate allows {limit}"
+    )
+    return left, Text(text, found=f"{left:g}", limit=f"{limit:g}")
+
+
+def baseline(figures: Mapping[str, Any], verdict: str | None, limit: bool) -> Any:
+    """The program fails before anything was changed."""
+    if figures.get("failure") != "broken":
+        return None
+    said = Text("the program fails before the migration: {said}", said=figures["said"])
+    return figures.get("exit_code"), said
+
+
+def rehearse(figures: Mapping[str, Any], verdict: str | None, limit: bool) -> Any:
+    """The program did not reach its end."""
+    code = figures.get("exit_code")
+    if code in (None, 0):
+        return None
+    where = "the simulated chip" if figures.get("rehearsal") else "the chip"
+    return code, Text("the program ended with exit code {code} on {where}", code=code, where=where)
+
+
+def fallbacks(figures: Mapping[str, Any], verdict: str | None, limit: float) -> Any:
+    """Too many operators run on the CPU."""
+    found = figures.get("fallbacks")
+    if found is None or found <= limit:
+        return None
+    text = (
+        "1 operator runs on the CPU; the gate allows {limit}"
+        if found == 1
+        else "{found} operators run on the CPU; the gate allows {limit}"
+    )
+    return found, Text(text, found=f"{found:g}", limit=f"{limit:g}")
+
+
+def memory_gib(figures: Mapping[str, Any], verdict: str | None, limit: float) -> Any:
+    """Too much memory of one device."""
+    peak = figures.get("peak_bytes")
+    if peak is None or peak <= limit * GIB:
+        return None
+    return round(peak / GIB, 4), Text(
+        "{found} GiB on one device; the gate allows {limit}",
+        found=f"{peak / GIB:.3g}",
+        limit=f"{limit:g}",
+    )
+
+
+def coverage(figures: Mapping[str, Any], verdict: str | None, limit: float) -> Any:
+    """Too few calls run on the chip."""
+    calls = figures.get("calls_pct")
+    if calls is None or calls >= limit:
+        return None
+    return calls, Text(
+        "{found} % of the calls run on the chip; the gate asks for {limit} %",
+        found=f"{calls:.1f}",
+        limit=f"{limit:g}",
+    )
+
+
+def judged(figures: Mapping[str, Any], verdict: str | None, limit: str) -> Any:
+    """A verdict that is worse than the gate allows."""
+    if not refuses(limit, verdict):
+        return None
+    asked = "pass" if limit == "pass" else "pass or inconclusive"
+    return verdict, Text(
+        "the verdict is {verdict}; the gate asks for {asked}", verdict=verdict, asked=asked
+    )
+
+
+def serve(figures: Mapping[str, Any], verdict: str | None, limit: bool) -> Any:
+    """The model did not answer."""
+    return (False, "the served model gave no answer") if verdict == "fail" else None
+
+
+CHECKS: dict[str, Check] = {
+    "automatic": automatic,
+    "by_hand": by_hand,
+    "baseline": baseline,
+    "rehearse": rehearse,
+    "fallbacks": fallbacks,
+    "memory_gib": memory_gib,
+    "coverage": coverage,
+    "verify": judged,
+    "loss": judged,
+    "serve": serve,
+}
 
 
 def refuses(limit: str, verdict: str | None) -> bool:

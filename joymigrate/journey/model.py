@@ -8,6 +8,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from joymigrate.journey.tree import total
+from joymigrate.language import restored, with_texts
+
 SCHEMA = "joymigrate.journey/1"
 
 
@@ -25,9 +28,10 @@ class Status(str, Enum):
 class Request:
     """What the user asked for.
 
-    `entry` is the program that trains, as words, and `command` the same with its interpreter
-    found; `serve` a folder of weights to try serving.
-    `steps` bounds what is recorded, in optimiser steps from 0.
+    `entry` is the program that trains, as words; `serve` a folder of weights to try serving.
+    `steps` bounds what is recorded, in optimiser steps from 0. `baseline` is a recording from
+    elsewhere, `devices` how many the simulated machine has, `baseline_entry` how the original is
+    started here where that differs, and `train` a longer run for the losses than that of `entry`.
     """
 
     project: Path
@@ -35,17 +39,22 @@ class Request:
     chip: str
     style: str = "agnostic"
     steps: str = "0-2"
-    command: tuple[str, ...] = ()
     serve: Path | None = None
     map: Path | None = None
     unsafe: bool = False
     allow_dirty: bool = False
+    baseline: Path | None = None
+    baseline_entry: tuple[str, ...] = ()
+    train: tuple[str, ...] = ()
+    devices: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one step found. `figures` are its numbers by name; `evidence` its files, below the
-    journey's folder; `commands` what was run, for a repetition by hand; `help` what to do next."""
+    journey's folder, with their SHA-256 in `hashes`; `commands` what was run, for a repetition by
+    hand; `help` what to do next; `held` the sentence of the gate that stopped the journey; `asked`
+    what the step was asked for, to tell whether it still holds."""
 
     name: str
     status: Status
@@ -56,18 +65,31 @@ class Outcome:
     verdict: str | None = None  # pass, fail, inconclusive
     help: str = ""
     seconds: float = 0.0
+    held: str = ""
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """A project's way so far. `tree` is the hash of its files after the last step that ended."""
+    """A project's way so far.
+
+    `files` are its files with their hashes after the last step that ended, without `outputs`,
+    which the program itself writes.
+    """
 
     request: Request
     folder: Path
     grade: str  # rehearsed, measured
     outcomes: tuple[Outcome, ...] = ()
-    tree: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    outputs: frozenset[str] = frozenset()
     rewrite_step: str | None = None  # the ledger's id of the rewrite, for the way back
+
+    @property
+    def tree(self) -> str:
+        """One hash for all files."""
+        return total(self.files)
 
     @property
     def verdict(self) -> str:
@@ -87,9 +109,9 @@ class Journey:
 
 
 def to_json(journey: Journey) -> dict[str, Any]:
-    """The journey as a mapping."""
+    """The journey as a mapping, with what its sentences are made of."""
     request = journey.request
-    return {
+    found = {
         "schema": SCHEMA,
         "verdict": journey.verdict,
         "grade": journey.grade,
@@ -101,6 +123,10 @@ def to_json(journey: Journey) -> dict[str, Any]:
         "steps": request.steps,
         "serve": str(request.serve) if request.serve else None,
         "map": str(request.map) if request.map else None,
+        "baseline": str(request.baseline) if request.baseline else None,
+        "baseline_entry": list(request.baseline_entry),
+        "train": list(request.train),
+        "devices": request.devices,
         "unsafe": request.unsafe,
         "tree": journey.tree,
         "rewrite_step": journey.rewrite_step,
@@ -108,17 +134,22 @@ def to_json(journey: Journey) -> dict[str, Any]:
             {
                 "name": one.name,
                 "status": one.status.value,
-                "summary": one.summary,
+                "summary": one.held or one.summary,
+                "found": one.summary,
+                "held": one.held,
                 "figures": dict(one.figures),
                 "evidence": list(one.evidence),
+                "sha256": dict(one.hashes),
                 "commands": list(one.commands),
                 "verdict": one.verdict,
                 "help": one.help,
                 "seconds": round(one.seconds, 2),
+                "asked": dict(one.asked),
             }
             for one in journey.outcomes
         ],
     }
+    return with_texts(found)
 
 
 def outcomes_from(raw: Mapping[str, Any]) -> tuple[Outcome, ...]:
@@ -127,13 +158,16 @@ def outcomes_from(raw: Mapping[str, Any]) -> tuple[Outcome, ...]:
         Outcome(
             name=one["name"],
             status=Status(one["status"]),
-            summary=one["summary"],
+            summary=one["found"],
+            held=one["held"],
             figures=one["figures"],
             evidence=tuple(one["evidence"]),
             commands=tuple(one["commands"]),
             verdict=one["verdict"],
             help=one["help"],
             seconds=one["seconds"],
+            hashes=one["sha256"],
+            asked=one["asked"],
         )
-        for one in raw["journey"]
+        for one in restored(raw["journey"], raw.get("texts", {}))
     )

@@ -1,38 +1,129 @@
-"""The steps of a journey in their order, and why one is left out."""
+"""The steps of a journey in their order, what each depends on, and why one is left out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from joymigrate import __version__
 from joymigrate.journey import steps
 from joymigrate.journey.model import Outcome, Request
-from joymigrate.journey.travelling import Travelling
+from joymigrate.journey.travelling import Travelling, numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One step to come. `skip` says why it will be left out; None: it will run."""
+    """One step to come. `skip` says why it will be left out; None: it will run.
+
+    Its result holds as long as the request's `fields` and the results of the steps `after` which
+    it comes do.
+    """
 
     name: str
     title: str
     run: Callable[[Travelling], Outcome]
+    fields: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
     skip: str | None = None
+
+    def asked(self, request: Request) -> dict[str, Any]:
+        """What the step is asked for, as JSON keeps it."""
+        values = {name: plain(getattr(request, name)) for name in self.fields}
+        return {"joymigrate": __version__, **values}
+
+
+def plain(value: Any) -> Any:
+    """A value of a request as JSON keeps it."""
+    if isinstance(value, tuple):
+        return list(value)
+    return value if isinstance(value, bool | int | str | None) else str(value)
 
 
 def plan(request: Request) -> list[Planned]:
     """All steps, in order."""
-    no_entry = None if request.entry else "no program was named with --entry"
-    return [
-        Planned("scan", "find what is tied to the origin", steps.scan.run),
-        Planned("rewrite", "rewrite what is certain", steps.rewrite.run),
-        Planned("rehearse", "run it on the chip", steps.rehearse.run, no_entry),
-        Planned("coverage", "which operators the chip has", steps.coverage.run, no_entry),
-        Planned("advice", "what would make it fast", steps.advice.run, no_entry),
-        Planned("verify", "compare with the baseline", steps.verify.run, no_entry),
-        Planned("train", "a training run beside the baseline's", steps.train.run, no_entry),
-        Planned("serve", "serve the model and ask it", steps.serve.run, None),
-    ]
+    none = None if request.entry else "no program was named with --entry"
+    code = ("chip", "style", "unsafe")
+    here = ("entry", "chip", "devices")
+    planned = [
+        Planned("scan", "find what is tied to the origin", steps.scan.run, code),
+        Planned(
+            "baseline", "run it here as it is", steps.baseline.run,
+            ("entry", "steps", "baseline", "baseline_entry"), (), none,
+        ),
+        Planned("rewrite", "rewrite what is certain", steps.rewrite.run, code),
+        Planned("rehearse", "run it on the chip", steps.rehearse.run, here, ("rewrite",), none),
+        Planned(
+            "coverage", "which operators the chip has", steps.coverage.run,
+            here, ("rewrite",), none,
+        ),
+        Planned(
+            "advice", "what would make it fast", steps.advice.run,
+            ("chip",), ("coverage",), none,
+        ),
+        Planned(
+            "verify", "compare with the baseline", steps.verify.run,
+            (*here, "steps", "map"), ("baseline", "rewrite"), none,
+        ),
+        Planned(
+            "train", "its losses beside the baseline's", steps.train.run,
+            (*here, "train", "baseline_entry"), ("baseline", "rewrite", "rehearse"), none,
+        ),
+        Planned("serve", "serve the model and ask it", steps.serve.run, ("serve",), ("rewrite",)),
+    ]  # fmt: skip
+    return planned
 
 
-NAMES = ("scan", "rewrite", "rehearse", "coverage", "advice", "verify", "train", "serve")
+NAMES = (
+    "scan", "baseline", "rewrite", "rehearse", "coverage", "advice", "verify", "train", "serve",
+)  # fmt: skip
+
+
+def commands(request: Request, name: str, *, chip_here: bool) -> list[str]:
+    """The command lines that a step would run, in the project."""
+    made = words(request, chip_here)[name]
+    return [" ".join([*seeded(one), shlex.join(one)]) for one in made]
+
+
+def seeded(command: Sequence[str]) -> list[str]:
+    """The variables that go before a command."""
+    found = numbers(command[1:]) if command[0] == "joymigrate" else {}
+    return [f"{name}={shlex.quote(value)}" for name, value in found.items()]
+
+
+def words(request: Request, chip_here: bool) -> dict[str, list[list[str]]]:
+    """The commands of every step; paths are those from the project's folder."""
+    base = request.baseline_entry or request.entry
+    bundle = str(request.baseline or at(steps.baseline.BUNDLE))
+    curves = [at("train/baseline.jsonl"), at("train/chip.jsonl")]
+    ours: dict[str, list[list[str]]] = {
+        "scan": [steps.scan.words(request, form, at(f"scan/scan.{form}")) for form in FORMS],
+        "baseline": [] if request.baseline else [steps.baseline.words(request, bundle, base)],
+        "rewrite": [steps.rewrite.words(request), steps.rewrite.looking(request, at(LEFT))],
+        "rehearse": [steps.rehearse.words(request, chip_here, at("rehearse/rehearse.json"))],
+        "coverage": [
+            steps.coverage.words(request, at(steps.coverage.TRACE)),
+            steps.coverage.asking(
+                request, at(steps.coverage.TRACE), "json", at("coverage/coverage.json")
+            ),
+        ],
+        "advice": [steps.advice.words(request, "json", at("advice/advice.json"))],
+        "verify": [steps.verify.words(request, chip_here, bundle, at(steps.verify.RESULT))],
+        "train": [steps.train.judging(curves, at("train/loss.json"))],
+        "serve": [["serve", str(request.serve or "MODEL_DIR")]],
+    }
+    all_ = {name: [["joymigrate", *one] for one in made] for name, made in ours.items()}
+    again = chip_here or request.train
+    runs = [["joymigrate", *steps.train.words(request, chip_here)]] if again else []
+    all_["train"] = [list(request.train or base), *runs, *all_["train"]]
+    return all_
+
+
+FORMS = ("json", "sarif", "html")
+LEFT = steps.rewrite.LEFT
+
+
+def at(name: str) -> str:
+    """A file of the journey as the project sees it."""
+    return f".joymigrate/journey/{name}"

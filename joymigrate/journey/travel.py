@@ -6,27 +6,23 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.journey.gates import Gates
-from joymigrate.journey.model import (
-    SCHEMA,
-    Journey,
-    Outcome,
-    Request,
-    Status,
-    outcomes_from,
-    to_json,
-)
+from joymigrate.journey import original
+from joymigrate.journey.alone import alone
+from joymigrate.journey.gates import Gates, held
+from joymigrate.journey.model import Journey, Outcome, Request, Status
 from joymigrate.journey.plan import NAMES, Planned, plan
+from joymigrate.journey.resume import FILE, document, resumed, same_target
+from joymigrate.journey.running import marked
 from joymigrate.journey.travelling import StepFailed, Travelling
-from joymigrate.journey.tree import tree_hash
+from joymigrate.journey.tree import snapshot, written
 from joymigrate.ledger import FileHash, Ledger, Step, Subject, sha256
 from joymigrate.ledger.disk import replace_durably
+from joymigrate.ledger.place import make_home, unwritable
 
-FILE = "journey.json"
 Tell = Callable[[str, Planned, Outcome | None], None]
 
 
@@ -37,6 +33,7 @@ def travel(
     until: str | None = None,
     fresh: bool = False,
     chip_here: bool = False,
+    gpu_here: bool = False,
     tell: Tell = lambda event, planned, outcome: None,
 ) -> Journey:
     """Take every step of the plan up to `until`, going on where an earlier journey stood.
@@ -44,20 +41,49 @@ def travel(
     `tell(event, planned, outcome)` hears `begin`, `end`, `kept` and `skip`. A step that fails, or
     that a gate holds, ends the journey; what came before stays done.
     """
+    known(until)
+    ledger = Ledger.of(request.project)
+    folder = make_home(ledger.root) / "journey"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    with alone(folder):
+        ledger.recover()
+        refuse_dirty(ledger, request)
+        journey = Journey(request, folder, "measured" if chip_here else "rehearsed")
+        same_target(journey, ledger)
+        steps = plan(request)
+        if fresh:
+            journey = replace(journey, files=snapshot(request.project))
+        else:
+            journey = resumed(journey, steps, gates, ledger)
+        here = Here(chip_here, gpu_here)
+        return went(journey, steps, gates, here, ledger, until, tell)
+
+
+def known(until: str | None) -> None:
+    """Refuse the name of a step that there is not."""
     if until is not None and until not in NAMES:
         raise JoyError(
             f"there is no step '{until}'.{did_you_mean(until, NAMES)}",
             help=f"the steps: {', '.join(NAMES)}",
         )
-    ledger = Ledger.of(request.project)
-    folder = ledger.home / "journey"
-    journey = Journey(request, folder, "measured" if chip_here else "rehearsed")
-    if not fresh:
-        journey = resumed(journey)
-    folder.mkdir(parents=True, exist_ok=True)
-    for planned in plan(request):
+
+
+def went(
+    journey: Journey,
+    steps: list[Planned],
+    gates: Gates,
+    here: Here,
+    ledger: Ledger,
+    until: str | None,
+    tell: Tell,
+) -> Journey:
+    """Take the steps that are left."""
+    for planned in steps:
         done = journey.outcome(planned.name)
-        if done is not None and done.status is Status.DONE:
+        if done is not None:
             tell("kept", planned, done)
         elif planned.skip:
             outcome = Outcome(planned.name, Status.SKIPPED, planned.skip)
@@ -65,8 +91,9 @@ def travel(
             tell("skip", planned, outcome)
         else:
             tell("begin", planned, None)
-            journey, outcome = taken(journey, planned, gates, chip_here)
-            save(journey)
+            with marked(journey.folder, planned.name, NAMES):
+                journey, outcome = taken(journey, planned, gates, here)
+                save(journey)
             if outcome.status is not Status.SKIPPED:
                 record(ledger, journey, outcome)
             tell("end", planned, outcome)
@@ -79,14 +106,27 @@ def travel(
     return journey
 
 
-def taken(
-    journey: Journey, planned: Planned, gates: Gates, chip_here: bool
-) -> tuple[Journey, Outcome]:
-    """Take one step."""
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What is in this machine: the chip itself, a GPU of the origin."""
+
+    chip: bool
+    gpu: bool
+
+
+def taken(journey: Journey, planned: Planned, gates: Gates, here: Here) -> tuple[Journey, Outcome]:
+    """Take one step, and hold it against its gates."""
+    project = journey.request.project
     at = Travelling(
-        journey.request, gates, journey.folder, chip_here, rewrite_step=journey.rewrite_step
+        journey.request,
+        gates,
+        journey.folder,
+        here.chip,
+        here.gpu,
+        {one.name: one for one in journey.outcomes},
+        rewrite_step=journey.rewrite_step,
     )
-    began = time.monotonic()
+    before, began = snapshot(project), time.monotonic()
     try:
         outcome = planned.run(at)
     except StepFailed as failure:
@@ -94,11 +134,46 @@ def taken(
             planned.name, Status.FAILED, failure.what, verdict="fail", help=failure.tail
         )
     outcome = replace(
-        outcome, seconds=time.monotonic() - began, commands=tuple(shortened(journey, at.ran))
+        gated(outcome, gates),
+        seconds=time.monotonic() - began,
+        commands=tuple(shortened(journey, at.ran)),
+        hashes={name: sha256((journey.folder / name).read_bytes()) for name in outcome.evidence},
+        asked=planned.asked(journey.request),
     )
-    journey = with_outcome(journey, outcome)
-    tree = tree_hash(journey.request.project)
-    return replace(journey, tree=tree, rewrite_step=at.rewrite_step), outcome
+    after = snapshot(project)
+    if planned.name == "rewrite":
+        journey = replace(journey, files=after)
+    else:  # the user's own edits in the meantime must be seen by the next call
+        wrote = written(before, after)
+        files = {path: sum_ for path, sum_ in after.items() if path in wrote}
+        journey = replace(journey, files={**before, **files}, outputs=journey.outputs | wrote)
+    return replace(with_outcome(journey, outcome), rewrite_step=at.rewrite_step), outcome
+
+
+def gated(outcome: Outcome, gates: Gates) -> Outcome:
+    """The outcome with what its gates say."""
+    if outcome.status is not Status.DONE:
+        return outcome
+    hold = held(outcome.name, outcome.figures, outcome.verdict, gates)
+    if hold is None:
+        mute = outcome.verdict == "pass"
+        return replace(outcome, help="") if mute else outcome
+    figures = {"gate": hold.gate, "found": hold.found, "limit": hold.limit}
+    return replace(
+        outcome,
+        status=Status.STOPPED,
+        held=hold.why,
+        figures={**outcome.figures, "held": figures},
+        verdict="fail" if outcome.verdict == "pass" else outcome.verdict,
+    )
+
+
+def refuse_dirty(ledger: Ledger, request: Request) -> None:
+    """Refuse uncommitted changes before anything runs, as the rewrite would after it."""
+    from joymigrate.rewrite.apply import refuse_dirty as refuse
+
+    if not request.allow_dirty and not original.rewrites(ledger, request.project):
+        refuse(ledger)
 
 
 def shortened(journey: Journey, commands: list[str]) -> list[str]:
@@ -123,37 +198,9 @@ def with_pending(journey: Journey) -> Journey:
     return journey
 
 
-def resumed(journey: Journey) -> Journey:
-    """The outcomes of an earlier journey that still hold: same request, same files, same results.
-
-    A step whose evidence is gone or was changed is taken again, and all after it.
-    """
-    path = journey.folder / FILE
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return journey
-    wanted = to_json(journey)
-    same = ("chip", "entry", "style", "steps", "serve", "map", "unsafe", "grade", "project")
-    if raw.get("schema") != SCHEMA or any(raw.get(key) != wanted[key] for key in same):
-        return journey
-    if raw.get("tree") != tree_hash(journey.request.project):
-        return journey
-    kept: list[Outcome] = []
-    for outcome in outcomes_from(raw):
-        if outcome.status is not Status.DONE:
-            break
-        if not all((journey.folder / name).is_file() for name in outcome.evidence):
-            break
-        kept.append(outcome)
-    return replace(
-        journey, outcomes=tuple(kept), tree=raw["tree"], rewrite_step=raw.get("rewrite_step")
-    )
-
-
 def save(journey: Journey) -> None:
     """Write `journey.json`, whole or not at all."""
-    text = json.dumps(to_json(journey), indent=1, ensure_ascii=False)
+    text = json.dumps(document(journey), indent=1, ensure_ascii=False)
     replace_durably(journey.folder / FILE, text.encode("utf-8"))
 
 
@@ -166,7 +213,10 @@ def record(ledger: Ledger, journey: Journey, outcome: Outcome) -> None:
             command="; ".join(outcome.commands),
             chip=request.chip,
             subject=Subject(subject_name(request)),
-            outputs=tuple(hashed(ledger.root, journey.folder / name) for name in outcome.evidence),
+            outputs=tuple(
+                FileHash((journey.folder / name).relative_to(ledger.root).as_posix(), digest)
+                for name, digest in outcome.hashes.items()
+            ),
             judges=journey.rewrite_step,
             details={
                 "status": outcome.status.value,
@@ -182,8 +232,3 @@ def subject_name(request: Request) -> str:
     """What the journey's verdicts are about: the script of its entry, else the folder."""
     scripts = [Path(word).stem for word in request.entry if word.endswith(".py")]
     return scripts[0] if scripts else request.project.name
-
-
-def hashed(root: Path, path: Path) -> FileHash:
-    """A file below the ledger's root with its hash."""
-    return FileHash(path.relative_to(root).as_posix(), sha256(path.read_bytes()))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +13,34 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.journey import stamped
+from joymigrate.journey.entry import PYTHON
 from joymigrate.journey.gates import Gates
-from joymigrate.journey.model import Request
+from joymigrate.journey.losses import losses
+from joymigrate.journey.model import Outcome, Request
+from joymigrate.language import Text, restored
 
 SHOWN = 12  # last lines of a failed command that its message quotes
+
+
+# What our own commands and a vendor's library add behind the program's last words.
+OURS = re.compile(r"^(rehearsal: |record: |verify: |\[ERROR\] .*ERR\d+)")
+PLACE = {"PWD", "OLDPWD"}
+# Two runs of a program that sets no seed start from other weights: both get one. Where modules are
+# compared, what the program draws on a device is the same on both sides, too.
+SEED, DRAWS = "JOYMIGRATE_SEED", "JOYMIGRATE_DRAWS"
+RUNS = ("rehearse", "run", "verify record", "verify replay", "profile record")
+COMPARED = ("verify record", "verify replay")
+
+
+def numbers(words: Sequence[str], draws: Path | None = None) -> dict[str, str]:
+    """The variables that make a program's random numbers repeatable; none for other commands."""
+    if not {words[0], " ".join(words[:2])} & set(RUNS):
+        return {}
+    found = {SEED: os.environ.get(SEED, "0")}
+    if draws or " ".join(words[:2]) in COMPARED:
+        found[DRAWS] = str(draws or os.environ.get(DRAWS, "1"))
+    return found
 
 
 @dataclass(slots=True)
@@ -26,21 +50,34 @@ class Done:
     command: str
     code: int
     log: Path
+    losses: Sequence[tuple[float, str]] = ()  # (seconds since the start, line) that name a loss
+
+    def text(self) -> str:
+        """All that it printed."""
+        return self.log.read_text(encoding="utf-8", errors="replace").strip()
 
     def tail(self) -> str:
-        """Its last lines."""
-        text = self.log.read_text(encoding="utf-8", errors="replace").strip()
-        return "\n".join(text.splitlines()[-SHOWN:])
+        """The program's last lines, without what was added behind them."""
+        kept: list[str] = []
+        added = False
+        for line in self.text().splitlines():
+            added = bool(OURS.match(line)) or (added and line.startswith("  "))
+            if not added:
+                kept.append(line)
+        return "\n".join(kept[-SHOWN:])
 
 
 @dataclass(slots=True)
 class Travelling:
-    """One step's view of its journey. `chip_here` says that the real chip is in this machine."""
+    """One step's view of its journey. `chip_here` says that the real chip is in this machine,
+    `gpu_here` that one of the origin is; `before` are the outcomes of the steps before."""
 
     request: Request
     gates: Gates
     folder: Path
     chip_here: bool = False
+    gpu_here: bool = False
+    before: Mapping[str, Outcome] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
     rewrite_step: str | None = None
 
@@ -48,67 +85,104 @@ class Travelling:
         """A file of this journey."""
         return self.folder / name
 
-    def joymigrate(self, log: str, *words: str, ok: Sequence[int] = (0,)) -> Done:
-        """Run a joymigrate command in the project."""
-        done = self.call(log, [sys.executable, "-m", "joymigrate", *words])
-        self.ran.append(shlex.join(["joymigrate", *words]))
+    def joymigrate(
+        self,
+        log: str,
+        *words: str,
+        ok: Sequence[int] = (0,),
+        cwd: Path | None = None,
+        draws: Path | None = None,
+    ) -> Done:
+        """Run a joymigrate command in the project, or in the copy `cwd` of it.
+
+        `draws`: random numbers are the same on both sides; this file names those that are not.
+        """
+        changes = numbers(words, draws)
+        done = self.call(log, [sys.executable, "-m", "joymigrate", *words], cwd, **changes)
+        self.note(["joymigrate", *words], cwd, changes)
         if done.code not in ok:
-            raise StepFailed(f"`joymigrate {words[0]}` ended with {done.code}", done.tail())
+            what = Text(
+                "{command} ended with {code}", command=f"`joymigrate {words[0]}`", code=done.code
+            )
+            raise StepFailed(what, done.tail())
         return done
 
-    def plain(self, log: str) -> Done:
+    def note(
+        self, words: Sequence[str], cwd: Path | None, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """Keep a command for those who repeat it."""
+        set_first = [f"{name}={shlex.quote(value)}" for name, value in (variables or {}).items()]
+        text = " ".join([*set_first, shlex.join(words)])
+        self.ran.append(f"(cd {shlex.quote(str(cwd))} && {text})" if cwd else text)
+
+    def plain(
+        self, log: str, entry: Sequence[str], cwd: Path | None = None, draws: Path | None = None
+    ) -> Done:
         """Run the user's program as it is, on the GPU of this machine or its CPU."""
         from joymigrate.chips import hide_driverless
         from joymigrate.run.rehearse.session import START
 
-        self.ran.append(shlex.join(self.request.entry))
-        changes = {}
+        self.note(entry, cwd)
+        beside = str(Path(sys.executable).parent)
+        changes = {
+            "PATH": os.pathsep.join([beside, os.environ.get("PATH", os.defpath)]),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(START), os.environ.get("PYTHONPATH")))),
+            **numbers(("run",), draws),
+        }
         if not self.chip_here and hide_driverless():
             # A vendor's package without its driver would fail, and with it all that looks for it.
-            path = os.pathsep.join(filter(None, (str(START), os.environ.get("PYTHONPATH"))))
-            changes = {
-                "PYTHONPATH": path,
+            changes |= {
                 "JOYMIGRATE_SWITCH": "joymigrate.chips.presence:hide_driverless",
                 "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
             }
-        return self.call(log, list(self.request.command or self.request.entry), **changes)
+        return self.call(log, found(entry), cwd, **changes)
 
     def on_chip(self) -> list[str]:
         """The command that runs a program on the chip, or on the simulated one."""
         verb = "run" if self.chip_here else "rehearse"
         return [verb, "--to", self.request.chip]
 
-    def call(self, log: str, command: list[str], **environment: str) -> Done:
+    def call(
+        self, log: str, command: list[str], cwd: Path | None = None, **environment: str
+    ) -> Done:
         """Run a command with its output in one file."""
         path = self.path(log)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "wb") as output:
-            try:
-                code = subprocess.run(
-                    command,
-                    cwd=self.request.project,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    stdin=subprocess.DEVNULL,
-                    env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
-                ).returncode
-            except OSError as error:
-                raise JoyError(
-                    f"cannot start '{command[0]}': {error.strerror}",
-                    help="name the program with --entry as you would start it",
-                ) from None
-        return Done(shlex.join(command), code, path)
+        variables = {name: value for name, value in os.environ.items() if name not in PLACE}
+        variables |= {"PYTHONUNBUFFERED": "1", **environment}
+        place = cwd or self.request.project
+        try:
+            code, lines = stamped.run(
+                command, path, place, variables, lambda text: bool(losses([text]))
+            )
+        except OSError as error:
+            raise JoyError(
+                f"cannot start '{command[0]}': {error.strerror}",
+                help="name the program with --entry as you would start it",
+            ) from None
+        return Done(shlex.join(command), code, path, lines)
 
     def load(self, name: str) -> Mapping[str, Any]:
-        """A JSON file that a command wrote."""
+        """A JSON file that a command wrote, with what its sentences are made of."""
         path = self.path(name)
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise StepFailed(f"{name} can't be read: {error}", "") from None
+            what = Text("{name} can't be read: {error}", name=name, error=error)
+            raise StepFailed(what, "") from None
         if not isinstance(found, dict):
-            raise StepFailed(f"{name} holds no JSON object", "")
-        return found
+            raise StepFailed(Text("{name} holds no JSON object", name=name), "")
+        read: Mapping[str, Any] = restored(found)
+        return read
+
+
+def found(entry: Sequence[str]) -> list[str]:
+    """A command with `python` as the interpreter that joymigrate runs in."""
+    if PYTHON.match(entry[0]):
+        return [sys.executable, *entry[1:]]
+    if entry[0].endswith(".py"):
+        return [sys.executable, *entry]
+    return list(entry)
 
 
 class StepFailed(Exception):

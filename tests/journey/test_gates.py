@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.journey.gates import Gates, read_gates, refuses
+from joymigrate.journey.gates import OF, Gates, held, read_gates, refuses
 
 
 def test_defaults_let_an_undecided_comparison_go_on() -> None:
@@ -41,6 +44,10 @@ def test_a_verdict_gate_names_the_worst_that_goes_on(
         ({"coverage": "95"}, "number"),
         ({"coverage": True}, "number"),
         ({"coverage": -1}, "from 0 on"),
+        ({"coverage": 101}, "0 to 100"),
+        ({"automatic": float("nan")}, "from 0 on"),
+        ({"fallbacks": 1.5}, "whole number"),
+        ({"by_hand": float("inf")}, "whole number"),
         ({"rehearse": 1}, "true or false"),
         ({"verify": "fail"}, "inconclusive"),
     ],
@@ -49,3 +56,54 @@ def test_a_wrong_gate_is_named_with_what_would_be_right(raw: dict, words: str) -
     with pytest.raises(JoyError) as caught:
         read_gates(raw)
     assert words in f"{caught.value} {caught.value.help}"
+
+
+@pytest.mark.parametrize(
+    ("step", "gate", "limit", "figure", "holds", "fails"),
+    [
+        ("scan", "automatic", 70, "automatic_pct", 70.0, 69.9),
+        ("scan", "by_hand", 3, "not_automatic", 3, 4),
+        ("baseline", "baseline", True, "failure", "needs a GPU", "broken"),
+        ("rehearse", "rehearse", True, "exit_code", 0, 1),
+        ("rehearse", "fallbacks", 1, "fallbacks", 1, 2),
+        ("rehearse", "memory_gib", 2, "peak_bytes", 2 * 2**30, 2 * 2**30 + 1),
+        ("coverage", "coverage", 95, "calls_pct", 95.0, 94.99),
+    ],
+)
+def test_a_limit_just_holds_and_just_fails(
+    step: str, gate: str, limit: Any, figure: str, holds: Any, fails: Any
+) -> None:
+    gates = Gates(**{gate: limit})
+    rest = {"said": "it fell over"}
+    assert held(step, {figure: holds, **rest}, "pass", gates) is None
+    found = held(step, {figure: fails, **rest}, "pass", gates)
+    assert found is not None
+    assert (found.gate, found.limit) == (gate, limit)
+    off = Gates(**{gate: False if isinstance(limit, bool) else None})
+    assert held(step, {figure: fails, **rest}, "pass", off) is None
+
+
+@pytest.mark.parametrize(("step", "gate"), [("verify", "verify"), ("train", "loss")])
+def test_a_verdict_is_held_by_its_own_gate(step: str, gate: str) -> None:
+    assert held(step, {}, "inconclusive", Gates(**{gate: "inconclusive"})) is None
+    found = held(step, {}, "inconclusive", Gates(**{gate: "pass"}))
+    assert found is not None
+    assert found.why == "the verdict is inconclusive; the gate asks for pass"
+    assert held(step, {}, "fail", Gates(**{gate: "inconclusive"})) is not None
+    assert held(step, {}, "fail", Gates(**{gate: "off"})) is None
+
+
+def test_a_model_without_an_answer_is_held() -> None:
+    assert held("serve", {}, "pass", Gates()) is None
+    assert held("serve", {}, "fail", Gates()) is not None
+    assert held("serve", {}, "fail", Gates(serve=False)) is None
+
+
+def test_every_gate_belongs_to_a_step() -> None:
+    names = [name for gates in OF.values() for name in gates]
+    assert sorted(names) == sorted(field.name for field in fields(Gates))
+
+
+def test_a_figure_that_is_missing_holds_nothing() -> None:
+    strict = Gates(automatic=100, by_hand=0, fallbacks=0, memory_gib=0, coverage=100)
+    assert all(held(step, {}, "pass", strict) is None for step in OF)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLES = REPOSITORY / "examples"
 SMALL = "--steps 4 --batch-size 4 --layers 2 --width 32"
 needs_chip = pytest.mark.skipif(
     PathFinder.find_spec("torch_npu") is None, reason="torch_npu is not installed"
@@ -20,7 +21,7 @@ needs_chip = pytest.mark.skipif(
 
 
 def migrate(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     return subprocess.run(
         [sys.executable, "-m", "joymigrate", "migrate", str(project), *words],
         capture_output=True,
@@ -93,6 +94,7 @@ def test_a_gate_holds_explains_and_a_second_call_goes_on(tmp_path: Path) -> None
     kinds = [json.loads(line)["kind"] for line in lines]
     assert [k for k in kinds if k.startswith("migrate.")] == [
         "migrate.scan",
+        "migrate.baseline",
         "migrate.rewrite",
         "migrate.rehearse",
     ]
@@ -106,7 +108,7 @@ def test_a_gate_holds_explains_and_a_second_call_goes_on(tmp_path: Path) -> None
     states = {one["name"]: (one["status"], one["summary"]) for one in document["journey"]}
     assert states["rehearse"][0] == "done", again.stdout + again.stderr
     third = json.loads(migrate(project, *words, "--format", "json").stdout)
-    assert third["journey"][2]["seconds"] == document["journey"][2]["seconds"]  # kept
+    assert third["journey"][3]["seconds"] == document["journey"][3]["seconds"]  # kept
 
 
 @needs_chip

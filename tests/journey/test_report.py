@@ -36,7 +36,7 @@ def journey(tmp_path: Path) -> Journey:
         Outcome("train", Status.DONE, "3 losses", verdict="pass"),
         Outcome("serve", Status.SKIPPED, "no model"),
     )
-    return Journey(request, folder, "rehearsed", outcomes, "abc", "0002")
+    return Journey(request, folder, "rehearsed", outcomes, rewrite_step="0002")
 
 
 def test_json_reads_back(journey: Journey) -> None:

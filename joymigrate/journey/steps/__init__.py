@@ -1,5 +1,25 @@
-"""One file per step: what it runs, what it reads from the results, and which gates hold it."""
+"""One file per step: what it runs, and what it reads from the results."""
 
-from joymigrate.journey.steps import advice, coverage, rehearse, rewrite, scan, serve, train, verify
+from joymigrate.journey.steps import (
+    advice,
+    baseline,
+    coverage,
+    rehearse,
+    rewrite,
+    scan,
+    serve,
+    train,
+    verify,
+)
 
-__all__ = ["advice", "coverage", "rehearse", "rewrite", "scan", "serve", "train", "verify"]
+__all__ = [
+    "advice",
+    "baseline",
+    "coverage",
+    "rehearse",
+    "rewrite",
+    "scan",
+    "serve",
+    "train",
+    "verify",
+]

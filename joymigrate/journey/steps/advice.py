@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from joymigrate.journey.model import Outcome, Status
+from pathlib import Path
+
+from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.steps.coverage import TRACE
 from joymigrate.journey.travelling import Travelling
+from joymigrate.language import Text
+
+
+def words(request: Request, form: str, path: str) -> list[str]:
+    """The command that gives advice on the recording beside `path`."""
+    trace = str(Path(path).parent.parent / TRACE)
+    return ["profile", "advise", trace, "--to", request.chip, "--format", form, "-o", path]
 
 
 def run(at: Travelling) -> Outcome:
     """Advice from the recording of the step before. Advice never stops a journey."""
-    trace = str(at.path("coverage/trace.jsonl.gz"))
     for form, name in (("json", "advice.json"), ("html", "advice.html")):
-        at.joymigrate(
-            f"advice/log-{form}.txt",
-            "profile", "advise", trace, "--to", at.request.chip, "--format", form,
-            "-o", str(at.path(f"advice/{name}")),
-        )  # fmt: skip
+        path = str(at.path(f"advice/{name}"))
+        at.joymigrate(f"advice/log-{form}.txt", *words(at.request, form, path))
     found = at.load("advice/advice.json")["advice"]
     rules = sorted({one["id"] for one in found})
     return Outcome(
         "advice",
         Status.DONE,
-        f"{len(found)} pieces of advice" + (f": {', '.join(rules[:6])}" if rules else ""),
+        Text(
+            "{number} pieces of advice: {rules}" if rules else "{number} pieces of advice",
+            number=len(found),
+            rules=", ".join(rules[:6]),
+        ),
         {"advice": len(found), "rules": rules},
         ("advice/advice.json", "advice/advice.html"),
         verdict="pass",

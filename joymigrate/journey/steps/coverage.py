@@ -2,53 +2,110 @@
 
 from __future__ import annotations
 
-from joymigrate.journey.model import Outcome, Status
-from joymigrate.journey.travelling import StepFailed, Travelling
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.travelling import Done, StepFailed, Travelling
+from joymigrate.language import Text
+
+TRACE = "coverage/trace.jsonl.gz"
+PART = "coverage/part.jsonl.gz"  # what was recorded before the program ended badly
+LACKING = ("cpu_fallback", "missing", "unknown")
+
+WHOLE = "{calls} % of the calls run on the chip; {lacking} of {operators} operators do not"
+IN_PART = (
+    "{calls} % of the calls run on the chip; {lacking} of {operators} operators do not; "
+    "recorded in part, it ended with exit code {code}"
+)
+
+
+def words(request: Request, trace: str) -> list[str]:
+    """The command that records operators."""
+    return ["profile", "record", "-o", trace, "--", *request.entry]
+
+
+def asking(request: Request, trace: str, form: str, path: str) -> list[str]:
+    """The command that asks the chip's list."""
+    return ["profile", "coverage", trace, "--to", request.chip, "--format", form, "-o", path]
 
 
 def run(at: Travelling) -> Outcome:
     """Record the operators on this machine, then ask the chip's list."""
-    trace = str(at.path("coverage/trace.jsonl.gz"))
-    done = at.joymigrate(
-        "coverage/record-log.txt", "profile", "record", "-o", trace, "--", *at.request.entry,
-        ok=range(256),
-    )  # fmt: skip
-    if not at.path("coverage/trace.jsonl.gz").is_file():
-        raise StepFailed(f"nothing was recorded (exit code {done.code})", done.tail())
-    chip = at.request.chip
+    trace = at.path(TRACE)
+    trace.unlink(missing_ok=True)
+    done, where = recorded(at)
     for form, name in (("json", "coverage.json"), ("html", "coverage.html")):
-        at.joymigrate(
-            f"coverage/log-{form}.txt",
-            "profile", "coverage", trace, "--to", chip, "--format", form,
-            "-o", str(at.path(f"coverage/{name}")),
-        )  # fmt: skip
+        result = str(at.path(f"coverage/{name}"))
+        at.joymigrate(f"coverage/log-{form}.txt", *asking(at.request, str(trace), form, result))
     found = at.load("coverage/coverage.json")
-    share = found["share"]
-    calls = float(share["calls"])
-    calls = 100 * calls if calls <= 1 else calls
-    lacking = [op for op in found["ops"] if op["status"] in ("cpu_fallback", "missing", "unknown")]
+    calls = 100 * float(found["share"]["calls"])
+    lacking = [op for op in found["ops"] if op["status"] in LACKING]
     figures = {
         "operators": len(found["ops"]),
         "lacking": [
             {key: op.get(key) for key in ("op", "overload", "status", "calls", "where")}
             for op in lacking
         ],
-        "share": dict(share),
+        "share": dict(found["share"]),
+        "calls_pct": calls,
         "version": found["version"],
+        "recorded_on": where,
     }
-    held = at.gates.coverage is not None and calls < at.gates.coverage
-    text = (
-        f"{calls:.1f} % of the calls run on the chip; "
-        f"{len(lacking)} of {len(found['ops'])} operators do not"
-    )
     return Outcome(
         "coverage",
-        Status.STOPPED if held else Status.DONE,
-        f"{text}; the gate asks for {at.gates.coverage:g} %" if held else text,
+        Status.DONE,
+        Text(
+            IN_PART if done.code else WHOLE,
+            calls=f"{calls:.1f}",
+            lacking=len(lacking),
+            operators=len(found["ops"]),
+            code=done.code,
+        ),
         figures,
-        ("coverage/coverage.json", "coverage/coverage.html", "coverage/trace.jsonl.gz"),
-        verdict="fail" if held else "pass",
-        help="\n".join(f"{op['op']} ({op['status']}) {op.get('where') or ''}" for op in lacking)
-        if held
-        else "",
+        ("coverage/coverage.json", "coverage/coverage.html", TRACE),
+        verdict="inconclusive" if done.code else "pass",
+        help=Text.join("\n", map(lack, lacking)),
     )
+
+
+def lack(op: Mapping[str, Any]) -> Text:
+    """One operator that the chip lacks."""
+    where = str(op.get("where") or "")
+    return Text("{op} ({status}) {where}", op=op["op"], status=op["status"], where=where)
+
+
+def recorded(at: Travelling) -> tuple[Done, str]:
+    """Record here; a program that does not run here is recorded where it does, on the chip."""
+    ask = words(at.request, str(at.path(TRACE)))
+    done = at.joymigrate("coverage/record-log.txt", *ask, ok=range(256))
+    trace, part = at.path(TRACE), at.path(PART)
+    of_first_rank(trace)
+    if trace.is_file() and done.code == 0:
+        return done, "this machine"
+    if trace.is_file():
+        trace.replace(part)  # it ended early: the chip may get further
+    nested = [*at.on_chip(), "--", sys.executable, "-m", "joymigrate", *ask]
+    again = at.joymigrate("coverage/record-on-chip-log.txt", *nested, ok=range(256))
+    of_first_rank(trace)
+    if trace.is_file():
+        part.unlink(missing_ok=True)
+        return again, "the chip" if at.chip_here else "the simulated chip"
+    if part.is_file():
+        part.replace(trace)
+        return done, "this machine"
+    what = Text("nothing was recorded (exit code {code})", code=done.code)
+    raise StepFailed(what, done.tail())
+
+
+def of_first_rank(trace: Path) -> None:
+    """A program of several processes writes a trace for each; all run the same operators, so that
+    of the first one stands for them."""
+    name, _, ending = trace.name.partition(".")
+    first = trace.with_name(f"{name}.rank-0.{ending}")
+    if first.is_file():
+        first.replace(trace)
+    for other in trace.parent.glob(f"{name}.rank-*.{ending}"):
+        other.unlink()

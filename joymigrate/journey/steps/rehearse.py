@@ -2,82 +2,214 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from joymigrate.journey.model import Outcome, Status
-from joymigrate.journey.travelling import Travelling
+from joymigrate.chips import get, origin
+from joymigrate.journey.failing import GPU, OWN, raised
+from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.steps.rewrite import LEFT, sites_at
+from joymigrate.journey.travelling import Done, Travelling
+from joymigrate.journey.tree import SKIPPED
+from joymigrate.language import Text
+
+LOG = "rehearse/log.txt"
+MOST = 3  # places that one help names
+REWRITTEN = "no_cuda"  # its remedy is the rewrite, which left the line to people
+BACKEND = "nccl"
+
+
+def words(request: Request, chip_here: bool, path: str) -> list[str]:
+    """The command that runs the program there."""
+    if chip_here:
+        return ["run", "--to", request.chip, "--", *request.entry]
+    first = ["rehearse", "--to", request.chip, *devices(request), "--format", "json", "-o", path]
+    return [*first, "--", *request.entry]
+
+
+def devices(request: Request) -> list[str]:
+    """How many devices the simulated machine has."""
+    return ["--devices", str(request.devices)] if request.devices else []
 
 
 def run(at: Travelling) -> Outcome:
     """What breaks, what falls back, how much memory."""
-    if at.chip_here:
-        return on_the_chip(at)
     result = str(at.path("rehearse/rehearse.json"))
-    words = ("rehearse", "--to", at.request.chip, "--format", "json", "-o", result, "--")
-    done = at.joymigrate("rehearse/log.txt", *words, *at.request.entry, ok=range(256))
+    done = at.joymigrate(LOG, *words(at.request, at.chip_here, result), ok=range(256))
+    if at.chip_here:
+        return on_the_chip(at, done)
     found = at.load("rehearse/rehearse.json")
     peak = max(found["peak_memory_bytes"].values(), default=0)
+    fallbacks, code = found["fallbacks"], found["exit_code"]
+    traps = [trap(at, one) for one in found["traps"]]
     figures = {
-        "exit_code": found["exit_code"],
-        "fallbacks": len(found["fallbacks"]),
-        "fallback_ops": [one["op"] for one in found["fallbacks"]],
-        "traps": len(found["traps"]),
+        "rehearsal": True,
+        "exit_code": code,
+        "fallbacks": len(fallbacks),
+        "fallback_ops": [one["op"] for one in fallbacks],
+        "traps": len(traps),
+        "found_traps": traps,
         "peak_bytes": peak,
         "checked_by": found["checked_by"],
         "package": found["package"],
     }
-    held = refusal(at, found, peak)
-    summary = (
-        f"ran to its end on a simulated {found['soc']}; {len(found['fallbacks'])} operators fell "
-        f"back to the CPU, peak {peak / 2**20:.1f} MiB"
-    )
+    ended = "ran to its end" if code == 0 else Text("ended with exit code {code}", code=code)
+    number = len(fallbacks)
+    fell = "1 operator" if number == 1 else Text("{number} operators", number=number)
     return Outcome(
         "rehearse",
-        Status.STOPPED if held else Status.DONE,
-        held or summary,
+        Status.DONE,
+        Text(
+            "{ended} on a simulated {soc}; {fell} fell back to the CPU, peak {peak} MiB",
+            ended=ended,
+            soc=found["soc"],
+            fell=fell,
+            peak=f"{peak / 2**20:.1f}",
+        ),
         figures,
-        ("rehearse/rehearse.json", "rehearse/log.txt"),
-        verdict="fail" if held else "pass",
-        help=advice(found, done.tail()) if held else "",
+        ("rehearse/rehearse.json", LOG),
+        verdict="pass" if code == 0 else "fail",
+        help=advice(at, traps, found, done),
     )
 
 
-def refusal(at: Travelling, found: Mapping[str, Any], peak: int) -> str | None:
-    """Which gate holds the journey, as a sentence."""
-    gates = at.gates
-    if gates.rehearse and found["exit_code"] != 0:
-        return f"the program ended with exit code {found['exit_code']} on the simulated chip"
-    if gates.fallbacks is not None and len(found["fallbacks"]) > gates.fallbacks:
-        return (
-            f"{len(found['fallbacks'])} operators run on the CPU; the gate allows {gates.fallbacks}"
-        )
-    if gates.memory_gib is not None and peak > gates.memory_gib * 2**30:
-        return f"{peak / 2**30:.2f} GiB on one device; the gate allows {gates.memory_gib:g} GiB"
-    return None
+def trap(at: Travelling, one: Mapping[str, Any]) -> dict[str, Any]:
+    """A trap with its place in the project, and what the scan knew about that line."""
+    where = str(one.get("where") or "")
+    path, _, line = where.rpartition(":")
+    rules: list[Mapping[str, Any]] = []
+    if path and line.isdigit():
+        file = Path(path)
+        if file.is_relative_to(at.request.project):
+            path = file.relative_to(at.request.project).as_posix()
+            where = f"{path}:{line}"
+            rules = sites_at(at, path, int(line))
+    return {
+        "trap": one.get("trap"),
+        "where": where,
+        "message": one.get("message") or one.get("trap"),
+        "remedy": helped(at, one, rules),
+        "rules": [rule["rule"] for rule in rules],
+        "count": one.get("count", 1),
+    }
 
 
-def advice(found: Mapping[str, Any], tail: str) -> str:
-    """The traps with their remedies, else what the program said last."""
-    traps = [
-        f"{one.get('where') or '?'}: {one.get('message') or one.get('name')}"
-        + (f"\n  help: {one['remedy']}" if one.get("remedy") else "")
-        for one in found["traps"]
+def helped(at: Travelling, one: Mapping[str, Any], rules: list[Mapping[str, Any]]) -> str:
+    """What to do about a trap: its own remedy, and what the scan said about this very line.
+
+    A device's name that a rewritten line still asks for came from elsewhere.
+    """
+    known = [] if one.get("trap") == REWRITTEN else [one.get("remedy") or ""]
+    known += [remedy(at, rule) for rule in rules]
+    if not rules and one.get("trap") == REWRITTEN:
+        known.append(elsewhere(at))
+    if not rules and one.get("trap") == BACKEND:
+        known += [Text("its name comes from {places}", places=p) for p in named(at, BACKEND)[:1]]
+    return sentences(known, "; ")
+
+
+def elsewhere(at: Travelling) -> str:
+    """Where a device's name comes from that no line of the program names."""
+    places = named(at, origin().device)
+    text = "; ".join(places[:MOST]) or "a configuration file, the command line or a checkpoint"
+    return Text("the line takes its device's name from elsewhere: {places}", places=text)
+
+
+def named(at: Travelling, name: str) -> list[str]:
+    """Where the command line and the project's configuration name a device or a backend."""
+    found = [f"--entry, `{word}`" for word in at.request.entry if name in re.split(r"\W", word)]
+    return found + [
+        f"{one['path']}:{one['line']} `{one['before']}` ({one['rule']})"
+        for one in at.load(LEFT)["findings"]
+        if Path(one["path"]).suffix != ".py" and name in re.split(r"\W", one["before"])
     ]
-    return "\n".join(traps) or tail
 
 
-def on_the_chip(at: Travelling) -> Outcome:
+def remedy(at: Travelling, finding: Mapping[str, Any]) -> str:
+    """What the scan says about a site that it left, and the rule about what to do."""
+    from joymigrate.rewrite.rules import load
+
+    rule = load(get(at.request.chip), origin()).get(finding["rule"])
+    first = Text(
+        "{code}, {rule}: {message}",
+        code=f"`{finding['before']}`",
+        rule=finding["rule"],
+        message=finding["message"],
+    )
+    return sentences((first, finding["reason"], rule.why if rule else ""), ". ")
+
+
+def sentences(parts: Iterable[str | None], mark: str) -> Text:
+    """Texts one behind the other, with `mark` after those that bring no full stop."""
+    found = [part for part in parts if part]
+    if len(found) == 1:
+        return Text.of(found[0])
+    last = len(found) - 1
+    ends = ["" if n == last else " " if p.endswith(".") else mark for n, p in enumerate(found)]
+    template = "".join(f"{{p{number}}}{end}" for number, end in enumerate(ends))
+    return Text(template, **{f"p{number}": part for number, part in enumerate(found)})
+
+
+def advice(
+    at: Travelling, traps: list[dict[str, Any]], found: Mapping[str, Any], done: Done
+) -> str:
+    """The traps with their remedies, what the program said last, the operators that fell back."""
+    lines: list[str] = ended_at(at, traps, done) if found["exit_code"] != 0 else []
+    for one in traps:
+        lines.append(Text("{where}: {said}", where=one["where"] or "?", said=one["message"]))
+        if one["remedy"]:
+            lines.append(Text("  help: {remedy}", remedy=one["remedy"]))
+    if found["exit_code"] != 0 and not traps:
+        lines.append(done.tail())
+        lines += before(at, done)
+    if found["exit_code"] == 0:
+        for one in found["fallbacks"]:
+            where = Text.join(", ", one.get("where") or ())
+            lines.append(
+                Text(
+                    "{op} runs on the CPU, {calls} calls ({where})",
+                    op=one["op"],
+                    calls=one["calls"],
+                    where=where,
+                )
+            )
+    return Text.join("\n", lines)
+
+
+def ended_at(at: Travelling, traps: list[dict[str, Any]], done: Done) -> list[str]:
+    """The line that ended the program, and what the scan said about it, where no trap is there."""
+    end = raised(done.text(), at.request.project, SKIPPED)
+    if end is None or any(one["where"] == f"{end[0]}:{end[1]}" for one in traps):
+        return []
+    path, line, said = end
+    lines: list[str] = [Text("{where}: {said}", where=f"{path}:{line}", said=said)]
+    known = sentences([remedy(at, rule) for rule in sites_at(at, path, line)], "; ")
+    if known:
+        lines.append(Text("  help: {remedy}", remedy=known))
+    elif OWN.search(said) and not GPU.search(said):
+        lines.append("Such an error is rarely the chip's: look at the program first.")
+    return lines
+
+
+def before(at: Travelling, done: Done) -> list[str]:
+    """That the program ended in the same way before the migration."""
+    baseline = at.before.get("baseline")
+    said = baseline.figures.get("said") if baseline else None
+    if said and said in done.text():
+        return ["\nIt said the same before the migration: the chip need not be the cause."]
+    return []
+
+
+def on_the_chip(at: Travelling, done: Done) -> Outcome:
     """The program itself, on the chip of this machine."""
-    words = ("run", "--to", at.request.chip, "--", *at.request.entry)
-    done = at.joymigrate("rehearse/log.txt", *words, ok=range(256))
-    held = at.gates.rehearse and done.code != 0
     return Outcome(
         "rehearse",
-        Status.STOPPED if held else Status.DONE,
-        f"the program ended with exit code {done.code} on the chip",
-        {"exit_code": done.code},
-        ("rehearse/log.txt",),
-        verdict="fail" if held else "pass",
-        help=done.tail() if held else "",
+        Status.DONE,
+        Text("the program ended with exit code {code} on the chip", code=done.code),
+        {"rehearsal": False, "exit_code": done.code},
+        (LOG,),
+        verdict="pass" if done.code == 0 else "fail",
+        help=Text.join("\n", [done.tail(), *before(at, done)]) if done.code else "",
     )

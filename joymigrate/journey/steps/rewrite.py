@@ -3,30 +3,86 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from joymigrate.journey.model import Outcome, Status
+from joymigrate.journey import original
+from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.travelling import StepFailed, Travelling
+from joymigrate.language import Text
+from joymigrate.ledger import Ledger
+
+LEFT = "rewrite/left.json"
+TELL = 200  # sites that the result names one by one
+
+
+def words(request: Request) -> list[str]:
+    """The command that rewrites."""
+    made = ["rewrite", ".", "--to", request.chip, "--style", request.style]
+    made += ["--unsafe"] if request.unsafe else []
+    made += ["--allow-dirty"] if request.allow_dirty else []
+    return [*made, "--format", "json"]
+
+
+def looking(request: Request, path: str) -> list[str]:
+    """The command that lists what is left."""
+    common = ["scan", ".", "--to", request.chip, "--exit-zero", "--style", request.style]
+    return [*common, "--format", "json", "-o", path]
 
 
 def run(at: Travelling) -> Outcome:
-    """Rewrite the project in place. Nothing to rewrite is well, too."""
-    words = ["rewrite", ".", "--to", at.request.chip, "--style", at.request.style]
-    words += ["--unsafe"] if at.request.unsafe else []
-    words += ["--allow-dirty"] if at.request.allow_dirty else []
-    done = at.joymigrate("rewrite/rewrite.json", *words, "--format", "json")
+    """Rewrite the project in place; what an earlier call rewrote counts as well."""
+    done = at.joymigrate("rewrite/rewrite.json", *words(at.request))
     try:
         found = json.loads(done.log.read_text(encoding="utf-8"))
     except ValueError:
         raise StepFailed("the rewrite told no result", done.tail()) from None
-    summary, step = found["summary"], found.get("step")
-    at.rewrite_step = step
-    edits, files = summary["edits"], summary["files"]
-    text = f"{edits} edits in {files} files, step {step}" if step else "nothing left to rewrite"
+    at.joymigrate("rewrite/left-log.txt", *looking(at.request, str(at.path(LEFT))))
+    left = [site(one) for one in at.load(LEFT)["findings"]]
+    project = at.request.project
+    ledger = Ledger.of(project)
+    steps = original.rewrites(ledger, project)
+    edits = sum(int(step.details.get("edits", 0)) for step in steps)
+    files = len({entry.path for step in steps for entry in original.entries(ledger, step)})
+    at.rewrite_step = steps[0].id if steps else None
+    text = (
+        "{edits} edits in {files} files, step {names}"
+        if found.get("step")
+        else "{edits} edits in {files} files, step {names}, taken before"
+    )
+    names = ", ".join(step.id for step in steps)
+    done_ = Text(text, edits=edits, files=files, names=names) if steps else "nothing to edit"
+    rest = (
+        "1 site left to you"
+        if len(left) == 1
+        else Text("{number} sites left to you", number=len(left))
+    )
     return Outcome(
         "rewrite",
         Status.DONE,
-        text,
-        {"edits": edits, "files": files, "step": step},
-        ("rewrite/rewrite.json",),
+        Text.join("; ", (done_, rest)),
+        {
+            "edits": edits,
+            "files": files,
+            "step": at.rewrite_step,
+            "left": len(left),
+            "sites": left[:TELL],
+        },
+        ("rewrite/rewrite.json", LEFT),
         verdict="pass",
     )
+
+
+def site(finding: Mapping[str, Any]) -> dict[str, Any]:
+    """A site that is left, as the result names it: lines are those of the rewritten code."""
+    kept = ("rule", "tier", "path", "line", "before", "message", "reason")
+    return {key: finding[key] for key in kept}
+
+
+def sites_at(at: Travelling, path: str, line: int) -> list[Mapping[str, Any]]:
+    """The sites that were left in one line."""
+    if not Path(at.path(LEFT)).is_file():
+        return []
+    found = at.load(LEFT)["findings"]
+    return [one for one in found if one["path"] == path and one["line"] == line]

@@ -2,50 +2,63 @@
 
 from __future__ import annotations
 
-from joymigrate.journey.model import Outcome, Status
+import json
+
+from joymigrate.journey import original
+from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.provenance import FILE, provenance
 from joymigrate.journey.travelling import Travelling
+from joymigrate.language import Text
+from joymigrate.ledger import Ledger
+
+FOUND = (
+    "{sites} sites in {files} files: {safe} automatic, {unsafe} with --unsafe, {by_hand} by hand"
+)
+AGAIN = (
+    "{sites} sites in {files} files: {safe} automatic ({rewritten} rewritten before), "
+    "{unsafe} with --unsafe, {by_hand} by hand"
+)
+SAID = ("sites", "files", "safe", "unsafe", "by_hand", "rewritten")
+
+
+def words(request: Request, form: str, path: str) -> list[str]:
+    """The command that scans."""
+    common = ["scan", ".", "--to", request.chip, "--exit-zero", "--style", request.style]
+    return [*common, "--format", form, "-o", path]
 
 
 def run(at: Travelling) -> Outcome:
-    """Scan the project; findings as JSON, SARIF and a page."""
-    chip = at.request.chip
-    common = ("scan", ".", "--to", chip, "--exit-zero", "--style", at.request.style)
-    at.joymigrate("scan/log.txt", *common, "--format", "json", "-o", str(at.path("scan/scan.json")))
-    at.joymigrate(
-        "scan/log-sarif.txt", *common, "--format", "sarif", "-o", str(at.path("scan/scan.sarif"))
-    )
-    at.joymigrate(
-        "scan/log-html.txt", *common, "--format", "html", "-o", str(at.path("scan/scan.html"))
-    )
+    """Scan the project; findings as JSON, SARIF and a page. Sites that an earlier call rewrote
+    count as what they were."""
+    origin = provenance(at.request, chip_here=at.chip_here)  # before anything changes a file
+    for form in ("json", "sarif", "html"):
+        path = str(at.path(f"scan/scan.{form}"))
+        at.joymigrate(f"scan/log-{form}.txt", *words(at.request, form, path))
+    at.path(FILE).write_text(json.dumps(origin, indent=1, ensure_ascii=False), encoding="utf-8")
     found = at.load("scan/scan.json")
-    summary = found["summary"]
-    sites = summary["safe"] + summary["unsafe"] + summary["report"]
-    automatic = summary["safe"] + (summary["unsafe"] if at.request.unsafe else 0)
-    share = round(100 * automatic / sites, 1) if sites else 100.0
-    by_hand = sites - automatic
+    summary, project = found["summary"], at.request.project
+    steps = original.rewrites(Ledger.of(project), project)
+    rewritten = sum(int(step.details.get("edits", 0)) for step in steps)
+    sites = rewritten + summary["safe"] + summary["unsafe"] + summary["report"]
+    automatic = rewritten + summary["safe"] + (summary["unsafe"] if at.request.unsafe else 0)
+    files = found["files"]["scanned"]
     figures = {
-        "files": found["files"]["scanned"],
+        "files": files,
         "sites": sites,
-        "safe": summary["safe"],
+        "safe": rewritten + summary["safe"],
         "unsafe": summary["unsafe"],
         "by_hand": summary["report"],
-        "automatic_pct": share,
+        "rewritten": rewritten,
+        "not_automatic": sites - automatic,
+        "automatic_pct": round(100 * automatic / sites, 1) if sites else 100.0,
         "by_rule": summary["by_rule"],
     }
-    evidence = ("scan/scan.json", "scan/scan.sarif", "scan/scan.html")
-    held = None
-    if at.gates.automatic is not None and share < at.gates.automatic:
-        held = f"{share:g} % of the sites are automatic; the gate asks for {at.gates.automatic:g} %"
-    elif at.gates.by_hand is not None and by_hand > at.gates.by_hand:
-        held = f"{by_hand} sites are left to people; the gate allows {at.gates.by_hand}"
     return Outcome(
         "scan",
-        Status.STOPPED if held else Status.DONE,
-        held
-        or f"{sites} sites in {found['files']['scanned']} files: {summary['safe']} automatic, "
-        f"{summary['unsafe']} with --unsafe, {summary['report']} by hand",
+        Status.DONE,
+        Text(AGAIN if rewritten else FOUND, **{name: figures[name] for name in SAID}),
         figures,
-        evidence,
-        verdict="fail" if held else "pass",
-        help="joymigrate scan . lists them with the reason; then migrate again" if held else "",
+        ("scan/scan.json", "scan/scan.sarif", "scan/scan.html", FILE),
+        verdict="pass",
+        help="joymigrate scan . lists them with the reason; mend them, then migrate again",
     )

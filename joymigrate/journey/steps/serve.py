@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.journey.model import Outcome, Status
-from joymigrate.journey.travelling import StepFailed, Travelling
+from joymigrate.journey.stamped import dying
+from joymigrate.journey.travelling import Travelling
+from joymigrate.language import Text
 from joymigrate.run.engine.launch import free_port
 
 READY_SECONDS = 180.0
@@ -37,14 +39,22 @@ def run(at: Travelling) -> Outcome:
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
+            preexec_fn=dying,
         )
         try:
             ready, answer, took = asked(server, f"http://127.0.0.1:{words[-1]}")
         except OSError as error:
+            why = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
             tail = log.read_text(encoding="utf-8", errors="replace").strip()[-2000:]
-            if at.gates.serve:
-                raise StepFailed(f"{folder.name} gave no answer: {error}", tail) from None
-            return Outcome("serve", Status.DONE, f"{folder.name} gave no answer", verdict="fail")
+            return Outcome(
+                "serve",
+                Status.DONE,
+                Text("{name} gave no answer: {why}", name=folder.name, why=why),
+                {"answered": False},
+                ("serve/log.txt",),
+                verdict="fail",
+                help=tail,
+            )
         finally:
             stop(server)
     answered = int(answer["usage"]["completion_tokens"])
@@ -52,8 +62,19 @@ def run(at: Travelling) -> Outcome:
     return Outcome(
         "serve",
         Status.DONE,
-        f"{folder.name} was ready in {ready:.1f} s and answered {answered} tokens in {took:.2f} s",
-        {"ready_s": round(ready, 2), "tokens": answered, "answer_s": round(took, 3)},
+        Text(
+            "{name} was ready in {ready} s and answered {tokens} tokens in {took} s",
+            name=folder.name,
+            ready=f"{ready:.1f}",
+            tokens=answered,
+            took=f"{took:.2f}",
+        ),
+        {
+            "answered": True,
+            "ready_s": round(ready, 2),
+            "tokens": answered,
+            "answer_s": round(took, 3),
+        },
         ("serve/answer.json", "serve/log.txt"),
         verdict="pass",
     )
@@ -64,9 +85,9 @@ def asked(server: subprocess.Popen[bytes], url: str) -> tuple[float, dict[str, A
     began = time.monotonic()
     while True:
         if server.poll() is not None:
-            raise OSError(f"the engine ended with {server.returncode}")
+            raise OSError(Text("the engine ended with {code}", code=server.returncode))
         if time.monotonic() - began > READY_SECONDS:
-            raise OSError(f"not ready after {READY_SECONDS:.0f} s")
+            raise OSError(Text("not ready after {seconds} s", seconds=f"{READY_SECONDS:.0f}"))
         try:
             with urllib.request.urlopen(f"{url}/v1/models", timeout=5) as reply:
                 model = json.load(reply)["data"][0]["id"]

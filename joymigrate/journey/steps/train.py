@@ -1,53 +1,218 @@
-"""A training run on the chip beside one on this machine: the loss curves must agree."""
+"""A training run on the chip beside the original's: the loss curves must agree."""
 
 from __future__ import annotations
 
-from joymigrate.journey.gates import refuses
+import gzip
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 from joymigrate.journey.losses import write_curve
-from joymigrate.journey.model import Outcome, Status
-from joymigrate.journey.travelling import StepFailed, Travelling
+from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.speed import SCHEMA, speed
+from joymigrate.journey.steps import baseline, coverage, rehearse
+from joymigrate.journey.travelling import Done, StepFailed, Travelling
+from joymigrate.language import Text
+
+BASE, CHIP = "train/baseline-log.txt", "train/chip-log.txt"
+AGAIN = "train/again-log.txt"
+TRAINING = ("backward", "optimiser")  # phases that only a training program has
+DRAWS = "train/draws.txt"  # random operators that could not be made the same on both sides
+
+
+def words(request: Request, chip_here: bool) -> list[str]:
+    """The command that trains on the chip."""
+    entry = request.train or request.entry
+    if chip_here:
+        return ["run", "--to", request.chip, "--", *entry]
+    return ["rehearse", "--to", request.chip, *rehearse.devices(request), "--", *entry]
+
+
+def judging(curves: Sequence[str], path: str) -> list[str]:
+    """The command that compares the baseline's curve and the chip's."""
+    return ["verify", "loss", *curves, "--format", "json", "-o", path]
 
 
 def run(at: Travelling) -> Outcome:
-    """Run the program on both sides and compare what it prints as its loss."""
-    base = at.plain("train/baseline-log.txt")
-    other = at.joymigrate(
-        "train/chip-log.txt", *at.on_chip(), "--", *at.request.entry, ok=range(256)
+    """Run the program on both sides and compare what it prints as its loss.
+
+    Curves that part are compared once more with the same random numbers on both sides, and then
+    by how much the baseline parts from itself.
+    """
+    first = compared(at)
+    if first.verdict != "fail":
+        return first
+    again = compared(at, at.path(DRAWS))
+    again = replace(again, evidence=(*again.evidence, DRAWS))
+    lone = sorted(set(at.path(DRAWS).read_text(encoding="utf-8").split()))
+    if again.verdict != "fail":
+        said = Text("{found}, with the same random numbers on both sides", found=again.summary)
+        return replace(again, summary=said)
+    if lone:
+        why = Text("each device draws its own numbers in {operators}", operators=", ".join(lone))
+        return undecided(again, why)
+    if not repeats(at):
+        return undecided(again, "the baseline parts from itself in the same way; set a seed")
+    return again
+
+
+def undecided(outcome: Outcome, why: str) -> Outcome:
+    """A failed comparison that says nothing about the chip."""
+    return replace(
+        outcome,
+        verdict="inconclusive",
+        summary=against(outcome.figures, Text("inconclusive: {why}", why=why)),
+        figures={**outcome.figures, "verdict": "inconclusive"},
+        help="",
     )
-    for name, done in (("baseline", base), ("chip", other)):
-        if done.code != 0:
-            raise StepFailed(f"the run on the {name} ended with {done.code}", done.tail())
+
+
+def repeats(at: Travelling) -> bool:
+    """Whether a second run of the baseline prints the same losses, within what the gate allows."""
+    done, _ = here(at, at.path(DRAWS), AGAIN)
+    if done is None or not write_curve(done.log, at.path("train/again.jsonl")):
+        return True
+    curves = [str(at.path(f"train/{name}.jsonl")) for name in ("baseline", "again")]
+    ask = judging(curves, str(at.path("train/again.json")))
+    at.joymigrate(
+        "train/again-loss-log.txt", *ask, "--subject", "again", "--to", "cpu", ok=(0, 1, 3)
+    )
+    return bool(at.load("train/again.json")["verdict"] == "pass")
+
+
+def compared(at: Travelling, draws: Path | None = None) -> Outcome:
+    """The runs, and the verdict on their curves."""
+    if draws is not None:
+        draws.parent.mkdir(parents=True, exist_ok=True)
+        draws.write_text("", encoding="utf-8")
+    base, of = here(at, draws)
+    if base is None:
+        return Outcome(
+            "train",
+            Status.DONE,
+            Text("not compared: {why}", why=of),
+            {"losses": [0, 0], "baseline": None},
+            verdict="inconclusive",
+        )
+    chip = there(at, draws)
+    if chip.code != 0:
+        what = Text("the run on the chip ended with {code}", code=chip.code)
+        raise StepFailed(what, chip.tail())
     counts = [
         write_curve(done.log, at.path(f"train/{name}.jsonl"))
-        for name, done in (("baseline", base), ("chip", other))
+        for name, done in (("baseline", base), ("chip", chip))
     ]
-    logs = ("train/baseline-log.txt", "train/chip-log.txt")
+    figures = {"losses": counts, "baseline": of, **write_speed(at, base, chip)}
+    logs = ("train/speed.json", BASE, CHIP)
+    if not any(counts) and not trains(at):
+        text = (
+            "both runs ended well; no loss was printed, and no gradients were computed while "
+            "recording"
+        )
+        return Outcome("train", Status.SKIPPED, text, figures, logs)
     if not all(counts):
         return Outcome(
             "train",
             Status.DONE,
-            "both runs ended well; the program prints no loss to compare",
-            {"losses": counts},
+            Text("both runs ended well; {why}", why=nothing(counts)),
+            figures,
             logs,
             verdict="inconclusive",
         )
-    words = (
-        "verify",
-        "loss",
-        str(at.path("train/baseline.jsonl")),
-        str(at.path("train/chip.jsonl")),
-    )
-    result = str(at.path("train/loss.json"))
-    at.joymigrate("train/loss-log.txt", *words, "--format", "json", "-o", result, ok=(0, 1, 3))
+    return judged(at, of, counts, figures, logs)
+
+
+def trains(at: Travelling) -> bool:
+    """Whether the recorded operators computed gradients; yes where that is not known."""
+    covered, trace = at.before.get("coverage"), at.path(coverage.TRACE)
+    if covered is None or covered.verdict != "pass" or not trace.is_file():
+        return True
+    with gzip.open(trace, "rt", encoding="utf-8") as lines:
+        return any(json.loads(line).get("phase") in TRAINING for line in lines)
+
+
+def judged(
+    at: Travelling, of: str, counts: list[int], figures: dict[str, Any], logs: tuple[str, ...]
+) -> Outcome:
+    """The verdict on the two curves."""
+    curves = [str(at.path(f"train/{name}.jsonl")) for name in ("baseline", "chip")]
+    ask = judging(curves, str(at.path("train/loss.json")))
+    at.joymigrate("train/loss-log.txt", *ask, *about(at), ok=(0, 1, 3))
     found = at.load("train/loss.json")
     verdict = found["verdict"]
-    held = refuses(at.gates.loss, verdict)
     return Outcome(
         "train",
-        Status.STOPPED if held else Status.DONE,
-        f"{counts[1]} losses against {counts[0]} of the baseline: {verdict}",
-        {"losses": counts, "verdict": verdict, "loss": found.get("loss")},
+        Status.DONE,
+        against(figures, verdict),
+        {**figures, "verdict": verdict, "loss": found.get("loss")},
         ("train/baseline.jsonl", "train/chip.jsonl", "train/loss.json", *logs),
         verdict=verdict,
-        help="the curves lie in train/; joymigrate verify bisect narrows it down" if held else "",
+        help="the curves lie in train/; joymigrate verify bisect narrows it down",
     )
+
+
+def against(figures: Mapping[str, Any], verdict: str) -> Text:
+    """How many losses of either side, and what came of them."""
+    base, chip = figures["losses"]
+    return Text(
+        "{chip} losses against {base} of {of}: {verdict}",
+        chip=chip,
+        base=base,
+        of=figures["baseline"],
+        verdict=verdict,
+    )
+
+
+def about(at: Travelling) -> list[str]:
+    """What the verdict is about, for the ledger: as `verify replay` calls it."""
+    scripts = [Path(word).stem for word in at.request.entry if word.endswith(".py")]
+    name = scripts[0] if scripts else at.request.project.name
+    grade = "measured" if at.chip_here else "rehearsed"
+    return ["--to", at.request.chip, "--subject", name, "--grade", grade]
+
+
+def nothing(counts: list[int]) -> str:
+    """Why there is nothing to compare."""
+    if not any(counts):
+        return "the program prints no loss to compare (a line with `loss 1.23`)"
+    return f"only {'the chip' if counts[1] else 'the baseline'}'s run printed losses"
+
+
+def here(at: Travelling, draws: Path | None = None, log: str = BASE) -> tuple[Done | None, str]:
+    """The run on this machine: the original's where it runs, else the rewritten program's."""
+    found = at.before.get("baseline")
+    device = "GPU" if at.gpu_here else "CPU"
+    at.path("train").mkdir(parents=True, exist_ok=True)
+    if found is not None and found.figures.get("of") == "original":
+        entry = at.request.train or baseline.entry_of(at.request)
+        done = at.plain(log, entry, baseline.original_folder(at), draws)
+        of = Text("the original on this machine's {device}", device=device)
+    else:
+        done = at.plain(log, at.request.train or at.request.entry, draws=draws)
+        of = Text("the rewritten program on this machine's {device}", device=device)
+    if done.code == 0:
+        return done, of
+    text = "without a GPU the program ends with {code} on this machine"
+    return None, Text(text, code=done.code)
+
+
+def there(at: Travelling, draws: Path | None = None) -> Done:
+    """The run on the chip. What was rehearsed already is not rehearsed twice: its time says
+    nothing, and its losses are there."""
+    rehearsed = at.path(rehearse.LOG)
+    if not (at.chip_here or at.request.train or draws) and rehearsed.is_file():
+        shutil.copyfile(rehearsed, at.path(CHIP))
+        code = at.before["rehearse"].figures["exit_code"] if "rehearse" in at.before else 0
+        return Done("", code, at.path(CHIP))
+    return at.joymigrate(CHIP, *words(at.request, at.chip_here), ok=range(256), draws=draws)
+
+
+def write_speed(at: Travelling, base: Done, chip: Done) -> dict[str, Any]:
+    """`train/speed.json`: how fast both sides went. The time of a simulated chip means nothing."""
+    sides = {"baseline": speed(base.losses), "chip": speed(chip.losses) if at.chip_here else None}
+    found = {"schema": SCHEMA, "rehearsal": not at.chip_here, **sides}
+    at.path("train/speed.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    return {f"{name}_steps_per_s": side["steps_per_s"] for name, side in sides.items() if side}

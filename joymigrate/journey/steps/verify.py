@@ -1,37 +1,75 @@
-"""Compare the program on the chip with a baseline of this machine."""
+"""Compare the program on the chip with a baseline: the original's, or one from elsewhere."""
 
 from __future__ import annotations
 
-from joymigrate.journey.gates import refuses
-from joymigrate.journey.model import Outcome, Status
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.steps import baseline, rehearse
 from joymigrate.journey.travelling import StepFailed, Travelling
+from joymigrate.journey.tree import SKIPPED
+from joymigrate.language import Text
+from joymigrate.verify.cause import NUMERICS
+
+RESULT = "verify/verdict.json"
+OWN = "verify/baseline.jmb"
+REPLAY_LOG = "verify/replay-log.txt"
+SCALER = re.compile(r"GradScaler|loss_scal|fp16|float16|mixed_precision", re.IGNORECASE)
+LEAST_SCALE = 1024  # scalers start at 65,536 and halve where they overflow
+SCALE_ROUNDING = 0.01
+MOST_FILES = 2000
+AGAIN = "verify/again.jmb"  # the baseline recorded a second time
+UNSEEDED = "the program starts from other weights or data at every run: set a seed"
+
+
+def words(request: Request, chip_here: bool, bundle: str, path: str) -> list[str]:
+    """The command that replays and judges."""
+    made = ["verify", "replay", bundle, "--to", request.chip, "--format", "json", "-o", path]
+    made += ["--map", str(request.map)] if request.map else []
+    made += [] if chip_here else ["--rehearse", *rehearse.devices(request)]
+    return [*made, "--", *request.entry]
 
 
 def run(at: Travelling) -> Outcome:
-    """Record the baseline on the GPU (or the CPU), replay it on the chip, judge."""
-    bundle = str(at.path("verify/baseline.jmb"))
-    words = ["verify", "record", "--force", "-o", bundle, "--steps", at.request.steps]
-    done = at.joymigrate("verify/record-log.txt", *words, "--", *at.request.entry, ok=range(256))
-    if not at.path("verify/baseline.jmb").exists():
-        raise StepFailed(f"no baseline was recorded (exit code {done.code})", done.tail())
-    result = at.path("verify/verdict.json")
-    replay = ["verify", "replay", bundle, "--to", at.request.chip, "--format", "json"]
-    replay += ["-o", str(result)]
-    replay += ["--map", str(at.request.map)] if at.request.map else []
-    replay += [] if at.chip_here else ["--rehearse"]
-    done = at.joymigrate("verify/replay-log.txt", *replay, "--", *at.request.entry, ok=range(256))
+    """Replay the baseline on the chip, judge. Without the original's, the rewritten program's."""
+    bundle, of = chosen(at)
+    if bundle is None:
+        return without(at, of)
+    result = at.path(RESULT)
+    result.unlink(missing_ok=True)
+    replay = words(at.request, at.chip_here, str(bundle), str(result))
+    done = at.joymigrate(REPLAY_LOG, *replay, ok=range(256))
     if not result.is_file():
-        raise StepFailed(f"the replay gave no verdict (exit code {done.code})", done.tail())
-    found = at.load("verify/verdict.json")
+        what = Text("the replay gave no verdict (exit code {code})", code=done.code)
+        raise StepFailed(what, done.tail())
+    found = at.load(RESULT)
     verdict, first = found["verdict"], found["first_divergence"]
-    held = refuses(at.gates.verify, verdict)
-    where = f"; first divergence in {first['module']} ({first['phase']})" if first else ""
+    apart = (
+        (other_path(at.request.project, found) or restarts(at, found))
+        if verdict == "fail"
+        else None
+    )
+    verdict = "inconclusive" if apart else verdict
+    said = Text("{verdict} against {of}", verdict=verdict, of=of)
+    if apart:
+        said = Text("{said}: {why}", said=said, why=apart)
+    elif first:
+        text = "{said}; first divergence in {module} ({phase})"
+        said = Text(text, said=said, module=first["module"], phase=first["phase"])
+    elif broke_off(found):
+        said = Text("{said}: {why}", said=said, why=found["reason"])
     return Outcome(
         "verify",
-        Status.STOPPED if held else Status.DONE,
-        f"{verdict}{where}",
+        Status.DONE,
+        said,
         {
             "verdict": verdict,
+            "judged": found["verdict"],
+            "baseline": of,
             "first_divergence": first,
             "coverage": found["coverage"],
             "stages": [
@@ -39,7 +77,144 @@ def run(at: Travelling) -> Outcome:
                 for one in found.get("stages", [])
             ],
         },
-        ("verify/verdict.json",),
+        (RESULT, REPLAY_LOG) if broke_off(found) else (RESULT,),
         verdict=verdict,
-        help=(first or {}).get("cause") or done.tail() if held else "",
+        help=told(at, found, apart),
     )
+
+
+def broke_off(found: Mapping[str, Any]) -> bool:
+    """Whether an exception ended the program on the chip, and nothing before it differed."""
+    ended = (found.get("target") or {}).get("crash") is not None
+    return ended and found["first_divergence"] is None
+
+
+def chosen(at: Travelling) -> tuple[Path | None, str]:
+    """The bundle to compare with and what it is; without one, why there is none."""
+    found = at.before.get("baseline")
+    bundle = baseline.recorded_bundle(at)
+    if bundle is not None and found is not None:
+        if at.request.baseline:
+            text = "the given baseline ({device})"
+        else:
+            text = "the original on this machine's {device}"
+        return bundle, Text(text, device=found.figures["device"])
+    own = at.path(OWN)
+    ask = baseline.words(at.request, str(own), at.request.entry)
+    done = at.joymigrate("verify/record-log.txt", *ask, ok=range(256))
+    device = baseline.readable(own)
+    if device is not None and done.code == 0:
+        return own, Text("the rewritten program on this machine's {device}", device=device)
+    return None, done.tail()
+
+
+def without(at: Travelling, tail: str) -> Outcome:
+    """Nothing to compare with: that is said, not passed over."""
+    found = at.before.get("baseline")
+    ran = found is not None and found.figures.get("exit_code") == 0
+    why = (
+        "nothing to compare: the program calls no torch module"
+        if ran
+        else "not compared: neither the original nor the rewritten program runs without a device"
+    )
+    return Outcome(
+        "verify",
+        Status.DONE,
+        why,
+        {"verdict": "inconclusive", "baseline": None},
+        ("verify/record-log.txt",),
+        verdict="inconclusive",
+        help="" if ran else Text.join("\n\n", (tail, baseline.recording(at.request))),
+    )
+
+
+def other_path(project: Path, found: Mapping[str, Any]) -> str | None:
+    """That the two sides ran different programs, by their own choice: a CPU's and a device's.
+
+    Only against a recording from a CPU. There mixed precision is off, or another dtype is chosen.
+    """
+    first = found["first_divergence"] or {}
+    if (found.get("baseline") or {}).get("devices"):
+        return None
+    if first.get("cause") == "gradient scale":
+        scale = loss_scale(float(first.get("value") or 0) + 1)
+        if scale and scales(project):
+            return Text(
+                "the program scales its loss by {scale} on the chip and not on a CPU: mixed "
+                "precision is on with a device only",
+                scale=scale,
+            )
+    narrow = fewer_digits(found)
+    if narrow and first.get("cause") == NUMERICS:
+        return Text(
+            "modules compute in {dtype} on the chip and in float32 on a CPU: mixed precision is on "
+            "with a device only",
+            dtype=narrow,
+        )
+    if first.get("stage") == "S1" and first.get("metric") == "dtype":
+        return "the program takes another dtype on the chip than on a CPU"
+    return None
+
+
+def fewer_digits(found: Mapping[str, Any]) -> str | None:
+    """The 16-bit dtype of outputs that are float32 in the baseline, where there are such."""
+    stages = [one for one in found.get("stages", ()) if one["stage"] == "S5"]
+    counts = stages[0].get("details", {}).get("narrowed", {}) if stages else {}
+    return max(counts, key=counts.__getitem__) if counts else None
+
+
+def loss_scale(ratio: float) -> int | None:
+    """The loss scale that a ratio of gradients is, within what 16 bits round: a power of two that
+    no mean over a batch explains."""
+    if not math.isfinite(ratio) or ratio < LEAST_SCALE:
+        return None
+    power = 2 ** round(math.log2(ratio))
+    return power if abs(ratio / power - 1) < SCALE_ROUNDING else None
+
+
+def scales(project: Path) -> bool:
+    """Whether the program's source scales losses at all."""
+    found = project.rglob("*.py")
+    sources = [path for path in found if not SKIPPED & set(path.relative_to(project).parts)]
+    return any(SCALER.search(path.read_text("utf-8", "replace")) for path in sources[:MOST_FILES])
+
+
+def restarts(at: Travelling, found: Mapping[str, Any]) -> str | None:
+    """That the baseline itself starts from other weights or batches at every run: recorded once
+    more, it is compared with itself."""
+    if (found["first_divergence"] or {}).get("stage") != "S1" or at.request.baseline:
+        return None
+    before = at.before.get("baseline")
+    original = before is not None and before.figures.get("of") == "original"
+    bundle = at.path(baseline.BUNDLE) if original else at.path(OWN)
+    entry = baseline.entry_of(at.request) if original else at.request.entry
+    folder = baseline.original_folder(at) if original else None
+    again = str(at.path(AGAIN))
+    ask = [*baseline.words(at.request, again, ()), "--stats-only"]
+    ask = [word for word in ask if word != "--"] + ["--", *entry]
+    at.joymigrate("verify/again-log.txt", *ask, ok=range(256), cwd=folder)
+    if baseline.readable(at.path(AGAIN)) is None:
+        return None
+    compare = ["verify", "compare", str(bundle), again, "--format", "json"]
+    compare += ["-o", str(at.path("verify/again.json")), "--subject", "again", "--to", "cpu"]
+    at.joymigrate("verify/again-compare-log.txt", *compare, ok=(0, 1, 3))
+    itself = at.load("verify/again.json")["first_divergence"] or {}
+    if itself.get("stage") != "S1":
+        return None
+    return UNSEEDED
+
+
+def told(at: Travelling, found: Mapping[str, Any], apart: str | None) -> str:
+    """What the verdict rests on, and how to get a better one."""
+    if apart == UNSEEDED:
+        return "It takes randomness from the clock or the system: two baselines differ as well."
+    if apart:
+        first = "Compare both sides in one precision, with an option of the program in --entry; or"
+        return Text.join("\n", (first, baseline.recording(at.request)))
+    where = found["first_divergence"]
+    if not where:
+        return found.get("reason") or ""
+    cause = where.get("cause") or where.get("op")
+    head = Text("{module}: {cause}", module=where["module"], cause=cause)
+    said = where.get("evidence")
+    return Text("{head}\n  {said}", head=head, said=said) if said else head

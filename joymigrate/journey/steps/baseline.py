@@ -1,0 +1,217 @@
+"""Run the program as it was before the migration: does it work here, and what does it compute?"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.journey import original
+from joymigrate.journey.failing import Why, why
+from joymigrate.journey.losses import write_curve
+from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.travelling import Done, StepFailed, Travelling
+from joymigrate.language import Text
+from joymigrate.ledger import Ledger, sha256
+
+BUNDLE = "baseline/baseline.jmb"
+LOG = "baseline/log.txt"
+CURVE = "baseline/losses.jsonl"
+COPY = "baseline/original"  # the project without the rewrite, where it was rewritten before
+ENDED = re.compile(r"^error: the program ended with exit code (\d+); ", re.MULTILINE)
+
+
+def words(request: Request, bundle: str, entry: Sequence[str]) -> list[str]:
+    """The command that records."""
+    first = ["verify", "record", "--force", "-o", bundle, "--steps", request.steps]
+    return [*first, "--", *entry]
+
+
+def entry_of(request: Request) -> tuple[str, ...]:
+    """How the original is started on this machine."""
+    return request.baseline_entry or request.entry
+
+
+def run(at: Travelling) -> Outcome:
+    """Record the original on the GPU of this machine, or its CPU; or take what is given."""
+    if at.request.baseline is not None:
+        return given(at, at.request.baseline)
+    folder, of = sources(at)
+    if folder is None:
+        return Outcome("baseline", Status.DONE, of, {"of": None})
+    ask = words(at.request, str(at.path(BUNDLE)), entry_of(at.request))
+    done = at.joymigrate(LOG, *ask, ok=range(256), cwd=elsewhere(at, folder))
+    counted = write_curve(done.log, at.path(CURVE))
+    figures: dict[str, Any] = {"of": None, "exit_code": done.code, "losses": counted}
+    recorded = readable(at.path(BUNDLE))
+    text = done.text()
+    if done.code == 0 or (done.code == 2 and "error: nothing was recorded" in text):
+        figures |= {"of": "original", "exit_code": 0, "recorded": recorded is not None}
+        figures["device"] = device = recorded or ("GPU" if at.gpu_here else "CPU")
+        kept = (
+            Text("{number} losses", number=counted)
+            if recorded
+            else "nothing to compare: it calls no torch module"
+        )
+        told = Text(
+            "{of} ran to its end on this machine's {device}; {kept}",
+            of=of,
+            device=device,
+            kept=kept,
+        )
+        evidence = (LOG, CURVE, f"{BUNDLE}/manifest.json") if recorded else (LOG, CURVE)
+        return Outcome("baseline", Status.DONE, told, figures, evidence, verdict="pass")
+    return failed(at, done, figures)
+
+
+def failed(at: Travelling, done: Done, figures: dict[str, Any]) -> Outcome:
+    """The original did not run: say whose fault that is."""
+    text = done.text()
+    reason, said = why(text, at.gpu_here)
+    if not said and done.code == 2 and text.startswith("error: "):  # ours: it was never started
+        reason, said = Why.BROKEN, text.partition("\n")[0].removeprefix("error: ")
+    figures |= {"failure": reason.value, "said": said}
+    if reason is Why.BROKEN:
+        told = Text("the program fails before the migration: {said}", said=said)
+        help_ = Text.join("\n\n", (tail(done), MEND))
+        return Outcome("baseline", Status.DONE, told, figures, (LOG,), verdict="fail", help=help_)
+    told = (
+        Text("the original needs a GPU, and there is none here")
+        if reason is Why.NEEDS_GPU
+        else Text("the original ended with exit code {code} here, without a GPU", code=done.code)
+    )
+    if said:
+        text = "{told} ({said}); the rewritten program is the baseline"
+        told = Text(text, told=told, said=said)
+    return Outcome(
+        "baseline",
+        Status.DONE,
+        told,
+        figures,
+        (LOG,),
+        help=recording(at.request),
+    )
+
+
+MEND = (
+    "Nothing was changed yet, and no chip is to blame: mend this first. The gate `baseline = false`"
+    " goes on all the same."
+)
+
+
+def recording(request: Request) -> str:
+    """How to get a baseline from a machine with a GPU."""
+    entry = shlex.join(request.entry)
+    lines = (
+        "A baseline of the original can come from a machine with a GPU. There, in the original "
+        "sources:",
+        "  JOYMIGRATE_SEED=0 JOYMIGRATE_DRAWS=1 joymigrate verify record -o baseline.jmb "
+        f"--steps {request.steps} -- {entry}",
+        "Copy baseline.jmb here, then:",
+        f"  joymigrate migrate . --entry {shlex.quote(entry)} --baseline baseline.jmb",
+        "Or name how the original runs on this machine's CPU, with --baseline-entry '…'.",
+    )
+    return Text.join("\n", lines)
+
+
+def given(at: Travelling, bundle: Path) -> Outcome:
+    """A recording from elsewhere, held against its hashes."""
+    from joymigrate.verify.bundle import open_bundle
+
+    found = open_bundle(bundle)
+    command = [str(word) for word in found.manifest.get("command", [])]
+    device = device_of(found.ranks[0].program)
+    first, last = found.manifest.get("steps", [0, 0])
+    same = command[1:] == list(at.request.entry)[1:]
+    manifest = bundle / "manifest.json"
+    document = {
+        "bundle": str(bundle),
+        "sha256": sha256((manifest if bundle.is_dir() else bundle).read_bytes()),
+        "command": command,
+        "device": device,
+        "steps": [first, last],
+    }
+    at.path("baseline").mkdir(parents=True, exist_ok=True)
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    at.path("baseline/given.json").write_text(text, encoding="utf-8")
+    told = Text(
+        "{name}, recorded on {device}, steps {first} to {last}",
+        name=bundle.name,
+        device=device,
+        first=first,
+        last=last,
+    )
+    other = Text(
+        "{told}, by another command: {command}", told=told, command=shlex.join(command[1:])
+    )
+    return Outcome(
+        "baseline",
+        Status.DONE,
+        told if same else other,
+        {"of": "given", "device": device, "recorded": True, "same_command": same},
+        ("baseline/given.json",),
+        verdict="pass",
+    )
+
+
+def sources(at: Travelling) -> tuple[Path | None, str]:
+    """Where the original lies, and what to call it; no folder where it can't be had."""
+    project = at.request.project
+    ledger = Ledger.of(project)
+    steps = original.rewrites(ledger, project)
+    if not steps:
+        return project, "the original"
+    copy = at.path(COPY)
+    if original.restored(ledger, steps, project, copy):
+        names = ", ".join(step.id for step in steps)
+        return copy, Text("the original (without step {names})", names=names)
+    return None, "rewritten lines were edited since: the rewritten program is the baseline"
+
+
+def elsewhere(at: Travelling, folder: Path) -> Path | None:
+    """The folder where it is not the project."""
+    return None if folder == at.request.project else folder
+
+
+def readable(bundle: Path) -> str | None:
+    """The device that a bundle was recorded on; None where nothing was recorded."""
+    from joymigrate.verify.bundle import open_bundle
+
+    try:
+        found = open_bundle(bundle)
+    except JoyError:
+        return None
+    return device_of(found.ranks[0].program)
+
+
+def device_of(program: Any) -> str:
+    """`NVIDIA H200`, or `CPU`."""
+    devices = (program.get("environment") or {}).get("devices") or {}
+    return ", ".join(map(str, devices.values())) or "CPU"
+
+
+def tail(done: Done) -> str:
+    """The program's last lines, without the recorder's words."""
+    lines = done.tail().splitlines()
+    cut = next((n for n, line in enumerate(lines) if ENDED.match(line)), len(lines))
+    return "\n".join(lines[:cut])
+
+
+def recorded_bundle(at: Travelling) -> Path | None:
+    """The baseline that is there to compare with."""
+    outcome = at.before.get("baseline")
+    if outcome is None or not outcome.figures.get("recorded"):
+        return None
+    return at.request.baseline or at.path(BUNDLE)
+
+
+def original_folder(at: Travelling) -> Path | None:
+    """Where the original can be run once more. Raises `StepFailed` where it is lost."""
+    folder, _ = sources(at)
+    if folder is None:
+        raise StepFailed("the original can't be restored", "")
+    return elsewhere(at, folder)

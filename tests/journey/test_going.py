@@ -1,0 +1,79 @@
+"""What a user sees of a journey while it goes, and at its end on a terminal."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from joymigrate.cli._going import Going
+from joymigrate.journey.model import Journey, Outcome, Request, Status, to_json
+from joymigrate.journey.plan import plan
+from joymigrate.report.journey_closing import closing
+
+REQUEST = Request(Path("/p"), ("python", "train.py"), "ascend")
+SCAN, BASELINE = plan(REQUEST)[:2]
+DONE = Outcome("scan", Status.DONE, "3 sites", seconds=1.25)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_off_a_terminal_a_step_is_one_line_when_it_ended() -> None:
+    out = io.StringIO()
+    going = Going(quiet=False, stream=out)
+    going("begin", SCAN, None)
+    assert out.getvalue() == ""
+    going("end", SCAN, DONE)
+    going("kept", BASELINE, Outcome("baseline", Status.DONE, "ran", seconds=9))
+    assert out.getvalue() == "  ok    scan       3 sites  (1.2 s)\n  kept  baseline   ran\n"
+
+
+def test_on_a_terminal_the_running_step_is_written_over_by_its_result() -> None:
+    out = Terminal()
+    going = Going(quiet=False, stream=out)
+    going("begin", SCAN, None)
+    going("end", SCAN, DONE)
+    first, *_, last = out.getvalue().split("\r\033[K")[1:]
+    assert first == "  …     scan       find what is tied to the origin  0 s"
+    assert last == "  ok    scan       3 sites  (1.2 s)\n"
+
+
+def test_quiet_says_nothing_and_still_knows_what_is_kept() -> None:
+    out = Terminal()
+    going = Going(quiet=True, stream=out)
+    going("end", SCAN, DONE)
+    going("begin", BASELINE, None)
+    said = going.interrupted()
+    assert out.getvalue() == ""
+    assert said.splitlines() == [
+        "interrupted in 'baseline'; done and kept: scan",
+        "  help: the same command goes on from there",
+    ]
+
+
+def test_the_closing_block_says_what_to_do_and_repeats_no_step() -> None:
+    site = {"path": "train.py", "line": 7, "rule": "JM107", "message": "capability " * 20}
+    outcomes = (
+        DONE,
+        Outcome(
+            "rewrite", Status.DONE, "4 edits", {"left": 9, "sites": [site] * 9}, verdict="pass"
+        ),
+        Outcome(
+            "rehearse", Status.STOPPED, "ran", held="ended with 1", help="drop it\n" * 30,
+            verdict="fail",
+        ),
+    )  # fmt: skip
+    journey = Journey(REQUEST, Path("/p/j"), "rehearsed", outcomes, rewrite_step="0003")
+    text = closing(to_json(journey), "j/report.html")
+    lines = text.splitlines()
+    assert "3 sites" not in text
+    assert lines.count("  drop it") == 14
+    assert "  …" in lines
+    assert "Left to you: 9 sites" in text
+    assert text.count("train.py:7  JM107") == 5
+    assert "joymigrate rollback 0003" in text
+    assert lines[-1] == "Report: j/report.html"
+    assert len(lines) < 40
+    assert max(map(len, lines)) <= 88

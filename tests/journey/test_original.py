@@ -1,0 +1,77 @@
+"""The original comes back out of a rewritten project, with the user's own edits left in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from joymigrate.journey.original import line_before, mapped, restored, rewrites
+from joymigrate.ledger import Change, Ledger, Step
+from joymigrate.rewrite.diff import unified
+
+BEFORE = (
+    b"import torch\n\n\ndef run(x):\n    y = x.cuda()\n    z = y + 1\n    w = z * 2\n    return w\n"
+)
+AFTER = BEFORE.replace(b"import torch\n", b"import torch\nimport jm\n").replace(
+    b"x.cuda()", b"x.to(jm.device())"
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A project below a repository's top; one file was rewritten and one was made."""
+    project = tmp_path / "top" / "project"
+    (project / "data").mkdir(parents=True)
+    (project / "run.py").write_bytes(BEFORE)
+    (project / "other.py").write_text("x = 1\n")
+    (project / "data" / "a.bin").write_bytes(b"\0" * 10)
+    (tmp_path / "top" / "pyproject.toml").touch()
+    ledger = Ledger.of(project)
+    changes = [Change("project/run.py", BEFORE, AFTER), Change("project/jm.py", None, b"j = 1\n")]
+    patch = unified("project/run.py", AFTER, BEFORE, 0o644)
+    ledger.apply(changes, Step(kind="rewrite", chip="ascend"), {"reverse.patch": patch})
+    return ledger
+
+
+def test_every_rewritten_file_comes_back(ledger: Ledger, tmp_path: Path) -> None:
+    project, copy = ledger.root / "project", tmp_path / "copy"
+    steps = rewrites(ledger, project)
+    assert [step.id for step in steps] == ["0001"]
+    assert restored(ledger, steps, project, copy)
+    assert (copy / "run.py").read_bytes() == BEFORE
+    assert not (copy / "jm.py").exists()
+    assert (copy / "other.py").read_text() == "x = 1\n"
+    assert (copy / "data").is_symlink()
+    assert (project / "run.py").read_bytes() == AFTER
+
+
+def test_the_users_edits_stay(ledger: Ledger, tmp_path: Path) -> None:
+    project, copy = ledger.root / "project", tmp_path / "copy"
+    (project / "run.py").write_bytes(AFTER.replace(b"return w", b"return w + 1"))
+    assert restored(ledger, rewrites(ledger, project), project, copy)
+    assert (copy / "run.py").read_bytes() == BEFORE.replace(b"return w", b"return w + 1")
+
+
+def test_an_edit_in_a_rewritten_line_leaves_no_original(ledger: Ledger, tmp_path: Path) -> None:
+    project, copy = ledger.root / "project", tmp_path / "copy"
+    (project / "run.py").write_bytes(AFTER.replace(b"jm.device()", b"'cpu'"))
+    assert not restored(ledger, rewrites(ledger, project), project, copy)
+
+
+def test_a_rewrite_that_was_rolled_back_does_not_count(ledger: Ledger) -> None:
+    ledger.rollback()
+    assert rewrites(ledger, ledger.root / "project") == []
+    assert rewrites(ledger, ledger.root / "elsewhere") == []
+
+
+def test_lines_are_told_as_they_were(ledger: Ledger) -> None:
+    project = ledger.root / "project"
+    steps = rewrites(ledger, project)
+    lines = [line_before(ledger, steps, project, "run.py", n) for n in (1, 3, 5, 6, 9)]
+    assert lines == [1, 2, 4, 5, 8]
+    assert line_before(ledger, steps, project, "other.py", 7) == 7
+
+
+def test_a_line_that_is_new_points_to_where_it_was_put() -> None:
+    assert mapped([b"a", b"b"], [b"a", b"new", b"b"], 2) == 2

@@ -1,0 +1,88 @@
+"""When a failed comparison with a CPU says nothing about the chip, and when it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.journey.steps.verify import broke_off, loss_scale, other_path
+
+
+@pytest.mark.parametrize(
+    ("ratio", "scale"),
+    [
+        (65536.0, 65536),
+        (65528.66, 65536),  # as float16 rounds it
+        (1024.0, 1024),
+        (512.0, None),  # a mean over 512 samples would do that
+        (60000.0, None),
+        (float("inf"), None),
+        (float("nan"), None),
+    ],
+)
+def test_a_loss_scale_is_a_large_power_of_two(ratio: float, scale: int | None) -> None:
+    assert loss_scale(ratio) == scale
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("scaler = torch.amp.GradScaler()\n")
+    return tmp_path
+
+
+def verdict(devices: dict[str, str], **first: Any) -> dict[str, Any]:
+    return {"baseline": {"devices": devices}, "first_divergence": first}
+
+
+SCALED = {"cause": "gradient scale", "value": 65535.0, "stage": "S5"}
+
+
+def test_mixed_precision_on_a_device_only_is_another_program(project: Path) -> None:
+    said = other_path(project, verdict({}, **SCALED))
+    assert said is not None
+    assert "scales its loss by 65536" in said
+
+
+def test_against_a_gpu_the_same_is_a_failure(project: Path) -> None:
+    assert other_path(project, verdict({"cuda": "NVIDIA H200"}, **SCALED)) is None
+
+
+def test_a_program_that_scales_no_loss_has_no_excuse(project: Path) -> None:
+    (project / "train.py").write_text("loss.sum().backward()\n")
+    assert other_path(project, verdict({}, **SCALED)) is None
+
+
+NARROW = {"stage": "S5", "details": {"narrowed": {"bfloat16": 12, "float16": 1}}}
+ROUNDED = {"cause": "numerics only", "value": 3010.9, "stage": "S3"}
+
+
+def test_sixteen_bits_on_the_chip_alone_are_another_program(project: Path) -> None:
+    said = other_path(project, {**verdict({}, **ROUNDED), "stages": [NARROW]})
+    assert said is not None
+    assert "compute in bfloat16 on the chip and in float32 on a CPU" in said
+
+
+def test_rounding_without_sixteen_bits_is_a_failure(project: Path) -> None:
+    found = verdict({}, **ROUNDED)
+    assert other_path(project, {**found, "stages": [{"stage": "S5", "details": {}}]}) is None
+    assert other_path(project, found) is None
+
+
+def test_a_wrong_result_in_sixteen_bits_is_a_failure(project: Path) -> None:
+    wrong = verdict({}, cause="permutation", value=1.0, stage="S3")
+    assert other_path(project, {**wrong, "stages": [NARROW]}) is None
+
+
+def test_any_other_divergence_is_a_failure(project: Path) -> None:
+    assert other_path(project, verdict({}, cause="permutation", value=1.0, stage="S3")) is None
+    assert other_path(project, {"baseline": {}, "first_divergence": None}) is None
+
+
+def test_a_crash_is_what_to_say_unless_something_differed_before_it() -> None:
+    crash = {"step": 1, "exception": "RuntimeError", "message": "no kernel", "where": "train.py:7"}
+    found: dict[str, Any] = {"target": {"crash": crash}, "first_divergence": None}
+    assert broke_off(found)
+    assert not broke_off({**found, "first_divergence": {"module": "net"}})
+    assert not broke_off({"target": {}, "first_divergence": None})

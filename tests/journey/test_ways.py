@@ -1,0 +1,134 @@
+"""Programs that are started in other ways, and baselines from elsewhere, the whole way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.journey.test_examples import ORDER, REPOSITORY, copied, migrated, pytestmark, steps_of
+
+pytestmark = [*pytestmark, pytest.mark.slow]
+
+PROGRAM = """
+import sys
+import torch
+from torch import nn
+
+device = sys.argv[2] if len(sys.argv) > 2 else "cuda"
+# here
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2)).to(device)
+optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+generator = torch.Generator().manual_seed(1)
+for step in range(3):
+    if device == "cuda":
+        torch.cuda.synchronize()
+    loss = net(torch.randn(4, 6, generator=generator).to(device)).square().mean()
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    print(f"step {step} loss {loss.item():.4f}", flush=True)
+"""
+ASSERTED = PROGRAM.replace("# here", 'assert torch.cuda.is_available(), "this needs a GPU"')
+
+
+def project(folder: Path, source: str) -> Path:
+    made = folder / "project"
+    made.mkdir()
+    (made / "train.py").write_text(source)
+    (made / "run.sh").write_text("#!/bin/bash\nset -e\npython train.py\n")
+    (made / "pyproject.toml").write_text("[tool.joymigrate]\n")
+    return made
+
+
+def test_a_script_whose_program_insists_on_a_gpu_is_recorded_and_not_decided(
+    tmp_path: Path,
+) -> None:
+    steps = steps_of(migrated(project(tmp_path, ASSERTED), "bash run.sh"))
+    assert all(steps[name]["status"] == "done" for name in ORDER), steps
+    assert "AssertionError: this needs a GPU" in steps["baseline"]["found"]
+    assert "--baseline baseline.jmb" in steps["baseline"]["help"]
+    assert steps["rehearse"]["verdict"] == "pass"
+    assert steps["coverage"]["figures"]["lacking"] == []  # recorded on the simulated chip
+    assert steps["verify"]["verdict"] == steps["train"]["verdict"] == "inconclusive"
+    assert "runs without a device" in steps["verify"]["found"]
+
+
+def test_a_recording_of_the_original_is_the_baseline(tmp_path: Path) -> None:
+    made, bundle = project(tmp_path, PROGRAM), tmp_path / "base.jmb"
+    record = ["verify", "record", "-o", str(bundle), "--steps", "0-2"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "joymigrate",
+            *record,
+            "--",
+            "python",
+            "train.py",
+            "--device",
+            "cpu",
+        ],
+        cwd=made,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY),
+            "JOYMIGRATE_SEED": "0",
+            "JOYMIGRATE_DRAWS": "1",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    steps = steps_of(migrated(made, "python train.py", "--baseline", str(bundle)))
+    assert all(steps[name]["status"] == "done" for name in ORDER), steps
+    assert "base.jmb, recorded on CPU, steps 0 to 2" in steps["baseline"]["found"]
+    assert "train.py --device cpu" in steps["baseline"]["found"]
+    assert "the given baseline (CPU)" in steps["verify"]["found"]
+    assert steps["verify"]["verdict"] == steps["train"]["verdict"] == "pass"
+
+
+def test_the_original_may_be_started_in_its_own_way(tmp_path: Path) -> None:
+    own = ("--baseline-entry", "python train.py --device cpu")
+    steps = steps_of(migrated(project(tmp_path, PROGRAM), "python train.py", *own))
+    assert all(steps[name]["status"] == "done" for name in ORDER), steps
+    assert steps["baseline"]["verdict"] == "pass"
+    assert "the original on this machine's CPU" in steps["verify"]["found"]
+    assert steps["verify"]["verdict"] == steps["train"]["verdict"] == "pass"
+    assert steps["train"]["figures"]["losses"] == [3, 3]
+
+
+TORCHRUN = "torchrun --nproc-per-node 2 train.py --steps 3 --batch-size 4"
+CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)"
+CONVERTED = "model = nn.SyncBatchNorm.convert_sync_batchnorm(model)"
+
+
+def classifier_without(folder: Path, *lines: str) -> Path:
+    """A copy of the example without some of its lines."""
+    made = copied("classifier", folder)
+    text = (made / "train.py").read_text()
+    for line in lines:
+        assert line in text
+        text = text.replace(line, "pass")
+    (made / "train.py").write_text(text)
+    return made
+
+
+def test_two_processes_go_through_together(tmp_path: Path) -> None:
+    steps = steps_of(migrated(classifier_without(tmp_path, CHANNELS_LAST, CONVERTED), TORCHRUN))
+    assert all(steps[name]["status"] == "done" for name in ORDER), steps
+    assert steps["rehearse"]["verdict"] == "pass"
+    assert steps["verify"]["figures"]["coverage"]["compared"] > 20
+    assert steps["verify"]["verdict"] in ("pass", "inconclusive")
+    assert steps["train"]["verdict"] == "pass"
+
+
+def test_a_module_that_only_a_device_gets_is_named_with_both_classes(tmp_path: Path) -> None:
+    steps = steps_of(migrated(classifier_without(tmp_path, CHANNELS_LAST), TORCHRUN))
+    assert steps["verify"]["verdict"] == "fail"
+    told = " ".join([steps["verify"]["summary"], steps["verify"]["help"] or ""])
+    assert "the module is SyncBatchNorm here and BatchNorm2d in the baseline" in told
