@@ -9,6 +9,7 @@ from urllib.parse import quote
 from joymigrate import __version__
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
+from joymigrate.language import tell, tidied, with_texts
 from joymigrate.profile.advice import Advice, Hit
 from joymigrate.report.json_ import dumps
 from joymigrate.report.sarif import SCHEMA_URI
@@ -81,15 +82,17 @@ def command(select: str) -> str | None:
 
 def json_text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
     """The document as JSON."""
-    return dumps(document(advice, chip, traces))
+    return dumps(with_texts(document(advice, chip, traces)))
 
 
 def place_line(place: Hit) -> str:
     """One place in a line."""
     where = f"{place.where}: " if place.where else ""
-    module = f" in {place.module}" if place.module else ""
-    calls = f" ({place.calls} calls)" if place.calls > 1 else ""
-    what, mark, instead = place.what.partition("; instead: ")
+    module = tell(" in {module}", module=place.module) if place.module else ""
+    calls = tell(" ({number} calls)", number=place.calls) if place.calls > 1 else ""
+    said = tell(place.what)
+    mark = next((one for one in ("; instead: ", "；可改用：") if one in said), "; instead: ")
+    what, mark, instead = said.partition(mark)
     return f"{where}{what}{module}{calls}{mark}{instead}"
 
 
@@ -98,23 +101,36 @@ def text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
     lines = []
     for one in advice:
         rule = one.rule
-        share = f"  {one.share:.1%} of the step" if one.share else ""
-        lines.append(f"{MARKS[rule.level]} {rule.id}  {rule.title}{share}")
+        share = f"  {share_of(one)}" if one.share else ""
+        lines.append(f"{MARKS[rule.level]} {rule.id}  {tell(rule.title)}{share}")
         lines += [f"     {place_line(place)}" for place in one.places[:5]]
         hidden = len(one.places) - 5 + one.more
         if hidden > 0:
-            lines.append(f"     … and {hidden} more place{'' if hidden == 1 else 's'}")
-        lines.append(f"   why: {rule.problem}")
-        lines.append(f"   do:  {rule.action}")
+            many = "… and {number} more places" if hidden > 1 else "… and {number} more place"
+            lines.append("     " + tell(many, number=hidden))
+        lines.append(f"   {tell('why:')} {tell(rule.problem)}")
+        lines.append(f"   {tell('do: ')} {tell(rule.action)}")
         if rule.gain:
-            lines.append(f"   gain: {rule.gain}")
+            lines.append(f"   {tell('gain:')} {tell(rule.gain)}")
         if rule.select:
-            lines.append(f"   by:  {command(rule.select)}")
+            lines.append(f"   {tell('by: ')} {command(rule.select)}")
         lines += [*snippet("-", rule.before), *snippet("+", rule.after), ""]
     found = len({one.rule.id for one in advice})
-    counted = f"{found} kind{'' if found == 1 else 's'} of advice"
-    lines.append(f"{counted} for {chip.title} from {', '.join(traces)}.")
-    return "\n".join(lines) + "\n"
+    kinds = "{number} kind of advice" if found == 1 else "{number} kinds of advice"
+    lines.append(
+        tell(
+            "{kinds} for {chip} from {traces}.",
+            kinds=tell(kinds, number=found),
+            chip=chip.title,
+            traces=", ".join(traces),
+        )
+    )
+    return tidied("\n".join(lines)) + "\n"
+
+
+def share_of(one: Advice) -> str:
+    """`12.0% of the step`."""
+    return tell("{share} of the step", share=f"{one.share or 0:.1%}")
 
 
 def snippet(sign: str, code: str) -> list[str]:
@@ -124,20 +140,25 @@ def snippet(sign: str, code: str) -> list[str]:
 
 def markdown(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
     """A document with one section per rule."""
-    parts = [f"# Advice for {chip.title}\n", f"From {', '.join(f'`{name}`' for name in traces)}.\n"]
+    parts = [
+        f"# {tell('Advice for {chip}', chip=chip.title)}\n",
+        tell("From {traces}.", traces=", ".join(f"`{name}`" for name in traces)) + "\n",
+    ]
     for one in advice:
         rule = one.rule
-        share = f" ({one.share:.1%} of the step)" if one.share else ""
-        parts.append(f"## {rule.id}: {rule.title}{share}\n")
-        parts.append(f"{rule.problem}. **Do:** {rule.action}.\n")
+        share = f" ({share_of(one)})" if one.share else ""
+        parts.append(f"## {rule.id}: {tell(rule.title)}{share}\n")
+        parts.append(
+            tell("{problem}. **Do:** {action}.", problem=rule.problem, action=rule.action) + "\n"
+        )
         if rule.gain:
-            parts.append(f"Gain: {rule.gain}.\n")
+            parts.append(tell("Gain: {gain}.", gain=rule.gain) + "\n")
         if rule.select:
             parts.append(f"`{command(rule.select)}`\n")
         parts.append("\n".join(f"- {place_line(place)}" for place in one.places) + "\n")
         if rule.before:
             parts.append(f"```python\n# before\n{rule.before}\n# after\n{rule.after}\n```\n")
-        parts.append(f"Source: {rule.source}.\n")
+        parts.append(tell("Source: {source}.", source=rule.source) + "\n")
     return "\n".join(parts)
 
 
@@ -150,7 +171,14 @@ def sarif(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
             "ruleId": one.rule.id,
             "ruleIndex": number[one.rule.id],
             "level": one.rule.level,
-            "message": {"text": f"{place.what}: {one.rule.problem}. {one.rule.action}"},
+            "message": {
+                "text": tell(
+                    "{what}: {problem}. {action}",
+                    what=place.what,
+                    problem=one.rule.problem,
+                    action=one.rule.action,
+                )
+            },
             "locations": [location(place, one.trace)],
             "properties": {"calls": place.calls, "self_us": round(place.self_us, 3)},
         }
@@ -163,10 +191,10 @@ def sarif(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
         "rules": [
             {
                 "id": rule.id,
-                "name": rule.title,
-                "shortDescription": {"text": rule.title},
-                "fullDescription": {"text": rule.problem},
-                "help": {"text": f"{rule.action}\n\nSource: {rule.source}"},
+                "name": tell(rule.title),
+                "shortDescription": {"text": tell(rule.title)},
+                "fullDescription": {"text": tell(rule.problem)},
+                "help": {"text": f"{tell(rule.action)}\n\n{tell('Source')}: {rule.source}"},
                 "defaultConfiguration": {"level": rule.level},
             }
             for rule in rules

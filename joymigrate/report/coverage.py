@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from joymigrate.language import padded, spoken, tell, tidied, with_texts
 from joymigrate.profile.coverage import Coverage, Covered, weight
 from joymigrate.profile.support import Status
 from joymigrate.report.json_ import dumps
@@ -14,7 +15,7 @@ SUPPORTED_SHOWN = 10  # supported operators under the gaps, by time
 
 def render(coverage: Coverage) -> str:
     """Coverage as JSON text."""
-    return dumps(document(coverage))
+    return dumps(with_texts(document(coverage)))
 
 
 def document(coverage: Coverage) -> dict[str, Any]:
@@ -63,12 +64,15 @@ def row(op: Covered) -> dict[str, Any]:
 def text(coverage: Coverage) -> str:
     """The shares, every gap with what to do, and the heaviest supported operators."""
     kept = sum(1 for op in coverage.ops if op.status.supported)
-    lines = [
-        f"{coverage.chip} {coverage.version}, from {coverage.source}",
-        f"  operators {kept}/{len(coverage.ops)} ({percent(coverage.share.ops)}), "
-        f"calls {percent(coverage.share.calls)}, {time_line(coverage)}",
-        "",
-    ]
+    about = {"chip": coverage.chip, "version": coverage.version, "source": coverage.source}
+    shares = tell(
+        "operators {kept} ({share}), calls {calls}, {time}",
+        kept=f"{kept}/{len(coverage.ops)}",
+        share=percent(coverage.share.ops),
+        calls=percent(coverage.share.calls),
+        time=time_line(coverage),
+    )
+    lines = [tell("{chip} {version}, from {source}", **about), f"  {shares}", ""]
     for op in coverage.gaps():
         lines += gap_lines(op, coverage)
     if coverage.gaps():
@@ -76,39 +80,43 @@ def text(coverage: Coverage) -> str:
     supported = [op for op in coverage.ops if op.status.supported]
     if supported:
         order = "the most called first" if coverage.basis == "none" else "the longest first"
-        lines.append(f"Supported, {order}:")
+        lines.append(tell("Supported, {order}:", order=order))
     for op in supported[:SUPPORTED_SHOWN]:
-        lines.append(f"  {op.status.value:<13} {op.name}  {figures(op, coverage)}")
+        lines.append(f"  {padded(tell(op.status.value), 13)} {op.name}  {figures(op, coverage)}")
     if len(supported) > SUPPORTED_SHOWN:
-        lines.append(f"  … and {len(supported) - SUPPORTED_SHOWN} more")
+        number = len(supported) - SUPPORTED_SHOWN
+        lines.append("  " + tell("… and {number} more", number=number))
     lines.append(closing(coverage))
-    return "\n".join(lines) + "\n"
+    return tidied("\n".join(lines)) + "\n"
 
 
 def time_line(coverage: Coverage) -> str:
     """The share of time, with whose time it is."""
     if coverage.share.time is None:
-        return "no times recorded"
-    return f"{coverage.basis} time {percent(coverage.share.time)}"
+        return tell("no times recorded")
+    return tell("{basis} time {share}", basis=coverage.basis, share=percent(coverage.share.time))
 
 
 def gap_lines(op: Covered, coverage: Coverage) -> list[str]:
     """One operator that does not stay on the chip."""
     dtypes = f"  {' '.join(op.dtypes)}" if op.dtypes else ""
     where = f"  {op.where}" if op.where else ""
-    lines = [f"{op.status.value:<12} {op.name}  {figures(op, coverage)}{dtypes}{where}"]
+    lines = [
+        f"{padded(tell(op.status.value), 12)} {op.name}  {figures(op, coverage)}{dtypes}{where}"
+    ]
     if op.note:
-        lines.append(f"    note: {op.note}")
+        lines.append(f"    {tell('note')}: {tell(op.note)}")
     if op.alternative:
-        lines.append(f"    instead: {op.alternative}")
+        lines.append(f"    {tell('instead')}: {tell(op.alternative)}")
     if op.source and op.source != f"not in {coverage.source}":
-        lines.append(f"    source: {op.source}")
+        lines.append(f"    {tell('source')}: {tell(op.source)}")
     return lines
 
 
 def figures(op: Covered, coverage: Coverage) -> str:
     """Calls and time."""
-    calls = f"{op.calls:,} call{'' if op.calls == 1 else 's'}"
+    words = "{number} call" if op.calls == 1 else "{number} calls"
+    calls = tell(words, number=f"{op.calls:,}")
     if coverage.basis == "none":
         return calls
     return f"{calls}  {weight(op, coverage.basis):,.1f} us"
@@ -122,14 +130,21 @@ def percent(share: float) -> str:
 def closing(coverage: Coverage) -> str:
     """The last line."""
     parts = [
-        f"{coverage.count(status)} {words}"
+        tell(words, number=coverage.count(status))
         for status, words in (
-            (Status.CPU_FALLBACK, "on the CPU"),
-            (Status.MISSING, "missing"),
-            (Status.UNKNOWN, "unknown"),
+            (Status.CPU_FALLBACK, "{number} on the CPU"),
+            (Status.MISSING, "{number} missing"),
+            (Status.UNKNOWN, "{number} unknown"),
         )
         if coverage.count(status)
     ]
-    said = ", ".join(parts) if parts else "all stay on the chip"
-    judged = f"{len(coverage.ops)} operator{'' if len(coverage.ops) == 1 else 's'}"
-    return f"Judged {judged} for {coverage.chip} {coverage.version}: {said}."
+    comma = "、" if spoken() == "zh" else ", "
+    said = comma.join(parts) if parts else tell("all stay on the chip")
+    number = len(coverage.ops)
+    return tell(
+        "Judged {operators} for {chip} {version}: {said}.",
+        operators=tell("{number} operator" if number == 1 else "{number} operators", number=number),
+        chip=coverage.chip,
+        version=coverage.version,
+        said=said,
+    )

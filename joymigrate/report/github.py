@@ -5,6 +5,7 @@ GitHub shows ten annotations of each kind per step; the log has all of them.
 
 from __future__ import annotations
 
+from joymigrate.language import Language, bracket
 from joymigrate.model import Finding, Tier
 from joymigrate.report.result import Result
 from joymigrate.rewrite.readiness import UNREADABLE
@@ -16,7 +17,8 @@ def render(result: Result) -> str:
     """One command per finding, then the closing line."""
     lines = [command(result, finding) for finding in result.scan.findings]
     lines += [
-        f"::warning file={value(place(result, path))},line={line},title=unused ignore::{data(text)}"
+        f"::warning file={value(place(result, path))},line={line},"
+        f"title={value(result.say('unused ignore'))}::{data(text)}"
         for path, line, text in result.scan.unused_ignores
     ]
     return "\n".join([*lines, result.last_line()]) + "\n"
@@ -36,13 +38,13 @@ def command(result: Result, finding: Finding) -> str:
     if first == last and finding.cell is None:
         fields |= {"col": str(finding.column), "endColumn": str(finding.end_column)}
     properties = ",".join(f"{key}={value(text)}" for key, text in fields.items())
-    return f"::{kind} {properties}::{data(words(finding))}"
+    return f"::{kind} {properties}::{data(words(finding, result.say))}"
 
 
-def words(finding: Finding) -> str:
+def words(finding: Finding, say: Language) -> str:
     """The message, with what would be written or why nothing is."""
     if finding.tier is Tier.REPORT or finding.after is None:
-        return finding.message + (f" ({finding.reason})" if finding.reason else "")
+        return finding.message + (bracket(finding.reason, say) if finding.reason else "")
     note = "" if finding.tier is Tier.SAFE else " --unsafe"
     change = f"{finding.before} → {finding.after}" if finding.before else finding.after
     return f"{finding.message}\njoymigrate rewrite{note}: {change}"

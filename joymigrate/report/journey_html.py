@@ -1,170 +1,109 @@
-"""A journey as one HTML page: the way, what every step found, and links to its evidence."""
+"""A journey as one HTML page: how it went, what is left, what every step found, with evidence.
+
+Every figure is a link to the file that it was read from, with the place in that file. The page is
+one file and asks nothing of a network.
+"""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from joymigrate.report.html import page
-from joymigrate.report.html.page import Html, Page, Part, Section, Tile, escape
+from joymigrate.report.html.page import Html, Page, Section, escape
+from joymigrate.report.journey.evidence import FINE_SECONDS, SECONDS, Evidence, Step, steps
+from joymigrate.report.journey.origin import origin
+from joymigrate.report.journey.phrase import tell
+from joymigrate.report.journey.pictures import pictures
+from joymigrate.report.journey.sentences import effort, found, gate
+from joymigrate.report.journey.summary import called, left, said, summary, tone
+from joymigrate.report.journey.words import WORDS
 from joymigrate.report.journey_text import title
 from joymigrate.report.journey_words import say
 from joymigrate.report.labels import Labels
-from joymigrate.report.verdict_plots import Curve, beside, line_plot
-
-TONES = {
-    "done": "safe",
-    "failed": "report",
-    "stopped": "report",
-    "skipped": "plain",
-    "pending": "plain",
-}
-MOST_CURVES = 4  # steps drawn over depth
-PLAIN = (int, float, str, bool)
 
 
 def render(document: Mapping[str, Any], folder: Path, lang: str = "en", *, link: str = "") -> str:
     """The page; `folder` holds the evidence, `link` is the way to it from where the page lies."""
-    sections = [summary(document, lang)]
-    for one in document["journey"]:
-        sections.append(step(one, folder, lang, link))
+    evidence = Evidence(document, folder, link, lang)
+    sections = [summary(evidence, lang), left(evidence, lang)]
+    sections += [step_section(step, lang) for step in steps(evidence)]
+    sections.append(origin(evidence, lang))
     entry = " ".join(document["entry"])
     return Page(
         title=title(document, lang),
-        subtitle=" · ".join(part for part in (entry, document["style"]) if part),
+        subtitle=entry,
         sections=sections,
         say=Labels(lang),
-        footer=say(document["grade"], lang),
+        footer=say(f"grade_{document['grade']}", lang),
+        scripts=("journey.js",),
+        styles=("journey.css",),
     ).render()
 
 
-def summary(document: Mapping[str, Any], lang: str) -> Section:
-    """The line of steps, and the figures that count."""
-    body = Html(way(document, lang) + page.tiles(figures(document, lang)))
-    note = Html(f"<p><strong>{escape(say(document['grade'], lang))}</strong></p>")
-    if document.get("rewrite_step"):
-        note = Html(note + f"<p>{escape(say('back', lang, step=document['rewrite_step']))}</p>")
-    return Section("way", say("way", lang), Html(body + note))
+def step_section(step: Step, lang: str) -> Section:
+    """One step: what it is for, its result, its pictures, its evidence, its commands."""
+    return Section(step.name, called(step, lang), Html("".join(step_parts(step, lang))))
 
 
-def way(document: Mapping[str, Any], lang: str) -> Html:
-    """The journey as a line of stations."""
-    cells = []
-    for number, one in enumerate(document["journey"], 1):
-        tone, status = TONES[one["status"]], say(one["status"], lang)
-        cells.append(
-            f'<a href="#{escape(one["name"])}" style="text-decoration:none;text-align:center;'
-            f'flex:1 1 6rem">{page.badge(str(number), tone)}<br>'
-            f"<b>{escape(say(one['name'], lang))}</b><br><small>{escape(status)}</small></a>"
-        )
-    style = "display:flex;flex-wrap:wrap;gap:.75rem;margin:1rem 0"
-    return Html(f'<div style="{style}" class="way">{"".join(cells)}</div>')
+def step_parts(step: Step, lang: str) -> Iterator[str]:
+    """The parts of a step's section."""
+    raw, at = step.raw, step.evidence
+    about = "about_rehearse_chip" if on_the_chip(step) else f"about_{step.name}"
+    if about in WORDS:
+        yield f'<p class="note">{escape(tell(about, lang))}</p>'
+    yield f'<div class="found">{page.badge(say(raw["status"], lang), tone(step))} '
+    yield f"<p>{result(step, lang)}</p></div>"
+    if raw["help"] and urgent(step):
+        yield f"<h3>{escape(say('next', lang))}</h3><pre>{escape(step.said('help'))}</pre>"
+    if raw["status"] in ("done", "stopped", "failed"):
+        yield from pictures(step, lang)
+    if raw["evidence"]:
+        links = ", ".join(at.file(name) for name in raw["evidence"])
+        took = step.own(SECONDS if raw["seconds"] >= 1 else FINE_SECONDS, "seconds")
+        seconds = escape(say("took", lang)).format(seconds=at.html(took))
+        shown = escape(say("evidence_of", lang)).format(links=links, seconds=seconds)
+        yield f'<p class="source">{shown}</p>'
+    if raw["commands"]:
+        lines = Html(f"<pre>{escape(chr(10).join(raw['commands']))}</pre>")
+        yield page.details(say("repeat", lang), lines)
 
 
-def figures(document: Mapping[str, Any], lang: str) -> Iterator[Tile]:
-    """The numbers a decision asks for."""
-    found = {one["name"]: one["figures"] for one in document["journey"]}
-    if "sites" in found.get("scan", {}):
-        scan = found["scan"]
-        yield Tile(str(scan["sites"]), say("sites", lang))
-        yield Tile(f"{scan['automatic_pct']:g} %", say("automatic", lang), tone="safe")
-    if "share" in found.get("coverage", {}):
-        calls = float(found["coverage"]["share"]["calls"])
-        calls = 100 * calls if calls <= 1 else calls
-        yield Tile(f"{calls:.1f} %", say("on_chip", lang), tone="safe" if calls > 99 else "unsafe")
-    if found.get("rehearse", {}).get("peak_bytes"):
-        yield Tile(f"{found['rehearse']['peak_bytes'] / 2**20:,.1f} MiB", say("memory", lang))
-    if "verdict" in found.get("verify", {}):
-        verdict = found["verify"]["verdict"]
-        tone = {"pass": "safe", "fail": "report"}.get(verdict, "unsafe")
-        yield Tile(say(verdict, lang), say("verdict", lang), tone=tone)
+def urgent(step: Step) -> bool:
+    """Whether a step's advice is more than a remark."""
+    return step.raw["status"] in ("failed", "stopped") or step.doubtful
 
 
-def step(one: Mapping[str, Any], folder: Path, lang: str, link: str) -> Section:
-    """One step: its result, its picture, its figures, its evidence, its commands."""
-    parts = [f"<p>{page.badge(say(one['status'], lang), TONES[one['status']])} "
-             f"{escape(one['summary'])}</p>"]  # fmt: skip
-    if one["help"]:
-        parts.append(f"<h3>{escape(say('next', lang))}</h3><pre>{escape(one['help'])}</pre>")
-    parts += pictures(one, folder, lang)
-    rows = [
-        (name, f"{value:,}" if isinstance(value, int) else str(value))
-        for name, value in one["figures"].items()
-        if isinstance(value, PLAIN) and not isinstance(value, bool)
-    ]
-    if rows:
-        parts.append(page.details(say("figures", lang), page.table(["", ""], rows)))
-    if one["evidence"]:
-        links = [
-            Html(f'<a href="{escape(f"{link}{name}")}">{escape(name)}</a>')
-            for name in one["evidence"]
-        ]
-        parts.append(f"<p>{escape(say('evidence', lang))}: {', '.join(links)}</p>")
-    if one["commands"]:
-        shown = Html(f"<pre>{escape(chr(10).join(one['commands']))}</pre>")
-        parts.append(page.details(say("repeat", lang), shown))
-    return Section(one["name"], say(one["name"], lang), Html("".join(parts)))
+def undecided(step: Step) -> bool:
+    """Whether the step's own words hold a reason that our sentences don't."""
+    return step.raw["status"] == "done" and step.raw["verdict"] in ("fail", "inconclusive")
 
 
-def pictures(one: Mapping[str, Any], folder: Path, lang: str) -> Iterator[Html]:
-    """What a step shows better than it says."""
-    found = one["figures"]
-    if one["name"] == "scan" and found.get("sites"):
-        kinds = (("safe", "safe"), ("unsafe", "unsafe"), ("by_hand", "report"))
-        words = Labels(lang)
-        yield page.bar([Part(found[name], words(name), tone) for name, tone in kinds], legend=True)
-    if one["name"] == "coverage" and found.get("lacking"):
-        rows = [
-            (op["op"], op["status"], op["calls"], op.get("where") or "") for op in found["lacking"]
-        ]
-        head = [say(key, lang) for key in ("operator", "status", "calls", "where")]
-        yield Html(f"<h3>{escape(say('lacking', lang))}</h3>")
-        yield page.table(head, rows, right=(2,))
-    if one["name"] == "verify":
-        yield from growth(load(folder / "verify/verdict.json"), lang)
-    if one["name"] == "train":
-        sides = [curve(folder / f"train/{name}.jsonl") for name in ("baseline", "chip")]
-        if any(sides):
-            lines = [
-                Curve(say(n, lang), s) for n, s in zip(("baseline", "chip"), sides, strict=True)
-            ]
-            picture = line_plot(lines, say("step_axis", lang), say("loss_axis", lang))
-            yield beside(page.figure(picture, say("loss", lang)))
+def on_the_chip(step: Step) -> bool:
+    """Whether the program ran on the chip itself."""
+    return step.name == "rehearse" and step.evidence.document["grade"] == "measured"
 
 
-def growth(verdict: Mapping[str, Any], lang: str) -> Iterator[Html]:
-    """How the error grows over the depth of the model, a curve per step."""
-    by_step: dict[Any, list[tuple[float, float]]] = {}
-    for point in (verdict.get("growth") or {}).get("depth") or ():
-        by_step.setdefault(point.get("step"), []).append((point["order"], number(point["error"])))
-    shown = list(by_step.items())[:MOST_CURVES]
-    if shown:
-        curves = [Curve(f"{say('step_axis', lang)} {step}", points) for step, points in shown]
-        titles = (say("depth_axis", lang), say("error_axis", lang))
-        picture = line_plot(curves, *titles, log=True)
-        yield beside(page.figure(picture, say("growth", lang)))
+def sentence(text: Html, lang: str) -> Html:
+    """A step's own words, with the full stop that they lack beside other sentences."""
+    ended = re.sub(r"<[^>]*>", "", text).endswith((".", "。", "!", "?"))
+    return text if ended or not text else Html(text + ("." if lang == "en" else "。"))
 
 
-def number(value: Any) -> float:
-    """A number of a JSON file, NaN where it is none."""
-    return float(value) if isinstance(value, int | float) else math.nan
-
-
-def curve(path: Path) -> Sequence[tuple[float, float]]:
-    """(step, loss) of a file of losses."""
-    if not path.is_file():
-        return ()
-    rows = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines()]
-    return [(float(row["step"]), number(row["loss"])) for row in rows]
-
-
-def load(path: Path) -> Mapping[str, Any]:
-    """A JSON file; nothing where it is not there."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def result(step: Step, lang: str) -> Html:
+    """What a step found, in sentences; in its own words where it failed or did nothing."""
+    status, at = step.raw["status"], step.evidence
+    if status in ("skipped", "pending", "failed"):
+        return said(step)
+    phrases = found(step)
+    held = gate(step) if status == "stopped" else None
+    if held is not None:
+        phrases = [held, *phrases]
+    if step.name == "scan":
+        phrases.append(effort(step, lang))
+    shown = [one.html(lang, at) for one in phrases if one.whole]
+    if not shown or (status == "stopped" and held is None) or undecided(step):
+        shown = [sentence(said(step), lang), *shown]
+    return Html((" " if lang == "en" else "").join(shown))

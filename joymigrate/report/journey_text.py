@@ -2,42 +2,98 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
+from rich.cells import cell_len
+
+from joymigrate.chips import get
+from joymigrate.errors import JoyError
+from joymigrate.report.journey.evidence import Evidence, Step, steps
+from joymigrate.report.journey.sentences import short
+from joymigrate.report.journey.summary import called
 from joymigrate.report.journey_words import say
+from joymigrate.report.text import Paint
 
+# A wide character stands for itself; what is not wide stays together up to the next space.
+PIECES = re.compile(r"[\u2e80-\uffef]\s*|[^\s\u2e80-\uffef]+\s*|\s+")
 MARKS = {"done": "ok  ", "failed": "FAIL", "stopped": "STOP", "skipped": "-   ", "pending": "…   "}
-NAME_WIDTH = 10
+STYLES = {"done": "green", "failed": "red", "stopped": "red", "skipped": "dim", "pending": "dim"}
+WIDTH = 88  # columns that the summary keeps to
 
 
-def text(document: Mapping[str, Any], lang: str = "en") -> str:
-    """One screen: a line per step, then what to do."""
-    lines = [title(document, lang), ""]
-    for one in document["journey"]:
-        lines.append(line(one, lang))
-    for one in document["journey"]:
-        if one["help"] and one["status"] in ("failed", "stopped"):
-            lines += ["", f"{say('next', lang)} ({one['name']}):"]
-            lines += [f"  {part}" for part in str(one["help"]).splitlines()]
-    lines += ["", say(document["grade"], lang)]
+def text(document: Mapping[str, Any], lang: str = "en", *, color: bool = False) -> str:
+    """One screen: a line per step, then what to do. `color` is for terminals only."""
+    paint = Paint(color)
+    evidence = Evidence(document, lang=lang)
+    taken = steps(evidence)
+    names = max((cell_len(called(step, lang)) for step in taken), default=0)
+    verdict = "green" if document["verdict"] == "pass" else "yellow"
+    verdict = "red" if document["verdict"] == "fail" else verdict
+    lines = [paint(title(document, lang), "bold", verdict), ""]
+    for step in taken:
+        lines += row(step, names, lang, paint)
+    for step in taken:
+        if step.raw["help"] and (step.raw["status"] in ("failed", "stopped") or step.doubtful):
+            lines += ["", paint(say("next_of", lang, step=called(step, lang)), "bold")]
+            lines += [f"  {part}" for part in step.said("help").splitlines()]
+    lines += ["", *folded(say(document["grade"], lang), WIDTH)]
     if document.get("rewrite_step"):
         lines.append(say("back", lang, step=document["rewrite_step"]))
     return "\n".join(lines) + "\n"
 
 
-def line(one: Mapping[str, Any], lang: str) -> str:
-    """One step."""
-    took = f"  ({one['seconds']:.1f} s)" if one["seconds"] else ""
-    return f"  {MARKS[one['status']]}  {one['name']:<{NAME_WIDTH}} {one['summary']}{took}"
+def row(step: Step, names: int, lang: str, paint: Paint) -> list[str]:
+    """One step: mark, name, what it found, seconds at the right edge; folded where it is long."""
+    status, seconds = step.raw["status"], step.raw["seconds"]
+    took = f"{seconds:.1f} s" if seconds else ""
+    style = "yellow" if step.doubtful else STYLES[status]
+    name = called(step, lang)
+    head = f"  {paint(MARKS[status], style)}  {name}{' ' * (names - cell_len(name))}  "
+    indent = 10 + names
+    room = WIDTH - indent - 10
+    first, *rest = folded(in_short(step, lang), room) or [""]
+    first += " " * (room - cell_len(first))
+    made = f"{head}{first}{paint(took.rjust(10), 'dim')}".rstrip()
+    return [made, *(" " * indent + part for part in rest)]
+
+
+def in_short(step: Step, lang: str) -> str:
+    """What a step found, in one sentence."""
+    phrase = short(step)
+    if phrase is None:
+        return step.said("summary")
+    return phrase.text(lang)
+
+
+def folded(text: str, width: int) -> list[str]:
+    """Text in lines of at most `width` columns; a wide character takes two of them and may end a
+    line, other words stay whole."""
+    lines, line = [], ""
+    for part in PIECES.findall(text):
+        if cell_len(line + part.rstrip()) > width and line:
+            lines.append(line.rstrip())
+            line = ""
+        line += part if line else part.lstrip()
+    return [*lines, line.rstrip()] if line.strip() else lines
 
 
 def title(document: Mapping[str, Any], lang: str) -> str:
     """What came of it, in one line."""
     name = str(document["project"]).rstrip("/").rpartition("/")[2]
-    verdict = say(document["verdict"], lang)
-    return say("title", lang, project=name, chip=document["chip"], verdict=verdict)
+    rehearsed = "_rehearsed" if document["grade"] == "rehearsed" else ""
+    verdict = say(f"{document['verdict']}{rehearsed}", lang)
+    return say("title", lang, project=name, chip=chip_title(document["chip"]), verdict=verdict)
+
+
+def chip_title(name: str) -> str:
+    """What a chip is called; its short name where it is not known here."""
+    try:
+        return get(name).title
+    except JoyError:
+        return name
 
 
 def markdown(document: Mapping[str, Any], lang: str = "en") -> str:
@@ -48,20 +104,23 @@ def markdown(document: Mapping[str, Any], lang: str = "en") -> str:
         f"| {say('seconds', lang)} |",
         "|---|---|---|---:|",
     ]
-    for one in document["journey"]:
-        cells = (one["name"], say(one["status"], lang), one["summary"], f"{one['seconds']:.1f}")
+    taken = steps(Evidence(document, lang=lang))
+    for step in taken:
+        status, seconds = say(step.raw["status"], lang), f"{step.raw['seconds']:.1f}"
+        cells = (step.name, status, step.said("summary"), seconds)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    for one in document["journey"]:
-        if one["help"]:
-            lines += ["", f"**{one['name']}**", "", "```", str(one["help"]), "```"]
+    for step in taken:
+        if step.raw["help"]:
+            lines += ["", f"**{step.name}**", "", "```", step.said("help"), "```"]
     if document.get("rewrite_step"):
         lines += ["", say("back", lang, step=document["rewrite_step"])]
     return "\n".join(lines) + "\n"
 
 
-def junit(document: Mapping[str, Any]) -> str:
+def junit(document: Mapping[str, Any], lang: str = "en") -> str:
     """One test case per step."""
-    cases = document["journey"]
+    taken = steps(Evidence(document, lang=lang))
+    cases = [{**one.raw, "summary": one.said("summary"), "help": one.said("help")} for one in taken]
     failures = sum(one["status"] in ("failed", "stopped") for one in cases)
     skipped = sum(one["status"] in ("skipped", "pending") for one in cases)
     total = sum(one["seconds"] for one in cases)

@@ -9,6 +9,7 @@ from typing import Any
 
 from joymigrate import __version__
 from joymigrate.errors import JoyError
+from joymigrate.language import with_texts
 from joymigrate.model import Edit, Finding, Kept, Scan, Skipped, Style, Tier
 from joymigrate.report.result import Result
 from joymigrate.rewrite import readiness
@@ -18,7 +19,7 @@ SCHEMA = "joymigrate.scan/1"
 
 def render(result: Result) -> str:
     """The scan as JSON text."""
-    return dumps(document(result))
+    return dumps(with_texts(document(result)))
 
 
 def dumps(document: Mapping[str, Any]) -> str:

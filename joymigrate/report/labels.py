@@ -1,14 +1,16 @@
-"""The words of our reports in English and Chinese. Messages of rules stay as they are."""
+"""The words of our reports in English and Chinese. Longer texts are in the catalogues."""
 
 from __future__ import annotations
 
-from joymigrate.errors import JoyError
+from joymigrate.language import LANGUAGES, Language
 from joymigrate.rewrite.effort import MINUTES_PER_DAY, EffortModel, minutes_text
 
-LANGUAGES = ("en", "zh")
+__all__ = ["AREAS", "LANGUAGES", "WORDS", "Labels"]
 
 WORDS: dict[str, tuple[str, str]] = {
     "title": ("Migration readiness", "迁移就绪度"),
+    "title_of": ("Migration readiness: {name}", "迁移就绪度：{name}"),
+    "in_files": ("{number} Files; {read}", "涉及 {number} 个文件；{read}"),
     "portfolio_title": ("Migration portfolio", "迁移项目总览"),
     "summary": ("Summary", "概要"),
     "areas": ("By area", "按领域"),
@@ -156,10 +158,7 @@ class Labels:
     """The words of one language: `say("sites")`. An unknown key is our bug and raises KeyError."""
 
     def __init__(self, lang: str = "en") -> None:
-        if lang not in LANGUAGES:
-            raise JoyError(
-                f"unknown language '{lang}'", where="--lang", help=f"one of {', '.join(LANGUAGES)}"
-            )
+        self.tell = Language(lang)
         self.lang = lang
 
     def __call__(self, key: str, **fields: object) -> str:

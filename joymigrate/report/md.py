@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from joymigrate.language import HAN, bracket
 from joymigrate.model import Finding, Tier
 from joymigrate.report.changes import hunks
 from joymigrate.report.labels import Labels
@@ -80,7 +81,8 @@ def manual(result: Result, say: Labels) -> Iterator[str]:
 def what(item: Item) -> str:
     """A rule's title with the commonest texts of its sites."""
     shown = ", ".join(f"`{text.replace('`', '')}`" for text, _ in item.samples)
-    return f"{item.title}: {shown}" if shown else item.title
+    colon = "：" if HAN.search(item.title) else ": "
+    return f"{item.title}{colon}{shown}" if shown else item.title
 
 
 def details(result: Result, say: Labels) -> Iterator[str]:
@@ -89,7 +91,7 @@ def details(result: Result, say: Labels) -> Iterator[str]:
         findings = list(group)
         lines = [
             f"<details><summary><code>{html.escape(path)}</code>: "
-            f"{counted(len(findings), 'site') if say.lang == 'en' else len(findings)}</summary>",
+            f"{counted(len(findings), 'site', say.tell)}</summary>",
             "",
         ]
         for finding in findings:
@@ -100,7 +102,7 @@ def details(result: Result, say: Labels) -> Iterator[str]:
 def finding_lines(result: Result, finding: Finding, say: Labels) -> Iterator[str]:
     """One finding as a list item, with its difference below it."""
     cell = "" if finding.cell is None else f"{say('cell')} {finding.cell + 1}, "
-    reason = f" ({escaped(finding.reason)})" if finding.reason else ""
+    reason = bracket(escaped(finding.reason), say.tell) if finding.reason else ""
     tier = say(finding.tier.value) if finding.tier is not Tier.REPORT else say("by_hand")
     yield (
         f"- {cell}{say('line')} {finding.line}: **{finding.rule}** ({tier}) "

@@ -6,31 +6,44 @@ from collections.abc import Iterator
 from typing import Any
 
 from joymigrate import __version__
+from joymigrate.language import Text, padded, width
 from joymigrate.model import Tier
 from joymigrate.report import json_, md
 from joymigrate.report.labels import Labels
+from joymigrate.report.result import counted
 from joymigrate.rewrite import readiness
 from joymigrate.rewrite.portfolio import Portfolio, Row, Shared
 
 SCHEMA = "joymigrate.portfolio/1"
 
 
-def text(portfolio: Portfolio) -> str:
+def text(portfolio: Portfolio, lang: str = "en") -> str:
     """One line per repository in the suggested order, then the work they share."""
-    say = Labels("en")
-    width = max(len(row.repository.name) for row in portfolio.rows)
-    lines = [f"{'':>3} {'repository':<{width}}  {'auto':>5} {'sites':>7} {'by hand':>8}  effort"]
+    say = Labels(lang)
+    name = say.tell("repository")
+    columns = max(width(name), *(width(row.repository.name) for row in portfolio.rows))
+    heads = zip(("auto", "sites", "by hand"), (6, 8, 9), strict=True)
+    titles = "".join(padded("", n - width(say.tell(one))) + say.tell(one) for one, n in heads)
+    lines = [f"    {padded(name, columns)} {titles}  {say.tell('effort')}"]
     for number, row in enumerate(portfolio.rows, 1):
         found = row.readiness
         lines.append(
-            f"{number:>3} {row.repository.name:<{width}}  {share(found.automatic):>5} "
+            f"{number:>3} {padded(row.repository.name, columns)}  {share(found.automatic):>5} "
             f"{found.sites:>7} {found.tiers[Tier.REPORT]:>8}  {effort(row, say)}"
         )
     if portfolio.shared:
-        lines += ["", "Shared work by hand:"]
+        lines += ["", say.tell("Shared work by hand:")]
     lines += [
-        f"  {one.rule} {one.title} ({', '.join(one.repositories)}; {one.sites} sites, "
-        f"{say.duration(one.minutes)}{'; blocker' if one.blocker else ''})"
+        say.tell(
+            "  {rule} {title} ({repositories}; {sites} sites, {effort}; blocker)"
+            if one.blocker
+            else "  {rule} {title} ({repositories}; {sites} sites, {effort})",
+            rule=one.rule,
+            title=one.title,
+            repositories=", ".join(one.repositories),
+            sites=one.sites,
+            effort=say.duration(one.minutes),
+        )
         for one in portfolio.shared
     ]
     lines += ["", f"{say('model')}:"]
@@ -54,10 +67,13 @@ def last_line(portfolio: Portfolio, say: Labels) -> str:
     """The closing line."""
     sites = sum(row.readiness.sites for row in portfolio.rows)
     number = len(portfolio.rows)
-    return (
-        f"Found {sites} {'site' if sites == 1 else 'sites'} in {number} "
-        f"{'repository' if number == 1 else 'repositories'} "
-        f"({share(portfolio.automatic)} automatic, {say.duration(portfolio.minutes)} of work)."
+    repositories = "{number} repository" if number == 1 else "{number} repositories"
+    return say.tell(
+        "Found {sites} in {repositories} ({share} automatic, {effort} of work).",
+        sites=counted(sites, "site", say.tell),
+        repositories=Text(repositories, number=number),
+        share=share(portfolio.automatic),
+        effort=say.duration(portfolio.minutes),
     )
 
 
@@ -137,7 +153,7 @@ def markdown_lines(portfolio: Portfolio, say: Labels) -> Iterator[str]:
         yield ""
         head = [say("rule"), say("what"), say("in_repositories"), say("sites"), say("effort")]
         rows = [
-            [one.rule, one.title, ", ".join(one.repositories), one.sites,
+            [one.rule, say.tell(one.title), ", ".join(one.repositories), one.sites,
              say.duration(one.minutes)]
             for one in portfolio.shared
         ]  # fmt: skip
@@ -149,7 +165,7 @@ def markdown_lines(portfolio: Portfolio, say: Labels) -> Iterator[str]:
             yield ""
             head = [say("rule"), say("what"), say("sites"), say("files"), say("effort")]
             items = [
-                [one.rule, one.title, one.sites, one.files, say.duration(one.minutes)]
+                [one.rule, say.tell(one.title), one.sites, one.files, say.duration(one.minutes)]
                 for one in row.readiness.manual
             ]
             yield from md.table(head, items)

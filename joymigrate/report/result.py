@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from joymigrate import chips
+from joymigrate.language import Language
 from joymigrate.model import Rule, Scan, Tier
 from joymigrate.rewrite import rules
 from joymigrate.rewrite.baseline import Known
 from joymigrate.rewrite.effort import from_settings
 from joymigrate.rewrite.excerpts import Excerpts
-from joymigrate.rewrite.readiness import Readiness, assess
+from joymigrate.rewrite.readiness import Item, Readiness, assess
 
 INSTALLED = "site-packages/"
 
@@ -38,6 +39,7 @@ class Result:
     base: str | None = None
     show_kept: bool = False
     statistics: bool = False
+    say: Language = field(default_factory=Language)
 
     def prefix(self) -> str | None:
         """What leads from `folder` to the scan's root: `""`, `"src/"`; None when it lies outside.
@@ -70,12 +72,15 @@ class Result:
         scan = self.scan
         if not scan.findings:
             return nothing_to_do(self)
-        sites = counted(len(scan.findings), "site")
-        files = counted(len({finding.path for finding in scan.findings}), "file")
-        fixable = f"{scan.count(Tier.SAFE)} fixable with joymigrate rewrite"
+        sites = counted(len(scan.findings), "site", self.say)
+        files = counted(len({finding.path for finding in scan.findings}), "file", self.say)
+        fixable = self.say("{number} fixable with joymigrate rewrite", number=scan.count(Tier.SAFE))
         unsafe = scan.count(Tier.UNSAFE)
-        more = f", {unsafe} more with --unsafe" if unsafe else ""
-        return f"Found {sites} in {files} ({fixable}{more})."
+        more = self.say(", {number} more with --unsafe", number=unsafe) if unsafe else ""
+        return self.say(
+            "Found {sites} in {files} ({fixable}{more}).",
+            sites=sites, files=files, fixable=fixable, more=more,
+        )  # fmt: skip
 
 
 def build(
@@ -86,6 +91,31 @@ def build(
     model = from_settings(effort or {}, known, rules.AREAS)
     return Result(
         scan, assess(scan, model, known), known, Excerpts(scan.root), folder or Path.cwd()
+    )
+
+
+def spoken(result: Result, say: Language) -> Result:
+    """The result with the texts of its rules and findings in one language."""
+    if say.lang == "en":
+        return result
+    scan, found = result.scan, result.readiness
+
+    def item(one: Item) -> Item:
+        return replace(one, title=say(one.title), message=say(one.message))
+
+    return replace(
+        result,
+        say=say,
+        scan=replace(
+            scan,
+            findings=tuple(
+                replace(one, message=say(one.message), reason=one.reason and say(one.reason))
+                for one in scan.findings
+            ),
+            skipped=tuple(replace(one, reason=say(one.reason)) for one in scan.skipped),
+        ),
+        readiness=replace(found, items=tuple(map(item, found.items))),
+        rules=rules.spoken(result.rules, say),
     )
 
 
@@ -103,14 +133,17 @@ def origin_of(scan: Scan) -> chips.Chip:
 def nothing_to_do(result: Result) -> str:
     """The closing line where there is no finding; says so, and what it is based on."""
     scan = result.scan
-    read = f"{counted(scan.scanned, 'file')} read"
+    say = result.say
+    read = say("{files} read", files=counted(scan.scanned, "file", say))
     if result.base is not None:
-        return f"Nothing to do: no site on lines new since {result.base} ({read})."
+        since = "Nothing to do: no site on lines new since {base} ({read})."
+        return say(since, base=result.base, read=read)
     if result.known:
-        return f"Nothing new: {counted(result.known, 'site')} of the baseline remain ({read})."
+        sites = counted(result.known, "site", say)
+        return say("Nothing new: {sites} of the baseline remain ({read}).", sites=sites, read=read)
     if scan.scanned == 0:
-        return "Nothing to do: no file that joymigrate reads."
-    return f"Nothing to do: no {scan.origin} site ({read})."
+        return say("Nothing to do: no file that joymigrate reads.")
+    return say("Nothing to do: no {origin} site ({read}).", origin=scan.origin, read=read)
 
 
 def spelled(path: str) -> str:
@@ -120,6 +153,11 @@ def spelled(path: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)
 
 
-def counted(number: int, noun: str) -> str:
+NOUNS = {"site": "处", "file": "个文件", "rule": "条规则"}
+
+
+def counted(number: int, noun: str, say: Language | None = None) -> str:
     """`1 site`, `2 sites`."""
+    if say is not None and say.lang == "zh":
+        return f"{number} {NOUNS[noun]}"
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

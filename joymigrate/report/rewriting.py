@@ -8,58 +8,61 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from joymigrate.language import Language, bracket, padded, with_texts
 from joymigrate.ledger import sha256
 from joymigrate.model import Finding, Patch, Tier
+from joymigrate.report.result import counted
 from joymigrate.rewrite.outcome import Outcome, why_left
 
 SCHEMA = "joymigrate.rewrite/1"
 SHOWN = 15  # sites that stay as they are, unless -v
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 site`, `2 sites`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def text(outcome: Outcome, *, wrote: bool, verbose: bool = False, quiet: bool = False) -> str:
+def text(
+    outcome: Outcome, *, wrote: bool, verbose: bool = False, quiet: bool = False, lang: str = "en"
+) -> str:
     """What was changed per file and rule, what was left and why, and the way back."""
+    say = Language(lang)
     lines = []
     if not quiet:
-        lines += [*file_lines(outcome), *left_lines(outcome, verbose), *remarks(outcome)]
-    lines.append(last_line(outcome, wrote=wrote))
+        lines += [*file_lines(outcome, say), *left_lines(outcome, say, verbose)]
+        lines += remarks(outcome, say)
+    lines.append(last_line(outcome, say, wrote=wrote))
     return "\n".join(lines) + "\n"
 
 
-def file_lines(outcome: Outcome) -> list[str]:
+def file_lines(outcome: Outcome, say: Language) -> list[str]:
     """One line per file: how many sites, which rules."""
-    rows = [(outcome.name_of(patch), what_happened(patch)) for patch in outcome.patches]
-    width = min(max((len(name) for name, _ in rows), default=0), 60)
-    return [f"{name:<{width}}  {happened}" for name, happened in rows]
+    rows = [(outcome.name_of(patch), what_happened(patch, say)) for patch in outcome.patches]
+    columns = min(max((len(name) for name, _ in rows), default=0), 60)
+    return [f"{padded(name, columns)}  {happened}" for name, happened in rows]
 
 
-def what_happened(patch: Patch) -> str:
+def what_happened(patch: Patch, say: Language) -> str:
     """`3 sites: JM101 x2, JM120`, `new`."""
     if patch.before is None:
-        return "new"
+        return say("new")
     if patch.after is None:
-        return "removed"
+        return say("removed")
     if not patch.findings:
-        return "changed"
+        return say("changed")
     rules = Counter(finding.rule for finding in patch.findings)
     names = ", ".join(f"{rule} x{n}" if n > 1 else rule for rule, n in sorted(rules.items()))
-    return f"{counted(len(patch.findings), 'site')}: {names}"
+    return f"{counted(len(patch.findings), 'site', say)}: {names}"
 
 
-def left_lines(outcome: Outcome, verbose: bool) -> list[str]:
+def left_lines(outcome: Outcome, say: Language, verbose: bool) -> list[str]:
     """The sites that stay, each with the reason; without `verbose` the first few."""
     left = outcome.left()
     if not left:
         return []
     shown = left if verbose else left[:SHOWN]
-    lines = ["", f"Left as they are: {counted(len(left), 'site')}."]
-    lines += [f"  {site(finding)}: {finding.rule} {why_left(finding)}" for finding in shown]
+    sites = counted(len(left), "site", say)
+    lines = ["", say("Left as they are: {sites}.", sites=sites)]
+    lines += [f"  {site(finding)}: {finding.rule} {say(why_left(finding))}" for finding in shown]
     if len(shown) < len(left):
-        lines.append(f"  and {len(left) - len(shown)} more (-v shows all)")
+        number = len(left) - len(shown)
+        lines.append("  " + say("and {number} more (-v shows all)", number=number))
     return lines
 
 
@@ -69,31 +72,40 @@ def site(finding: Finding) -> str:
     return f"{finding.path}:{cell}{finding.line}:{finding.column}"
 
 
-def remarks(outcome: Outcome) -> list[str]:
+def remarks(outcome: Outcome, say: Language) -> list[str]:
     """What the user should know besides."""
-    lines = [f"not written: {path}: {reason}" for path, reason in outcome.left_files]
-    lines += [f"note: {note}" for note in outcome.notes]
-    lines += [f"not read: {skip.path}: {skip.reason}" for skip in outcome.scan.skipped]
+    lines = [f"{say('not written')}: {path}: {say(reason)}" for path, reason in outcome.left_files]
+    lines += [f"{say('note')}: {say(note)}" for note in outcome.notes]
+    lines += [
+        f"{say('not read')}: {skip.path}: {say(skip.reason)}" for skip in outcome.scan.skipped
+    ]
     return ["", *lines] if lines else []
 
 
-def last_line(outcome: Outcome, *, wrote: bool) -> str:
+def last_line(outcome: Outcome, say: Language, *, wrote: bool) -> str:
     """How much, where it is recorded, and how to go back."""
     sites, files = len(outcome.edits()), len(outcome.patches)
     left = outcome.left()
     unsafe = sum(1 for f in left if f.tier is Tier.UNSAFE and f.after is not None)
-    more = f" ({unsafe} more with --unsafe)" if unsafe else ""
+    more = bracket(say("{number} more with --unsafe", number=unsafe), say) if unsafe else ""
     if not outcome.patches:
-        done = f"Copied to {outcome.output}; nothing" if outcome.output else "Nothing"
-        return f"{done} to rewrite in {counted(outcome.scan.scanned, 'file')}{more}."
-    amount = f"{counted(sites, 'site')} in {counted(files, 'file')}{more}"
+        done = "Nothing to rewrite in {files}{more}."
+        if outcome.output:
+            done = "Copied to {output}; nothing to rewrite in {files}{more}."
+        read = counted(outcome.scan.scanned, "file", say)
+        return say(done, output=outcome.output, files=read, more=more)
+    parts = {"sites": counted(sites, "site", say), "files": counted(files, "file", say)}
+    amount = say("{sites} in {files}", **parts) + more
     if not wrote:
-        return f"Would rewrite {amount}."
-    into = f" into {outcome.output}" if outcome.output else ""
+        return say("Would rewrite {amount}.", amount=amount)
+    into = say(" into {output}", output=outcome.output) if outcome.output else ""
     if outcome.step is None:
-        return f"Rewrote {amount}{into}."
+        return say("Rewrote {amount}{into}.", amount=amount, into=into)
     back = f"joymigrate rollback {outcome.step.id}{project_option(outcome)}"
-    return f"Rewrote {amount}{into}, step {outcome.step.id}. The way back: {back}"
+    return say(
+        "Rewrote {amount}{into}, step {step}. The way back: {back}",
+        amount=amount, into=into, step=outcome.step.id, back=back,
+    )  # fmt: skip
 
 
 def project_option(outcome: Outcome) -> str:
@@ -104,12 +116,12 @@ def project_option(outcome: Outcome) -> str:
     return f" --project {shlex.quote(str(root))}"
 
 
-def as_json(outcome: Outcome, *, wrote: bool, diff: bytes | None = None) -> str:
+def as_json(outcome: Outcome, *, wrote: bool, diff: bytes | None = None, lang: str = "en") -> str:
     """The whole outcome for machines, with the diff where one was asked for.
 
     Bytes of the diff that are not UTF-8 become lone surrogates, as Python's surrogateescape.
     """
-    left = outcome.left()
+    say, left = Language(lang), outcome.left()
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "to": outcome.scan.to,
@@ -121,11 +133,11 @@ def as_json(outcome: Outcome, *, wrote: bool, diff: bytes | None = None) -> str:
         "applied": wrote and bool(outcome.patches),
         "step": outcome.step.id if outcome.step else None,
         "files": [file_json(outcome, patch) for patch in outcome.patches],
-        "edits": [finding_json(finding) for finding in outcome.edits()],
-        "left": [{**finding_json(f), "reason": why_left(f)} for f in left],
-        "not_written": [{"path": path, "reason": why} for path, why in outcome.left_files],
-        "skipped": [{"path": s.path, "reason": s.reason} for s in outcome.scan.skipped],
-        "notes": list(outcome.notes),
+        "edits": [finding_json(finding, say) for finding in outcome.edits()],
+        "left": [{**finding_json(f, say), "reason": say(why_left(f))} for f in left],
+        "not_written": [{"path": path, "reason": say(why)} for path, why in outcome.left_files],
+        "skipped": [{"path": s.path, "reason": say(s.reason)} for s in outcome.scan.skipped],
+        "notes": list(map(say, outcome.notes)),
         "summary": {
             "scanned": outcome.scan.scanned,
             "files": len(outcome.patches),
@@ -136,7 +148,7 @@ def as_json(outcome: Outcome, *, wrote: bool, diff: bytes | None = None) -> str:
     }
     if diff is not None:
         document["diff"] = diff.decode("utf-8", "surrogateescape")
-    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+    return json.dumps(with_texts(document), ensure_ascii=False, indent=1) + "\n"
 
 
 def file_json(outcome: Outcome, patch: Patch) -> dict[str, Any]:
@@ -155,7 +167,7 @@ def file_json(outcome: Outcome, patch: Patch) -> dict[str, Any]:
     }
 
 
-def finding_json(finding: Finding) -> dict[str, Any]:
+def finding_json(finding: Finding, say: Language) -> dict[str, Any]:
     """One site; the same names as in `joymigrate.scan/1`."""
     fields: dict[str, Any] = {
         "rule": finding.rule,
@@ -166,7 +178,7 @@ def finding_json(finding: Finding) -> dict[str, Any]:
         "column": finding.column,
         "end_line": finding.end_line,
         "end_column": finding.end_column,
-        "message": finding.message,
+        "message": say(finding.message),
         "before": finding.before,
         "after": finding.after,
     }

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from typing import Any
 
 from joymigrate import chips
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.language import HAN, Language
 from joymigrate.model import Case, Rule, Style, Tier
 from joymigrate.report import md
 from joymigrate.report.labels import Labels
@@ -59,6 +61,11 @@ def explain(rule_id: str, chip: chips.Chip, origin: chips.Chip) -> Explanation:
     return Explanation(known[key], chip, examples(known[key], chip, origin), writings)
 
 
+def spoken(found: Explanation, say: Language) -> Explanation:
+    """The explanation with the rule's texts in one language."""
+    return replace(found, rule=rules.spoken({found.rule.id: found.rule}, say)[found.rule.id])
+
+
 def nearest(word: str, by_name: Mapping[str, str]) -> str:
     """The nearest rule by its name."""
     return did_you_mean(word.lower(), by_name)
@@ -69,9 +76,11 @@ def examples(rule: Rule, chip: chips.Chip, origin: chips.Chip) -> tuple[Case, ..
     found = []
     for case in rule.cases:
         if case.chip is None or case.chip in (chip.name, *chip.aliases):
-            case = cases.filled(case, Context.between(chip, origin, case.style))
+            context = Context.between(chip, origin, case.style)
+            case = cases.filled(case, context)
             # A name without a counterpart on this chip stays what it is: the site is reported.
-            found.append(replace(case, after=None) if case.after == case.before else case)
+            lacks = case.after == case.before or cases.unfilled(case, context)
+            found.append(replace(case, after=None) if lacks else case)
     return tuple(found)
 
 
@@ -106,7 +115,18 @@ def similarity(matcher: SequenceMatcher[str], line: str) -> float:
 
 def text(found: Explanation, lang: str = "en") -> str:
     """The explanation for a terminal or a pipe."""
-    return "\n".join(text_lines(found, Labels(lang))) + "\n"
+    lines = text_lines(found, Labels(lang))
+    return "\n".join(wide(one) if lang == "zh" else one for one in lines) + "\n"
+
+
+def wide(line: str) -> str:
+    """A line with full-width marks around Chinese words; code is left as it is."""
+    if line.startswith("    "):
+        return line
+    line = re.sub(rf"({HAN.pattern}) \(([^()]*)\)", r"\1（\2）", line)
+    for narrow, mark in ((":", "："), (";", "；")):
+        line = re.sub(rf"({HAN.pattern}|）){narrow}(?: |$)", rf"\1{mark}", line)
+    return re.sub(rf" \(([^()]*{HAN.pattern}[^()]*)\)$", r"（\1）", line)
 
 
 def text_lines(found: Explanation, say: Labels) -> Iterator[str]:
@@ -277,6 +297,8 @@ def markdown_lines(found: Explanation, say: Labels, level: int) -> Iterator[str]
 
 def capital(words: str) -> str:
     """A sentence with a capital and a full stop."""
+    if HAN.search(words):
+        return words + ("" if words.endswith(("。", "！", "？", "：")) else "。")
     return words[:1].upper() + words[1:] + ("" if words.endswith((".", "!", "?", ":")) else ".")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from joymigrate import __version__
+from joymigrate.language import Language, bracket
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.report.changes import Region, regions
 from joymigrate.report.json_ import dumps
@@ -39,7 +40,10 @@ def document(result: Result) -> dict[str, Any]:
     driver = {
         "name": "joymigrate",
         "version": __version__,
-        "rules": [descriptor(rule, result.rules.get(rule), names.get(rule)) for rule in ids],
+        **({} if result.say.lang == "en" else {"language": "zh-CN"}),
+        "rules": [
+            descriptor(rule, result.rules.get(rule), names.get(rule), result.say) for rule in ids
+        ],
     }
     run = {
         "tool": {"driver": driver},
@@ -71,7 +75,9 @@ def location(result: Result, path: str) -> dict[str, Any]:
     return {"uri": uri(result, path), "uriBaseId": ROOT}
 
 
-def descriptor(rule_id: str, rule: Rule | None, finding: Finding | None) -> dict[str, Any]:
+def descriptor(
+    rule_id: str, rule: Rule | None, finding: Finding | None, say: Language
+) -> dict[str, Any]:
     """One rule as SARIF metadata; one that only a finding knows carries what that says."""
     if rule is None:
         name = finding.name if finding else rule_id
@@ -79,7 +85,7 @@ def descriptor(rule_id: str, rule: Rule | None, finding: Finding | None) -> dict
     help_text = "\n\n".join(part for part in (rule.why, rule.reference) if part) or rule.message
     markdown = f"**{rule.title}**\n\n{rule.why or rule.message}"
     if rule.reference:
-        markdown += f"\n\nReference: {rule.reference}"
+        markdown += f"\n\n{say('Reference')}: {rule.reference}"
     found: dict[str, Any] = {
         "id": rule_id,
         "name": rule.name,
@@ -99,7 +105,7 @@ def level(rule_id: str, tier: Tier) -> str:
 
 def result_of(result: Result, finding: Finding, number: int, mark: str) -> dict[str, Any]:
     """One finding as a SARIF result."""
-    text = finding.message if not finding.reason else f"{finding.message} ({finding.reason})"
+    text = finding.message + (bracket(finding.reason, result.say) if finding.reason else "")
     found: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": number,
@@ -147,9 +153,10 @@ def fix_of(result: Result, finding: Finding) -> dict[str, Any] | None:
     replacements = [replacement(region) for region in regions(finding, result.excerpts)]
     if not replacements:
         return None
-    verb = "Rewrite" if finding.tier is Tier.SAFE else "Rewrite, after review,"
+    safe = finding.tier is Tier.SAFE
+    verb = "Rewrite for {to}" if safe else "Rewrite, after review, for {to}"
     return {
-        "description": {"text": f"{verb} for {result.scan.to}"},
+        "description": {"text": result.say(verb, to=result.scan.to)},
         "artifactChanges": [
             {
                 "artifactLocation": location(result, finding.path),
@@ -178,7 +185,7 @@ def notifications(result: Result) -> dict[str, Any]:
         "toolExecutionNotifications": [
             {
                 "level": "note",
-                "message": {"text": f"not read: {one.reason}"},
+                "message": {"text": f"{result.say('not read')}: {one.reason}"},
                 "locations": [
                     {"physicalLocation": {"artifactLocation": location(result, one.path)}}
                 ],

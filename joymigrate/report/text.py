@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len
 
+from joymigrate.language import Language, bracket, padded, width
 from joymigrate.model import Finding, Tier
 from joymigrate.report.changes import hunks
 from joymigrate.report.labels import Labels
 from joymigrate.report.result import Result, counted
-from joymigrate.rewrite.effort import minutes_text
 
 MARKS = {Tier.SAFE: "[*] ", Tier.UNSAFE: "[~] ", Tier.REPORT: ""}
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -64,17 +64,18 @@ def finding_line(result: Result, finding: Finding, paint: Paint) -> str:
     where = f"{path}{colon}{cell}{finding.line}{colon}{finding.column}{colon}"
     rule = paint(finding.rule, "bold", "red")
     mark = paint(MARKS[finding.tier], "green" if finding.tier is Tier.SAFE else "yellow")
-    return f"{where} {rule} {mark}{phrase(finding)}{reason(finding)}"
+    return f"{where} {rule} {mark}{phrase(finding, result.say)}{reason(finding, result.say)}"
 
 
-def phrase(finding: Finding) -> str:
+def phrase(finding: Finding, say: Language) -> str:
     """The message, with what was found and what takes its place unless it says so itself."""
     words = one_line(finding.message)
     quoted = "" if f"`{finding.before}`" in words else quote(finding.before)
     after = "" if finding.tier is Tier.REPORT else quote(finding.after or "")
+    colon = "：" if say.lang == "zh" else ": "
     if not finding.before:
-        return f"{words}: {after}" if after else words
-    return (f"{words}: {quoted}" if quoted else words) + (f" → {after}" if after else "")
+        return f"{words}{colon}{after}" if after else words
+    return (f"{words}{colon}{quoted}" if quoted else words) + (f" → {after}" if after else "")
 
 
 def quote(source: str) -> str:
@@ -83,11 +84,11 @@ def quote(source: str) -> str:
     return f"`{flat}`" if 0 < len(flat) <= LONGEST_SITE else ""
 
 
-def reason(finding: Finding) -> str:
+def reason(finding: Finding, say: Language) -> str:
     """Why nothing is written, unless the message says it already."""
     if not finding.reason or finding.reason in finding.message:
         return ""
-    return f" ({one_line(finding.reason)})"
+    return bracket(one_line(finding.reason), say)
 
 
 def one_line(text: str) -> str:
@@ -125,8 +126,9 @@ def expanded(line: str) -> str:
 
 def suggestion(result: Result, finding: Finding, margin: int, paint: Paint) -> Iterator[str]:
     """What would be written: in one line where the site itself changes, else as a difference."""
-    pad, help = " " * margin, paint("help:", "bold", "cyan")
-    note = " (with --unsafe)" if finding.tier is Tier.UNSAFE else ""
+    say = result.say
+    pad, help = " " * margin, paint(say("help:"), "bold", "cyan")
+    note = bracket(result.say("with --unsafe"), result.say) if finding.tier is Tier.UNSAFE else ""
     changes = () if finding.tier is Tier.REPORT else hunks(finding, result.excerpts)
     if finding.tier is Tier.REPORT or finding.after is None:
         rule = result.rules.get(finding.rule)
@@ -135,9 +137,9 @@ def suggestion(result: Result, finding: Finding, margin: int, paint: Paint) -> I
         yield f"{pad} {help} joymigrate explain {finding.rule}"
         return
     if len(changes) == 1 and changes[0].line == finding.line and len(changes[0].after) == 1:
-        yield f"{pad} {help} write `{one_line(finding.after)}`{note}"
+        yield f"{pad} {help} {say('write')} `{one_line(finding.after)}`{note}"
         return
-    yield f"{pad} {help} joymigrate rewrite changes{note}"
+    yield f"{pad} {help} {say('joymigrate rewrite changes')}{note}"
     for hunk in changes:
         for sign, lines, colour in (("-", hunk.before, "red"), ("+", hunk.after, "green")):
             for offset, line in enumerate(lines):
@@ -148,12 +150,13 @@ def suggestion(result: Result, finding: Finding, margin: int, paint: Paint) -> I
 def statistics(result: Result, paint: Paint) -> list[str]:
     """One line per rule and tier: how many sites, what happens to them."""
     items = sorted(result.readiness.items, key=lambda item: (-item.sites, item.rule))
-    width = len(f"{items[0].sites:,}") if items else 1
+    digits = len(f"{items[0].sites:,}") if items else 1
     names = max((len(item.name) for item in items), default=0)
+    say = Labels(result.say.lang)
     return [
-        f"{item.sites:>{width},} {paint(item.rule, 'bold', 'red')} "
+        f"{item.sites:>{digits},} {paint(item.rule, 'bold', 'red')} "
         f"{paint(MARKS[item.tier].strip() or '[ ]', 'green')} {item.name:<{names}} "
-        f"{counted(item.files, 'file')}, {minutes_text(item.minutes)}"
+        f"{counted(item.files, 'file', result.say)}, {say.duration(item.minutes)}"
         for item in items
     ]
 
@@ -162,18 +165,20 @@ def kept_line(result: Result, index: int) -> str:
     """One mention that stays as it is."""
     kept = result.scan.kept[index]
     where = f"{result.shown(kept.path)}:{kept.line}:{kept.column}"
-    return f"{where}: kept ({kept.kind}) {one_line(kept.text)}"
+    kind = result.say("kept ({kind})", kind=result.say(kept.kind))
+    return f"{where}: {kind} {one_line(kept.text)}"
 
 
 def warnings(result: Result, *, color: bool = False) -> list[str]:
     """What the user should know beside the findings: dead ignores, dead entries, unread files."""
-    note = Paint(color)("warning:", "yellow")
+    say = result.say
+    note = Paint(color)(say("warning:"), "yellow")
     unused = [
-        f"{result.shown(path)}:{line}:1: {note} unused ignore: {one_line(text)}"
+        f"{result.shown(path)}:{line}:1: {note} {say('unused ignore')}: {one_line(text)}"
         for path, line, text in result.scan.unused_ignores
     ]
     stale = [
-        f"{entry.path}: {note} stale baseline entry: {entry.rule} {one_line(entry.before)}"
+        f"{entry.path}: {note} {say('stale baseline entry')}: {entry.rule} {one_line(entry.before)}"
         for entry in result.stale
     ]
     return [*unused, *stale]
@@ -181,37 +186,50 @@ def warnings(result: Result, *, color: bool = False) -> list[str]:
 
 def skipped(result: Result) -> list[str]:
     """Files that were not read, one line each."""
-    return [f"{result.shown(one.path)}: not read: {one.reason}" for one in result.scan.skipped]
+    say = result.say
+    return [f"{result.shown(o.path)}: {say('not read')}: {o.reason}" for o in result.scan.skipped]
 
 
 def readiness(result: Result, *, color: bool = False) -> str:
     """The summary block: shares, areas, the heaviest work by hand, the effort model."""
     paint = Paint(color)
-    summary, say = result.readiness, Labels("en")
+    summary, say = result.readiness, Labels(result.say.lang)
     if not summary.sites:
         return ""
+    head = say.tell(
+        "Readiness for {to} ({style} style): {share} automatic, {more} with --unsafe, "
+        "about {effort} of work",
+        to=result.scan.to,
+        style=result.scan.style.value,
+        share=f"{summary.automatic or 0:.0%}",
+        more=f"{summary.automatic_unsafe or 0:.0%}",
+        effort=say.duration(summary.minutes),
+    )
+    first, _, rest = head.partition(" ")
+    heads = zip(("sites", "safe", "unsafe", "by hand"), (7, 7, 8, 9), strict=True)
+    titles = "".join(padded("", n - width(say.tell(one))) + say.tell(one) for one, n in heads)
     lines = [
-        paint("Readiness", "bold") + f" for {result.scan.to} ({result.scan.style.value} style): "
-        f"{summary.automatic or 0:.0%} automatic, {summary.automatic_unsafe or 0:.0%} with "
-        f"--unsafe, about {minutes_text(summary.minutes)} of work",
+        f"{paint(first, 'bold')} {rest}",
         "",
-        f"  {'area':<14}{'sites':>7}{'safe':>7}{'unsafe':>8}{'by hand':>9}   effort",
+        f"  {padded(say.tell('area'), 14)}{titles}   {say.tell('effort')}",
     ]
     for area in summary.areas:
         safe, unsafe, by_hand = (area.tiers[tier] for tier in Tier)
         lines.append(
-            f"  {area.name:<14}{area.sites:>7,}{safe:>7,}{unsafe:>8,}{by_hand:>9,}   "
-            f"{minutes_text(area.minutes)}"
+            f"  {padded(say.area(area.name), 14)}{area.sites:>7,}{safe:>7,}{unsafe:>8,}"
+            f"{by_hand:>9,}   {say.duration(area.minutes)}"
         )
+    colon = "：" if say.lang == "zh" else ": "
     if summary.manual:
-        lines += ["", "  by hand, the heaviest first:"]
+        lines += ["", f"  {say.tell('by hand, the heaviest first:')}"]
     for item in summary.manual[:MANUAL_SHOWN]:
-        sites = f"{counted(item.sites, 'site')}, {minutes_text(item.minutes)}"
+        sites = f"{counted(item.sites, 'site', say.tell)}, {say.duration(item.minutes)}"
         shown = ", ".join(text for text, _ in item.samples)
-        what = f"{one_line(item.title)}: {one_line(shown)}" if shown else one_line(item.title)
-        lines.append(f"  {item.rule} {what} ({sites})")
+        what = one_line(item.title) + (colon + one_line(shown) if shown else "")
+        lines.append(f"  {item.rule} {what}{bracket(sites, say.tell)}")
     if len(summary.manual) > MANUAL_SHOWN:
-        lines.append(f"  … and {len(summary.manual) - MANUAL_SHOWN} more rules")
+        number = len(summary.manual) - MANUAL_SHOWN
+        lines.append("  " + say.tell("… and {number} more rules", number=number))
     model = [*say.model(summary.model), say("model_note")]
-    lines += ["", f"  {say('model')}:", *(f"    {one}" for one in model)]
+    lines += ["", f"  {say('model')}{colon.rstrip()}", *(f"    {one}" for one in model)]
     return "\n".join(lines) + "\n"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from joymigrate.language import Text, padded, tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Section
 from joymigrate.report.verdict_words import TONES, figure
@@ -23,45 +24,72 @@ class Curve:
         curve = self.curve
         yield (
             "steps compared",
-            f"{curve['n']:,} ({curve['first_step']:g} to {curve['last_step']:g})",
+            Text(
+                "{number} ({first} to {last})",
+                number=f"{curve['n']:,}",
+                first=f"{curve['first_step']:g}",
+                last=f"{curve['last_step']:g}",
+            ),
         )
         for name, one in curve["values"].items():
             yield (
-                f"{name}: mean relative error",
-                f"{100 * one['mean_relative']:.3f} % (pass up to {100 * curve['limit_pass']:g} %, "
-                f"warn up to {100 * curve['limit_warn']:g} %)"
+                Text("{name}: mean relative error", name=name),
+                Text(
+                    "{mean} % (pass up to {passing} %, warn up to {warning} %)",
+                    mean=f"{100 * one['mean_relative']:.3f}",
+                    passing=f"{100 * curve['limit_pass']:g}",
+                    warning=f"{100 * curve['limit_warn']:g}",
+                )
                 if isinstance(one["mean_relative"], int | float)
                 else str(one["mean_relative"]),
             )
             yield (
-                f"{name}: largest",
-                f"{figure(one['max_relative'])} at step {figure(one['max_step'])}",
+                Text("{name}: largest", name=name),
+                Text(
+                    "{value} at step {step}",
+                    value=figure(one["max_relative"]),
+                    step=figure(one["max_step"]),
+                ),
             )
             yield (
-                f"{name}: target above, below",
-                f"{one['above']:,}, {one['below']:,} (sign test p = {figure(one['p_sign'])})",
+                Text("{name}: target above, below", name=name),
+                Text(
+                    "{above}, {below} (sign test p = {p})",
+                    above=f"{one['above']:,}",
+                    below=f"{one['below']:,}",
+                    p=figure(one["p_sign"]),
+                ),
             )
             if one.get("envelope") is not None:
                 yield (
-                    f"{name}: beside the baseline's own spread",
-                    f"{figure(one['envelope_ratio'])} times {figure(one['envelope'])}",
+                    Text("{name}: beside the baseline's own spread", name=name),
+                    Text(
+                        "{ratio} times {spread}",
+                        ratio=figure(one["envelope_ratio"]),
+                        spread=figure(one["envelope"]),
+                    ),
                 )
         if curve.get("first_outside") is not None:
             yield "first step outside", f"{curve['first_outside']:g}"
 
     def text(self) -> list[str]:
         """Two columns."""
-        return [f"{name:<40} {value}" for name, value in self.rows()]
+        return [f"{padded(tell(name), 40)} {tell(value)}" for name, value in self.rows()]
 
     def markdown(self) -> list[str]:
         """A table."""
         from joymigrate.report.verdict_md import table
 
-        return ["## Curve", "", *table(["", ""], [list(row) for row in self.rows()]), ""]
+        return ["## " + tell("Curve"), "", *table(["", ""], [list(row) for row in self.rows()]), ""]
 
     def sections(self) -> list[Section]:
         """A table; the plots stand with the growth of the error."""
         rows: list[tuple[object, object]] = list(self.rows())
         for name, one in self.curve["values"].items():
-            rows.append((f"{name}: verdict", page.badge(one["verdict"], TONES[one["verdict"]])))
+            rows.append(
+                (
+                    Text("{name}: verdict", name=name),
+                    page.badge(one["verdict"], TONES[one["verdict"]]),
+                )
+            )
         return [Section("curve", "Curve", page.table(["", ""], rows))]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from joymigrate.language import Text, padded, tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Section
 from joymigrate.report.verdict_plots import Curve, line_plot
@@ -33,12 +34,21 @@ class Generation:
             yield "mean |difference of log-probabilities|", self.beside("logprob", shown)
         free = found.get("free")
         if free:
-            yield "free greedy: equal outputs", f"{free['equal']:,} of {free['prompts']:,}"
+            yield (
+                "free greedy: equal outputs",
+                Text(
+                    "{number} of {total}", number=f"{free['equal']:,}", total=f"{free['prompts']:,}"
+                ),
+            )
             yield (
                 "free greedy: common prefix",
                 (
-                    f"mean {free['prefix_mean']:.1f} of {free['length_mean']:.1f} tokens, "
-                    f"shortest {free['prefix_min']}"
+                    Text(
+                        "mean {mean} of {length} tokens, shortest {least}",
+                        mean=f"{free['prefix_mean']:.1f}",
+                        length=f"{free['length_mean']:.1f}",
+                        least=free["prefix_min"],
+                    )
                 ),
             )
             yield "free greedy: parted at the first token", f"{free['first_token']:,}"
@@ -49,7 +59,7 @@ class Generation:
         if not noise or noise.get(name) is None:
             return shown
         own = percent(100 * noise[name]) if name == "top1" else figure(noise[name])
-        return f"{shown}; the baseline with itself {own}"
+        return Text("{shown}; the baseline with itself {own}", shown=shown, own=own)
 
     def examples(self) -> list[list[str]]:
         """Prompts that part, the earliest first."""
@@ -60,13 +70,18 @@ class Generation:
 
     def text(self) -> list[str]:
         """Two columns."""
-        return [f"{name:<40} {value}" for name, value in self.rows()]
+        return [f"{padded(tell(name), 40)} {tell(value)}" for name, value in self.rows()]
 
     def markdown(self) -> list[str]:
         """Tables."""
         from joymigrate.report.verdict_md import table
 
-        lines = ["## Generation", "", *table(["", ""], [list(row) for row in self.rows()]), ""]
+        lines = [
+            "## " + tell("Generation"),
+            "",
+            *table(["", ""], [list(row) for row in self.rows()]),
+            "",
+        ]
         if self.examples():
             head = ["prompt", "common tokens", "baseline next", "target next"]
             lines += [*table(head, self.examples()), ""]

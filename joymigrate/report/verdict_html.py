@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from joymigrate.language import spoken, tell
 from joymigrate.report import verdict_parts
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Page, Part, Section, Tile
@@ -19,7 +20,9 @@ from joymigrate.report.verdict_words import (
     counts,
     figure,
     headline,
+    part_of,
     place,
+    remarks,
     worst,
 )
 
@@ -38,13 +41,15 @@ def render(document: Mapping[str, Any], *, when: str = "") -> str:
     sections += [*stages(document), *records(document), *environment(document)]
     chip = (document.get("target") or {}).get("chip")
     subtitle = " · ".join(
-        text for text in (subject(document), f"target {chip}" if chip else "", when) if text
+        text
+        for text in (subject(document), tell("target {chip}", chip=chip) if chip else "", when)
+        if text
     )
     return Page(
-        title=f"Verdict: {headline(document)}",
+        title=tell("Verdict: {headline}", headline=headline(document)),
         subtitle=subtitle or MEANING[document["verdict"]],
         sections=sections,
-        say=Labels("en"),
+        say=Labels(spoken()),
         footer="joymigrate verify",
     ).render()
 
@@ -67,7 +72,7 @@ def summary(document: Mapping[str, Any]) -> Section:
         Tile(
             f"{100 * share:.1f} %",
             "compared",
-            f"{coverage['compared']:,} of {coverage['recorded']:,}",
+            part_of(coverage["compared"], coverage["recorded"]),
             "safe" if share >= coverage.get("limit", 0) else "unsafe",
         ),
         Tile(f"{failed:,}", "failed records", "", "report" if failed else "safe"),
@@ -78,9 +83,9 @@ def summary(document: Mapping[str, Any]) -> Section:
     body = page.tiles(tiles)
     if document.get("rehearsal"):
         note = "Rehearsal: the chip was simulated. This verdict does not stand for a real one."
-        body = Html(f"{body}<p>{page.badge('rehearsal', 'unsafe')} {page.escape(note)}</p>")
+        body = Html(f"{body}<p>{page.badge('rehearsal', 'unsafe')} {page.told(note)}</p>")
     if document.get("reason"):
-        body = Html(f"{body}<p>{page.escape(document['reason'])}</p>")
+        body = Html(f"{body}<p>{page.told(document['reason'])}</p>")
     parts = [Part(n, status, STATUS_TONES[status]) for status, n in found.items()]
     if len(parts) > 1:
         body = Html(f"{body}{page.bar(parts, legend=True)}")
@@ -91,11 +96,11 @@ def divergence(first: Mapping[str, Any]) -> Section:
     """Where the two sides part first, and the suspected cause."""
     rows = [
         ("where", page.code(f"`{place(first).replace('`', '')}`")),
-        ("measured", f"{first['metric']} {figure(first['value'])}"),
+        ("measured", f"{tell(first['metric'])} {figure(first['value'])}"),
         ("limit", figure(first["limit"])),
     ]
     rows += [
-        (key, page.escape(first[key])) for key in ("stage", "cause", "evidence") if first.get(key)
+        (key, page.told(first[key])) for key in ("stage", "cause", "evidence") if first.get(key)
     ]
     return Section("divergence", "First divergence", page.table(["", ""], rows))
 
@@ -116,7 +121,7 @@ def depth_plots(document: Mapping[str, Any], points: Sequence[Mapping[str, Any]]
     shown = steps if len(steps) <= MOST_CURVES else [*steps[: MOST_CURVES - 1], steps[-1]]
     curves = [
         Curve(
-            "all modules" if step is None else f"step {step}",
+            "all modules" if step is None else tell("step {number}", number=step),
             [(p["order"], real(p["error"])) for p in points if p.get("step") == step],
         )
         for step in shown
@@ -154,7 +159,10 @@ def step_plots(document: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
     mark = None
     outside = curve.get("first_outside")
     if outside is not None:
-        mark = next((Mark(x, y, f"step {x:g}") for x, y in apart if x == outside), None)
+        mark = next(
+            (Mark(x, y, tell("step {number}", number=f"{x:g}")) for x, y in apart if x == outside),
+            None,
+        )
     picture = line_plot(
         [Curve("difference", apart)],
         "step",
@@ -182,8 +190,8 @@ def stages(document: Mapping[str, Any]) -> Iterator[Section]:
             stage["stage"],
             stage["title"],
             page.badge(stage["verdict"], TONES[stage["verdict"]]),
-            f"{stage['compared']:,} of {stage['recorded']:,}" if stage["recorded"] else "–",
-            "; ".join([stage.get("reason") or "", *stage.get("notes", ())]).strip("; "),
+            part_of(stage["compared"], stage["recorded"]) if stage["recorded"] else "–",
+            remarks(stage),
         ]
         for stage in found
     ]
@@ -202,7 +210,11 @@ def records(document: Mapping[str, Any]) -> Iterator[Section]:
             (figure(r["value"]), sort_key(r["value"])),
             (figure(r["limit"]), sort_key(r["limit"])),
             r.get("reason")
-            or (f"follows from {r['consequence_of']}" if r.get("consequence_of") else ""),
+            or (
+                tell("follows from {module}", module=r["consequence_of"])
+                if r.get("consequence_of")
+                else ""
+            ),
         ]
         for r in shown
     ]
@@ -210,7 +222,8 @@ def records(document: Mapping[str, Any]) -> Iterator[Section]:
         head = ["status", "where", "metric", "value", "limit", "why"]
         total = len(document["records"])
         table = page.table(head, rows, right=(3, 4))
-        note = f'<p class="note">The worst {len(rows)} of {total:,}.</p>' if total > SHOWN else ""
+        cut = tell("The worst {shown} of {total}.", shown=len(rows), total=f"{total:,}")
+        note = f'<p class="note">{cut}</p>' if total > SHOWN else ""
         yield Section("records", "Records, the worst first", Html(note + table), total)
     missing = document["coverage"].get("uncompared") or ()
     if missing:

@@ -6,8 +6,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from joymigrate.language import tell
 from joymigrate.report import verdict_parts
-from joymigrate.report.verdict_words import MEANING, counts, figure, headline, place, worst
+from joymigrate.report.verdict_words import (
+    MEANING,
+    counts,
+    figure,
+    headline,
+    listed,
+    part_of,
+    place,
+    remarks,
+    worst,
+)
 
 SHOWN = 30
 MARKUP = re.compile(r"([\\|*_`\[\]<>#~])")
@@ -15,7 +26,8 @@ MARKUP = re.compile(r"([\\|*_`\[\]<>#~])")
 
 def render(document: Mapping[str, Any]) -> str:
     """The whole page."""
-    lines = [f"# Verdict: {headline(document)}", "", MEANING[document["verdict"]], ""]
+    lines = ["# " + tell("Verdict: {headline}", headline=headline(document)), ""]
+    lines += [tell(MEANING[document["verdict"]]), ""]
     if document.get("reason"):
         lines += [escape(document["reason"]), ""]
     lines += divergence(document.get("first_divergence"))
@@ -29,7 +41,8 @@ def render(document: Mapping[str, Any]) -> str:
 
 def escape(text: object) -> str:
     """Text that Markdown shows as it is, on one line."""
-    return MARKUP.sub(r"\\\1", " ".join(str(text).split()))
+    said = tell(text) if isinstance(text, str) else str(text)
+    return MARKUP.sub(r"\\\1", " ".join(said.split()))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
@@ -42,13 +55,16 @@ def divergence(first: Mapping[str, Any] | None) -> Iterator[str]:
     """Where the two runs part, and why by the look of it."""
     if not first:
         return
-    yield "## First divergence"
+    yield "## " + tell("First divergence")
     yield ""
-    yield f"**{escape(place(first))}**: {escape(first['metric'])} {figure(first['value'])}, "
-    yield f"limit {figure(first['limit'])}."
+    yield tell(
+        "**{place}**: {metric} {value}, limit {limit}.",
+        place=escape(place(first)), metric=escape(first["metric"]),
+        value=figure(first["value"]), limit=figure(first["limit"]),
+    )  # fmt: skip
     for key in ("cause", "evidence"):
         if first.get(key):
-            yield f"{key.capitalize()}: {escape(first[key])}."
+            yield tell("{title}: {text}.", title=tell(key).capitalize(), text=escape(first[key]))
     yield ""
 
 
@@ -62,12 +78,12 @@ def stages(document: Mapping[str, Any]) -> Iterator[str]:
             stage["stage"],
             stage["title"],
             stage["verdict"],
-            f"{stage['compared']:,} of {stage['recorded']:,}",
-            "; ".join([stage.get("reason") or "", *stage.get("notes", ())]).strip("; "),
+            part_of(stage["compared"], stage["recorded"]),
+            remarks(stage),
         ]
         for stage in found
     ]
-    yield "## Stages"
+    yield "## " + tell("Stages")
     yield ""
     yield from table(["", "what", "verdict", "compared", "why"], rows)
     yield ""
@@ -76,14 +92,16 @@ def stages(document: Mapping[str, Any]) -> Iterator[str]:
 def records(document: Mapping[str, Any]) -> Iterator[str]:
     """Coverage and the worst records."""
     found = document["coverage"]
-    yield "## Coverage"
+    yield "## " + tell("Coverage")
     yield ""
-    yield f"Compared {found['compared']:,} of {found['recorded']:,}."
+    share = part_of(found["compared"], found["recorded"])
+    yield tell("Compared {share}.", share=share)
     parts = counts(document)
     if parts:
-        yield "Records: " + ", ".join(f"{n:,} {escape(s)}" for s, n in parts.items()) + "."
+        numbers = listed(f"{n:,} {escape(s)}" for s, n in parts.items())
+        yield tell("Records: {numbers}.", numbers=numbers)
     for name in list(found.get("uncompared", ()))[:SHOWN]:
-        yield f"- not compared: {escape(name)}"
+        yield f"- {tell('not compared')}: {escape(name)}"
     shown = worst(document, SHOWN)
     if shown:
         head = ["status", "where", "metric", "value", "limit", "why"]
@@ -95,7 +113,7 @@ def records(document: Mapping[str, Any]) -> Iterator[str]:
             for r in shown
         ]
         yield ""
-        yield "## Records, the worst first"
+        yield "## " + tell("Records, the worst first")
         yield ""
         yield from table(head, rows)
     yield ""
@@ -106,7 +124,7 @@ def sides(document: Mapping[str, Any]) -> Iterator[str]:
     both = [document.get(name) or {} for name in ("baseline", "target")]
     rows = side_rows(*both)
     if rows:
-        yield "## Environment"
+        yield "## " + tell("Environment")
         yield ""
         yield from table(["", "baseline", "target"], rows)
         yield ""

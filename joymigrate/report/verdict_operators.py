@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from joymigrate.language import tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Section
 from joymigrate.report.verdict_words import SEVERITY, STATUS_TONES, figure
@@ -58,8 +59,12 @@ class Operators:
         groups = self.groups()
         operators = len({name for name, *_ in groups})
         return [
-            f"{operators:,} operators in {len(groups):,} dtypes, "
-            f"{len(self.operators['rows']):,} cases"
+            tell(
+                "{operators} operators in {groups} dtypes, {rows} cases",
+                operators=f"{operators:,}",
+                groups=f"{len(groups):,}",
+                rows=f"{len(self.operators['rows']):,}",
+            )
         ]
 
     def markdown(self) -> list[str]:
@@ -68,7 +73,7 @@ class Operators:
 
         head, rows = self.table()
         odd = [row for row in rows if row[0] not in ("PASS", "IDENTICAL")]
-        lines = ["## Operators", "", *self.text(), ""]
+        lines = ["## " + tell("Operators"), "", *self.text(), ""]
         return [*lines, *table(head, odd), ""] if odd else lines
 
     def sections(self) -> list[Section]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from joymigrate.report.html.page import Html, escape
+from joymigrate.report.html.page import Html, escape, told
 
 WIDTH, HEIGHT = 560, 260
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 14, 40
@@ -52,7 +52,7 @@ def line_plot(
         if math.isfinite(y) and (y > 0 or not log)
     ]
     if not points:
-        return Html('<p class="empty">nothing to draw</p>')
+        return Html('<p class="empty">' + told("nothing to draw") + "</p>")
     ys = [y for _, y in points] + ([limit] if limit is not None and (limit > 0 or not log) else [])
     xs = [x for curve in curves for x, _ in curve.points]  # plots side by side share their x
     view = View.around(xs, ys, log)
@@ -63,7 +63,7 @@ def line_plot(
             f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{level:.1f}" y2="{level:.1f}" '
             'stroke="var(--report-fill)" stroke-dasharray="4 4"/>'
             f'<text x="{WIDTH - RIGHT}" y="{level - 4:.1f}" text-anchor="end">'
-            f"{escape(limit_name)}</text>"
+            f"{told(limit_name)}</text>"
         )
     for index, curve in enumerate(curves):
         parts.append(view.line(curve, index, dots=len(curve.points) <= 60))
@@ -135,8 +135,8 @@ class View:
         middle = (TOP + HEIGHT - BOTTOM) / 2
         parts.append(
             f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">'
-            f'{escape(x_title)}</text><text transform="translate(13 {middle:.0f}) rotate(-90)" '
-            f'text-anchor="middle">{escape(y_title)}</text>'
+            f'{told(x_title)}</text><text transform="translate(13 {middle:.0f}) rotate(-90)" '
+            f'text-anchor="middle">{told(y_title)}</text>'
         )
         return "".join(parts)
 
@@ -182,7 +182,7 @@ def key(curves: Sequence[Curve]) -> str:
     items = "".join(
         f'<li><svg width="26" height="10" aria-hidden="true"><line x1="0" x2="26" y1="5" y2="5" '
         f'stroke="{COLOURS[i % 4]}" stroke-width="2" stroke-dasharray="{DASHES[i % 4]}"/></svg> '
-        f"{escape(curve.name)}</li>"
+        f"{told(curve.name)}</li>"
         for i, curve in enumerate(curves)
     )
     return f'<ul class="legend">{items}</ul>'
@@ -192,7 +192,7 @@ def svg(content: str, label: str, height: int = HEIGHT) -> str:
     """The frame of a picture, with its label for those who don't see it."""
     return (
         f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
-        f'aria-label="{escape(label)}" font-size="12" fill="var(--text)" '
+        f'aria-label="{told(label)}" font-size="12" fill="var(--text)" '
         f'font-family="system-ui, sans-serif">{content}</svg>'
     )
 
@@ -218,7 +218,8 @@ def interval_plot(
         x = view.x(value)
         parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="20" y2="{height - 36}" stroke="{colour}" '
-            f'stroke-dasharray="4 3"/><text x="{x:.1f}" y="14" text-anchor="middle">{text}</text>'
+            f'stroke-dasharray="4 3"/><text x="{x:.1f}" y="14" text-anchor="middle">'
+            f"{told(text)}</text>"
         )
     for index, (name, value, start, end) in enumerate(rows):
         y = 38 + 30 * index
@@ -228,13 +229,13 @@ def interval_plot(
             f'<line x1="{a:.1f}" x2="{b:.1f}" y1="{y}" y2="{y}" stroke="var(--link)" '
             f'stroke-width="3"/><circle cx="{view.x(value):.1f}" cy="{y}" r="5" '
             f'fill="var(--link)"/><text x="{b + 8:.1f}" y="{y + 4}">'
-            f"{escape(name.split(' ')[0])}</text>"
+            f"{told(name.split(' ')[0])}</text>"
         )
     for value in ticks(view.x_low, view.x_high, 7):
         parts.append(
             f'<text x="{view.x(value):.1f}" y="{height - 20}" text-anchor="middle">{value:g}</text>'
         )
     parts.append(
-        f'<text x="{WIDTH / 2}" y="{height - 4}" text-anchor="middle">{escape(title)}</text>'
+        f'<text x="{WIDTH / 2}" y="{height - 4}" text-anchor="middle">{told(title)}</text>'
     )
     return Html(svg("".join(parts), title, height))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from joymigrate.language import Text, padded, tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Section
 from joymigrate.report.verdict_words import figure, percent
@@ -22,14 +23,37 @@ class Quantised:
         found = self.quantise
         yield "weights", f"{found['scheme']}, {found['format']}"
         seen = found["perplexity"]
-        ratio = f"{seen['ratio']:.4f} times"
-        yield "perplexity", f"{figure(seen['plain'])} → {figure(seen['quantised'])} ({ratio})"
+        ratio = Text("{ratio} times", ratio=f"{seen['ratio']:.4f}")
+        yield (
+            "perplexity",
+            Text(
+                "{plain} → {quantised} ({ratio})",
+                plain=figure(seen["plain"]),
+                quantised=figure(seen["quantised"]),
+                ratio=ratio,
+            ),
+        )
         top = found["top1"]
-        ties = f"{percent(100 * top['or_tie'])} with ties of {top['tie_nats']} nats"
-        yield "top-1 agreement", f"{percent(100 * top['agreement'])} ({ties})"
+        ties = Text(
+            "{share} with ties of {nats} nats",
+            share=percent(100 * top["or_tie"]),
+            nats=top["tie_nats"],
+        )
+        yield (
+            "top-1 agreement",
+            Text("{share} ({ties})", share=percent(100 * top["agreement"]), ties=ties),
+        )
         yield "mean KL divergence", f"{figure(found['kl'])} nats"
         held = "" if found.get("held_out", True) else ", also calibrated with"
-        yield "judged by", f"{found['places']:,} tokens of {found['samples']:,} samples{held}"
+        yield (
+            "judged by",
+            Text(
+                "{places} tokens of {samples} samples{held}",
+                places=f"{found['places']:,}",
+                samples=f"{found['samples']:,}",
+                held=held,
+            ),
+        )
         for note in found.get("notes", ()):
             yield "note", note
 
@@ -54,7 +78,7 @@ class Quantised:
 
     def text(self) -> list[str]:
         """Columns."""
-        lines = [f"{name:<20} {value}" for name, value in self.rows()]
+        lines = [f"{padded(tell(name), 20)} {tell(value)}" for name, value in self.rows()]
         lines += ["layer: own error, accumulated"]
         lines += [f"  {name:<28} {own:>10} {grown:>10}" for name, own, grown in self.layers()]
         if self.groups():
@@ -71,7 +95,12 @@ class Quantised:
         """Tables."""
         from joymigrate.report.verdict_md import table
 
-        lines = ["## Quantisation", "", *table(["", ""], [list(row) for row in self.rows()]), ""]
+        lines = [
+            "## " + tell("Quantisation"),
+            "",
+            *table(["", ""], [list(row) for row in self.rows()]),
+            "",
+        ]
         lines += [*table(["layer", "own error", "accumulated"], self.layers()), ""]
         if self.groups():
             heads = ["linears", "scale folded into", "to nearest", "as written"]

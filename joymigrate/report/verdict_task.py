@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from joymigrate.language import Text, padded, tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Section
 from joymigrate.report.verdict_plots import interval_plot
@@ -66,9 +67,15 @@ class TaskFigures:
         if self.task["raw"]["baseline_agreement"]:
             yield "baseline with itself", across(lambda v: share(v["baseline_agreement"]))
         if self.task.get("common_prefix") is not None:
-            yield "common prefix", f"{self.task['common_prefix']:.1f} tokens"
+            yield (
+                "common prefix",
+                Text("{number} tokens", number=f"{self.task['common_prefix']:.1f}"),
+            )
         needed = across(lambda v: figure(v["required_n"]))
-        yield f"pairs needed for power {100 * self.task['power']:g} %", needed
+        yield (
+            Text("pairs needed for power {power} %", power=f"{100 * self.task['power']:g}"),
+            needed,
+        )
         yield "test", self.task["test"]
         yield from self.oddities()
 
@@ -91,7 +98,7 @@ class TaskFigures:
                 yield name.replace("_", " "), f"{found['count']:,} ({', '.join(found['ids'][:5])})"
         for name, number in task["duplicates"].items():
             if number:
-                yield f"repeated ids, {name}", f"{number:,}"
+                yield Text("repeated ids, {name}", name=name), f"{number:,}"
         if any(task["malformed"].values()):
             both = task["malformed"]
             yield "malformed JSON", f"baseline {both['baseline']:,}, target {both['target']:,}"
@@ -125,34 +132,34 @@ class TaskFigures:
 
     def text(self) -> list[str]:
         """Two columns, then the tables."""
-        lines = [f"{name:<28} {value}" for name, value in self.rows()]
+        lines = [f"{padded(tell(name), 28)} {tell(value)}" for name, value in self.rows()]
         for title, head, rows in self.tables():
             widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-            lines.append(f"{title}:")
+            lines.append(f"{tell(title)}:")
             for row in [head, *rows]:
                 cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
                 lines.append("  " + "  ".join(cells).rstrip())
         for one in self.task["examples"][:3]:
-            wanted = f", right: {one['reference']!r}" if one["reference"] is not None else ""
-            lines.append(
-                f"{one['change']} {one['id']}: {one['baseline']!r} -> {one['target']!r}{wanted}"
-            )
+            known = one["reference"] is not None
+            wanted = tell(", right: {answer}", answer=repr(one["reference"])) if known else ""
+            pair = f"{one['baseline']!r} -> {one['target']!r}"
+            lines.append(f"{tell(one['change'])} {one['id']}: {pair}{wanted}")
         return lines
 
     def markdown(self) -> list[str]:
         """Tables."""
         from joymigrate.report.verdict_md import table
 
-        lines = ["## Task", "", *table(["", ""], [list(row) for row in self.rows()]), ""]
+        lines = ["## " + tell("Task"), "", *table(["", ""], [list(row) for row in self.rows()]), ""]
         for title, head, rows in self.tables():
-            lines += [f"### {title}", "", *table(head, rows), ""]
+            lines += [f"### {tell(title)}", "", *table(head, rows), ""]
         if self.task["examples"]:
             head = ["id", "change", "baseline", "target", "right"]
             rows = [
                 [e["id"], e["change"], e["baseline"], e["target"], e["reference"] or ""]
                 for e in self.task["examples"]
             ]
-            lines += ["### Pairs that differ", "", *table(head, rows), ""]
+            lines += ["### " + tell("Pairs that differ"), "", *table(head, rows), ""]
         return lines
 
     def sections(self) -> list[Section]:
@@ -167,7 +174,7 @@ class TaskFigures:
                     for name, view in self.views()
                 ],
                 -task["margin_pp"],
-                f"difference, target minus baseline ({unit})",
+                Text("difference, target minus baseline ({unit})", unit=unit),
             )
             caption = (
                 "Non-inferiority: the target passes when the whole interval lies right of the "

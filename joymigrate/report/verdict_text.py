@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from joymigrate.language import padded, spoken, tell, tidied
 from joymigrate.report import verdict_parts
-from joymigrate.report.verdict_words import counts, figure, headline, place, worst
+from joymigrate.report.verdict_words import counts, figure, headline, listed, part_of, place, worst
 
 SHOWN = 12
 
@@ -15,29 +16,35 @@ def render(document: Mapping[str, Any], *, verbose: bool = False) -> str:
     """The whole text. `verbose` shows passed records too."""
     lines = [headline(document)]
     if document.get("reason"):
-        lines.append(f"  {document['reason']}")
+        lines.append(f"  {tell(document['reason'])}")
     first = document.get("first_divergence")
     if first:
-        lines.append(f"first divergence: {place(first)}")
-        lines.append(
-            f"  {first['metric']} {figure(first['value'])}, limit {figure(first['limit'])}"
-        )
-        lines += [f"  {key}: {first[key]}" for key in ("cause", "evidence") if first.get(key)]
+        lines.append(tell("first divergence: {place}", place=place(first)))
+        lines.append(f"  {measured(first)}")
+        lines += [
+            f"  {tell(key)}: {tell(first[key])}" for key in ("cause", "evidence") if first.get(key)
+        ]
     for part in verdict_parts.of(document):
         lines += part.text()
     lines += stages(document)
     lines += records(document, verbose)
     lines.append(coverage(document))
-    return "\n".join(lines) + "\n"
+    return tidied("\n".join(lines)) + "\n"
+
+
+def colon() -> str:
+    """What stands before a reason."""
+    return "：" if spoken() == "zh" else ": "
 
 
 def stages(document: Mapping[str, Any]) -> Iterator[str]:
     """One line per stage, where there are several."""
     found = document.get("stages", ())
     for stage in found if len(found) > 1 else ():
-        why = f": {stage['reason']}" if stage.get("reason") else ""
+        why = f"{colon()}{tell(stage['reason'])}" if stage.get("reason") else ""
         share = f" {stage['compared']}/{stage['recorded']}" if stage.get("recorded") else ""
-        yield f"{stage['stage']} {stage['verdict']:<12} {stage['title']}{share}{why}"
+        outcome, title = padded(tell(stage["verdict"]), 12), tell(stage["title"])
+        yield f"{stage['stage']} {outcome} {title}{share}{why}"
 
 
 def records(document: Mapping[str, Any], verbose: bool) -> Iterator[str]:
@@ -46,17 +53,23 @@ def records(document: Mapping[str, Any], verbose: bool) -> Iterator[str]:
         if not verbose and record["status"] in ("PASS", "IDENTICAL"):
             continue
         where = place(record)
-        why = f" ({record['reason']})" if record.get("reason") else ""
-        yield (
-            f"{record['status']:<12} {where}: {record['metric']} {figure(record['value'])}, "
-            f"limit {figure(record['limit'])}{why}"
-        )
+        why = f" ({tell(record['reason'])})" if record.get("reason") else ""
+        yield f"{padded(tell(record['status']), 12)} {where}: {measured(record)}{why}"
+
+
+def measured(record: Mapping[str, Any]) -> str:
+    """The metric, its value and its limit."""
+    return tell(
+        "{metric} {value}, limit {limit}",
+        metric=record["metric"], value=figure(record["value"]), limit=figure(record["limit"]),
+    )  # fmt: skip
 
 
 def coverage(document: Mapping[str, Any]) -> str:
     """The last line: what was compared."""
     found = document["coverage"]
-    parts = ", ".join(f"{number} {status}" for status, number in counts(document).items())
-    return (
-        f"Compared {found['compared']:,} of {found['recorded']:,}{f' ({parts})' if parts else ''}."
-    )
+    parts = listed(f"{number} {tell(status)}" for status, number in counts(document).items())
+    share = part_of(found["compared"], found["recorded"])
+    if parts:
+        return tell("Compared {share} ({parts}).", share=share, parts=parts)
+    return tell("Compared {share}.", share=share)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from joymigrate.language import Text, spoken, tell
 
 TONES = {"pass": "safe", "fail": "report", "inconclusive": "unsafe", "skipped": "plain"}
 STATUS_TONES = {
@@ -32,22 +35,67 @@ def headline(document: Mapping[str, Any]) -> str:
     """`PASS at S8 (task)`, with a mark where the chip was simulated."""
     stage = document.get("stage")
     titles = {s["stage"]: s["title"] for s in document.get("stages", ())}
-    where = f" at {stage}" + (f" ({titles[stage]})" if stage in titles else "") if stage else ""
-    mark = " [rehearsal: a simulated chip]" if document.get("rehearsal") else ""
-    return f"{str(document['verdict']).upper()}{where}{mark}"
+    where = ""
+    if stage in titles:
+        where = tell(" at {stage} ({title})", stage=stage, title=titles[stage])
+    elif stage:
+        where = tell(" at {stage}", stage=stage)
+    mark = tell(" [rehearsal: a simulated chip]") if document.get("rehearsal") else ""
+    return f"{tell(str(document['verdict']).upper())}{where}{mark}"
 
 
 def place(first: Mapping[str, Any]) -> str:
     """Where the first divergence is: module, call, phase, operator, step."""
-    call = f" call {first['call']}" if first.get("call") else ""
-    parts = [f"{first.get('module') or first.get('op') or 'the run'}{call}"]
+    call = tell(" call {number}", number=first["call"]) if first.get("call") else ""
+    module = first.get("module") or first.get("op") or "the run"
+    # A module may be called like one of our words: only what was composed, or is ours, is told.
+    said = tell(module) if isinstance(module, Text) or module == "the run" else str(module)
+    parts = [said + call]
     if first.get("module") and first.get("op"):
-        parts.append(f"operator {first['op']}")
+        parts.append(content(first["op"]))
     if first.get("phase"):
-        parts.append(str(first["phase"]))
+        parts.append(tell(str(first["phase"])))
     if first.get("step") is not None:
-        parts.append(f"step {first['step']}")
-    return ", ".join(parts)
+        parts.append(tell("step {number}", number=first["step"]))
+    return listed(parts)
+
+
+CONTENTS = (
+    (re.compile(r"in (\d+)"), "input {name}"),
+    (re.compile(r"out(?: (\d+))?"), "output {name}"),
+    (re.compile(r"gout(?: (\d+))?"), "gradient of output {name}"),
+    (re.compile(r"grad (\S+)"), "gradient of {name}"),
+    (re.compile(r"param (\S+)"), "parameter {name}"),
+    (re.compile(r"state (\S+)"), "optimiser state {name}"),
+)
+
+
+def content(op: str) -> str:
+    """An operator, or what a record of a module holds, such as `grad weight`."""
+    if spoken() == "zh":
+        if isinstance(op, Text):  # a sentence of ours, no operator's name
+            return tell(op)
+        for pattern, template in CONTENTS:
+            found = pattern.fullmatch(op)
+            if found:
+                return tell(template, name=found[1] or "").strip()
+    return tell("operator {op}", op=op)
+
+
+def listed(parts: Iterable[str]) -> str:
+    """Parts with commas between them."""
+    return ("，" if spoken() == "zh" else ", ").join(parts)
+
+
+def part_of(number: int, total: int) -> str:
+    """`3 of 4`."""
+    return tell("{number} of {total}", number=f"{number:,}", total=f"{total:,}")
+
+
+def remarks(stage: Mapping[str, Any]) -> str:
+    """Why a stage came out as it did, and its notes, on one line."""
+    found = [tell(one) for one in (stage.get("reason") or "", *stage.get("notes", ())) if one]
+    return ("；" if spoken() == "zh" else "; ").join(found)
 
 
 def figure(value: Any) -> str:

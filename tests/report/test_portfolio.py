@@ -40,9 +40,9 @@ def test_text_ranks_and_names_shared_work(found: Portfolio) -> None:
     lines = portfolio.text(found).splitlines()
     assert lines[:4] == [
         "    repository   auto   sites  by hand  effort",
-        "  1 done           -       0        0  0 min",
-        "  2 small        83%       6        1  61 min",
-        "  3 big & old    71%       7        2  56 min (alone 1.8 h)",
+        "  1 done            -       0        0  0 min",
+        "  2 small         83%       6        1  61 min",
+        "  3 big & old     71%       7        2  56 min (alone 1.8 h)",
     ]
     assert "  JM203 about JM203 (small, big & old; 2 sites, 2.7 h; blocker)" in lines
     assert lines[-1] == "Found 13 sites in 3 repositories (77% automatic, 1.9 h of work)."

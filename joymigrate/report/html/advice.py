@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from joymigrate.chips import Chip
+from joymigrate.language import spoken, tell
 from joymigrate.profile.advice import Advice
 from joymigrate.report.html.page import (
     Html,
@@ -18,9 +19,11 @@ from joymigrate.report.html.page import (
     escape,
     table,
     tiles,
+    told,
 )
 from joymigrate.report.labels import Labels
 
+TIME = "Thousandths of the step's time. Rules may speak of the same time."
 TONES = {"error": "report", "warning": "unsafe", "note": "safe"}
 
 
@@ -35,26 +38,38 @@ def render(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
             (place.what, place.where or "", place.module or "", place.calls, round(place.self_us))
             for place in one.places
         ]
-        said = f"<p>{escape(rule.problem)}.</p><p><b>Do:</b> {code(rule.action)}.</p>"
+        said = sentence(rule.problem) + Html(
+            f"<p><b>{told('Do:')}</b> {code(tell(rule.action))}{stop()}</p>"
+        )
         if rule.gain:
-            said += f"<p>Gain: {escape(rule.gain)}.</p>"
+            said = Html(said + f"<p>{told('Gain')}: {told(rule.gain)}{stop()}</p>")
         if rule.select:
-            said += f"<p><code>{escape(command(rule.select) or '')}</code></p>"
+            said = Html(said + f"<p><code>{escape(command(rule.select) or '')}</code></p>")
         body = said + table(("what", "where", "module", "calls", "µs"), rows, right=(3, 4))
         if rule.before:
             shown = f"<pre># before\n{escape(rule.before)}\n# after\n{escape(rule.after)}</pre>"
             body += details("Before and after", Html(shown), opened=True)
-        body += f"<p><small>Source: {escape(rule.source)}</small></p>"
+        body += f"<p><small>{told('Source')}: {escape(rule.source)}</small></p>"
         anchor = f"{rule.id.lower()}-{index}"
-        title = f"{rule.id}: {rule.title}"
+        title = f"{rule.id}: {tell(rule.title)}"
         sections.append(Section(anchor, title, Html(body), len(one.places) + one.more, rule.id))
     return Page(
-        title=f"Advice for {chip.title}",
+        title=tell("Advice for {chip}", chip=chip.title),
         subtitle=" · ".join(traces),
         sections=sections,
-        say=Labels("en"),
+        say=Labels(spoken()),
         footer="joymigrate profile advise",
     ).render()
+
+
+def sentence(text: str) -> Html:
+    """A paragraph of one text that has no full stop."""
+    return Html(f"<p>{told(text)}{stop()}</p>")
+
+
+def stop() -> str:
+    """The full stop of the language that is spoken."""
+    return "。" if spoken() == "zh" else "."
 
 
 def summary(advice: Sequence[Advice]) -> Html:
@@ -68,7 +83,5 @@ def summary(advice: Sequence[Advice]) -> Html:
     ]
     if parts:
         made = Html(made + bar(parts, legend=True))
-        made = Html(
-            made + "<p>Thousandths of the step's time. Rules may speak of the same time.</p>"
-        )
+        made = Html(made + f"<p>{told(TIME)}</p>")
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from joymigrate.language import spoken, tell
 from joymigrate.profile.coverage import Coverage, Covered, weight
 from joymigrate.profile.support import Status
 from joymigrate.report.coverage import document, percent
@@ -21,6 +22,7 @@ from joymigrate.report.html.page import (
     notes,
     table,
     tiles,
+    told,
 )
 from joymigrate.report.labels import Labels
 
@@ -41,7 +43,11 @@ def render(coverage: Coverage) -> str:
     gaps = coverage.gaps()
     sections = [Section("summary", "Summary", summary(coverage))]
     longest = sorted(coverage.ops, key=lambda op: -value(op, coverage))[:LONGEST]
-    caption = f"The {len(longest)} operators with the most {measure(coverage)}, by status."
+    caption = tell(
+        "The {number} operators with the most {measure}, by status.",
+        number=len(longest),
+        measure=measure(coverage),
+    )
     sections.append(Section("longest", "Longest", figure(chart(longest, coverage), caption)))
     if gaps:
         sections.append(
@@ -52,10 +58,10 @@ def render(coverage: Coverage) -> str:
     if coverage.notes:
         sections.append(Section("notes", "Notes", notes(coverage.notes)))
     return Page(
-        title=f"Operators on {coverage.chip} {coverage.version}",
+        title=tell("Operators on {chip} {version}", chip=coverage.chip, version=coverage.version),
         subtitle=f"{', '.join(coverage.traces)} · {coverage.source}",
         sections=sections,
-        say=Labels("en"),
+        say=Labels(spoken()),
         footer="joymigrate profile coverage",
         data=document(coverage),
     ).render()
@@ -63,7 +69,7 @@ def render(coverage: Coverage) -> str:
 
 def measure(coverage: Coverage) -> str:
     """What the bars show."""
-    return "calls" if coverage.basis == "none" else f"{coverage.basis} time"
+    return tell("calls") if coverage.basis == "none" else tell("{basis} time", basis=coverage.basis)
 
 
 def value(op: Covered, coverage: Coverage) -> float:
@@ -76,12 +82,22 @@ def summary(coverage: Coverage) -> Html:
     share = coverage.share
     kept = sum(1 for op in coverage.ops if op.status.supported)
     items = [
-        Tile(percent(share.ops), "of the operators", f"{kept} of {len(coverage.ops)}"),
+        Tile(
+            percent(share.ops),
+            "of the operators",
+            tell("{number} of {total}", number=kept, total=len(coverage.ops)),
+        ),
         Tile(percent(share.calls), "of the calls", f"{sum(op.calls for op in coverage.ops):,}"),
     ]
     if share.time is not None:
         total = sum(weight(op, coverage.basis) for op in coverage.ops) / 1e3
-        items.append(Tile(percent(share.time), f"of {coverage.basis} time", f"{total:,.1f} ms"))
+        items.append(
+            Tile(
+                percent(share.time),
+                tell("of {basis} time", basis=coverage.basis),
+                f"{total:,.1f} ms",
+            )
+        )
     parts = [
         Part(
             sum(value(op, coverage) for op in coverage.ops if op.status is status),
@@ -92,7 +108,8 @@ def summary(coverage: Coverage) -> Html:
         if coverage.count(status)
     ]
     unit = "calls" if coverage.basis == "none" else "µs"
-    said = Html(f'<p class="note">{escape(measure(coverage).capitalize())} by status, {unit}.</p>')
+    words = tell("{measure} by status, {unit}.", measure=measure(coverage).capitalize(), unit=unit)
+    said = Html(f'<p class="note">{escape(words)}</p>')
     return Html(tiles(items) + said + bar(parts, legend=True))
 
 
@@ -113,7 +130,7 @@ def chart(ops: Sequence[Covered], coverage: Coverage) -> Html:
             f'style="fill: var(--{tone}-fill)"><title>{escape(op.name)}: {op.status.value}, '
             f"{amount}</title></rect>"
             f'<text x="{LEFT + width + 6:.1f}" y="{y + 14}" fill="currentColor">'
-            f"{amount} {op.status.value}</text>"
+            f"{amount} {told(op.status.value)}</text>"
         )
     return Html(
         f'<svg role="img" aria-label="operators by {escape(measure(coverage))}" '
@@ -148,8 +165,8 @@ def gap_table(ops: Sequence[Covered], coverage: Coverage) -> Html:
 def reason(op: Covered) -> Html:
     """Why an operator does not stay, what to use instead, and where that is known from."""
     parts = [
-        escape(op.note),
-        Html(f"<b>Instead:</b> {escape(op.alternative)}") if op.alternative else Html(""),
+        told(op.note),
+        Html(f"<b>{told('Instead:')}</b> {told(op.alternative)}") if op.alternative else Html(""),
         Html(f"<small>{escape(op.source)}</small>") if op.source else Html(""),
     ]
     return Html("<br>".join(part for part in parts if part))

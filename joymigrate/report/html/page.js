@@ -47,24 +47,26 @@ JM.element = (tag, attributes = {}, ...children) => {
   mark();
 })();
 
-for (const head of document.querySelectorAll("th")) {
-  const button = head.querySelector("button");
-  if (!button) continue;
-  button.addEventListener("click", () => {
-    const body = head.closest("table").tBodies[0];
-    const column = head.cellIndex;
-    const down = head.getAttribute("aria-sort") === "descending"
-      || (head.getAttribute("aria-sort") === null && !head.classList.contains("right"));
-    const key = (row) => {
-      const cell = row.cells[column];
-      const text = cell.dataset.key ?? cell.textContent.trim();
-      const number = Number(text);
-      return text !== "" && !Number.isNaN(number) ? number : text.toLowerCase();
-    };
-    const rows = [...body.rows].map((row) => [key(row), row]);
-    rows.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0) * (down ? 1 : -1));
-    for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
-    head.setAttribute("aria-sort", down ? "ascending" : "descending");
-    body.append(...rows.map(([, row]) => row));
-  });
-}
+// Sorts the table of a head cell by its column.
+JM.sort = (head, down) => {
+  const body = head.closest("table").tBodies[0];
+  const column = head.cellIndex;
+  const key = (row) => {
+    const cell = row.cells[column];
+    const text = cell.dataset.key ?? cell.textContent.trim();
+    const number = Number(text);
+    return text !== "" && !Number.isNaN(number) ? number : text.toLowerCase();
+  };
+  const rows = [...body.rows].map((row) => [key(row), row]);
+  rows.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0) * (down ? 1 : -1));
+  for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", down ? "ascending" : "descending");
+  body.append(...rows.map(([, row]) => row));
+};
+
+document.addEventListener("click", (event) => {
+  const head = event.target.closest("th");
+  if (!head || !event.target.closest("th button")) return;
+  const now = head.getAttribute("aria-sort");
+  JM.sort(head, now === "descending" || (now === null && !head.classList.contains("right")));
+});

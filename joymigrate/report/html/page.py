@@ -12,8 +12,10 @@ import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
+from joymigrate.language import tell
 from joymigrate.report.labels import Labels
 
 FOLDER = Path(__file__).parent
@@ -58,7 +60,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole report. Scripts (files beside this one) find `data` as `JM.data`."""
+    """A whole report. Scripts and styles are files beside this one; scripts find `data` as
+    `JM.data`. A `live` page may ask the server it came from, and nobody else."""
 
     title: str
     subtitle: str
@@ -67,14 +70,16 @@ class Page:
     footer: str = ""
     data: Mapping[str, object] = field(default_factory=dict)
     scripts: Sequence[str] = ()
+    styles: Sequence[str] = ()
+    live: bool = False
 
     def render(self) -> str:
         """The page as one HTML document."""
-        style = asset("page.css")
+        style = "\n".join(asset(name) for name in ("page.css", *self.styles))
         script = "\n".join(asset(name) for name in ("page.js", *self.scripts))
         policy = (
             f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-            f"script-src 'sha256-{digest(script)}'"
+            f"script-src 'sha256-{digest(script)}'" + ("; connect-src 'self'" if self.live else "")
         )
         return (
             f'<!doctype html>\n<html lang="{"zh-CN" if self.say.lang == "zh" else "en"}">\n<head>\n'
@@ -82,7 +87,7 @@ class Page:
             f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             '<meta name="color-scheme" content="light dark">\n'
-            f"<title>{escape(self.title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+            f"<title>{told(self.title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
             f'{self.header()}\n<main id="content">\n{self.body()}\n</main>\n'
             f"<footer>{escape(self.footer)}</footer>\n"
             f'<script type="application/json" id="jm-data">{json_in_html(self.data)}</script>\n'
@@ -91,14 +96,10 @@ class Page:
 
     def header(self) -> str:
         """Title and sticky menu."""
-        links = "".join(
-            f'<a href="#{escape(one.id)}">{escape(one.menu or one.title)}{count_of(one)}</a>'
-            for one in self.sections
-        )
         return (
             f'<a class="skip" href="#content">{escape(self.say("skip_to"))}</a>\n'
-            f"<header><h1>{escape(self.title)}</h1><p>{escape(self.subtitle)}</p></header>\n"
-            f'<nav><div class="links">{links}</div>'
+            f"<header><h1>{told(self.title)}</h1><p>{told(self.subtitle)}</p></header>\n"
+            f'<nav><div class="links">{links(self.sections)}</div>'
             f'<button type="button" id="theme" title="{escape(self.say("theme"))}" '
             f'aria-label="{escape(self.say("theme"))}">◐</button></nav>'
         )
@@ -106,10 +107,23 @@ class Page:
     def body(self) -> str:
         """All sections."""
         return "\n".join(
-            f'<section id="{escape(one.id)}"><h2>{escape(one.title)}{count_of(one)}</h2>\n'
-            f"{one.body}\n</section>"
-            for one in self.sections
+            f'<section id="{escape(one.id)}">{inside(one)}\n</section>' for one in self.sections
         )
+
+
+def links(sections: Iterable[Section]) -> Html:
+    """The menu's links."""
+    return Html(
+        "".join(
+            f'<a href="#{escape(one.id)}">{told(one.menu or one.title)}{count_of(one)}</a>'
+            for one in sections
+        )
+    )
+
+
+def inside(section: Section) -> Html:
+    """What a section holds: its title, then its body."""
+    return Html(f"<h2>{told(section.title)}{count_of(section)}</h2>\n{section.body}")
 
 
 def count_of(section: Section) -> str:
@@ -120,6 +134,11 @@ def count_of(section: Section) -> str:
 def escape(text: object) -> Html:
     """Text as markup that shows it; `Html` passes."""
     return text if isinstance(text, Html) else Html(html.escape(str(text)))
+
+
+def told(text: object) -> Html:
+    """Text in the language that is spoken, as markup; `Html` passes."""
+    return text if isinstance(text, Html) else escape(tell(text) if isinstance(text, str) else text)
 
 
 def asset(name: str) -> str:
@@ -142,8 +161,8 @@ def json_in_html(data: object) -> str:
 def tiles(items: Iterable[Tile]) -> Html:
     """A row of figures."""
     cells = "".join(
-        f'<div class="tile {item.tone}"><b>{escape(item.value)}</b>'
-        f"<span>{escape(item.label)}</span><small>{escape(item.note)}</small></div>"
+        f'<div class="tile {item.tone}"><b>{told(item.value)}</b>'
+        f"<span>{told(item.label)}</span><small>{told(item.note)}</small></div>"
         for item in items
     )
     return Html(f'<div class="tiles">{cells}</div>')
@@ -152,17 +171,17 @@ def tiles(items: Iterable[Tile]) -> Html:
 def bar(parts: Sequence[Part], *, legend: bool = False) -> Html:
     """A stacked bar. Its figures are in its label, and in the legend when asked for."""
     total = sum(part.value for part in parts) or 1
-    label = ", ".join(f"{part.label} {part.value:,.0f}" for part in parts)
+    label = ", ".join(f"{told(part.label)} {part.value:,.0f}" for part in parts)
     pieces = "".join(
         f'<i class="{part.tone}" style="width:{100 * part.value / total:.2f}%" '
-        f'title="{escape(part.label)} {part.value:,.0f}"></i>'
+        f'title="{told(part.label)} {part.value:,.0f}"></i>'
         for part in parts
         if part.value
     )
     found = f'<div class="bar" role="img" aria-label="{escape(label)}">{pieces}</div>'
     if legend:
         keys = "".join(
-            f'<li><i class="{part.tone}"></i>{escape(part.label)} <b>{part.value:,.0f}</b> '
+            f'<li><i class="{part.tone}"></i>{told(part.label)} <b>{part.value:,.0f}</b> '
             f"<small>{part.value / total:.0%}</small></li>"
             for part in parts
         )
@@ -171,25 +190,36 @@ def bar(parts: Sequence[Part], *, legend: bool = False) -> Html:
 
 
 def table(
-    head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Sequence[int] = (),
+    keys: Sequence[str] = (),
 ) -> Html:
     """A table that sorts on a click on its head. Columns in `right` hold numbers.
 
-    A cell that is a pair is (what to show, what to sort by).
+    A cell that is a pair is (what to show, what to sort by). `keys` name the rows of a page that
+    changes.
     """
     titles = "".join(
         f'<th scope="col"{" class=right" if index in right else ""}>'
-        f'<button type="button">{escape(title)}</button></th>'
+        f'<button type="button">{told(title)}</button></th>'
         for index, title in enumerate(head)
     )
     body = "".join(
-        f"<tr>{''.join(cell(value, index in right) for index, value in enumerate(row))}</tr>"
-        for row in rows
+        f"<tr{'' if key is None else keyed(key)}>"
+        f"{''.join(cell(value, index in right) for index, value in enumerate(row))}</tr>"
+        for row, key in zip_longest(rows, keys)
     )
     return Html(
         f'<div class="scroll"><table><thead><tr>{titles}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def keyed(key: str) -> str:
+    """The attribute by which a page that changes knows an element again."""
+    return f' data-key="{escape(key)}"'
 
 
 def cell(value: object, right: bool) -> str:
@@ -198,12 +228,12 @@ def cell(value: object, right: bool) -> str:
     if isinstance(shown, int):
         shown, key = f"{shown:,}", shown if key is None else key
     sort = "" if key is None else f' data-key="{escape(key)}"'
-    return f"<td{' class=right' if right else ''}{sort}>{escape(shown)}</td>"
+    return f"<td{' class=right' if right else ''}{sort}>{told(shown)}</td>"
 
 
 def badge(text: str, tone: str = "plain") -> Html:
     """A small label. Its tone is colour and border style, so that it reads without colour too."""
-    return Html(f'<span class="badge {tone}">{escape(text)}</span>')
+    return Html(f'<span class="badge {tone}">{told(text)}</span>')
 
 
 def code(text: str) -> Html:
@@ -221,19 +251,19 @@ def code(text: str) -> Html:
 def details(summary: object, body: object, *, opened: bool = False) -> Html:
     """A part that folds."""
     state = " open" if opened else ""
-    return Html(f"<details{state}><summary>{escape(summary)}</summary>{escape(body)}</details>")
+    return Html(f"<details{state}><summary>{told(summary)}</summary>{escape(body)}</details>")
 
 
 def notes(lines: Iterable[object]) -> Html:
     """A plain list."""
-    return Html("<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>")
+    return Html("<ul>" + "".join(f"<li>{told(line)}</li>" for line in lines) + "</ul>")
 
 
 def figure(picture: Html, caption: str) -> Html:
     """A chart (inline SVG) with its caption; wide ones scroll inside their frame."""
     return Html(
         f'<figure><div class="scroll">{picture}</div>'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
+        f"<figcaption>{told(caption)}</figcaption></figure>"
     )
 
 

@@ -99,7 +99,7 @@ def shared(portfolio: Portfolio, say: Labels) -> Html:
     """Work by hand that several repositories have; solving it once helps them all."""
     rows = []
     for one in portfolio.shared:
-        what: Html = code(one.title)
+        what: Html = code(say.tell(one.title))
         if one.blocker:
             what = Html(f"{what} {badge(say('blocker'), 'report')}")
         effort = (say.duration(one.minutes), round(one.minutes, 2))
@@ -112,7 +112,7 @@ def shared(portfolio: Portfolio, say: Labels) -> Html:
 def manual(row: Row, say: Labels) -> Html:
     """One repository's work by hand, folded."""
     rows = [
-        [one.rule, code(one.title), say.area(one.area), one.sites, one.files,
+        [one.rule, code(say.tell(one.title)), say.area(one.area), one.sites, one.files,
          (say.duration(one.minutes), round(one.minutes, 2))]
         for one in row.readiness.manual
     ]  # fmt: skip

@@ -39,7 +39,7 @@ def render(result: Result, lang: str = "en", when: str = "") -> str:
     scan = result.scan
     subtitle = say("from_to", origin=scan.origin, to=scan.to, style=scan.style.value)
     return Page(
-        title=f"{say('title')}: {scan.root.resolve().name}",
+        title=say("title_of", name=scan.root.resolve().name),
         subtitle=subtitle,
         sections=[one for one in sections(result, say) if one is not None],
         say=say,
@@ -82,12 +82,13 @@ def summary(result: Result, say: Labels) -> Html:
     unsafe, by_hand = found.tiers[Tier.UNSAFE], found.tiers[Tier.REPORT]
     read = f"{scan.scanned:,} {say('files_read')}"
     if scan.lines:
-        read += f", {scan.lines:,} {say('lines')}"
+        read += f"{'，' if say.lang == 'zh' else ', '}{scan.lines:,} {say('lines')}"
     shown = tiles(
         [
             Tile(f"{found.automatic or 0:.0%}", say("automatic"),
                  f"{found.automatic_unsafe or 0:.0%} {say('automatic_unsafe')}", "safe"),
-            Tile(f"{found.sites:,}", say("sites"), f"{found.files:,} {say('files')}; {read}"),
+            Tile(f"{found.sites:,}", say("sites"),
+                 say("in_files", number=f"{found.files:,}", read=read)),
             Tile(f"{unsafe:,}", say("unsafe"), say("with_review"), "unsafe"),
             Tile(f"{by_hand:,}", say("by_hand"),
                  say.duration(found.tier_minutes[Tier.REPORT]), "report"),

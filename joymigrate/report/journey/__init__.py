@@ -1,0 +1,1 @@
+"""The parts of a journey's report: figures with their evidence, sentences, pictures, provenance."""

@@ -1,0 +1,193 @@
+"""The pictures of runs: memory, what the chip refused, losses, speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from joymigrate.report.html import page
+from joymigrate.report.html.page import Html
+from joymigrate.report.journey import plots
+from joymigrate.report.journey.evidence import COUNT, LOSS, MIB, RATE, SECONDS, Step, real
+from joymigrate.report.journey.figures import (
+    MOST_LISTED,
+    Cell,
+    Table,
+    listed,
+    plot,
+    side_by_side,
+)
+from joymigrate.report.journey.sentences import LOSS as LOSSES
+from joymigrate.report.journey.sentences import REHEARSE, SPEED
+from joymigrate.report.journey_words import say
+
+
+def rehearse(step: Step, lang: str) -> Iterator[Html]:
+    """Memory over time, what fell back to the CPU, what was refused."""
+    at = step.evidence
+    ranks = at.at(REHEARSE, "/ranks") or []
+    drawn = [(i, one) for i, one in enumerate(ranks) if len(one.get("timeline") or ()) > 1][:4]
+    pictures = [memory(step, drawn, lang)] if drawn else []
+    lists = Html("".join([*traps(step, lang), *fallbacks(step, lang)]))
+    yield side_by_side(*pictures, *([Html(f"<div>{lists}</div>")] if lists else []))
+
+
+def traps(step: Step, lang: str) -> Iterator[Html]:
+    """What the chip refuses."""
+    own = step.raw["figures"].get("found_traps")
+    file, base = step.place("figures", "found_traps") if own else (REHEARSE, "/traps")
+    known = own or step.evidence.at(REHEARSE, "/traps") or []
+    rows: list[list[Cell]] = [
+        [
+            page.code(f"`{one.get('where') or '?'}`"),
+            Html(
+                "<br>".join(
+                    step.evidence.quote(file, f"{base}/{index}/{key}")
+                    for key in ("message", "remedy")
+                )
+            ),
+        ]
+        for index, one in enumerate(known[:MOST_LISTED])
+    ]
+    head = [say(key, lang) for key in ("where", "refused")]
+    yield from listed(step, say("traps", lang), head, rows)
+
+
+def fallbacks(step: Step, lang: str) -> Iterator[Html]:
+    """What ran on the CPU."""
+    at = step.evidence
+    rows: list[list[Cell]] = [
+        [
+            page.code(f"`{one['op']}`"),
+            at.figure(COUNT, (REHEARSE, f"/fallbacks/{index}/calls")),
+            page.code(
+                ", ".join(f"`{at.spoken(where, REHEARSE)}`" for where in one.get("where") or ())
+            ),
+        ]
+        for index, one in enumerate((at.at(REHEARSE, "/fallbacks") or [])[:MOST_LISTED])
+    ]
+    head = [say(key, lang) for key in ("operator", "calls", "where")]
+    yield from listed(step, say("fell_back", lang), head, rows, (1,))
+
+
+def memory(step: Step, drawn: list[tuple[int, Any]], lang: str) -> Html:
+    """Memory over time, a line per process, with the peak that the allocator counted."""
+    at = step.evidence
+    curves, rows = [], []
+    for index, one in drawn:
+        alone = one["rank"] is None
+        name = say("program", lang) if alone else say("process", lang, number=one["rank"])
+        curves.append(plots.Curve(name, [(s, b / 2**20) for s, b in one["timeline"]]))
+        for point, _ in enumerate(one["timeline"]):
+            place = f"/ranks/{index}/timeline/{point}"
+            rows.append(
+                [
+                    name if alone else at.figure(str, (REHEARSE, f"/ranks/{index}/rank")),
+                    at.figure(SECONDS, (REHEARSE, f"{place}/0")),
+                    at.figure(MIB, (REHEARSE, f"{place}/1")),
+                ]
+            )
+    devices = at.at(REHEARSE, "/peak_memory_bytes") or {}
+    limits = [
+        plots.Limit(say("peak_of", lang, device=name), bytes_ / 2**20)
+        for name, bytes_ in sorted(devices.items(), key=lambda pair: -pair[1])[:1]
+    ]
+    processes = len(at.at(REHEARSE, "/ranks"))
+    left_out = processes > len(drawn)
+    more = [say("processes_note", lang, shown=len(drawn), all=processes)] if left_out else []
+    title = say("memory_plot", lang)
+    return plot(
+        title,
+        lambda: plots.lines(
+            curves, "memory", title, say("seconds_axis", lang), say("mib_axis", lang),
+            limits=limits, steps=True, ground=True,
+        ),
+        " ".join([say("memory_note", lang), *more]),
+        Table([say("process_head", lang), say("time", lang), say("held", lang)], rows, (1, 2)),
+        [REHEARSE], at, lang,
+    )  # fmt: skip
+
+
+def train(step: Step, lang: str) -> Iterator[Html]:
+    """Loss curves with their difference, and how fast both sides went."""
+    yield side_by_side(*losses(step, lang), *throughput(step, lang))
+
+
+def losses(step: Step, lang: str) -> Iterator[Html]:
+    """Both sides' losses, and below them how far they are apart."""
+    at = step.evidence
+    files = {side: f"train/{side}.jsonl" for side in ("baseline", "chip")}
+    sides = {side: at.load(file) or [] for side, file in files.items()}
+    if not any(sides.values()):
+        return
+    values = {
+        side: {row["step"]: real(row["loss"]) for row in rows} for side, rows in sides.items()
+    }
+    curves = [
+        plots.Curve(say(side, lang), [(float(x), y) for x, y in values[side].items()])
+        for side in sides
+    ]
+    base, chip = values["baseline"], values["chip"]
+    apart = [(float(x), abs(chip[x] - y) / abs(y)) for x, y in base.items() if x in chip and y]
+    limit = at.at(LOSSES, "/curve/limit_pass")
+    limits = [plots.Limit(say("limit_of_mean", lang), limit)] if limit else []
+    index = {row["step"]: number for number, row in enumerate(sides["chip"])}
+    rows = [
+        [
+            at.figure(str, (files["baseline"], f"/{number}/step")),
+            at.figure(LOSS, (files["baseline"], f"/{number}/loss")),
+            at.figure(LOSS, (files["chip"], f"/{index[row['step']]}/loss"))
+            if row["step"] in index
+            else None,
+        ]
+        for number, row in enumerate(sides["baseline"])
+    ]
+    title = say("loss_plot", lang)
+    yield plot(
+        title,
+        lambda: plots.lines_below(
+            curves, [plots.Curve(say("apart", lang), apart)], "loss", title,
+            say("step_axis", lang), (say("loss_axis", lang), say("apart", lang)),
+            limits=limits, zero="0",
+        ),
+        say("loss_note", lang),
+        Table([say("step_axis", lang), *(say(side, lang) for side in sides)], rows, (0, 1, 2)),
+        list(files.values()), at, lang,
+    )  # fmt: skip
+
+
+def throughput(step: Step, lang: str) -> Iterator[Html]:
+    """Steps per second; a simulated chip has no speed, and the page says so."""
+    at = step.evidence
+    curves, rows, why = [], [], ""
+    for side in ("baseline", "chip"):
+        points = at.at(SPEED, f"/{side}/points")
+        if not points:
+            continue
+        name = say(side, lang)
+        curves.append(
+            plots.Curve(name, [(real(one["step"]), real(one["steps_per_s"])) for one in points])
+        )
+        rows += [
+            [
+                name,
+                at.figure(str, (SPEED, f"/{side}/points/{index}/step")),
+                at.figure(RATE, (SPEED, f"/{side}/points/{index}/steps_per_s")),
+            ]
+            for index in range(len(points))
+        ]
+    if not curves:
+        return
+    if at.at(SPEED, "/rehearsal"):
+        why = say("no_chip_speed", lang)
+    title = say("speed_plot", lang)
+    head = [say(key, lang) for key in ("side", "step_axis", "speed_axis")]
+    yield plot(
+        title,
+        lambda: plots.lines(
+            curves, "speed", title, say("step_axis", lang), say("speed_axis", lang), ground=True
+        ),
+        f"{say('speed_note', lang)} {why}".strip(),
+        Table(head, rows, (1, 2)),
+        [SPEED], at, lang,
+    )  # fmt: skip

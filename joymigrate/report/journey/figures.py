@@ -1,0 +1,97 @@
+"""The frame of a picture: the plot, how to read it, its figures, and where they are from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from joymigrate.report.html import page
+from joymigrate.report.html.page import Html, escape
+from joymigrate.report.journey import plots
+from joymigrate.report.journey.evidence import Evidence, Figure, Step
+from joymigrate.report.journey_words import say
+
+MOST_ROWS = 24  # of a table beside a plot; the evidence has them all
+MOST_LISTED = 8  # rows of a list in the open; the page that it is from has them all
+Cell = Figure | Html | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The figures that a plot draws. Columns in `right` hold numbers."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    right: Sequence[int] = ()
+
+    def html(self, evidence: Evidence, lang: str) -> Html:
+        """The rows, spread evenly where there are too many to show."""
+        kept = spread(len(self.rows), MOST_ROWS)
+        rows = [[cell(value, evidence) for value in self.rows[index]] for index in kept]
+        made = page.table(self.head, rows, right=self.right)
+        if len(kept) == len(self.rows):
+            return made
+        return Html(made + note(say("thinned", lang)))
+
+
+def cell(value: Cell, evidence: Evidence) -> object:
+    """A table cell; figures link to their evidence and sort by their value."""
+    if isinstance(value, Figure):
+        key = value.value if isinstance(value.value, int | float) else value.text
+        return evidence.html(value), key
+    return "–" if value is None else value
+
+
+def spread(number: int, most: int) -> list[int]:
+    """Indices of at most `most` of `number` things, the first and the last among them."""
+    if number <= most:
+        return list(range(number))
+    return sorted({round(index * (number - 1) / (most - 1)) for index in range(most)})
+
+
+def plot(
+    title: str,
+    make: Callable[[], Html],
+    caption: str,
+    table: Table,
+    sources: Sequence[str],
+    evidence: Evidence,
+    lang: str,
+) -> Html:
+    """A picture with its title, a sentence on how to read it, its figures and its sources.
+
+    Without matplotlib the figures stand in the open, and the page says what to install.
+    """
+    drawn = plots.available()
+    picture = make() if drawn else note(say("no_plots", lang))
+    figures = page.details(say("figures", lang), table.html(evidence, lang), opened=not drawn)
+    links = ", ".join(evidence.file(name) for name in sources)
+    source = f'<p class="source">{escape(say("from", lang))} {links}</p>'
+    return Html(
+        f'<figure class="plotted"><h3>{escape(title)}</h3>{picture}'
+        f"<figcaption>{escape(caption)}</figcaption>{figures}{source}</figure>"
+    )
+
+
+def note(text: str | Html) -> Html:
+    """A remark."""
+    return Html(f'<p class="note">{escape(text)}</p>')
+
+
+def side_by_side(*figures: Html) -> Html:
+    """Pictures beside one another where the screen is wide enough."""
+    return Html(f'<div class="plots">{"".join(figures)}</div>') if figures else Html("")
+
+
+def listed(
+    step: Step,
+    title: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    right: tuple[int, ...] = (),
+) -> Iterator[Html]:
+    """A table with its title; nothing where there are no rows."""
+    if rows:
+        made = [[cell(value, step.evidence) for value in row] for row in rows]
+        table = page.table(head, made, right=right)
+        yield Html(f'<div class="listed"><h3>{escape(title)}</h3>{table}</div>')

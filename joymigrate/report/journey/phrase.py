@@ -1,0 +1,72 @@
+"""Sentences with figures in them, for a page, where figures are links, and for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from joymigrate.report.html.page import Html, escape
+from joymigrate.report.journey.evidence import Evidence, Figure
+from joymigrate.report.journey.words import WORDS
+from joymigrate.report.journey_words import say
+from joymigrate.report.labels import LANGUAGES, Labels
+
+VERDICTS = ("pass", "fail", "inconclusive")
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A sentence with its figures. `words` are fields that are no figures."""
+
+    key: str
+    figures: Mapping[str, Figure | None] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every figure was found."""
+        return all(one is not None for one in self.figures.values())
+
+    def text(self, lang: str) -> str:
+        """Plain, for a terminal."""
+        shown = {name: worded(one, lang).text for name, one in self.given()}
+        return tell(self.key, lang).format(**shown, **self.plurals(), **self.told(lang))
+
+    def html(self, lang: str, evidence: Evidence) -> Html:
+        """With every figure as a link to its evidence."""
+        shown = {name: evidence.html(worded(one, lang)) for name, one in self.given()}
+        words = {name: escape(word) for name, word in self.told(lang).items()}
+        return Html(escape(tell(self.key, lang)).format(**shown, **self.plurals(), **words))
+
+    def told(self, lang: str) -> dict[str, str]:
+        """The words; one that is a key of ours in the reader's language."""
+        return {
+            name: tell(word, lang).format(**self.words) if word in WORDS else word
+            for name, word in self.words.items()
+        }
+
+    def given(self) -> list[tuple[str, Figure]]:
+        """The figures that were found."""
+        return [(name, one) for name, one in self.figures.items() if one is not None]
+
+    def plurals(self) -> dict[str, str]:
+        """`{name_s}` and `{name_es}` beside every figure."""
+        ends: dict[str, str] = {}
+        for name, one in self.given():
+            ends[f"{name}_s"], ends[f"{name}_es"] = ("s", "es") if one.many else ("", "")
+        return ends
+
+
+def tell(key: str, lang: str) -> str:
+    """The template for `key`. An unknown key is our bug and raises KeyError."""
+    return WORDS[key][LANGUAGES.index(Labels(lang).lang)]
+
+
+def worded(figure: Figure, lang: str) -> Figure:
+    """A verdict in the reader's language; any other figure as it is."""
+    if figure.value not in VERDICTS:
+        return figure
+    if figure.pointer.endswith("/held/limit"):  # the worst verdict that goes on
+        text = tell(f"worst_{figure.value}", lang)
+        return Figure(figure.value, text, figure.file, figure.pointer)
+    return Figure(figure.value, say(figure.value, lang), figure.file, figure.pointer)

@@ -1,0 +1,318 @@
+"""What each step found, as sentences whose every figure knows its evidence.
+
+The same sentences serve the page, where figures are links, and the terminal, where they are text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from joymigrate.report.journey.evidence import (
+    COUNT,
+    FINE_PERCENT,
+    FINE_SECONDS,
+    GIB,
+    MIB,
+    PERCENT,
+    POINTS,
+    RATE,
+    SECONDS,
+    SIGNIFICANT,
+    Figure,
+    Step,
+)
+from joymigrate.report.journey.phrase import Phrase
+from joymigrate.report.journey.words import WORDS
+from joymigrate.report.labels import Labels
+
+SCAN, REWRITE = "scan/scan.json", "rewrite/rewrite.json"
+REHEARSE, COVERAGE = "rehearse/rehearse.json", "coverage/coverage.json"
+ADVICE, VERDICT = "advice/advice.json", "verify/verdict.json"
+LOSS, SPEED, ANSWER = "train/loss.json", "train/speed.json", "serve/answer.json"
+NEEDS_GPU = "needs a GPU"  # how a journey says that the original can't run here
+
+
+def short(step: Step) -> Phrase | None:
+    """What a step found, in one line; None where only the step's own words say it."""
+    if step.raw["status"] == "stopped":
+        return gate(step)
+    if step.raw["status"] != "done":
+        return None
+    form = SHORT.get(step.name)
+    phrase = form(step) if form else None
+    return phrase if phrase is not None and phrase.whole else None
+
+
+def found(step: Step) -> list[Phrase]:
+    """What a step found, in full."""
+    made = FOUND.get(step.name)
+    return [one for one in made(step) if one.whole] if made else []
+
+
+def gate(step: Step) -> Phrase | None:
+    """Which limit holds the journey."""
+    held = step.raw["figures"].get("held")
+    if not held or f"gate_{held['gate']}" not in WORDS:
+        return None
+    key = f"gate_{held['gate']}"
+    form = POINTS if held["gate"] == "automatic" else SIGNIFICANT
+    figures = {
+        name: step.own(form, "figures", "held", name)
+        for name in ("found", "limit")
+        if f"{{{name}}}" in WORDS[key][0]
+    }
+    return Phrase(key, figures)
+
+
+def short_scan(step: Step) -> Phrase:
+    figures = {
+        "sites": step.figure(COUNT, "sites"),
+        "safe": step.figure(COUNT, "safe", SCAN, "/summary/safe"),
+        "by_hand": step.figure(COUNT, "by_hand", SCAN, "/summary/report"),
+    }
+    if step.raw["figures"].get("unsafe"):
+        review = step.figure(COUNT, "unsafe", SCAN, "/summary/unsafe")
+        return Phrase("short_scan_review", {**figures, "unsafe": review})
+    return Phrase("short_scan", figures)
+
+
+def edits(step: Step) -> dict[str, Figure | None]:
+    names = ("edits", "files")
+    return {name: step.figure(COUNT, name, REWRITE, f"/summary/{name}") for name in names}
+
+
+def short_baseline(step: Step) -> Phrase:
+    figures = step.raw["figures"]
+    if figures.get("failure") == NEEDS_GPU:
+        return Phrase("short_needs_gpu")
+    given = figures.get("of") == "given"
+    device = {"device": step.figure(str, "device")}
+    return Phrase("short_given" if given else "short_baseline", device)
+
+
+def short_rewrite(step: Step) -> Phrase:
+    if not step.raw["figures"].get("edits"):
+        return Phrase("short_nothing")
+    return Phrase("short_rewrite", edits(step))
+
+
+def short_rehearse(step: Step) -> Phrase:
+    if "fallbacks" not in step.raw["figures"]:
+        return Phrase("short_chip")
+    figures = {"fallbacks": step.figure(COUNT, "fallbacks"), "peak": peak(step)}
+    return Phrase("short_rehearse", figures)
+
+
+def peak(step: Step) -> Figure | None:
+    """The most memory of one device."""
+    devices = step.evidence.at(REHEARSE, "/peak_memory_bytes") or {}
+    most = max(devices, key=lambda name: devices[name], default=None)
+    places = [(REHEARSE, f"/peak_memory_bytes/{most}")] if most else []
+    return step.evidence.figure(memory_form(step), *places, step.place("figures", "peak_bytes"))
+
+
+def memory_form(step: Step) -> Callable[[object], str]:
+    """GiB for much memory, MiB for little."""
+    return GIB if (step.raw["figures"].get("peak_bytes") or 0) >= 2**30 else MIB
+
+
+def short_coverage(step: Step) -> Phrase:
+    return Phrase("short_coverage", {name: share(step, name) for name in ("calls", "ops")})
+
+
+def share(step: Step, name: str) -> Figure | None:
+    """A share of what the program uses that the chip runs."""
+    return step.figure(PERCENT, f"share/{name}", COVERAGE, f"/share/{name}")
+
+
+def short_advice(step: Step) -> Phrase:
+    return Phrase("short_advice", {"advice": step.figure(COUNT, "advice")})
+
+
+def compared(step: Step) -> dict[str, Figure | None]:
+    names = ("compared", "recorded")
+    figures = {
+        name: step.figure(COUNT, f"coverage/{name}", VERDICT, f"/coverage/{name}") for name in names
+    }
+    return {**figures, "verdict": step.figure(str, "verdict")}
+
+
+def against(step: Step) -> list[Phrase]:
+    """What the chip was compared with."""
+    noted = str(step.raw["figures"].get("baseline") or "")
+    for key in ("of_original", "of_rewritten", "of_given"):
+        head, _, end = WORDS[key][0].partition("{device}")
+        if noted.startswith(head) and noted.endswith(end):
+            device = noted[len(head) : len(noted) - len(end)]
+            return [Phrase("against", words={"of": key, "device": device})]
+    return []
+
+
+def short_verify(step: Step) -> Phrase:
+    return Phrase("short_verify", compared(step))
+
+
+def short_train(step: Step) -> Phrase:
+    figures = {
+        "losses": step.figure(COUNT, "losses/1", LOSS, "/curve/n"),
+        "verdict": step.figure(str, "verdict"),
+    }
+    return Phrase("short_train", figures)
+
+
+def served(step: Step) -> dict[str, Figure | None]:
+    return {
+        "ready": step.figure(SECONDS, "ready_s"),
+        "tokens": step.figure(COUNT, "tokens", ANSWER, "/usage/completion_tokens"),
+        "took": step.figure(FINE_SECONDS, "answer_s"),
+    }
+
+
+def short_serve(step: Step) -> Phrase:
+    return Phrase("short_serve", served(step))
+
+
+def found_scan(step: Step) -> list[Phrase]:
+    at = step.evidence
+    figures = {
+        "sites": step.figure(COUNT, "sites", SCAN, "/readiness/sites"),
+        "safe": step.figure(COUNT, "safe", SCAN, "/summary/safe"),
+        "unsafe": step.figure(COUNT, "unsafe", SCAN, "/summary/unsafe"),
+        "by_hand": step.figure(COUNT, "by_hand", SCAN, "/summary/report"),
+    }
+    if step.raw["figures"].get("rewritten"):
+        before = step.figure(COUNT, "rewritten")
+        automatic = step.figure(POINTS, "automatic_pct")
+        return [Phrase("found_scan_again", {**figures, "automatic": automatic, "before": before})]
+    name = "automatic_with_unsafe" if at.document.get("unsafe") else "automatic"
+    figures |= {
+        "files": at.figure(COUNT, (SCAN, "/readiness/files")),
+        "scanned": step.figure(COUNT, "files", SCAN, "/files/scanned"),
+        "automatic": at.figure(PERCENT, (SCAN, f"/readiness/{name}")),
+    }
+    return [Phrase("found_scan", figures)]
+
+
+def effort(step: Step, lang: str) -> Phrase:
+    """How much work is left, as the scan estimates it."""
+    minutes = step.evidence.figure(Labels(lang).duration, (SCAN, "/readiness/minutes"))
+    return Phrase("found_effort", {"minutes": minutes})
+
+
+def found_baseline(step: Step) -> list[Phrase]:
+    if step.raw["figures"].get("failure") == NEEDS_GPU:
+        return [Phrase("found_needs_gpu")]
+    if step.raw["figures"].get("of") != "original":
+        return []
+    figures = {"device": step.figure(str, "device"), "losses": step.figure(COUNT, "losses")}
+    return [Phrase("found_baseline", figures)]
+
+
+def found_rewrite(step: Step) -> list[Phrase]:
+    if not step.raw["figures"].get("edits"):
+        return [Phrase("found_nothing")]
+    style = (
+        [Phrase("found_style_agnostic")] if step.evidence.document["style"] == "agnostic" else []
+    )
+    return [Phrase("found_rewrite", edits(step)), *style]
+
+
+def found_rehearse(step: Step) -> list[Phrase]:
+    at = step.evidence
+    if "fallbacks" not in step.raw["figures"]:
+        return [Phrase("found_chip", {"code": step.figure(COUNT, "exit_code")})]
+    figures = {
+        "code": step.figure(str, "exit_code", REHEARSE, "/exit_code"),
+        "soc": at.figure(str, (REHEARSE, "/soc")),
+        "calls": at.figure(COUNT, (REHEARSE, "/calls")),
+        "fallbacks": step.figure(COUNT, "fallbacks"),
+        "peak": peak(step) or Figure(0, "0 MiB"),
+        "memory": at.figure(GIB, (REHEARSE, "/memory_bytes")),
+    }
+    names = (("vendor", "vendor_cpp"), ("reference", "reference"), ("alias", "cpu_alias"))
+    ways = {a: at.figure(PERCENT, (REHEARSE, f"/checked_by/{b}")) for a, b in names}
+    return [Phrase("found_rehearse", figures), Phrase("found_checked", ways)]
+
+
+def found_coverage(step: Step) -> list[Phrase]:
+    figures = {name: share(step, name) for name in ("ops", "calls", "time")}
+    return [Phrase("found_coverage", {**figures, "operators": step.figure(COUNT, "operators")})]
+
+
+def found_advice(step: Step) -> list[Phrase]:
+    levels = (("errors", "error"), ("warnings", "warning"), ("notes", "note"))
+    figures = {a: step.evidence.figure(COUNT, (ADVICE, f"/summary/{b}")) for a, b in levels}
+    return [Phrase("found_advice", figures)]
+
+
+def found_verify(step: Step) -> list[Phrase]:
+    at = step.evidence
+    modules = step.figure(PERCENT, "coverage/modules", VERDICT, "/coverage/modules")
+    phrases = [Phrase("found_verify", {**compared(step), "modules": modules}), *against(step)]
+    first = step.raw["figures"].get("first_divergence")
+    if first:
+        figures = {
+            name: at.figure(form, (VERDICT, f"/first_divergence/{name}"))
+            for name, form in (
+                ("module", str),
+                ("phase", str),
+                ("step", str),
+                ("value", SIGNIFICANT),
+                ("limit", SIGNIFICANT),
+            )
+        }
+        phrases.append(Phrase("found_first", figures))
+    return phrases
+
+
+def found_train(step: Step) -> list[Phrase]:
+    at = step.evidence
+    values = "/curve/values/loss"
+    phrases = []
+    if "verdict" in step.raw["figures"]:
+        figures = {
+            "losses": step.figure(COUNT, "losses/1", LOSS, "/curve/n"),
+            "mean": at.figure(FINE_PERCENT, (LOSS, f"{values}/mean_relative")),
+            "most": at.figure(FINE_PERCENT, (LOSS, f"{values}/max_relative")),
+            "limit": at.figure(PERCENT, (LOSS, "/curve/limit_pass")),
+            "verdict": step.figure(str, "verdict"),
+        }
+        phrases += [Phrase("found_train", figures), *against(step)]
+    rate = at.figure(RATE, (SPEED, "/baseline/steps_per_s"))
+    chip = at.figure(RATE, (SPEED, "/chip/steps_per_s"))
+    if chip:
+        phrases.append(Phrase("found_speed_both", {"chip": chip, "rate": rate}))
+    else:
+        phrases.append(Phrase("found_speed", {"rate": rate}))
+    printed = at.figure(RATE, (SPEED, "/baseline/printed/median"))
+    unit = at.at(SPEED, "/baseline/printed/unit") or ""
+    phrases.append(Phrase("found_printed", {"printed": printed}, {"unit": unit}))
+    return phrases
+
+
+def found_serve(step: Step) -> list[Phrase]:
+    return [Phrase("found_serve", served(step))]
+
+
+SHORT: dict[str, Callable[[Step], Phrase]] = {
+    "scan": short_scan,
+    "baseline": short_baseline,
+    "rewrite": short_rewrite,
+    "rehearse": short_rehearse,
+    "coverage": short_coverage,
+    "advice": short_advice,
+    "verify": short_verify,
+    "train": short_train,
+    "serve": short_serve,
+}
+FOUND: dict[str, Callable[[Step], list[Phrase]]] = {
+    "scan": found_scan,
+    "baseline": found_baseline,
+    "rewrite": found_rewrite,
+    "rehearse": found_rehearse,
+    "coverage": found_coverage,
+    "advice": found_advice,
+    "verify": found_verify,
+    "train": found_train,
+    "serve": found_serve,
+}

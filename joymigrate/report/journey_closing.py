@@ -1,0 +1,75 @@
+"""The last words of a journey on a terminal, where its steps were shown as they went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+
+from joymigrate.language import Language
+from joymigrate.report.journey.evidence import Evidence, steps
+from joymigrate.report.journey_text import folded, title
+from joymigrate.report.journey_words import say
+
+MOST_HELP = 14  # lines of one step's advice
+MOST_SITES = 5
+WIDTH = 88
+
+
+def closing(document: Mapping[str, Any], report: str, lang: str = "en") -> str:
+    """The verdict, what to do next, the way back, where the report lies."""
+    lines = ["", title(document, lang)]
+    for step in steps(Evidence(document, lang=lang)):
+        one = step.raw
+        if one["help"] and (one["status"] in ("failed", "stopped") or doubtful(one)):
+            lines += ["", say("next_of", lang, step=step.name), *advice(step.said("help"))]
+    lines += left(document, lang)
+    lines += ["", *folded(say(document["grade"], lang), WIDTH)]
+    if document.get("rewrite_step"):
+        lines.append(say("back", lang, step=document["rewrite_step"]))
+    return "\n".join([*lines, say("report", lang, path=report)]) + "\n"
+
+
+def doubtful(one: Mapping[str, Any]) -> bool:
+    """A step that ended and decided nothing."""
+    return bool(one["status"] == "done" and one["verdict"] == "inconclusive")
+
+
+def advice(text: str) -> list[str]:
+    """A step's advice, cut to what a screen takes."""
+    lines = text.strip().splitlines()
+    shown = [part for line in lines[:MOST_HELP] for part in broken(line)]
+    return [*shown, "  …"] if len(lines) > MOST_HELP else shown
+
+
+def broken(line: str) -> list[str]:
+    """One line of advice, indented; a command stays whole, to be copied."""
+    text = line.strip()
+    indent = " " * (2 + len(line) - len(line.lstrip()))
+    if "joymigrate " in text and len(indent) > 2:
+        return [indent + text]
+    return [indent + part for part in folded(text, WIDTH - len(indent))] or [""]
+
+
+def left(document: Mapping[str, Any], lang: str) -> Iterator[str]:
+    """The sites that are the user's to mend, the first of them by name."""
+    rewrite = next((one for one in document["journey"] if one["name"] == "rewrite"), None)
+    sites = rewrite["figures"].get("sites") if rewrite else None
+    if not sites:
+        return
+    tell = Language(lang, document.get("texts"))
+    yield ""
+    yield say("left_sites", lang, count=rewrite["figures"]["left"] if rewrite else len(sites))
+    for site in sites[:MOST_SITES]:
+        said = tell(site["message"])
+        yield cut(f"  {site['path']}:{site['line']}  {site['rule']}  {said}")
+    if len(sites) > MOST_SITES:
+        yield "  …  joymigrate scan ."
+
+
+def cut(line: str) -> str:
+    """A line that fits; wide characters take two columns."""
+    if cell_len(line) <= WIDTH:
+        return line
+    return f"{set_cell_size(line, WIDTH - 1).rstrip()}…"

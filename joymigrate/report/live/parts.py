@@ -1,0 +1,311 @@
+"""What was seen, as the parts of a page that the browser exchanges one by one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from joymigrate.language import Language
+from joymigrate.report import journey_text, journey_words
+from joymigrate.report.html import page as html
+from joymigrate.report.html.page import Html, Page, Section, escape
+from joymigrate.report.journey.evidence import Evidence, Step, steps
+from joymigrate.report.journey.summary import called
+from joymigrate.report.journey_text import in_short
+from joymigrate.report.labels import Labels
+from joymigrate.report.live.look import Row, Seen
+from joymigrate.report.live.words import say
+from joymigrate.report.verdict_plots import Curve, beside, line_plot
+
+TONES = {
+    "done": "safe",
+    "failed": "report",
+    "stopped": "report",
+    "running": "unsafe",
+    "pass": "safe",
+    "fail": "report",
+    "inconclusive": "unsafe",
+}
+GRADES = ("rehearsed", "measured", "documented")
+JUDGED = ("pass", "fail", "inconclusive")
+PLAIN = (int, float, str)
+SHORT = 72  # characters of a command that are shown unfolded
+MOST_ROWS = 200  # of the ledger, the newest
+
+
+def page(seen: Seen, lang: str) -> str:
+    """The whole page, as the browser first gets it."""
+    words = {key: say(key, lang) for key in ("live", "polling", "gone", "other")}
+    return Page(
+        title=title(seen, lang),
+        subtitle=seen.root,
+        sections=sections(seen, lang),
+        say=Labels(lang),
+        data={"words": words, "lang": lang},
+        scripts=("live.js",),
+        styles=("live.css",),
+        live=True,
+    ).render()
+
+
+def parts(seen: Seen, lang: str) -> dict[str, str]:
+    """The markup of every part by its id, with the menu and the title."""
+    made = sections(seen, lang)
+    found = {section.id: html.inside(section) for section in made}
+    return {**found, "menu": html.links(made), "title": title(seen, lang)}
+
+
+def title(seen: Seen, lang: str) -> str:
+    """What stands above the page and in the browser's tab."""
+    return say("title", lang, project=seen.name)
+
+
+def sections(seen: Seen, lang: str) -> list[Section]:
+    """The parts in their order; empty ones stay, so that their places do."""
+    judged = [row for row in seen.rows if row.verdict in JUDGED]
+    writing = [row for row in seen.rows if row.writes]
+    trouble = f'<p class="trouble" role="alert">{escape(seen.trouble)}</p>' if seen.trouble else ""
+    made = [
+        ("way", Html(trouble + journey(seen, lang)), None),
+        ("training", training(seen, lang), None),
+        ("judgements", judgements(judged, lang), len(judged)),
+        ("changes", changes(writing, lang), len(writing)),
+        ("ledger", ledger(seen.rows, lang), len(seen.rows)),
+    ]
+    empty = Html(f'<p class="empty">{escape(say("nothing", lang))}</p>')
+    return [Section(id, say(id, lang), body or empty, count) for id, body, count in made]
+
+
+def journey(seen: Seen, lang: str) -> Html:
+    """The line of stations, what runs just now, and what every step found."""
+    stops = stations(seen)
+    found = steps(Evidence(seen.journey, lang=lang)) if seen.journey is not None else []
+    taken = {one.name: one for one in found}
+    names = {
+        name: called(taken[name], lang) if name in taken else named(name, lang)
+        for name, _, _ in stops
+    }
+    if not stops:
+        return Html(f'<p class="empty">{escape(say("no_journey", lang))}</p>')
+    cells = "".join(
+        f'<li class="{tone(status, one)}" data-step="{escape(name)}" '
+        f'data-status="{escape(status)}"><b>{escape(names[name])}</b>'
+        f"<span>{escape(say(status, lang))}</span></li>"
+        for name, status, one in stops
+    )
+    body = [f'<ol class="stations">{cells}</ol>', now(seen, names, lang) or outcome(seen, lang)]
+    body += [step(taken[name], status, lang) for name, status, one in stops if one]
+    if seen.journey is not None:
+        body.append(last_lines(seen.journey, lang))
+    return Html("".join(body))
+
+
+def tone(status: str, one: Mapping[str, Any] | None) -> str:
+    """The colour of a step; one that is done and not decided is not green."""
+    if one is not None and one["verdict"] == "inconclusive" and status == "done":
+        return "unsafe"
+    return TONES.get(status, "plain")
+
+
+def named(step: str, lang: str) -> str:
+    """What a step that found nothing yet is called; one without words keeps its own name."""
+    key = f"step_{step}"
+    return say(key, lang) if key in journey_words.WORDS else step
+
+
+def outcome(seen: Seen, lang: str) -> str:
+    """What came of the journey, while none runs."""
+    if seen.journey is None:
+        return ""
+    verdict = str(seen.journey["verdict"])
+    tone = TONES.get(verdict, "plain")
+    words = escape(journey_text.title(seen.journey, lang))
+    return f'<p class="outcome">{html.badge(say(verdict, lang), tone)} <b>{words}</b></p>'
+
+
+def last_lines(journey: Mapping[str, Any], lang: str) -> str:
+    """What the grade means, the way back, and the way to the whole report."""
+    lines = [journey_words.say(str(journey["grade"]), lang)]
+    if journey.get("rewrite_step"):
+        lines.append(say("back", lang, step=journey["rewrite_step"]))
+    link = f'<a href="/report?lang={lang}">{escape(say("report", lang))}</a>'
+    return "".join(f'<p class="note">{escape(line)}</p>' for line in lines) + f"<p>{link}</p>"
+
+
+def stations(seen: Seen) -> list[tuple[str, str, Mapping[str, Any] | None]]:
+    """(step, status, outcome) in the order of the way. While one runs, those after it are to come:
+    what an earlier journey found there holds no longer."""
+    known = {str(one["name"]): one for one in (seen.journey or {}).get("journey", ())}
+    running = str(seen.running["step"]) if seen.running else ""
+    names = [str(name) for name in (seen.running or {}).get("steps", ())] or list(known)
+    found: list[tuple[str, str, Mapping[str, Any] | None]] = []
+    behind = False
+    for name in names:
+        one = known.get(name)
+        if name == running:
+            found.append((name, "running", None))
+            behind = True
+        elif behind or one is None:
+            found.append((name, "to_come" if running else "pending", None))
+        else:
+            found.append((name, str(one["status"]), one))
+    return found
+
+
+def now(seen: Seen, names: Mapping[str, str], lang: str) -> str:
+    """The running step: since when, and what it printed last."""
+    if seen.running is None:
+        return ""
+    since = str(seen.running.get("since") or "")
+    name = str(seen.running["step"])
+    shown = f"<pre>{escape(seen.tail)}</pre>" if seen.tail else ""
+    return (
+        f'<div class="now" role="status"><b>{escape(names.get(name, name))}</b> '
+        f"{escape(say('running', lang))}, {escape(say('for', lang))} "
+        f'<time data-since="{escape(since)}">{escape(clock(since))}</time>{shown}</div>'
+    )
+
+
+def step(taken: Step, status: str, lang: str) -> str:
+    """What a step of the journey found, folded."""
+    one, name = taken.raw, taken.name
+    took = f" <small>{one['seconds']:.1f} s</small>" if one["seconds"] else ""
+    head = Html(
+        f"{html.badge(say(status, lang), tone(status, one))} "
+        f"<b>{escape(called(taken, lang))}</b> {escape(in_short(taken, lang))}{took}"
+    )
+    body = []
+    if one["help"]:
+        body.append(f"<h3>{escape(say('next', lang))}</h3><pre>{escape(taken.said('help'))}</pre>")
+    rows = [
+        (key, f"{value:,}" if isinstance(value, int) else taken.told(str(value)))
+        for key, value in one["figures"].items()
+        if isinstance(value, PLAIN) and not isinstance(value, bool)
+    ]
+    if rows:
+        body.append(html.table((say("figures", lang), ""), rows))
+    if one["evidence"]:
+        files = [f".joymigrate/journey/{file}" for file in one["evidence"]]
+        body.append(f"<p>{escape(say('evidence', lang))}: {links(files)}</p>")
+    if one["commands"]:
+        body.append(f"<pre>{escape(chr(10).join(one['commands']))}</pre>")
+    opened = " open" if status in ("failed", "stopped") else ""
+    return (
+        f'<details class="step" data-key="step-{escape(name)}"{opened}><summary>{head}</summary>'
+        f"{''.join(body)}</details>"
+    )
+
+
+def training(seen: Seen, lang: str) -> Html:
+    """Losses over steps: the journey's two sides, then the project's runs."""
+    figures = []
+    axes = (say("step_axis", lang), say("loss_axis", lang))
+    if seen.losses:
+        curves = [Curve(say(side, lang), finite(points)) for side, points in seen.losses]
+        figures.append(html.figure(line_plot(curves, *axes), say("both_sides", lang)))
+    for run in seen.runs:
+        steps = f"{run.losses[-1][0]:g}"
+        said = Language(lang)(run.state)
+        state = ("，" if lang == "zh" else ", ") + said if said else ""
+        words = say("run_loss", lang, name=run.name, steps=steps, state=state)
+        picture = line_plot([Curve(run.name, finite(run.losses))], *axes)
+        figures.append(html.figure(picture, words))
+    return beside(*figures) if figures else Html("")
+
+
+def finite(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Points; what is not finite interrupts the line."""
+    return [(x, y if math.isfinite(y) else math.nan) for x, y in points]
+
+
+def judgements(rows: Sequence[Row], lang: str) -> Html:
+    """Every verdict, the newest first."""
+    keys = ("id", "time", "kind", "stage", "about", "on", "verdict", "grade", "evidence")
+    return table(keys, rows, lang)
+
+
+def changes(rows: Sequence[Row], lang: str) -> Html:
+    """Every step that changed files, and whether the tree still has it."""
+    return table(("id", "time", "kind", "about", "files", "evidence"), rows, lang)
+
+
+def ledger(rows: Sequence[Row], lang: str) -> Html:
+    """Every step."""
+    return table(("id", "time", "kind", "on", "verdict", "files", "command"), rows, lang)
+
+
+def table(keys: Sequence[str], rows: Sequence[Row], lang: str) -> Html:
+    """Steps as a table whose rows keep their identity when others come."""
+    if not rows:
+        return Html("")
+    head = [say(key, lang) for key in keys]
+    newest = list(reversed(rows))[:MOST_ROWS]
+    return html.table(
+        head,
+        ([cell(row, key, lang) for key in keys] for row in newest),
+        keys=[r.id for r in newest],
+    )
+
+
+def cell(row: Row, key: str, lang: str) -> object:
+    """One cell of a table of steps."""
+    if key == "verdict":
+        shown = say(row.verdict, lang) if row.verdict in JUDGED else row.verdict
+        return html.badge(shown, TONES.get(row.verdict, "plain")) if shown else ""
+    if key == "evidence":
+        return links(row.evidence)
+    if key == "files":
+        return Language(lang)(row.tree) if row.writes else ""
+    if key == "grade":
+        shown = say(f"by_{row.grade}", lang) if row.grade in GRADES else row.grade
+        return Html(f'<span class="nowrap">{escape(shown)}</span>')
+    if key == "on":
+        return row.chip
+    if key == "time":
+        shown = row.time.replace("T", " ").rstrip("Z")
+        return Html(f'<span class="nowrap">{escape(shown)}</span>'), row.time
+    if key == "kind":
+        return Language(lang)(row.kind)
+    if key == "command":
+        return command(row)
+    return getattr(row, key)
+
+
+def command(row: Row) -> Html:
+    """What was called; a long line folds."""
+    whole = Html(f"<code>{escape(row.command)}</code>")
+    if len(row.command) <= SHORT:
+        return whole
+    head = Html(f"<code>{escape(row.command[:SHORT].rstrip())}…</code>")
+    return Html(
+        f'<details data-key="command-{escape(row.id)}"><summary>{head}</summary>{whole}</details>'
+    )
+
+
+def links(files: Sequence[str]) -> Html:
+    """Links to evidence, one after the other."""
+    return Html(", ".join(link(file) for file in files))
+
+
+def link(file: str) -> str:
+    """A link to a file below the project's root; its last name is shown."""
+    return f'<a href="/file/{escape(quote(file))}" title="{escape(file)}">{escape(short(file))}</a>'
+
+
+def short(file: str) -> str:
+    """What is worth reading of a path: without the ledger's own folders."""
+    for folder in (".joymigrate/journey/", ".joymigrate/steps/"):
+        if file.startswith(folder):
+            return file[len(folder) :]
+    return file
+
+
+def clock(moment: str) -> str:
+    """The time of day of an ISO 8601 moment."""
+    try:
+        return f"{datetime.fromisoformat(moment):%H:%M:%S}"
+    except ValueError:
+        return moment

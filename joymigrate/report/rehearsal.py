@@ -1,0 +1,149 @@
+"""A written rehearsal (`joymigrate.rehearsal/1`) as annotations, Markdown or text, for CI.
+
+`rehearse` itself writes text, JSON and HTML; from its JSON these are made afterwards, so that a
+job that failed still says why on the lines of a pull request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.report import md
+from joymigrate.report.github import data, value
+
+SCHEMA = "joymigrate.rehearsal/1"
+FORMATS = ("github", "md", "text")
+# What can end a job: the lists of the document.
+SINGULAR = {
+    "fallbacks": "fallback",
+    "traps": "trap",
+    "documented": "documented",
+    "unsimulated": "unsimulated",
+}
+GROUNDS = tuple(SINGULAR)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One thing that a rehearsal found; `place` is `file:line`, empty where nobody can say."""
+
+    ground: str
+    title: str
+    message: str
+    place: str = ""
+
+
+def render(document: Mapping[str, Any], form: str, folder: Path) -> str:
+    """The document in a format; places are shown relative to `folder`."""
+    notes = [*found(document, folder)]
+    lines = {"github": github, "md": markdown, "text": text}[form](document, notes)
+    return "\n".join(lines) + "\n"
+
+
+def grounds(words: Sequence[str]) -> tuple[str, ...]:
+    """What `--fail-on` names; an unknown word raises `JoyError`."""
+    for word in words:
+        if word not in GROUNDS:
+            raise JoyError(
+                f"--fail-on knows no '{word}'.{did_you_mean(word, GROUNDS)}",
+                help=f"one or several of {', '.join(GROUNDS)}",
+            )
+    return tuple(words)
+
+
+def fails(document: Mapping[str, Any], on: Sequence[str], folder: Path) -> bool:
+    """Whether the rehearsal found something of the kinds named. Traps count in the user's files."""
+    return any(note.ground in on for note in found(document, folder))
+
+
+def found(document: Mapping[str, Any], folder: Path) -> Iterator[Note]:
+    """Everything that a rehearsal found, the places below `folder` relative to it."""
+    for item in document.get("traps") or ():
+        place = inside(str(item.get("where") or ""), folder)
+        if place is not None:  # a trap in a library is the library's
+            yield Note("traps", str(item["message"]), str(item.get("remedy") or ""), place)
+    for item in document.get("fallbacks") or ():
+        places = [p for p in (inside(str(w), folder) for w in item.get("where") or ()) if p]
+        calls = f"{item['calls']} call" + ("" if item["calls"] == 1 else "s")
+        title = f"{item['op']} runs on the CPU"
+        yield Note(
+            "fallbacks", title, f"the chip has no kernel for it; {calls}", next(iter(places), "")
+        )
+    for item in document.get("unsimulated") or ():
+        yield Note(
+            "unsimulated", f"{item['op']} has no reference here", "it could not be rehearsed"
+        )
+    for item in document.get("documented") or ():
+        words = f"{item['op']}: {item['kernel']} is not documented to take {item['dtype']}"
+        place = inside(str(item.get("where") or ""), folder)
+        yield Note("documented", "the chip would refuse this", words, place or "")
+
+
+def inside(where: str, folder: Path) -> str | None:
+    """`file:line` relative to the folder; None for a file outside, empty where it is no place."""
+    file, _, line = where.rpartition(":")
+    if not file or not line.isdigit():
+        return ""
+    path = Path(file)
+    path = path if path.is_absolute() else folder / path
+    if "site-packages" in path.parts or not path.resolve().is_relative_to(folder.resolve()):
+        return None
+    return f"{path.resolve().relative_to(folder.resolve()).as_posix()}:{line}"
+
+
+def github(document: Mapping[str, Any], notes: Sequence[Note]) -> Iterator[str]:
+    """One workflow command per note; GitHub shows them on the lines of a pull request."""
+    for note in notes:
+        properties = [f"title={value(note.title)}"]
+        if note.place:
+            file, _, line = note.place.rpartition(":")
+            properties = [f"file={value(file)}", f"line={line}", *properties]
+        yield f"::warning {','.join(properties)}::{data(note.message or note.title)}"
+    yield closing(document, notes)
+
+
+def markdown(document: Mapping[str, Any], notes: Sequence[Note]) -> Iterator[str]:
+    """A summary for the page of a job."""
+    yield f"### {md.escaped(headline(document))}"
+    yield ""
+    yield "No chip took part. " + md.escaped(closing(document, notes))
+    yield ""
+    rows: list[Sequence[object]] = [
+        (SINGULAR[note.ground], f"`{note.place}`" if note.place else "", note.title, note.message)
+        for note in notes
+    ]
+    if rows:
+        yield from md.table(["", "where", "what", "remedy"], rows)
+        yield ""
+    for device, peak in (document.get("peak_memory_bytes") or {}).items():
+        yield f"- peak memory of {device}: {peak / 2**20:.1f} MiB"
+
+
+def text(document: Mapping[str, Any], notes: Sequence[Note]) -> Iterator[str]:
+    """Lines for a terminal or a log."""
+    yield headline(document)
+    for note in notes:
+        where = f"{note.place}: " if note.place else ""
+        yield f"  {where}{note.title}" + (f" ({note.message})" if note.message else "")
+    yield closing(document, notes)
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """Which chip was simulated, by which package."""
+    package = ", ".join(f"{name} {v}" for name, v in (document.get("package") or {}).items())
+    return f"Rehearsal on a simulated {document.get('soc')} with {package}"
+
+
+def closing(document: Mapping[str, Any], notes: Sequence[Note]) -> str:
+    """How the program ended, and what was found."""
+    counts = [
+        f"{number} {ground if number > 1 else SINGULAR[ground]}"
+        for ground in GROUNDS
+        if (number := sum(note.ground == ground for note in notes))
+    ]
+    found_words = ", ".join(counts) or "nothing to report"
+    return f"The program ended with exit code {document.get('exit_code')}; {found_words}."
