@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate import __version__
-from joymigrate.cli._main import command_names, run, summary
+from joymigrate.cli._main import command_names, help_text, run, summary
 
 HEAVY = ("torch", "pandas", "libcst", "numpy", "torch_npu", "yaml", "aiohttp", "safetensors")
 PROGRAM = [sys.executable, "-m", "joymigrate"]
@@ -50,10 +51,11 @@ def test_help_of_a_command_loads_no_torch(name: str) -> None:
 def test_help_names_every_command_with_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
+    joined = " ".join(out.split())
     for name in command_names():
         assert summary(name), name
-        assert f"  {name}" in out
-        assert summary(name) in out
+        assert f"\n  {name} " in out
+        assert summary(name) in joined
 
 
 def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,3 +151,141 @@ def test_settings_name_a_missing_file_clearly(capsys: pytest.CaptureFixture[str]
     assert run(["--settings", "/absent/joymigrate.toml", "doctor", "--show-config"]) == 2
     assert "/absent/joymigrate.toml" in capsys.readouterr().err
     os.environ.pop("JOYMIGRATE_SETTINGS", None)
+
+
+def test_help_is_a_command_and_has_a_short_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["help"], ["-h"], ["--help"]):
+        assert run(arguments) == 0
+        assert capsys.readouterr().out.startswith("Usage: joymigrate [OPTIONS] COMMAND")
+    for arguments in (["help", "cluster", "plan"], ["cluster", "plan", "-h"]):
+        assert run(arguments) == 0
+        assert capsys.readouterr().out.startswith("Usage: joymigrate cluster plan")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_help_is_as_wide_as_the_terminal(columns: int) -> None:
+    lines = help_text(columns).splitlines()
+    assert max(map(len, lines)) <= columns
+
+
+def test_a_mistyped_sub_command_beside_a_default_gets_a_suggestion(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["serve", "modles"]) == 2
+    assert "Did you mean 'models'?" in capsys.readouterr().err
+    (tmp_path / "modles").mkdir()
+    assert run(["serve", "modles", "--check"]) != 0
+    assert "Did you mean" not in capsys.readouterr().err
+
+
+def shell(line: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of shell in which `$J` is joymigrate."""
+    given = {**os.environ, "J": " ".join(PROGRAM), **more}
+    return subprocess.run(["sh", "-c", line], cwd=cwd, env=given, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "line", ["$J chips list >&-", "$J chips list 2>&-", "$J chips list <&-", "$J --help >&- 2>&-"]
+)
+def test_a_closed_stream_is_no_error(tmp_path: Path, line: str) -> None:
+    done = shell(line, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
+@pytest.mark.parametrize("command", ["--version", "chips list", "chips list --format json"])
+def test_a_full_disk_is_one_error(tmp_path: Path, command: str) -> None:
+    done = shell(f"$J {command} > /dev/full", tmp_path)
+    assert (done.returncode, done.stderr) == (2, "error: cannot write: No space left on device\n")
+
+
+def test_a_working_folder_that_is_gone_is_one_error(tmp_path: Path) -> None:
+    done = shell("mkdir gone && cd gone && rmdir ../gone && $J status", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: the working folder is gone\n  help: cd to a folder that exists\n"
+    )
+
+
+def test_a_folder_that_refuses_is_one_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/there")
+
+    monkeypatch.setattr("joymigrate.cli.status.must_exist", refused)
+    assert run(["status"]) == 2
+    assert (
+        capsys.readouterr().err == "error: cannot use this path: Permission denied\n  at: /there\n"
+    )
+
+
+def test_a_file_where_a_folder_should_be_is_one_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(["rewrite", str(tmp_path / "file" / "inner"), "--diff"]) == 2
+    assert run(["render", "lock", "-o", str(tmp_path / "file" / "inner")]) == 2
+    assert "this is a bug" not in capsys.readouterr().err
+
+
+def test_names_that_the_locale_cannot_show_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "ü.py").write_text("import torch\ntorch.cuda.synchronize()\n", encoding="utf-8")
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for command in ("$J scan .", "$J rewrite . --diff", "$J scan none/ü.py", "$J explain JM101"):
+        done = shell(command, tmp_path, **plain, PYTHONIOENCODING="ascii:strict")
+        assert done.returncode in (0, 1, 2)
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("home", [None, "", "/proc"])
+def test_no_home_is_needed_to_read_a_project(tmp_path: Path, home: str | None) -> None:
+    (tmp_path / "a.py").write_text("import torch\ntorch.cuda.synchronize()\n")
+    set_home = "unset HOME;" if home is None else f"HOME={home};"
+    for command in ("scan a.py", "rewrite a.py --diff", "status", "chips list"):
+        done = shell(f"{set_home} export HOME; $J {command}", tmp_path)
+        assert done.returncode in (0, 1)
+        assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_while_loading_and_while_working_leaves_no_traceback(tmp_path: Path) -> None:
+    """The signal goes to the whole group, as a terminal sends it."""
+    program = (
+        "import os, signal, sys\n"
+        "import joymigrate.rewrite.project as project\n"
+        "project.PARALLEL_BYTES = 0\n"
+        "work, first = project._work, os.getpid()\n"
+        "def interrupted(file):\n"
+        "    if os.getpid() == first: raise SystemExit('no worker')\n"
+        "    os.killpg(0, signal.SIGINT)\n"
+        "    return work(file)\n"
+        "project._work = interrupted\n"
+        "sys.argv = ['joymigrate', 'scan', '-j', '2', '.']\n"
+        "from joymigrate.cli import main; main()\n"
+    )
+    for name in "abcd":
+        (tmp_path / f"{name}.py").write_text("import torch\ntorch.cuda.synchronize()\n")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+    )
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_while_the_command_line_loads_is_130() -> None:
+    program = (
+        "import sys, joymigrate.cli\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "joymigrate.cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")

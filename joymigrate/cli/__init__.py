@@ -11,6 +11,10 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command line and leave the process with the command's exit code."""
-    from joymigrate.cli._main import run
+    try:
+        from joymigrate.cli._main import run
 
-    raise SystemExit(run())
+        code = run()
+    except KeyboardInterrupt:  # while the command line itself was loading
+        code = 130
+    raise SystemExit(code)

@@ -1,20 +1,14 @@
-"""What is installed on this machine, and what a command would need besides.
-
-A command says what it needs in a literal `NEEDS` of its file: `"extra:serve"`, `"program:cc"`,
-`"chip"`. It is read without importing the file. An extra of the command's own name counts as well.
-"""
+"""What is installed on this machine: the core, the chip's package, programs, extras."""
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
@@ -22,7 +16,6 @@ from packaging.requirements import Requirement
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
 
-COMMANDS = Path(__file__).parent
 PROBE_S = 120  # loading a vendor's package on a cold disk takes a while
 
 # Programs that are not Python packages: names to look for, what for, how to get one.
@@ -53,18 +46,9 @@ class Check:
     help: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether a command can run here, and what is missing."""
-
-    command: str
-    ready: bool
-    missing: tuple[str, ...] = ()
-
-
-def checks(chip: Chip) -> list[Check]:
-    """Everything that doctor looks for."""
-    return [*core(), *chip_checks(chip), *programs(), *extras()]
+def checks(chip: Chip, *, probe_chip: bool = True) -> list[Check]:
+    """Everything that doctor looks for. Looking for the chip starts a process."""
+    return [*core(), *(chip_checks(chip) if probe_chip else ()), *programs(), *extras()]
 
 
 def requirements(extra: str | None) -> list[Requirement]:
@@ -96,6 +80,15 @@ def satisfied(requirement: Requirement) -> bool:
     return requirement.specifier.contains(version, prereleases=True)
 
 
+def has(distribution: str) -> bool:
+    """Whether a distribution is installed, in whatever version."""
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 def core() -> list[Check]:
     """The packages that joymigrate always needs."""
     found = []
@@ -122,7 +115,8 @@ def chip_checks(chip: Chip) -> list[Check]:
     else:
         reason, cards, card = probe(chip)
         if reason:
-            help = "needs the chip's driver and toolkit; without a chip: joymigrate rehearse"
+            help = "needs the chip's driver and toolkit"
+            help += "; without a chip: joymigrate rehearse" if can_rehearse(chip) else ""
             found.append(Check("chip", name, "broken", version, reason, help))
         else:
             found.append(Check("chip", name, "ok", version, f"{cards} x {card}"))
@@ -136,12 +130,22 @@ def chip_checks(chip: Chip) -> list[Check]:
     return found
 
 
+def can_rehearse(chip: Chip) -> bool:
+    """Whether the chip can be simulated."""
+    from joymigrate.errors import JoyError
+    from joymigrate.run.rehearse.options import rehearsable
+
+    try:
+        return rehearsable(chip.name) is not None
+    except JoyError:
+        return False
+
+
 def how_to_get(distribution: str, chip: Chip) -> str:
     """Our extra where one brings the package, else its vendor: few of them are in an index."""
-    for extra in metadata.metadata("joymigrate").get_all("Provides-Extra") or []:
-        if any(requirement.name == distribution for requirement in requirements(extra)):
-            return f"pip install 'joymigrate[{extra}]'"
-    return f"comes from the vendor of the {chip.title}"
+    from joymigrate.extras import extras_of, install
+
+    return install(*extras_of(distribution)) or f"comes from the vendor of the {chip.title}"
 
 
 def toolkit(chip: Chip, version: str, *, loads: bool) -> list[Check]:
@@ -237,42 +241,3 @@ def extras() -> list[Check]:
         help = f"pip install 'joymigrate[{extra}]'" if absent else ""
         found.append(Check("extra", extra, status, detail=detail, help=help))
     return found
-
-
-def needs(command: str) -> list[str]:
-    """What a command's file says it needs, and the extra of its name."""
-    found = []
-    path = COMMANDS / f"{command.replace('-', '_')}.py"
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and any(
-            isinstance(target, ast.Name) and target.id == "NEEDS" for target in node.targets
-        ):
-            found = list(ast.literal_eval(node.value))
-    known = metadata.metadata("joymigrate").get_all("Provides-Extra") or []
-    if command in known and f"extra:{command}" not in found:
-        found.append(f"extra:{command}")
-    return found
-
-
-def readiness(commands: list[str], found: list[Check], chip: Chip) -> list[Readiness]:
-    """What each command lacks, judged by the checks."""
-    bad = {(check.kind, check.name): check for check in found if check.status != "ok"}
-    core_missing = [check.name for (kind, _), check in bad.items() if kind == "core"]
-    answers = []
-    for command in commands:
-        lacks = list(core_missing)
-        for need in needs(command):
-            kind, _, name = need.partition(":")
-            key = (kind, name or (chip.distribution or chip.name))
-            if key in bad:
-                lacks.append(f"{bad[key].name}: {bad[key].help}")
-        answers.append(Readiness(command, not lacks, tuple(lacks)))
-    return answers
-
-
-def as_json(found: list[Check], commands: list[Readiness]) -> dict[str, object]:
-    """Checks and commands as the mapping that doctor prints."""
-    return {
-        "checks": [asdict(check) for check in found],
-        "commands": [asdict(command) for command in commands],
-    }

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 import textwrap
 import time
 from pathlib import Path
 from typing import TextIO
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.files import write_output
 
 COLORS = ("auto", "always", "never")
 
@@ -49,7 +49,7 @@ def emit(text: str, output: Path | None = None) -> None:
     """
     data = text.encode("utf-8", "backslashreplace")
     if output is not None and str(output) != "-":
-        replace_file(output, data)
+        write_output(output, data)
         return
     sys.stdout.flush()
     buffer = getattr(sys.stdout, "buffer", None)
@@ -82,37 +82,6 @@ def talk(lines: list[str]) -> None:
     """Lines for the user beside the data, on stderr."""
     for line in lines:
         print(line.encode("utf-8", "backslashreplace").decode("utf-8"), file=sys.stderr)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Give `path` new content: a reader sees the old file or the whole new one."""
-    if path.is_dir():
-        raise JoyError("the output is a folder", where=str(path), help="name a file with -o")
-    try:
-        if path.exists() and not path.is_file():  # /dev/stdout, a pipe
-            path.write_bytes(data)
-            return
-        target = Path(os.path.realpath(path))  # a link keeps being one
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.chmod(name, target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask())
-            os.replace(name, target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise JoyError(
-            f"cannot write: {error.strerror}", where=str(path), help="name another file with -o"
-        ) from None
-
-
-def umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 class Progress:

@@ -33,7 +33,7 @@ def show_portfolio(found: Portfolio, view: View) -> None:
     from joymigrate.report.html import portfolio as page
 
     texts = {
-        "text": lambda: portfolio.text(found),
+        "text": lambda: portfolio.text(found, view.lang),
         "json": lambda: portfolio.json(found),
         "md": lambda: portfolio.markdown(found, view.lang),
         "html": lambda: page.render(found, view.lang, now()),

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._language import OPTION as LANG
+from joymigrate.cli._language import speaker
 from joymigrate.errors import Exit
+from joymigrate.language import speaking
 
 
 def command(
@@ -19,6 +22,7 @@ def command(
     ignore: list[str] = typer.Option([], "--ignore", help="Not this advice. Repeatable."),
     form: str = typer.Option("text", "--format", help="text, json, md, html or sarif."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where the result goes."),
+    lang: str | None = LANG,
 ) -> int:
     """Advice for a chip from recordings of a program, or from profiles made on the chip."""
     from joymigrate import chips, config
@@ -29,6 +33,7 @@ def command(
     one_of(form, report.FORMATS, "--format")
     chip = chips.target(to or config.load(Path.cwd())["to"])
     found = advise_all(traces, chip, version=version, wanted=split(select), unwanted=split(ignore))
-    told = report.render(form, found, chip, [str(path) for path in traces])
+    with speaking(speaker("en" if form == "json" else lang)):
+        told = report.render(form, found, chip, [str(path) for path in traces])
     emit(fit(told, output) if form == "text" else told, output)
     return Exit.OK

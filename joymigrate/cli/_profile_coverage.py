@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate.cli._language import OPTION as LANG
+from joymigrate.cli._language import speaker
 from joymigrate.cli._output import emit, fit, one_of, talk
 from joymigrate.errors import Exit, JoyError
+from joymigrate.language import speaking
 
 if TYPE_CHECKING:
     from joymigrate.profile.coverage import Coverage
@@ -43,6 +46,7 @@ def command(
     form: str = typer.Option("text", "--format", help="text, json, sarif, junit, html or trace."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="No notes on stderr."),
+    lang: str | None = LANG,
 ) -> int:
     """Judge every operator of TRACE: native, fused, composite, on the CPU, missing, unknown."""
     from joymigrate.cli.oplist import chosen
@@ -54,10 +58,12 @@ def command(
     oplist = chosen(to, version, ops, wheel)
     read = read_all(traces)
     coverage = cover(read, oplist)
-    told = marked(read, oplist) if form == "trace" else rendered(coverage, form)
+    with speaking(speaker("en" if form in ("json", "trace") else lang)):
+        told = marked(read, oplist) if form == "trace" else rendered(coverage, form)
     emit(fit(told, output) if form == "text" else told, output)
     if not quiet:
-        talk([f"note: {note}" for note in coverage.notes])
+        say = speaker(lang)
+        talk([f"{say('note')}: {say(note)}" for note in coverage.notes])
     if skeleton is not None:
         from joymigrate.profile.skeleton import write
 

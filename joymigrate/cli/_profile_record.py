@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from joymigrate.profile.record import Written
     from joymigrate.profile.recorder.settings import Settings
 
+WANTS = {"rehearsal": "--capture rehearse"}
+
 CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 CAPTURES = ("run", "rehearse")
 

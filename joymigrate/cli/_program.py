@@ -21,6 +21,7 @@ from joymigrate.errors import JoyError
 PYTHON = re.compile(r"python(\d(\.\d+)?)?$")
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 SWITCH = "JOYMIGRATE_SWITCH"
+REHEARSAL = "JOYMIGRATE_REHEARSE"  # the simulated chip brings the driver's libraries itself
 HIDE = "joymigrate.chips.presence:hide_driverless"
 CALLER_AUTOLOAD = "JOYMIGRATE_CALLER_AUTOLOAD"
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -77,7 +78,7 @@ def environment(**changes: str) -> dict[str, str]:
     path = made.get("PATH", os.defpath)
     if path.split(os.pathsep)[0] != beside:
         made["PATH"] = os.pathsep.join([beside, path])
-    if driverless():
+    if not made.get(REHEARSAL) and driverless():
         made[AUTOLOAD] = "0"
         made[SWITCH] = ",".join(filter(None, (HIDE, made.get(SWITCH))))
     made.update(changes)

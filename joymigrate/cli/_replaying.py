@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from joymigrate.errors import JoyError
 
 if TYPE_CHECKING:
+    from joymigrate.cli._verdicts import View
     from joymigrate.verify.bundle import Bundle
 
 
@@ -31,6 +32,7 @@ class Replay:
     keep: Path | None = None
     precision: str = "fp32"
     inject: tuple[str, ...] = ()
+    devices: int = 8  # of the simulated machine
     aside: bool = False  # stdout is for the verdict
 
 
@@ -65,7 +67,8 @@ def target(
             noise=replay.noise,
             window=tuple(str(p) for p in baseline.manifest.get("window", ())),
         )
-        environment = stack.enter_context(around(replay, chip, _program.environment()))
+        base = drawn(baseline, _program.environment())
+        environment = stack.enter_context(around(replay, chip, base))
         with session.recording(settings, resolved, environment) as ready, aside(replay.aside):
             code = _program.run(resolved, _switch.with_start(ready))
         try:
@@ -73,6 +76,15 @@ def target(
         except JoyError:
             made = None  # it ended before its first step
         yield made, code
+
+
+def drawn(baseline: Bundle, environment: dict[str, str]) -> dict[str, str]:
+    """The environment with the random numbers of the recording, whoever asks for others."""
+    from joymigrate.verify.environment import DRAWN
+
+    recorded = baseline.ranks[0].program.get("environment", {}).get("variables", {})
+    kept = {name: value for name, value in environment.items() if name not in DRAWN}
+    return kept | {name: recorded[name] for name in DRAWN if name in recorded}
 
 
 @contextmanager
@@ -115,7 +127,7 @@ def around(replay: Replay, chip: str | None, base: dict[str, str]) -> Iterator[d
                     read_options(
                         to=chip,
                         soc=None,
-                        devices=8,
+                        devices=replay.devices,
                         memory=None,
                         mode="run",
                         precision=replay.precision,
@@ -143,7 +155,7 @@ def run(
     to: str | None,
     subject: str | None,
     checkpoint: str | None,
-    form: str,
+    view: View,
     output: Path | None,
     verbose: bool,
 ) -> int:
@@ -169,7 +181,7 @@ def run(
         place = replace(place, subject=subject)
         inputs = [replay.baseline]
         return _verdicts.finish(
-            document, verdict, place, form, output, inputs, verbose=verbose, default=name
+            document, verdict, place, view, output, inputs, verbose=verbose, default=name
         )
 
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, talk
 from joymigrate.errors import Exit
+from joymigrate.language import Language, speaking, with_texts
 
 if TYPE_CHECKING:
     from joymigrate.ledger import Subject
@@ -39,6 +41,9 @@ GRADE = typer.Option(
     help="Where the target's file comes from: measured on the chip, rehearsed, or documented.",
 )
 CHECKPOINT = typer.Option(None, "--checkpoint", help="The checkpoint that the target ran with.")
+LANG = typer.Option(
+    None, "--lang", help="en or zh, but json (default: `lang` of the configuration, else en)."
+)
 VERBOSE = typer.Option(False, "-v", "--verbose", help="Show passed records as well.")
 
 
@@ -92,9 +97,17 @@ def measured(place: Place, facts: Mapping[str, Any]) -> Place:
     return replace(place, chip=chip, grade="measured")
 
 
-def checked(form: str) -> str:
-    """The output format."""
-    return one_of(form, FORMATS, "--format")
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a verdict is shown."""
+
+    form: str
+    lang: str = "en"
+
+
+def checked(form: str, lang: str | None = None) -> View:
+    """The output format and the language."""
+    return View(one_of(form, FORMATS, "--format"), language_of(lang))
 
 
 def exit_code(outcome: str) -> int:
@@ -102,10 +115,17 @@ def exit_code(outcome: str) -> int:
     return {"pass": Exit.OK, "fail": Exit.FOUND}.get(outcome, Exit.INCONCLUSIVE)
 
 
-def render(document: Mapping[str, Any], form: str, *, verbose: bool = False) -> str:
-    """The document in one of the formats."""
-    if form == "json":
-        return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+def render(document: Mapping[str, Any], view: View, *, verbose: bool = False) -> str:
+    """The document in one of the formats. JSON keeps its words, with what their Chinese is made
+    of under `texts`."""
+    if view.form == "json":
+        return json.dumps(with_texts(document), ensure_ascii=False, indent=1) + "\n"
+    with speaking(Language(view.lang, document.get("texts"))):
+        return said(document, view.form, verbose=verbose)
+
+
+def said(document: Mapping[str, Any], form: str, *, verbose: bool = False) -> str:
+    """The document as text, Markdown or a page, in the language that is spoken."""
     if form == "md":
         from joymigrate.report import verdict_md
 
@@ -125,7 +145,7 @@ def finish(
     document: Mapping[str, Any],
     verdict: Verdict,
     place: Place,
-    form: str,
+    view: View,
     output: Path | None,
     inputs: Sequence[Path] = (),
     origin: Origin | None = None,
@@ -151,7 +171,7 @@ def finish(
         "grade": place.grade,
         "target": {"chip": place.chip, **(document.get("target") or {})},
     }
-    emit(render(document, form, verbose=verbose), output)
+    emit(render(document, view, verbose=verbose), output)
     if about is not None and (place.subject is not None or Ledger.of(Path.cwd()).exists()):
         origin = origin or gate.Origin(checkpoint=place.checkpoint)
         steps = gate.record(
@@ -164,7 +184,9 @@ def finish(
             document=document,
         )
         numbers = ", ".join(f"{step.id} ({step.stage} {step.verdict})" for step in steps)
-        talk([f"recorded as step {numbers}: {about.name} on {place.chip}, {place.grade}"])
+        text = "recorded as step {numbers}: {name} on {chip}, {grade}"
+        fields = {"name": about.name, "chip": place.chip, "grade": place.grade}
+        talk([Language(view.lang)(text, numbers=numbers, **fields)])
     return exit_code(str(document["verdict"]))
 
 

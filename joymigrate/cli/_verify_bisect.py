@@ -30,6 +30,7 @@ def command(
     ),
     to: str | None = _verdicts.TO,
     form: str = _verdicts.FORMAT,
+    lang: str | None = _verdicts.LANG,
     output: Path | None = _verdicts.OUTPUT,
 ) -> int:
     """Find the window of modules where COMMAND departs from the baseline, and judge it there.
@@ -45,7 +46,7 @@ def command(
     from joymigrate.verify.bundle import open_bundle
     from joymigrate.verify.settings import Settings
 
-    form = _verdicts.checked(form)
+    view = _verdicts.checked(form, lang)
     first = open_bundle(baseline)
     replay = _replaying.Replay(baseline=baseline, command=program or [], aside=output is None)
     with ExitStack() as stack:
@@ -57,7 +58,7 @@ def command(
                 document, verdict = judged(first, made, place, None, code)
             window = suspects(verdict)
             if not window:
-                return _verdicts.finish(document, verdict, place, form, output, [baseline])
+                return _verdicts.finish(document, verdict, place, view, output, [baseline])
         print(f"bisect: looking into {', '.join(window)}", file=sys.stderr)
         room = Path(tempfile.mkdtemp(prefix="joymigrate-bisect-"))
         stack.callback(shutil.rmtree, room, ignore_errors=True)
@@ -84,7 +85,7 @@ def command(
                 raise JoyError(f"the program recorded nothing (exit code {code})")
             place = where(to, None, None, made, False)
             document, verdict = judged(narrow, made, place, None, code)
-            return _verdicts.finish(document, verdict, place, form, output, [baseline])
+            return _verdicts.finish(document, verdict, place, view, output, [baseline])
 
 
 def suspects(verdict: Verdict) -> list[str]:

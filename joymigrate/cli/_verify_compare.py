@@ -19,6 +19,7 @@ def command(
     subject: str | None = _verdicts.SUBJECT,
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
+    lang: str | None = _verdicts.LANG,
     output: Path | None = _verdicts.OUTPUT,
     verbose: bool = _verdicts.VERBOSE,
 ) -> int:
@@ -34,16 +35,16 @@ def command(
     from joymigrate.verify.model import verdict_json
     from joymigrate.verify.tolerance import Tolerance
 
-    form = _verdicts.checked(form)
+    view = _verdicts.checked(form, lang)
     if msprobe.is_dump(baseline) or msprobe.is_dump(target):
         dumped = _verdicts.place(to, subject, checkpoint=checkpoint)
         verdict = msprobe.compare(baseline, target, Tolerance.of(dumped.chip))
         document = verdict_json(verdict)
         inputs = [path for path in (baseline, target) if path.is_file()]
-        return _verdicts.finish(document, verdict, dumped, form, output, inputs, verbose=verbose)
+        return _verdicts.finish(document, verdict, dumped, view, output, inputs, verbose=verbose)
     ours, theirs = open_bundle(baseline), open_bundle(target)
     place = where(to, subject, checkpoint, theirs, False)
     document, verdict = judged(ours, theirs, place, mapping)
     return _verdicts.finish(
-        document, verdict, place, form, output, [baseline, target], verbose=verbose
+        document, verdict, place, view, output, [baseline, target], verbose=verbose
     )

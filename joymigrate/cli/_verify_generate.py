@@ -10,7 +10,7 @@ import typer
 
 from joymigrate.cli import _verdicts
 
-NEEDS = ("extra:train",)
+WANTS = {"package:transformers": "--model DIR"}
 
 
 def command(
@@ -32,6 +32,7 @@ def command(
     subject: str | None = _verdicts.SUBJECT,
     grade: str = _verdicts.GRADE,
     form: str = _verdicts.FORMAT,
+    lang: str | None = _verdicts.LANG,
     output: Path | None = _verdicts.OUTPUT,
 ) -> int:
     """Compare generated text: two files, or a file and a model that is asked now.
@@ -44,7 +45,7 @@ def command(
     from joymigrate.verify.ops.places import opened
     from joymigrate.verify.tolerance import Tolerance
 
-    form = _verdicts.checked(form)
+    view = _verdicts.checked(form, lang)
     place = _verdicts.place(to, subject, grade)
     if (target is None) == (model is None and url is None) and not record:
         raise JoyError("name one target: a file, --model or --url")
@@ -81,4 +82,4 @@ def command(
     default = str(model) if model is not None and subject is None else subject
     from dataclasses import replace
 
-    return _verdicts.finish(document, found, replace(place, subject=default), form, output, inputs)
+    return _verdicts.finish(document, found, replace(place, subject=default), view, output, inputs)

@@ -8,6 +8,8 @@ import typer
 
 from joymigrate.cli import _verdicts
 
+WANTS = {"package:tensorboard": "event files of TensorBoard"}
+
 
 def command(
     baseline: Path = typer.Argument(..., metavar="BASELINE", help="JSONL, CSV or TensorBoard."),
@@ -22,6 +24,7 @@ def command(
     grade: str = _verdicts.GRADE,
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
+    lang: str | None = _verdicts.LANG,
     output: Path | None = _verdicts.OUTPUT,
 ) -> int:
     """Compare two loss curves, and the gradient norms where both runs have them.
@@ -32,7 +35,7 @@ def command(
     from joymigrate.verify import loss
     from joymigrate.verify.tolerance import Tolerance
 
-    form = _verdicts.checked(form)
+    view = _verdicts.checked(form, lang)
     place = _verdicts.place(to, subject, grade, checkpoint)
     limits = Tolerance.of(place.chip)
     sides = [loss.read_curves(path) for path in (baseline, target)]
@@ -41,5 +44,5 @@ def command(
     lengths = [max(len(values) for values in side.columns.values()) for side in sides]
     verdict = loss.verdict(found, limits, lengths[0], lengths[1])
     return _verdicts.finish(
-        loss.document(found, verdict, limits), verdict, place, form, output, [baseline, target]
+        loss.document(found, verdict, limits), verdict, place, view, output, [baseline, target]
     )

@@ -9,6 +9,8 @@ import typer
 
 from joymigrate.cli import _verdicts
 
+WANTS = {"rehearsal": "--rehearse"}
+
 
 def command(
     trace: Path = typer.Option(
@@ -36,6 +38,7 @@ def command(
     ),
     subject: str | None = _verdicts.SUBJECT,
     form: str = _verdicts.FORMAT,
+    lang: str | None = _verdicts.LANG,
     output: Path | None = _verdicts.OUTPUT,
     verbose: bool = _verdicts.VERBOSE,
 ) -> int:
@@ -50,7 +53,7 @@ def command(
     from joymigrate.verify.ops.worker import Order, work
     from joymigrate.verify.tolerance import Tolerance
 
-    form = _verdicts.checked(form)
+    view = _verdicts.checked(form, lang)
     place = _verdicts.place(to, subject)
     if not trace.exists():
         from joymigrate.errors import JoyError
@@ -77,6 +80,6 @@ def command(
     verdict = documents.verdict(outcome.rows, limits.operator_coverage, outcome.facts)
     place = _verdicts.measured(place, outcome.facts)
     return _verdicts.finish(
-        documents.document(verdict, outcome.rows), verdict, place, form, output, [trace],
+        documents.document(verdict, outcome.rows), verdict, place, view, output, [trace],
         verbose=verbose,
     )  # fmt: skip

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.errors import JoyError
+
 CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
@@ -57,7 +59,13 @@ def command(
     session.make_room(output, force)
     with session.recording(settings, resolved, _program.environment()) as environment:
         code = _program.run(resolved, _switch.with_start(environment))
-    bundle = open_bundle(output)
+    try:
+        bundle = open_bundle(output)
+    except JoyError as error:
+        if code == 0:
+            raise
+        print(f"error: the program ended with exit code {code}; {error}", file=sys.stderr)
+        return code
     if not quiet:
         ranks = len(bundle.ranks)
         recorded = bundle.ranks[0]

@@ -8,6 +8,8 @@ import typer
 
 from joymigrate.cli import _verdicts
 
+WANTS = {"rehearsal": "--rehearse"}
+
 
 def command(
     baseline: Path = typer.Argument(..., metavar="BASELINE", help="The bundle of `verify record`."),
@@ -17,6 +19,9 @@ def command(
     ),
     rehearse: bool = typer.Option(
         False, "--rehearse", help="Run the program on the simulated chip."
+    ),
+    devices: int = typer.Option(
+        8, "--devices", min=1, max=64, help="With --rehearse: devices of the machine."
     ),
     migrate: bool = typer.Option(
         False, "--migrate", help="Rewrite the program in memory as it loads (the runtime switch)."
@@ -38,6 +43,7 @@ def command(
     subject: str | None = _verdicts.SUBJECT,
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
+    lang: str | None = _verdicts.LANG,
     output: Path | None = _verdicts.OUTPUT,
     verbose: bool = _verdicts.VERBOSE,
 ) -> int:
@@ -54,6 +60,7 @@ def command(
             command=[*(["-m", module] if module else []), *(program or [])],
             mapping=mapping,
             rehearse=rehearse,
+            devices=devices,
             migrate=migrate,
             noise=noise,
             precision=precision,
@@ -63,7 +70,7 @@ def command(
         to=to,
         subject=subject,
         checkpoint=checkpoint,
-        form=_verdicts.checked(form),
+        view=_verdicts.checked(form, lang),
         output=output,
         verbose=verbose,
     )

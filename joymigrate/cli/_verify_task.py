@@ -36,6 +36,7 @@ def command(
     grade: str = _verdicts.GRADE,
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
+    lang: str | None = _verdicts.LANG,
     output: Path | None = _verdicts.OUTPUT,
 ) -> int:
     """Compare two files of predictions, paired by id.
@@ -62,10 +63,10 @@ def command(
         examples,
         limits.module_coverage,
     )
-    form = _verdicts.checked(form)
+    view = _verdicts.checked(form, lang)
     place = _verdicts.place(to, subject, grade, checkpoint)
     task = compare(baseline, target, question, envelope)
     found = verdict(task, rehearsal=place.rehearsal)
     return _verdicts.finish(
-        document(task, rehearsal=place.rehearsal), found, place, form, output, [baseline, target]
+        document(task, rehearsal=place.rehearsal), found, place, view, output, [baseline, target]
     )

@@ -74,11 +74,15 @@ def validate_chip(
 ) -> int:
     """Check every file of a chip's folder; exit 1 when something is wrong."""
     from joymigrate.chips.validate import validate
+    from joymigrate.cli import _chip_files
     from joymigrate.report import chips as report
     from joymigrate.report.json_ import dumps
 
     one_of(format, FORMATS, "--format")
-    results = {str(folder): validate(folder) for folder in chip_folders(chips or [])}
+    results = {
+        str(folder): [*validate(folder), *_chip_files.problems(folder)]
+        for folder in chip_folders(chips or [])
+    }
     if format == "json":
         found = [report.plain(problem) for items in results.values() for problem in items]
         document = {"schema": report.VALIDATE_SCHEMA, "checked": [*results], "problems": found}

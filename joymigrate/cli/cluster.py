@@ -12,6 +12,16 @@ from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.errors import Exit, JoyError
 
+NEEDS = {
+    "submit": ("package:ray",),
+    "status": ("package:ray",),
+    "cancel": ("package:ray",),
+    "logs": ("package:ray",),
+    "metrics": ("package:ray",),
+    "apply": ("package:kubernetes",),
+}
+WANTS = {"validate": {"package:kubernetes-validate": "schemas of core kinds"}}
+
 app = group("Plan, simulate and run jobs on a mixed cluster: queues, gangs, topology.")
 
 INVENTORY = typer.Option(..., "--inventory", help="Nodes and cards: YAML, JSON or a node CSV.")

@@ -5,25 +5,36 @@ from __future__ import annotations
 import json
 import os
 import platform
+import textwrap
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from joymigrate.cli._output import one_of
+from joymigrate.cli._output import emit, one_of
 from joymigrate.errors import Exit
 
 if TYPE_CHECKING:
-    from joymigrate.cli._installed import Check, Readiness
+    from joymigrate.chips import Chip
+    from joymigrate.cli._installed import Check
+    from joymigrate.cli._needs import Readiness, Use
     from joymigrate.config import Config
 
 SCHEMA = "joymigrate.doctor/1"
 FORMATS = ("text", "json")
 MARKS = {"ok": "ok", "missing": "--", "broken": "!!"}
+WIDTH = 96
+NAME = 10
+PAD = " " * 6
+OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
 TITLES = {"core": "Core", "chip": "Chip", "program": "Programs", "extra": "Extras"}
 
 
 def command(
+    words: list[str] | None = typer.Argument(
+        None, metavar="[COMMAND]...", help="Only this command: serve, cluster submit."
+    ),
     to: str | None = typer.Option(None, "--to", help="The chip to look for."),
     show_config: bool = typer.Option(
         False, "--show-config", help="Every configuration value and where it comes from."
@@ -32,47 +43,136 @@ def command(
         Path(), "--project", metavar="DIR", help="The folder whose configuration holds."
     ),
     format: str = typer.Option("text", "--format", help="text or json."),
+    output: Path | None = OUTPUT,
 ) -> int:
-    """Show what is installed and missing for each command, and how to get it. Exits 0 either way.
+    """Show what is installed and missing for each command, and how to get it.
 
+    Exits 0 whatever is missing; with COMMAND 1 when that lacks something it needs.
     With --show-config: the configuration instead.
     """
-    from joymigrate import __version__, chips, config
+    from joymigrate import chips, config
+    from joymigrate.cli import _installed, _needs
 
     one_of(format, FORMATS, "--format")
     settings = config.load(project, {"to": to})
     chip = chips.target(settings["to"])
     if show_config:
-        show_settings(settings, format)
+        emit(settings_text(settings, format), output)
         return Exit.OK
+    uses = asked(words or [])
+    found = _installed.checks(chip, probe_chip=not words or _needs.about_chip(uses))
+    ready = _needs.readiness(uses, found, chip)
+    if format == "json":
+        document = {"schema": SCHEMA, "to": chip.name, **machine(), **as_json(found, ready)}
+        emit(json.dumps(document, ensure_ascii=False, indent=1) + "\n", output)
+    else:
+        emit("\n".join(text_lines(chip, found, ready, whole=not words)) + "\n", output)
+    return Exit.OK if not words or all(item.ready for item in ready) else Exit.FOUND
 
-    from joymigrate.cli import _installed
+
+def asked(words: list[str]) -> list[Use]:
+    """Every use of every command, or those of the one that is named."""
+    from joymigrate.cli import _needs
     from joymigrate.cli._main import command_names
 
-    found = _installed.checks(chip)
-    ready = _installed.readiness(command_names(), found, chip)
-    machine = {
+    names = command_names()
+    if not words:
+        return [use for name in names for use in _needs.uses(name)]
+    name, *more = words
+    one_of(name, tuple(names), "doctor")
+    every = _needs.uses(name)
+    way = " ".join(more)
+    found = [use for use in every if not way or f"{use.way} ".startswith(f"{way} ")]
+    if not found:
+        one_of(way, tuple(use.way for use in every if use.way), f"doctor {name}")
+    return found
+
+
+def machine() -> dict[str, object]:
+    """What joymigrate runs on."""
+    from joymigrate import __version__
+
+    return {
         "joymigrate": __version__,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
     }
-    if format == "json":
-        document = {
-            "schema": SCHEMA,
-            "to": chip.name,
-            **machine,
-            **_installed.as_json(found, ready),
-        }
-        print(json.dumps(document, ensure_ascii=False, indent=1))
-        return Exit.OK
-    print(
-        f"joymigrate {machine['joymigrate']}, Python {machine['python']}, "
-        f"{machine['platform']}, {machine['cores']} cores"
+
+
+def as_json(found: list[Check], ready: list[Readiness]) -> dict[str, object]:
+    """Checks, and commands with their uses. A command is ready when all of its uses are."""
+    commands: dict[str, list[Readiness]] = {}
+    for item in ready:
+        commands.setdefault(item.use.command, []).append(item)
+    return {
+        "checks": [asdict(check) for check in found],
+        "commands": [
+            {
+                "command": name,
+                "ready": all(item.ready for item in items),
+                "missing": list(dict.fromkeys(line for item in items for line in item.missing)),
+                "uses": [
+                    {
+                        "use": item.use.name,
+                        "ready": item.ready,
+                        "missing": list(item.missing),
+                        "without": list(item.without),
+                    }
+                    for item in items
+                ],
+            }
+            for name, items in commands.items()
+        ],
+    }
+
+
+def text_lines(chip: Chip, found: list[Check], ready: list[Readiness], *, whole: bool) -> list[str]:
+    """Everything as a table; of one command only what it lacks."""
+    if not whole:
+        return use_lines(ready)
+    about = machine()
+    first = (
+        f"joymigrate {about['joymigrate']}, Python {about['python']}, {about['platform']}, "
+        f"{about['cores']} cores"
     )
-    for line in [*check_lines(found, chip.title), *command_lines(ready)]:
-        print(line)
-    return Exit.OK
+    plain = [name for name, items in by_command(ready).items() if not any(map(lacking, items))]
+    rest = [item for item in ready if item.use.command not in plain]
+    wrapped = textwrap.wrap(" ".join(plain), WIDTH, initial_indent="  ok  ", subsequent_indent=PAD)
+    return [first, *check_lines(found, chip.title), "", "Commands", *wrapped, *use_lines(rest)]
+
+
+def by_command(ready: list[Readiness]) -> dict[str, list[Readiness]]:
+    """The uses of each command."""
+    found: dict[str, list[Readiness]] = {}
+    for item in ready:
+        found.setdefault(item.use.command, []).append(item)
+    return found
+
+
+def lacking(item: Readiness) -> bool:
+    """Whether anything is missing, needed or not."""
+    return bool(item.missing or item.without)
+
+
+def use_lines(ready: list[Readiness]) -> list[str]:
+    """A line per set of uses of a command that lack the same, with the remedies below it."""
+    lines = []
+    for name, items in by_command(ready).items():
+        alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+        for item in items:
+            alike.setdefault((item.missing, item.without), []).append(item.use.way)
+        for (missing, without), ways in alike.items():
+            mark = MARKS["missing" if missing else "ok"]
+            start = f"  {mark}  {name:<{NAME}} "
+            words = ", ".join(way for way in ways if way)
+            lines += textwrap.wrap(
+                words, WIDTH, initial_indent=start, subsequent_indent=" " * len(start),
+                break_on_hyphens=False,
+            ) or [start.rstrip()]  # fmt: skip
+            lines += [f"{PAD}  {line}" for line in missing]
+            lines += [f"{PAD}  without {line}" for line in without]
+    return lines
 
 
 def check_lines(found: list[Check], chip: str) -> list[str]:
@@ -91,28 +191,19 @@ def check_lines(found: list[Check], chip: str) -> list[str]:
     return lines
 
 
-def command_lines(ready: list[Readiness]) -> list[str]:
-    """The commands that can run, and what the others lack."""
-    able = [item.command for item in ready if item.ready]
-    lines = ["", "Commands", f"  ok  {' '.join(able)}"]
-    for item in ready:
-        if not item.ready:
-            lines.append(f"  --  {item.command}")
-            lines += [f"      {line}" for line in item.missing]
-    return lines
-
-
-def show_settings(settings: Config, format: str) -> None:
+def settings_text(settings: Config, format: str) -> str:
     """Every configuration value with where it came from."""
     if format == "json":
         rows = [
             {"key": key, "value": value, "source": settings.sources[key]}
             for key, value in settings.values.items()
         ]
-        print(json.dumps({"schema": SCHEMA, "config": rows}, ensure_ascii=False, indent=1))
-        return
+        document = {"schema": SCHEMA, "config": rows}
+        return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
     width = max(map(len, settings.values))
     shown = {key: json.dumps(value, ensure_ascii=False) for key, value in settings.values.items()}
     value_width = max(map(len, shown.values()))
-    for key, value in shown.items():
-        print(f"{key:<{width}}  {value:<{value_width}}  {settings.sources[key]}")
+    return "".join(
+        f"{key:<{width}}  {value:<{value_width}}  {settings.sources[key]}\n"
+        for key, value in shown.items()
+    )

@@ -14,6 +14,11 @@ from joymigrate.errors import Exit, JoyError
 if TYPE_CHECKING:
     from joymigrate.run.kernels import Kernel
 
+WANTS = {
+    "check": {"extra:kernels": "implementations in Triton"},
+    "bench": {"extra:kernels": "implementations in Triton"},
+}
+
 app = group("List, check and time the operators that have several implementations.")
 FORMATS = ("text", "json")
 DTYPES = ("float32", "float16", "bfloat16")

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from joymigrate.cli._output import emit, one_of
+from joymigrate.cli._going import WIDTH, Going
+from joymigrate.cli._language import OPTION as LANG
+from joymigrate.cli._language import language_of
+from joymigrate.cli._output import emit, one_of, use_color
 from joymigrate.errors import Exit, JoyError
+from joymigrate.language import Language
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from joymigrate.journey import Gates, Journey, Request
 
-    from joymigrate.journey import Gates, Journey, Outcome, Planned
+NEEDS = {"PATH": ("chip|rehearsal",), "--dry-run": ()}
+WANTS = {"PATH": {"extra:serve": "--serve", "extra:report": "the plots of its page"}}
 
 FORMATS = ("text", "json", "md", "junit", "html")
-WIDTH = 10
 
 
 def command(
@@ -29,6 +32,29 @@ def command(
     steps: str = typer.Option("0-2", "--steps", help="Optimiser steps that are compared."),
     serve: Path | None = typer.Option(None, "--serve", help="A folder of weights to try serving."),
     map: Path | None = typer.Option(None, "--map", help="Renamed modules, for the comparison."),
+    baseline: Path | None = typer.Option(
+        None,
+        "--baseline",
+        metavar="NAME.jmb",
+        help="A recording of the original from a machine with a GPU, made there with "
+        "`joymigrate verify record -o NAME.jmb --steps 0-2 -- python train.py`.",
+    ),
+    baseline_entry: str = typer.Option(
+        "",
+        "--baseline-entry",
+        metavar="COMMAND",
+        help="How the original runs on this machine: 'python train.py --device cpu --steps 3'.",
+    ),
+    train: str = typer.Option(
+        "", "--train", metavar="COMMAND", help="A longer run for the losses than that of --entry."
+    ),
+    devices: int | None = typer.Option(
+        None,
+        "--devices",
+        min=1,
+        max=64,
+        help="Devices of the simulated machine (default: as many as the entry starts processes).",
+    ),
     unsafe: bool = typer.Option(False, "--unsafe", help="Also edits that need a look."),
     allow_dirty: bool = typer.Option(False, "--allow-dirty", help="Uncommitted changes are fine."),
     until: str | None = typer.Option(None, "--until", metavar="STEP", help="Stop after this step."),
@@ -47,48 +73,82 @@ def command(
         help="The page (default: .joymigrate/journey/report.html).",
     ),
     format: str = typer.Option("text", "--format", help="text, json, md, junit or html."),
-    lang: str = typer.Option("en", "--lang", help="en or zh."),
+    lang: str | None = LANG,
     quiet: bool = typer.Option(False, "-q", "--quiet", help="No progress."),
 ) -> int:
     """Take PATH from CUDA to another chip, step by step, as far as the gates let it."""
     from joymigrate import chips, config
-    from joymigrate.cli import _program
-    from joymigrate.journey import Request, plan, read_gates, travel
+    from joymigrate.journey import Request, devices_of, read_entry, read_gates, travel
 
     one_of(format, FORMATS, "--format")
-    one_of(lang, ("en", "zh"), "--lang")
+    lang = language_of(lang, path)
     one_of(style, ("agnostic", "direct"), "--style")
     if not path.is_dir():
         raise JoyError("the project is a folder", where=str(path), help="joymigrate migrate FOLDER")
+    if baseline is not None and not baseline.exists():
+        raise JoyError(
+            "there is no recording of that name",
+            where=str(baseline),
+            help="on a machine with a GPU: joymigrate verify record -o NAME.jmb -- python train.py",
+        )
     settings = config.load(path)
     gates = read_gates(settings["gates"], settings.sources["gates"])
     chip = chips.target(to or settings["to"])
-    words = tuple(shlex.split(entry))
+    project = path.resolve()
+    words = read_entry(entry, project)
     request = Request(
-        project=path.resolve(),
+        project=project,
         entry=words,
-        command=tuple(_program.resolve(words)) if words else (),
         chip=chip.name,
         style=style,
         steps=steps,
         serve=serve.resolve() if serve else None,
         map=map.resolve() if map else None,
+        baseline=baseline.resolve() if baseline else None,
+        baseline_entry=read_entry(baseline_entry, project),
+        train=read_entry(train, project),
+        devices=devices or devices_of(words, project),
         unsafe=unsafe,
         allow_dirty=allow_dirty,
     )
-    if dry_run:
-        emit(planned_text(plan(request), gates))
-        return Exit.OK
     here = is_here(chip.name)
-    journey = travel(
-        request, gates, until=until, fresh=fresh, chip_here=here, tell=teller(quiet or ci)
-    )
+    if dry_run:
+        emit(planned_text(request, gates, here, until, lang))
+        return Exit.OK
+    going = Going(quiet=quiet or ci, lang=lang)
+    try:
+        journey = travel(
+            request,
+            gates,
+            until=until,
+            fresh=fresh,
+            chip_here=here,
+            gpu_here=gpu_is_here(),
+            tell=going,
+        )
+    except KeyboardInterrupt:
+        print(going.interrupted(), file=sys.stderr)
+        return Exit.INTERRUPTED
     folder = (ci_output or journey.folder / "ci") if ci else None
     written = write_reports(journey, report, folder, lang)
+    if format == "text" and going.terminal and sys.stdout.isatty():
+        emit(last_words(journey, shown(written), lang))
+        return code_of(journey)
     emit(rendered(journey, format, lang))
     if not quiet:
-        print(f"report: {written}", file=sys.stderr)
+        print(Language(lang)("report: {path}", path=written), file=sys.stderr)
+    return code_of(journey)
+
+
+def code_of(journey: Journey) -> int:
+    """1 where a step failed or a gate held."""
     return Exit.FOUND if journey.verdict == "fail" else Exit.OK
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be said from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def is_here(name: str) -> bool:
@@ -101,37 +161,39 @@ def is_here(name: str) -> bool:
     return why_not(chips.get(name)) is None
 
 
-def planned_text(steps: list[Planned], gates: Gates) -> str:
-    """The plan, and the gates that hold."""
-    from dataclasses import asdict
+def gpu_is_here() -> bool:
+    """Whether a GPU of the origin is in this machine and torch can use it."""
+    import torch
 
-    lines = [
-        f"  {number}  {step.name:<{WIDTH}} {step.title}"
-        + (f"  (left out: {step.skip})" if step.skip else "")
-        for number, step in enumerate(steps, 1)
-    ]
-    held = ", ".join(f"{name} = {value}" for name, value in asdict(gates).items())
-    return "\n".join([*lines, "", f"gates: {held}"]) + "\n"
+    return torch.cuda.is_available()
 
 
-def teller(quiet: bool) -> Callable[[str, Planned, Outcome | None], None]:
-    """Progress: a line per step on stderr; on a terminal the running step shows at once."""
-    terminal = sys.stderr.isatty()
+def planned_text(
+    request: Request, gates: Gates, here: bool, until: str | None, lang: str = "en"
+) -> str:
+    """The plan: every step with its gates and the commands that it would run."""
+    from joymigrate.journey import NAMES, commands, plan
+    from joymigrate.journey.gates import OF
+    from joymigrate.journey.travel import known
 
-    def tell(event: str, planned: Planned, outcome: Outcome | None) -> None:
-        if quiet:
-            return
-        if outcome is None:
-            if terminal:
-                print(f"  …     {planned.name:<{WIDTH}} {planned.title}", end="\r", file=sys.stderr)
-            return
-        from joymigrate.report.journey_text import MARKS
-
-        mark = "kept" if event == "kept" else MARKS[outcome.status.value]
-        clear = "\033[K" if terminal else ""
-        print(f"  {mark}  {planned.name:<{WIDTH}} {outcome.summary}{clear}", file=sys.stderr)
-
-    return tell
+    known(until)
+    say = Language(lang)
+    head = "{project} to {chip}, style {style}"
+    lines = [say(head, project=request.project, chip=request.chip, style=request.style), ""]
+    last = NAMES.index(until) if until in NAMES else len(NAMES)
+    for number, step in enumerate(plan(request), 1):
+        why = step.skip or (f"--until {until}" if number - 1 > last else None)
+        lines.append(
+            f"  {number}  {step.name:<{WIDTH}} {say(step.title)}"
+            + (say("  (left out: {why})", why=why) if why else "")
+        )
+        if why:
+            continue
+        limits = [(name, getattr(gates, name)) for name in OF.get(step.name, ())]
+        held = [f"{name} = {value}" for name, value in limits if value not in (None, False, "off")]
+        lines += [say("       gate: {gate}", gate=one) for one in held]
+        lines += [f"       $ {one}" for one in commands(request, step.name, chip_here=here)]
+    return "\n".join([*lines, "", say("Nothing was run, nothing was changed.")]) + "\n"
 
 
 def rendered(journey: Journey, format: str, lang: str) -> str:
@@ -147,32 +209,65 @@ def rendered(journey: Journey, format: str, lang: str) -> str:
     if format == "md":
         return journey_text.markdown(document, lang)
     if format == "junit":
-        return journey_text.junit(document)
+        return journey_text.junit(document, lang)
     if format == "html":
-        return journey_html.render(document, journey.folder, lang)
-    return journey_text.text(document, lang)
+        return journey_html.render(document, journey.folder, lang, link=way(journey, Path.cwd()))
+    return journey_text.text(document, lang, color=use_color("auto", sys.stdout))
+
+
+def way(journey: Journey, place: Path) -> str:
+    """How links of a page that lies in `place` lead to the journey's folder."""
+    import os
+
+    found = Path(os.path.relpath(journey.folder, place.resolve())).as_posix()
+    return "" if found == "." else f"{found}/"
+
+
+def last_words(journey: Journey, report: str, lang: str) -> str:
+    """The result where the steps were shown already."""
+    from joymigrate.journey.model import to_json
+    from joymigrate.report.journey_closing import closing
+
+    return closing(to_json(journey), report, lang)
 
 
 def write_reports(journey: Journey, report: Path | None, ci: Path | None, lang: str) -> Path:
     """Write the page, and what a pull request wants; returns where the page lies."""
-    import os
-    import shutil
-
     from joymigrate.journey.model import to_json
     from joymigrate.report import journey_html, journey_text
+    from joymigrate.report.journey_comment import comment
 
     document = to_json(journey)
     target = (report or journey.folder / "report.html").resolve()
-    link = os.path.relpath(journey.folder, target.parent)
-    page = journey_html.render(
-        document, journey.folder, lang, link="" if link == "." else f"{link}/"
-    )
+    page = journey_html.render(document, journey.folder, lang, link=way(journey, target.parent))
     emit(page, target)
     if ci is not None:
         ci.mkdir(parents=True, exist_ok=True)
-        emit(journey_text.junit(document), ci / "junit.xml")
-        emit(journey_text.markdown(document, lang), ci / "summary.md")
-        findings = journey.folder / "scan" / "scan.sarif"
-        if findings.is_file():
-            shutil.copyfile(findings, ci / "scan.sarif")
+        emit(journey_text.junit(document, lang), ci / "junit.xml")
+        emit(comment(document, lang), ci / "summary.md")
+        if (journey.folder / "scan" / "scan.sarif").is_file():  # else the scan itself failed
+            emit(sarif(journey), ci / "scan.sarif")
     return target
+
+
+def sarif(journey: Journey) -> str:
+    """The scan's findings and the journey's, at the lines of the files as they were committed."""
+    import json
+
+    from joymigrate.journey import original
+    from joymigrate.journey.entry import script_of
+    from joymigrate.journey.model import to_json
+    from joymigrate.ledger import Ledger
+    from joymigrate.report.journey_sarif import merged
+
+    project = journey.request.project
+    ledger = Ledger.of(project)
+    steps = original.rewrites(ledger, project)
+    scan = journey.folder / "scan" / "scan.sarif"
+    log = merged(
+        json.loads(scan.read_text(encoding="utf-8")),
+        to_json(journey),
+        lambda path, line: original.line_before(ledger, steps, project, path, line),
+        script_of(list(journey.request.entry)),
+    )
+    return json.dumps(log, indent=1, ensure_ascii=False) + "\n"

@@ -7,6 +7,9 @@ from pathlib import Path
 import typer
 
 from joymigrate.errors import Exit, JoyError
+from joymigrate.files import write_output
+
+NEEDS = {"URL": ("extra:serve",), "--export": ()}
 
 
 def command(
@@ -32,7 +35,9 @@ def command(
     export: str | None = typer.Option(
         None, "--export", help="Print `prometheus` rules or a `grafana` dashboard and stop."
     ),
-    output: Path | None = typer.Option(None, "-o", help="Write the export to a file."),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="FILE", help="Write the export to a file."
+    ),
 ) -> int:
     """Show what services do, keep it, and raise alerts."""
     if export is not None:
@@ -91,10 +96,5 @@ def show_export(kind: str, alerts: Path | None, output: Path | None) -> int:
     if output is None:
         print(text, end="")
         return Exit.OK
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise JoyError(
-            f"cannot write: {error.strerror}", where=str(output), help="name a writable file"
-        ) from None
+    write_output(output, text.encode("utf-8"))
     return Exit.OK

@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from joymigrate.cli._groups import group
-from joymigrate.cli._output import emit, one_of, replace_file, split, talk
+from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.errors import Exit, JoyError, did_you_mean
+from joymigrate.extras import how_to_get
+from joymigrate.files import write_output
 
 if TYPE_CHECKING:
     from joymigrate.profile.oplist import OpList
+
+NEEDS = {"validate": ("rehearsal",), "validate --dump FILE": ()}
+WANTS = {
+    "show": {"chip-package": "--installed"},
+    "build": {"chip-package": "the installed package (--wheel FILE reads a wheel)"},
+}
 
 app = group("A chip's operators per version: show, compare, build, check with the dispatcher.")
 
@@ -174,13 +182,14 @@ def build(
         here = package.read_installed(place)
         if here is None:
             raise JoyError(
-                f"{place.distribution} is not installed", help="--wheel FILE reads a wheel"
+                f"{place.distribution} is not installed",
+                help=f"--wheel FILE reads a wheel; or {how_to_get(place.distribution)}",
             )
         found = [here]
     built = building.build(found, (known.namespaces or (chip.device,))[0], known.entries)
     output.mkdir(parents=True, exist_ok=True)
-    replace_file(output / "operators.csv", built.table().encode())
-    replace_file(output / "operators.yaml", building.head(known, chip, built).encode())
+    write_output(output / "operators.csv", built.table().encode())
+    write_output(output / "operators.yaml", building.head(known, chip, built).encode())
     emit(f"{output / 'operators.yaml'}\n{output / 'operators.csv'}\n")
     versions = ", ".join(built.releases)
     talk([f"{len(built.rows)} rows for {chip.name} {versions}"])

@@ -1,4 +1,4 @@
-"""`joymigrate quantise`: a model folder to W8A8 or W4A16, with a verdict on the result."""
+"""Quantise a model to W8A8 or W4A16, with a verdict on what was written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from joymigrate.cli._output import Progress, emit, split, talk
 if TYPE_CHECKING:
     from joymigrate.verify.model import Verdict
 
-NEEDS = ("extra:serve",)
+NEEDS = ("package:transformers",)
 
 
 def command(
@@ -57,6 +57,7 @@ def command(
     ),
     device: str = typer.Option("cpu", "--device", help="Where to compute: cpu or a torch device."),
     force: bool = typer.Option(False, "--force", help="Replace a model folder at OUT."),
+    lang: str | None = _verdicts.LANG,
     report: str = typer.Option("text", "--report", help="text, json, md or html, to stdout."),
     report_file: Path | None = typer.Option(
         None, "--report-file", metavar="FILE", help="Write the report to a file."
@@ -69,7 +70,7 @@ def command(
     """
     from joymigrate.run.quantise import Options, judge, quantise, read_samples
 
-    report = _verdicts.checked(report)
+    view = _verdicts.checked(report, lang)
     options = Options(
         scheme=scheme,
         format=layout,
@@ -102,7 +103,7 @@ def command(
     document["quantise"] |= {**made.as_json(), "held_out": apart, "notes": notes}
     document["subject"] = {"name": out.resolve().name}
     record(verdict, document, out, [data, *([evaluation] if evaluation else [])], device)
-    emit(_verdicts.render(document, report, verbose=verbose), report_file)
+    emit(_verdicts.render(document, view, verbose=verbose), report_file)
     talk([f"wrote {out} ({made.scheme}, {made.format}): joymigrate serve {out}"])
     return _verdicts.exit_code(str(document["verdict"]))
 

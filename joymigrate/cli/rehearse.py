@@ -7,7 +7,13 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._language import OPTION as LANG
+from joymigrate.cli._language import speaker
+from joymigrate.language import speaking
+
 # The chip's own profiler needs a library that the simulated runtime does not have.
+NEEDS = ("rehearsal",)
+
 NOT_REHEARSED = ("JM160",)
 CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -46,6 +52,7 @@ def command(
     form: str | None = typer.Option(None, "--format", help="text, json or html."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where the report goes."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="No banner and no summary."),
+    lang: str | None = LANG,
 ) -> int:
     """Run COMMAND on the simulated chip. Its output and exit code are its own."""
     from contextlib import nullcontext
@@ -56,6 +63,7 @@ def command(
     from joymigrate.run.rehearse.options import read_options
 
     form = report.chosen_format(form, output)
+    language = speaker(lang)
     arguments = [*(["-m", module] if module else []), *(program or [])]
     resolved = _program.resolve(arguments)
     options = read_options(
@@ -70,7 +78,8 @@ def command(
     )
     with session.open_session(options) as settings:
         if not quiet:
-            print(report.banner(settings), file=sys.stderr, flush=True)
+            with speaking(language):
+                print(report.banner(settings), file=sys.stderr, flush=True)
         environment = session.environment(settings, _program.environment())
         if fill:
             environment = _fill.filled(environment, settings.chip, rehearsed=True)
@@ -91,7 +100,8 @@ def command(
             code = _program.run(resolved, ready)
         result = report.summarise(settings, session.read_records(settings), code)
     if not quiet:
-        print(report.as_text(result), file=sys.stderr)
+        with speaking(language):
+            print(report.as_text(result), file=sys.stderr)
     if output is not None:
-        report.write(result, form, output)
+        report.write(result, form, output, language.lang)
     return code

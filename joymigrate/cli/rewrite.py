@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate.cli._language import OPTION as LANG
+from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.cli._scanning import configured, must_exist
 from joymigrate.cli._scanning import run as scan_with
 from joymigrate.errors import Exit, JoyError
+from joymigrate.language import Language
 
 if TYPE_CHECKING:
     from joymigrate.ledger import Ledger
     from joymigrate.model import Patch, Scan
     from joymigrate.rewrite.outcome import Outcome
+
+WANTS = {"program:git": "the check for uncommitted changes"}
 
 FORMATS = ("text", "json")
 
@@ -50,6 +55,7 @@ def command(
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Only the last line."),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Every site that was left."),
     jobs: int | None = typer.Option(None, "-j", "--jobs", help="Processes; default: one per core."),
+    lang: str | None = LANG,
 ) -> int:
     """Rewrite a project for another accelerator, in place or as a copy.
 
@@ -57,6 +63,7 @@ def command(
     """
     one_of(format, FORMATS, "--format")
     must_exist(paths)
+    lang = language_of(lang, paths[0])
     if output is not None and (diff or check):
         raise JoyError(
             "-o writes a copy, --diff and --check write nothing", help="leave one of them out"
@@ -78,16 +85,16 @@ def command(
     scan = scan_with(paths, origin, settings, quiet)
     made = [p for p in rewrite.patches(scan, unsafe=unsafe) if p.before != p.after]
     if diff and format == "text":
-        return show_diff(scan, made, ledger)
+        return show_diff(scan, made, ledger, lang)
     if diff or check:
         outcome = rewrite_outcome(scan, made, ledger)
     else:
         outcome = write(scan, made, paths, ledger, output, unsafe, allow_dirty)
     wrote = not (diff or check)
     if format == "json":
-        emit(in_json(outcome, wrote=wrote, diff=diff))
+        emit(in_json(outcome, wrote=wrote, diff=diff, lang=lang))
     else:
-        emit(in_text(outcome, wrote=wrote, verbose=verbose, quiet=quiet))
+        emit(in_text(outcome, wrote=wrote, verbose=verbose, quiet=quiet, lang=lang))
     return Exit.FOUND if made and not wrote else Exit.OK
 
 
@@ -116,7 +123,7 @@ def rewrite_outcome(scan: Scan, made: list[Patch], ledger: Ledger) -> Outcome:
     return Outcome(scan, tuple(made), ledger)
 
 
-def show_diff(scan: Scan, made: list[Patch], ledger: Ledger) -> int:
+def show_diff(scan: Scan, made: list[Patch], ledger: Ledger, lang: str) -> int:
     """`--diff`: the patch to stdout as bytes, the count to stderr."""
     from joymigrate.report.rewriting import last_line
     from joymigrate.rewrite.outcome import diff
@@ -124,7 +131,7 @@ def show_diff(scan: Scan, made: list[Patch], ledger: Ledger) -> int:
     sys.stdout.flush()
     sys.stdout.buffer.write(diff(made, scan.root))
     sys.stdout.flush()
-    talk([last_line(rewrite_outcome(scan, made, ledger), wrote=False)])
+    talk([last_line(rewrite_outcome(scan, made, ledger), Language(lang), wrote=False)])
     return Exit.FOUND if made else Exit.OK
 
 
@@ -148,17 +155,17 @@ def write(
     )
 
 
-def in_text(outcome: Outcome, *, wrote: bool, verbose: bool, quiet: bool) -> str:
+def in_text(outcome: Outcome, *, wrote: bool, verbose: bool, quiet: bool, lang: str) -> str:
     """The outcome for people."""
     from joymigrate.report.rewriting import text
 
-    return text(outcome, wrote=wrote, verbose=verbose, quiet=quiet)
+    return text(outcome, wrote=wrote, verbose=verbose, quiet=quiet, lang=lang)
 
 
-def in_json(outcome: Outcome, *, wrote: bool, diff: bool) -> str:
+def in_json(outcome: Outcome, *, wrote: bool, diff: bool, lang: str) -> str:
     """The outcome for machines, with the diff itself under `--diff`."""
     from joymigrate.report.rewriting import as_json
     from joymigrate.rewrite.outcome import diff as diff_of
 
     patch = diff_of(outcome.patches, outcome.scan.root) if diff else None
-    return as_json(outcome, wrote=wrote, diff=patch)
+    return as_json(outcome, wrote=wrote, diff=patch, lang=lang)

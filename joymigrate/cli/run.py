@@ -6,6 +6,8 @@ import sys
 
 import typer
 
+NEEDS = ("chip",)
+
 CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 

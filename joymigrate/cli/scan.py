@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from joymigrate.cli._language import OPTION as LANG
+from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk, use_color
 from joymigrate.cli._portfolio import rank
 from joymigrate.cli._scanning import View, configured, must_exist, now, run
 from joymigrate.errors import Exit, JoyError
+from joymigrate.language import Language
 
 if TYPE_CHECKING:
     from joymigrate.config import Config
     from joymigrate.model import Scan
     from joymigrate.report.result import Result
 
+WANTS = {"program:git": "--diff BASE"}
+
 FORMATS = ("text", "json", "sarif", "github", "md", "html")
 PORTFOLIO_FORMATS = ("text", "json", "md", "html")
-LANGUAGES = ("en", "zh")
 
 
 def command(
@@ -58,7 +63,7 @@ def command(
     ),
     exit_zero: bool = typer.Option(False, "--exit-zero", help="Exit 0 also with findings."),
     show_kept: bool = typer.Option(False, "--show-kept", help="Also mentions that stay, and why."),
-    lang: str = typer.Option("en", "--lang", help="Language of md and html: en or zh."),
+    lang: str | None = LANG,
     chip_version: str | None = typer.Option(
         None, "--chip-version", help="Version of the chip's torch package."
     ),
@@ -74,8 +79,8 @@ def command(
     Exit code 1 with findings, 0 without.
     """
     one_of(format, FORMATS if portfolio is None else PORTFOLIO_FORMATS, "--format")
-    one_of(lang, LANGUAGES, "--lang")
-    view = View(format, output, lang, color, statistics, show_kept, verbose, quiet)
+    asked = language_of(lang, paths[0] if paths else None)
+    view = View(format, output, asked, color, statistics, show_kept, verbose, quiet)
     overrides = {
         "to": to,
         "style": style,
@@ -152,7 +157,9 @@ def save_baseline(scan: Scan, path: Path) -> int:
 def show(result: Result, view: View) -> None:
     """Render the result where it belongs, and say on stderr what it leaves out."""
     from joymigrate.report import text
+    from joymigrate.report.result import spoken
 
+    result = spoken(result, Language(view.lang))
     terminal = view.output is None and view.format == "text" and sys.stdout.isatty()
     color = use_color(view.color, sys.stderr)
     lines = text.warnings(result, color=color)
@@ -161,7 +168,7 @@ def show(result: Result, view: View) -> None:
     if view.format == "text" and not terminal:
         lines += text.readiness(result, color=color).splitlines()
     elif view.output is not None:
-        lines.append(f"wrote {view.output}: {result.last_line()}")
+        lines.append(f"{result.say('wrote')} {view.output}: {result.last_line()}")
     if terminal and not view.quiet:
         talk(lines)  # above the findings, so that the closing line closes
     emit(render(result, view, terminal), view.output)
@@ -169,11 +176,15 @@ def show(result: Result, view: View) -> None:
         talk(lines)
 
 
-def render(result: Result, view: View, terminal: bool) -> str:
-    """The result in its format."""
+def render(
+    result: Result, view: View, terminal: bool, texts: Mapping[str, Any] | None = None
+) -> str:
+    """The result in its format and language; `texts` come with a JSON document."""
     from joymigrate.report import github, json_, md, sarif, text
     from joymigrate.report.html import scan as page
+    from joymigrate.report.result import spoken
 
+    result = spoken(result, Language(view.lang, texts))
     if view.format == "text":
         color = view.output is None and use_color(view.color, sys.stdout)
         summary = terminal and not view.quiet

@@ -9,6 +9,17 @@ import typer
 from joymigrate.cli._groups import group
 from joymigrate.errors import Exit, JoyError
 
+NEEDS = {
+    "MODEL_DIR": ("extra:serve",),
+    "--config FILE": ("extra:serve",),
+    "drill": ("extra:serve",),
+}
+WANTS = {
+    "MODEL_DIR": {"program:cc": "--compile"},
+    "models": {"package:transformers": "--verify"},
+    "simulate": {"package:matplotlib": "--plot"},
+}
+
 app = group(
     "Serve a model: `serve MODEL_DIR`; or a gateway with hot standby: `serve --config FILE`. "
     "`serve MODEL_DIR --help` lists their options.",
@@ -61,7 +72,9 @@ def serve(
     check: bool = typer.Option(False, "--check", help="Look at everything, start nothing."),
     sku: str | None = typer.Option(None, "--sku", help="With --check: the model of the card."),
     format: str = typer.Option("text", "--format", help="With --check: text or json."),
-    output: Path | None = typer.Option(None, "-o", help="With --check: write it to a file."),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="FILE", help="With --check: write it to a file."
+    ),
     engine: str = typer.Option("joymigrate", "--engine", help="joymigrate, or another to start."),
     python: Path | None = typer.Option(None, "--python", help="That engine's environment."),
     container: str | None = typer.Option(None, "--container", help="Command that runs it."),
@@ -87,7 +100,7 @@ def serve(
     if model is None:
         raise JoyError("what to serve is missing", help="serve MODEL_DIR, or serve --config FILE")
     one_of(log_format, ("text", "json"), "--log-format")
-    need_extra()
+    need_extra("transformers", "tokenizers")
     from joymigrate.cli import _serve_check, _serve_external, _serve_model
 
     start = _serve_model.Start(
@@ -168,16 +181,11 @@ def talk(line: str) -> None:
     print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", file=sys.stderr, flush=True)
 
 
-def need_extra() -> None:
+def need_extra(*more: str) -> None:
     """The libraries of the `serve` extra, or which command installs them."""
-    import importlib.util
+    from joymigrate.extras import need
 
-    wanted = ("aiohttp", "orjson", "prometheus_client", "psutil")
-    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
-    if missing:
-        raise JoyError(
-            f"serving needs {', '.join(missing)}", help="pip install 'joymigrate[serve]'"
-        )
+    need("serve", "aiohttp", "orjson", "prometheus_client", "psutil", *more, what="serving")
 
 
 def address(url: str | None, config: Path | None) -> str:
@@ -263,7 +271,9 @@ def chosen(format: str) -> str:
 def models(
     verify: list[str] = typer.Option([], "--verify", help="Try a family again; may be repeated."),
     format: str = FORMAT,
-    output: Path | None = typer.Option(None, "-o", help="Write it to a file."),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="FILE", help="Write it to a file."
+    ),
 ) -> int:
     """List the families that are served, each verified against transformers."""
     from joymigrate.cli import _output
@@ -287,7 +297,9 @@ def models(
 def drill(
     faults: Path = typer.Option(..., "--faults", help="The schedule of faults (YAML)."),
     format: str = FORMAT,
-    output: Path | None = typer.Option(None, "-o", help="Write the result to a file."),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="FILE", help="Write the result to a file."
+    ),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Show the gateway's log."),
 ) -> int:
     """Break fake backends on schedule behind a real gateway; print what clients saw."""
@@ -332,7 +344,9 @@ def simulate(
     ),
     plot: Path | None = typer.Option(None, "--plot", help="Draw the curves (svg, png, pdf)."),
     format: str = FORMAT,
-    output: Path | None = typer.Option(None, "-o", help="Write the result to a file."),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="FILE", help="Write the result to a file."
+    ),
 ) -> int:
     """Ask the gateway's own state machine when a rule would have rolled back, and how wrongly."""
     from joymigrate.run.gateway import show, study

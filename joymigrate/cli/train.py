@@ -10,7 +10,13 @@ from joymigrate.cli import _train_models, _train_more, _train_tasks
 from joymigrate.cli._groups import group
 from joymigrate.errors import Exit, JoyError
 
-NEEDS = ("extra:train",)
+NEEDS = {
+    "JOB.yaml": ("extra:train",),
+    "export": ("extra:train",),
+    "evaluate": ("extra:train",),
+    "predict": ("extra:train",),
+    "models": ("extra:train",),
+}
 
 app = group("Train a model from a job file; init, status, export.", default=True)
 
@@ -72,14 +78,9 @@ def train(
 
 def need_extra() -> None:
     """The libraries of the `train` extra, or which command installs them."""
-    import importlib.util
+    from joymigrate.extras import need
 
-    wanted = ("transformers", "peft", "pyarrow")
-    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
-    if missing:
-        raise JoyError(
-            f"training needs {', '.join(missing)}", help="pip install 'joymigrate[train]'"
-        )
+    need("train", "transformers", "peft", "pyarrow", what="training")
 
 
 @app.command("init")

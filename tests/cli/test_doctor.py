@@ -9,8 +9,10 @@ import pytest
 from packaging.requirements import Requirement
 
 from joymigrate.chips import Chip, all_chips
-from joymigrate.cli import _installed
-from joymigrate.cli._main import command_names, run
+from joymigrate.cli import _installed, _needs
+from joymigrate.cli._main import command_names, load, run
+from joymigrate.extras import extras_of
+from scripts.clean_machine.exercises import EXERCISES, Exercise
 
 
 def test_json_covers_every_command_and_extra(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,23 +76,150 @@ def test_a_wrong_setting_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "Did you mean 'style'?" in capsys.readouterr().err
 
 
-def test_a_command_that_needs_what_is_missing_is_not_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def lacking(
+    needs: tuple[str, ...], *found: _installed.Check, wants: dict[str, str] | None = None
+) -> _needs.Readiness:
+    """What a use with these needs comes to when the checks found this."""
     from joymigrate.chips import target
 
-    (tmp_path / "one.py").write_text('"""One."""\nNEEDS = ("program:cc", "chip")\n')
-    (tmp_path / "two.py").write_text('"""Two."""\n')
-    monkeypatch.setattr(_installed, "COMMANDS", tmp_path)
-    chip = target(None)
-    found = [
-        _installed.Check("program", "cc", "missing", help="apt-get install gcc"),
-        _installed.Check("chip", chip.distribution or "", "broken", help="driver"),
-    ]
-    one, two = _installed.readiness(["one", "two"], found, chip)
-    assert not one.ready
-    assert one.missing == ("cc: apt-get install gcc", f"{chip.distribution}: driver")
-    assert two.ready
+    use = _needs.Use("one", "two", needs, wants)
+    return _needs.readiness([use], list(found), target(None))[0]
+
+
+NO_CC = _installed.Check("program", "cc", "missing", help="apt-get install gcc")
+NO_DRIVER = _installed.Check("chip", "torch-npu", "broken", help="driver")
+NO_PACKAGE = _installed.Check("chip", "torch-npu", "missing", help="extra")
+
+
+@pytest.mark.parametrize(
+    ("need", "found", "missing"),
+    [
+        ("program:cc", NO_CC, ("cc: apt-get install gcc",)),
+        ("program:git", NO_CC, ()),
+        ("chip", NO_DRIVER, ("torch-npu: driver",)),
+        ("chip-package", NO_DRIVER, ()),
+        ("chip-package", NO_PACKAGE, ("torch-npu: extra",)),
+        ("rehearsal", NO_DRIVER, ()),
+        ("rehearsal", NO_CC, ("cc: apt-get install gcc",)),
+        ("rehearsal", NO_PACKAGE, ("torch-npu: extra",)),
+        ("chip|rehearsal", NO_DRIVER, ()),
+        ("chip|rehearsal", NO_CC, ()),
+        ("chip|rehearsal", NO_PACKAGE, ("torch-npu: extra",)),
+        ("package:typer", NO_CC, ()),
+        ("package:surely-absent", NO_CC, ("surely-absent: pip install surely-absent",)),
+    ],
+)
+def test_a_use_that_needs_what_is_missing_is_not_ready(
+    need: str, found: _installed.Check, missing: tuple[str, ...]
+) -> None:
+    answer = lacking((need,), found)
+    assert answer.missing == missing
+    assert answer.ready == (not missing)
+
+
+def test_what_is_only_wanted_leaves_a_use_ready() -> None:
+    answer = lacking((), NO_CC, wants={"program:cc": "--compile"})
+    assert answer.ready
+    assert answer.without == ("--compile: cc: apt-get install gcc",)
+
+
+def test_a_chip_that_cannot_be_simulated_is_needed_itself() -> None:
+    chip = next(c for c in all_chips().values() if not (c.origin or _installed.can_rehearse(c)))
+    absent = _installed.Check("chip", chip.distribution or chip.name, "missing", help="vendor")
+    use = _needs.Use("migrate", "", ("chip|rehearsal",))
+    (answer,) = _needs.readiness([use], [absent], chip)
+    assert answer.missing == (f"{absent.name}: vendor",)
+
+
+LEAVES = {
+    f"{name} {leaf}".strip(): name for name in command_names() for leaf in _needs.leaves(load(name))
+}
+
+
+def test_every_command_has_a_use_and_no_declaration_is_about_nothing() -> None:
+    every = {use.name for name in command_names() for use in _needs.uses(name)}
+    for leaf, command in LEAVES.items():
+        if leaf == command or leaf.endswith(f" {_needs.HIDDEN}"):
+            assert any(use.command == command for use in _needs.uses(command))
+            continue
+        assert leaf in every
+    for name in command_names():
+        inner = [leaf.removeprefix(name).strip() for leaf in LEAVES if LEAVES[leaf] == name]
+        needs, wants = _needs.declared(name)
+        for way in (*needs, *wants):
+            first = way.partition(" ")[0]
+            own = HIDDEN_OR_PLAIN & set(inner)
+            assert way in ("", *inner) or first in inner or own, f"{name}: {way}"
+
+
+HIDDEN_OR_PLAIN = {_needs.HIDDEN, ""}
+KINDS = {"chip", "chip-package", "rehearsal", "extra", "package", "program"}
+
+
+def test_every_need_is_one_that_can_be_judged() -> None:
+    extras = {check.name for check in _installed.extras()}
+    for name in command_names():
+        for use in _needs.uses(name):
+            for need in (*use.needs, *(use.wants or ())):
+                for part in need.split("|"):
+                    kind, _, what = part.partition(":")
+                    assert kind in KINDS, need
+                    assert kind != "extra" or what in extras
+                    assert kind != "program" or what in _installed.PROGRAMS
+                    assert kind != "package" or extras_of(what), f"no extra brings {what}"
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.line)
+def test_what_the_clean_machine_showed_a_command_to_need_is_declared(exercise: Exercise) -> None:
+    """scripts/clean_machine runs each line without its extras; doctor must say the same."""
+    words = exercise.line.split()[1:]
+    uses = [use for use in _needs.uses(words[0]) if " ".join(words).startswith(use.name)]
+    options = [use for use in _needs.uses(words[0]) if use.way.split(" ")[0] in words[1:]]
+    found = max(options or uses or _needs.uses(words[0])[:1], key=lambda use: len(use.way))
+    needed = {extra for need in found.needs for extra in brought(need)}
+    wanted = {extra for need in found.wants or () for extra in brought(need)}
+    if exercise.extras:
+        assert set(exercise.extras) <= needed | wanted, found
+    elif not exercise.only and exercise.code == 0:
+        assert not needed, found
+
+
+def brought(need: str) -> set[str]:
+    """The extras that can meet a need."""
+    kind, _, name = need.rpartition("|")[2].partition(":")
+    if kind == "extra":
+        return {name}
+    if kind == "package":
+        return set(extras_of(name))
+    return {"ascend"} if kind in ("rehearsal", "chip-package") else set()
+
+
+def test_a_command_that_is_asked_about_decides_the_exit_code(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_installed, "has", lambda name: name != "ray")
+    assert run(["doctor", "cluster", "submit"]) == 1
+    assert capsys.readouterr().out == (
+        "  --  cluster    submit\n        ray: pip install 'joymigrate[cluster]'\n"
+    )
+    assert run(["doctor", "cluster", "plan"]) == 0
+    assert run(["doctor", "cluster"]) == 1
+    out = capsys.readouterr().out
+    assert "ok  cluster    plan, simulate, detect, render" in out
+    assert "--  cluster    submit, status, cancel, logs, metrics" in out
+    assert run(["doctor", "cluster", "plan", "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["commands"]
+    assert found["uses"] == [{"use": "cluster plan", "ready": True, "missing": [], "without": []}]
+
+
+@pytest.mark.parametrize(
+    ("words", "near"), [(["serv"], "serve"), (["cluster", "submitt"], "submit")]
+)
+def test_an_unknown_command_is_an_error_with_the_nearest(
+    words: list[str], near: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["doctor", *words]) == 2
+    assert f"Did you mean '{near}'?" in capsys.readouterr().err
 
 
 def test_a_version_outside_the_range_counts_as_missing() -> None:

@@ -49,7 +49,9 @@ def test_list_names_every_rule(joy: Joy) -> None:
 
 
 def test_labels_are_chinese_on_request(joy: Joy) -> None:
-    assert "级别: safe (joymigrate rewrite 自动改写)" in joy("explain", "JM101", "--lang", "zh").out
+    assert (
+        "级别：safe（joymigrate rewrite 自动改写）" in joy("explain", "JM101", "--lang", "zh").out
+    )
 
 
 def test_markdown_goes_to_a_file(joy: Joy) -> None:

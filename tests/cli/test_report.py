@@ -61,3 +61,37 @@ def test_a_mistake_is_one_clear_error(joy: Joy, text: str | None, message: str) 
     told = joy("report", "r.json")
     assert (told.code, told.out) == (2, "")
     assert message in told.err
+
+
+def journey(root: Path) -> Path:
+    """A project with a journey on disk."""
+    folder = root / ".joymigrate" / "journey"
+    folder.mkdir(parents=True)
+    step = {"name": "scan", "status": "done", "summary": "3 sites", "figures": {},
+            "evidence": ["scan/scan.json"], "commands": [], "verdict": "pass", "help": "",
+            "seconds": 1.0}  # fmt: skip
+    document = {"schema": "joymigrate.journey/1", "verdict": "pass", "grade": "rehearsed",
+                "chip": "ascend", "project": str(root), "entry": [], "style": "agnostic",
+                "steps": "0-2", "rewrite_step": None, "rehearsal": True,
+                "journey": [step]}  # fmt: skip
+    (folder / "journey.json").write_text(json.dumps(document))
+    return folder
+
+
+def test_a_project_shows_its_journey_with_links_that_lead_there(joy: Joy, tmp_path: Path) -> None:
+    journey(tmp_path / "trainer")
+    assert joy("report", ".", "-o", "../out.html").code == 0
+    text = (tmp_path / "out.html").read_text()
+    assert 'href="trainer/.joymigrate/journey/scan/scan.json"' in text
+    assert "3 sites" in joy("report", "--format", "text").out
+    file = ".joymigrate/journey/journey.json"
+    assert joy("report", file, "--format", "md").out == joy("report", "--format", "md").out
+    told = joy("report", "--format", "sarif")
+    assert told.code == 2
+    assert "no form 'sarif'" in told.err
+
+
+def test_a_project_without_a_journey_is_one_clear_error(joy: Joy) -> None:
+    told = joy("report", ".")
+    assert told.code == 2
+    assert "no journey was made" in told.err
