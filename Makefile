@@ -1,8 +1,12 @@
 # Two commands for a new user: `make demo` and `make test`.
-#   make demo        migrate the example in examples/gpt, step by step, with a report
+#   make demo        take two example programs the whole way on a simulated chip, with a report
 #   make test        the tests; says which ones a missing compiler or browser left out
 #   make test-slow   all of them, also the full sweeps
 #   make lint        ruff and mypy
+#   make clean-machine  the wheel in empty environments, with each extra alone; ARGS="--extra serve"
+#   make docs        the documentation as a site, in build/site
+#   make coverage    which lines the tests run; TESTS=tests/ledger for a part
+#   make mutants     which changed lines the tests notice; ARGS="--share 0.1" for a part
 PYTHON ?= python3
 JOBS ?= 2
 VENV := .venv
@@ -13,7 +17,9 @@ EXTRAS := serve,train,kernels,cluster,report,dev
 # torch_npu registers itself with torch; without CANN that would break every `import torch`.
 export TORCH_DEVICE_BACKEND_AUTOLOAD := 0
 
-.PHONY: demo test test-slow lint env clean
+TESTS ?= tests
+
+.PHONY: demo test test-slow lint clean-machine docs coverage mutants env clean
 
 env: $(VENV)/.ready
 
@@ -42,5 +48,20 @@ lint: env
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+coverage: env
+	$(BIN)/coverage run -m pytest -m "not slow and not gpu" $(TESTS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+mutants: env
+	$(BIN)/python -m scripts.mutants --jobs $(JOBS) $(ARGS)
+
+clean-machine:
+	$(PYTHON) -m scripts.clean_machine $(ARGS)
+
+docs: env
+	$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
 clean:
-	rm -rf $(VENV) build dist demo-out
+	rm -rf $(VENV) build dist demo-out mutants .coverage .coverage.*

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections import Counter
 from typing import Any
 
@@ -11,6 +12,10 @@ import pytest
 
 # With torch_npu installed and no CANN a plain `import torch` fails (see docs/limits.md).
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+# A shell without job control starts what it puts into the background deaf to Ctrl-C, and children
+# inherit that; tests interrupt theirs.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOOLS = {
     "compiler": (("cc", "gcc", "clang"), "apt-get install gcc libc6-dev"),

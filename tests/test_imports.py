@@ -13,11 +13,11 @@ ROOT = Path(joymigrate.__file__).parent
 
 # Lowest row first. A module may import rows below its own, and its own package.
 ROWS: list[list[str]] = [
-    ["errors", "model"],
-    ["config", "chips", "ledger", "evidence", "device"],
+    ["errors", "model", "attach", "files", "settings", "extras", "modes"],
+    ["config", "chips", "ledger", "evidence", "device", "seeded"],
     ["rewrite", "profile", "verify", "run.kernels", "run.formats", "run.monitor", "run.fill"],
     ["run.rehearse", "run.quantise", "run.engine", "run.train", "run.recsys", "run.cluster"],
-    ["run.gateway"],
+    ["run.gateway", "run.image"],
     ["report"],
     ["journey"],
     ["cli"],

@@ -92,7 +92,8 @@ def test_the_wheel_has_every_rule_and_nothing_beside_the_package(built: Path) ->
     assert "joymigrate/py.typed" in names
     sources = {
         path.relative_to(REPOSITORY).as_posix()
-        for path in (REPOSITORY / "joymigrate").rglob("*.py")
+        for path in (REPOSITORY / "joymigrate").rglob("*")  # styles, scripts, C, tables as well
+        if path.is_file() and "__pycache__" not in path.parts and path.name != ".DS_Store"
     }
     assert sources <= set(names)
 
