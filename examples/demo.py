@@ -1,7 +1,12 @@
-"""`make demo`: migrate the example and show what came of it, in figures read from the results.
+"""`make demo`: the way of two programs, shown in figures that are read from the results.
 
-Everything lies in `demo-out/` afterwards: the migrated program, the diff, the reports, and what
-every step printed. A step that fails is shown with its last lines, and the demo exits with 1.
+A GPT goes step by step: scanned, rewritten, taken back byte for byte, copied so that it runs on
+both, run on two simulated cards. Fine-tuning of a language model then takes the whole journey:
+`migrate` stops at what is planted in it, the demo mends that, and the second call goes on until the
+model is served.
+
+Everything lies in `demo-out/` afterwards: programs, diff, reports, and what every step printed. A
+step that fails is shown with its last lines, and the demo exits with 1.
 """
 
 from __future__ import annotations
@@ -21,9 +26,17 @@ OUT = Path("demo-out")
 MARK = OUT / ".made-by-demo"
 PROJECT = OUT / "gpt"
 AGNOSTIC = OUT / "agnostic"
+TUNED = OUT / "finetune_qwen"
+JOURNEY = TUNED / ".joymigrate/journey"
+REPORT = OUT / "report.html"
+ENTRY = "python finetune.py --tiny --steps 6 --batch-size 4"
+# What the journey stops at: a question that only a card of NVIDIA answers.
+PLANTED = "torch.cuda.get_device_capability(device)[0] >= 8"
+MENDED = f"torch.version.cuda and {PLANTED}"
 ORIGINAL_LOSSES = PROJECT / "out/cpu/metrics.jsonl"
 LOGS = OUT / "logs"
-TRAIN = ("train.py", "--steps", "12", "--batch-size", "8", "--log-every", "1", "--eval-sums", "4")
+TRAIN = ("train.py", "--steps", "10", "--batch-size", "8", "--layers", "2", "--width", "64",
+         "--log-every", "1", "--eval-sums", "4")  # fmt: skip
 SHOWN_LINES = 6
 
 
@@ -51,15 +64,32 @@ def call(log: str, *command: str, cwd: Path = PROJECT, ok: tuple[int, ...] = (0,
     return done.stdout
 
 
-def joymigrate(log: str, *arguments: str, ok: tuple[int, ...] = (0,)) -> bytes:
-    """Run joymigrate in the example's folder."""
-    return call(log, sys.executable, "-m", "joymigrate", *arguments, ok=ok)
+def joymigrate(log: str, *arguments: str, cwd: Path = PROJECT, ok: tuple[int, ...] = (0,)) -> bytes:
+    """Run joymigrate in a program's folder."""
+    return call(log, sys.executable, "-m", "joymigrate", *arguments, cwd=cwd, ok=ok)
 
 
-def git(*arguments: str) -> bytes:
-    """Run git in the example's folder, under a name of the demo's own."""
+def git(*arguments: str, cwd: Path = PROJECT) -> bytes:
+    """Run git in a program's folder, under a name of the demo's own."""
     identity = ("-c", "user.name=demo", "-c", "user.email=demo@example.invalid")
-    return call("git-" + arguments[0], "git", *identity, *arguments)
+    return call("git-" + arguments[0], "git", *identity, *arguments, cwd=cwd)
+
+
+def cloned(name: str, target: Path) -> list[str]:
+    """Copy an example into a git repository of its own; returns its files."""
+    left = shutil.ignore_patterns("out", "__pycache__", ".joymigrate")
+    shutil.copytree(HERE / name, target, ignore=left)
+    (target / ".gitignore").write_text("out/\n")
+    git("init", "-q", cwd=target)
+    git("add", ".", cwd=target)
+    git("commit", "-q", "-m", "The program as it runs on NVIDIA GPUs", cwd=target)
+    return git("ls-files", cwd=target).decode().split()
+
+
+def stations() -> dict[str, dict]:
+    """The steps of the journey by name, as it wrote them."""
+    document = json.loads((JOURNEY / "journey.json").read_text())
+    return {one["name"]: one for one in document["journey"]}
 
 
 def losses(path: Path) -> list[float]:
@@ -93,11 +123,7 @@ def copy() -> str:
     shutil.rmtree(OUT, ignore_errors=True)
     LOGS.mkdir(parents=True)
     MARK.touch()
-    shutil.copytree(HERE / "gpt", PROJECT, ignore=shutil.ignore_patterns("out", "__pycache__"))
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-q", "-m", "The program as it runs on NVIDIA GPUs")
-    files = git("ls-files").decode().split()
+    files = cloned("gpt", PROJECT)
     lines = sum(len((PROJECT / name).read_bytes().splitlines()) for name in files)
     return f"{count(len(files), 'file')}, {lines} lines in a fresh git repository"
 
@@ -111,8 +137,8 @@ def original() -> str:
 def scan() -> str:
     output = joymigrate("scan", "scan", ".", "--format", "json", "--exit-zero")
     (OUT / "scan.json").write_bytes(output)
-    report = str((OUT / "report.html").resolve())
-    joymigrate("report", "scan", ".", "--format", "html", "-o", report, "--exit-zero")
+    page = str((OUT / "scan.html").resolve())
+    joymigrate("scan-page", "scan", ".", "--format", "html", "-o", page, "--exit-zero")
     summary = load("scan.json")["summary"]
     sites = summary["safe"] + summary["unsafe"] + summary["report"]
     return (
@@ -160,80 +186,107 @@ def both() -> str:
     return f"{count(edits, 'site')} in a copy; on the CPU every loss equals the original's"
 
 
-def again() -> str:
-    joymigrate("rewrite-again", "rewrite", ".", "-q")
-    promised = changed_lines((OUT / "migration.patch").read_bytes())
-    written = changed_lines(git("diff"))
-    if promised != written:
-        raise Failed(f"the diff promised {promised}, the rewrite wrote {written}")
-    steps = json.loads(joymigrate("status", "status", "--format", "json"))["steps"]
-    return f"as the diff promised; {count(len(steps), 'step')} in the ledger"
-
-
-def rescan() -> str:
-    output = joymigrate("scan-again", "scan", ".", "--format", "json", "--exit-zero")
-    (OUT / "scan-after.json").write_bytes(output)
-    document = load("scan-after.json")
-    summary = document["summary"]
-    if summary["safe"]:
-        raise Failed(f"{count(summary['safe'], 'automatic site')} left after the rewrite")
-    explained = sum(1 for f in document["findings"] if f["reason"] or f["message"])
-    return f"{count(len(document['findings']), 'site')} left, {explained} with the reason"
-
-
-def rehearse() -> str:
-    program = (sys.executable, *TRAIN, "--no-amp", "--out", "out/npu")
-    found = rehearsal("rehearsal", "--", *program)
-    ours, theirs = losses(PROJECT / "out/npu/metrics.jsonl"), losses(ORIGINAL_LOSSES)
-    gap = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
-    device = next(iter(found["peak_memory_bytes"]))
-    peak = found["peak_memory_bytes"][device] / 2**20
+def two_cards() -> str:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    program = (sys.executable, *launcher, *TRAIN, "--no-amp", "--out", "out/npu")
+    report = str((OUT / "rehearsal.json").resolve())
+    options = ("--devices", "2", "--format", "json", "-o", report)
+    joymigrate("rehearsal", "rehearse", *options, "--", *program, cwd=AGNOSTIC)
+    found = load("rehearsal.json")
+    ours = losses(AGNOSTIC / "out/npu/metrics.jsonl")
+    cards = " and ".join(found["peak_memory_bytes"])
+    peak = max(found["peak_memory_bytes"].values()) / 2**20
     return (
-        f"{count(len(ours), 'step')} on {device}, loss {ours[0]:.4f} to {ours[-1]:.4f}, "
-        f"within {gap:.1e} of the original\n"
-        f"{count(len(found['fallbacks']), 'operator')} fell back to the CPU, "
-        f"peak {peak:.1f} MiB, torch_npu {found['package']['torch_npu']}; simulated, no chip"
+        f"torchrun over hccl on {cards}: loss {ours[0]:.4f} to {ours[-1]:.4f}, "
+        f"peak {peak:.1f} MiB\n"
+        f"torch_npu {found['package']['torch_npu']} on a simulated chip"
     )
 
 
-def two_cards() -> str:
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    program = (sys.executable, *launcher, *TRAIN, "--no-amp", "--out", "out/npu2")
-    found = rehearsal("rehearsal-2", "--devices", "2", "--", *program)
-    ours = losses(PROJECT / "out/npu2/metrics.jsonl")
-    cards = " and ".join(found["peak_memory_bytes"])
-    return f"torchrun over hccl on {cards}: loss {ours[0]:.4f} to {ours[-1]:.4f}; simulated"
+def migrate(log: str, ok: tuple[int, ...]) -> None:
+    """`joymigrate migrate`, with its page in the demo's folder."""
+    page = str(REPORT.resolve())
+    joymigrate(log, "migrate", ".", "--entry", ENTRY, "--report", page, cwd=TUNED, ok=ok)
 
 
-def rehearsal(name: str, *arguments: str) -> dict:
-    """Run a program on the simulated chip and return what the rehearsal saw."""
-    report = str((OUT / f"{name}.json").resolve())
-    joymigrate(name, "rehearse", "--format", "json", "-o", report, *arguments)
-    found = load(f"{name}.json")
-    if found["exit_code"] != 0:
-        raise Failed(f"the program ended with {found['exit_code']}")
-    return found
+def journey() -> str:
+    files = cloned("finetune_qwen", TUNED)
+    migrate("migrate", ok=(1,))
+    held = next(one for one in stations().values() if one["status"] == "stopped")
+    said = [line for line in held["help"].splitlines() if "finetune.py:" in line]
+    if not said:
+        raise Failed(f"it stopped at {held['name']} and did not say where: {held['help']}")
+    return (
+        f"{count(len(files), 'file')}; stopped at {held['name']}, as it should\n{said[0].strip()}"
+    )
+
+
+def mend() -> str:
+    program = TUNED / "finetune.py"
+    text = program.read_text()
+    if text.count(PLANTED) != 1:
+        raise Failed(f"{PLANTED!r} stands {text.count(PLANTED)} times in {program}")
+    program.write_text(text.replace(PLANTED, MENDED))
+    git("add", ".", cwd=TUNED)
+    git("commit", "-q", "-m", "Migrate to both chips; ask only CUDA for its capability", cwd=TUNED)
+    return f"{PLANTED}\nbecomes {MENDED}"
+
+
+def whole() -> str:
+    migrate("migrate-again", ok=(0,))
+    found = stations()
+    missing = [name for name, one in found.items() if one["status"] != "done"]
+    if missing:
+        raise Failed(f"not done: {', '.join(missing)}")
+    names = " → ".join(found)
+    seconds = sum(one["seconds"] for one in found.values())
+    return f"{count(len(found), 'step')} in {seconds:.0f} s\n{names}"
+
+
+def rows() -> list[tuple[str, str]]:
+    """The summary: every figure out of a file that a step wrote."""
+    scan, edits = load("scan.json")["summary"], load("agnostic.json")["summary"]["edits"]
+    sites = scan["safe"] + scan["unsafe"] + scan["report"]
+    original = losses(ORIGINAL_LOSSES)
+    equal = losses(AGNOSTIC / "out/cpu/metrics.jsonl") == original
+    found = stations()
+    summary = {name: one["summary"] for name, one in found.items()}
+    verdict = json.loads((JOURNEY / "verify/verdict.json").read_text())
+    answer = json.loads((JOURNEY / "serve/answer.json").read_text())
+    return [
+        ("sites of the GPT", f"{sites}, of which {scan['safe']} rewritten without a question"),
+        (
+            "runs on both",
+            f"{edits} edits; CPU losses {'equal' if equal else 'DIFFER'} step by step",
+        ),
+        ("rewrite", summary["rewrite"]),
+        ("on the simulated chip", summary["rehearse"]),
+        ("operators", summary["coverage"]),
+        ("advice", summary["advice"]),
+        ("precision", f"{verdict['verdict']}: {summary['verify']}"),
+        ("training", summary["train"]),
+        ("serving", f"{summary['serve']} ({answer['usage']['completion_tokens']} counted)"),
+    ]
 
 
 STEPS = [
-    Step("copy the example", copy),
+    Step("copy a GPT", copy),
     Step("run it on the CPU", original),
     Step("scan", scan),
     Step("diff", diff),
     Step("rewrite", rewrite),
     Step("roll back", rollback),
     Step("a copy for both", both),
-    Step("rewrite again", again),
-    Step("scan again", rescan),
-    Step("rehearse the result", rehearse),
-    Step("rehearse on two cards", two_cards),
+    Step("two simulated cards", two_cards),
+    Step("migrate another one", journey),
+    Step("mend what it found", mend),
+    Step("migrate, again", whole),
 ]
 REPORTS = {
-    "report for people": OUT / "report.html",
     "the diff": OUT / "migration.patch",
-    "the migrated program": PROJECT,
+    "findings": OUT / "scan.html",
     "the copy for both": AGNOSTIC,
-    "what the rehearsal saw": OUT / "rehearsal.json",
+    "the migrated project": TUNED,
     "what every step printed": LOGS,
 }
 
@@ -246,8 +299,9 @@ def main() -> int:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the demo compares runs on the CPU
     for name in [name for name in os.environ if name.startswith("JOYMIGRATE_")]:
         del os.environ[name]
-    print("joymigrate demo: a CUDA training program moves to Ascend\n")
+    print("joymigrate demo: two CUDA programs move to Ascend, on a simulated chip\n")
     failed = []
+    started = time.perf_counter()
     for step in STEPS:
         began = time.perf_counter()
         try:
@@ -261,13 +315,23 @@ def main() -> int:
         for line in rest:
             print(f"        {'':<22} {line}", flush=True)
     print()
+    try:
+        for name, fact in rows():
+            print(f"  {name:<24} {fact}")
+        print()
+    except (OSError, ValueError, KeyError) as error:
+        print(f"  no summary: {type(error).__name__}: {error}\n")
+        failed.append("summary")
     for name, path in REPORTS.items():
         if path.exists():
             print(f"  {name:<24} {path}")
+    if REPORT.exists():
+        print(f"\n  The report: {REPORT.resolve()}")
+    took = time.perf_counter() - started
     if failed:
-        print(f"\n{count(len(failed), 'step')} of {len(STEPS)} failed: {', '.join(failed)}")
+        print(f"\n{len(failed)} of {len(STEPS)} steps failed in {took:.0f} s: {', '.join(failed)}")
         return 1
-    print(f"\nAll {len(STEPS)} steps passed.")
+    print(f"\nAll {len(STEPS)} steps passed in {took:.0f} s.")
     return 0
 
 

@@ -60,8 +60,20 @@ def test_the_demo_passes_twice(tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "examples", tmp_path / "examples")
     for _ in range(2):
         out = python("-m", "examples.demo", cwd=tmp_path)
-        assert "steps passed." in out, out
-    assert (tmp_path / "demo-out/report.html").stat().st_size > 10_000
+        assert "steps passed in" in out, out
+    report = tmp_path / "demo-out" / "report.html"
+    assert f"The report: {report}" in out
+    # Its figures are those of the files that the steps wrote.
+    journey = tmp_path / "demo-out" / "finetune_qwen" / ".joymigrate" / "journey"
+    answer = json.loads((journey / "serve" / "answer.json").read_text())
+    assert f"({answer['usage']['completion_tokens']} counted)" in out
+    scan = json.loads((tmp_path / "demo-out" / "scan.json").read_text())["summary"]
+    assert f"of which {scan['safe']} rewritten" in out
+    for one in json.loads((journey / "journey.json").read_text())["journey"]:
+        assert one["status"] == "done", one
+        for name in one["evidence"]:
+            assert (journey / name).is_file()
+            assert f"/{name}" in report.read_text()
 
 
 def test_a_failing_step_is_shown_and_the_demo_fails(tmp_path: Path) -> None:
@@ -72,9 +84,11 @@ def test_a_failing_step_is_shown_and_the_demo_fails(tmp_path: Path) -> None:
         [sys.executable, "-m", "examples.demo"], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert "FAIL  copy the example" in done.stdout
+    assert "FAIL  copy a GPT" in done.stdout
     assert "was not made by the demo" in done.stdout
     assert (tmp_path / "demo-out" / "mine.txt").exists()
+    assert "steps failed" in done.stdout
+    assert "no summary" in done.stdout  # nothing is shown that no step wrote
 
 
 # What joymigrate must point out in each program: (rule, words of the line).
