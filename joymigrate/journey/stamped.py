@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-GRACE_SECONDS = 5.0
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+from joymigrate.journey.child import end, start
+
 DRAIN_SECONDS = 5.0  # a child that outlives the command may keep its pipe open
 
 
@@ -27,14 +24,13 @@ def run(
     lines: list[tuple[float, str]] = []
     began = time.monotonic()
     with open(log, "wb") as output:
-        process = subprocess.Popen(
-            list(command),
+        process = start(
+            command,
             cwd=cwd,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            preexec_fn=dying,
         )
         assert process.stdout is not None  # asked for with PIPE
         pipe = process.stdout
@@ -48,8 +44,8 @@ def run(
                     lines.append((at, text))
 
         reader = threading.Thread(target=read, daemon=True)
-        reader.start()
         try:
+            reader.start()
             code = process.wait()
         except BaseException:
             end(process)
@@ -59,32 +55,3 @@ def run(
         if not reader.is_alive():
             pipe.close()
     return code, found
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a command and what it started; whoever hears nothing is killed."""
-    process.terminate()
-    try:
-        process.wait(GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def dying_with_parent() -> Callable[[], None] | None:
-    """A function for the child that has it end when this process dies, however it dies.
-
-    A program that outlives its journey would write into the project beside the next one. Linux
-    only; elsewhere it stays.
-    """
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None)
-
-    def ask() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-    return ask
-
-
-dying = dying_with_parent()

@@ -12,8 +12,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from joymigrate.journey.child import start
 from joymigrate.journey.model import Outcome, Status
-from joymigrate.journey.stamped import dying
 from joymigrate.journey.travelling import Travelling
 from joymigrate.language import Text
 from joymigrate.run.engine.launch import free_port
@@ -33,13 +33,12 @@ def run(at: Travelling) -> Outcome:
     log = at.path("serve/log.txt")
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as output:
-        server = subprocess.Popen(
+        server = start(
             [sys.executable, "-m", "joymigrate", *words],
             cwd=at.request.project,
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            preexec_fn=dying,
         )
         try:
             ready, answer, took = asked(server, f"http://127.0.0.1:{words[-1]}")
