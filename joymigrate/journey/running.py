@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
-from joymigrate.ledger.disk import replace_durably
+from joymigrate.files import replace_file
 
 FILE = "running.json"
 SCHEMA = "joymigrate.running/1"
@@ -31,7 +31,7 @@ def marked(folder: Path, step: str, steps: Sequence[str]) -> Iterator[None]:
         "host": socket.gethostname(),
     }
     path = folder / FILE
-    replace_durably(path, json.dumps(document).encode())
+    replace_file(path, json.dumps(document).encode(), durable=True)
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.files import replace_file
 from joymigrate.journey import original
 from joymigrate.journey.alone import alone
 from joymigrate.journey.gates import Gates, held
@@ -20,7 +21,6 @@ from joymigrate.journey.running import marked
 from joymigrate.journey.travelling import StepFailed, Travelling
 from joymigrate.journey.tree import snapshot, written
 from joymigrate.ledger import FileHash, Ledger, Step, Subject, sha256
-from joymigrate.ledger.disk import replace_durably
 from joymigrate.ledger.place import make_home, unwritable
 
 Tell = Callable[[str, Planned, Outcome | None], None]
@@ -201,7 +201,7 @@ def with_pending(journey: Journey) -> Journey:
 def save(journey: Journey) -> None:
     """Write `journey.json`, whole or not at all."""
     text = json.dumps(document(journey), indent=1, ensure_ascii=False)
-    replace_durably(journey.folder / FILE, text.encode("utf-8"))
+    replace_file(journey.folder / FILE, text.encode("utf-8"), durable=True)
 
 
 def record(ledger: Ledger, journey: Journey, outcome: Outcome) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from joymigrate.files import sync_folder
-
 THREADS = 8  # fsync waits for the disk; several at once share a journal commit
 
 
@@ -36,11 +34,3 @@ def write_all(files: Mapping[Path, tuple[bytes, int | None]]) -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         for _ in pool.map(lambda item: write_durably(*item), todo):
             pass
-
-
-def replace_durably(path: Path, data: bytes) -> None:
-    """Give `path` new content in one step: readers see the old one or the new one."""
-    temporary = path.with_name(path.name + ".tmp")
-    write_durably(temporary, data)
-    os.replace(temporary, path)
-    sync_folder(path.parent)

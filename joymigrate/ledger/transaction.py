@@ -28,7 +28,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from joymigrate.errors import JoyError
-from joymigrate.files import sync_file, sync_folder
+from joymigrate.files import replace_file, sync_file, sync_folder
 from joymigrate.ledger import disk, entry, log, tree
 from joymigrate.ledger.entry import Entry
 from joymigrate.ledger.place import home_of, make_home, unwritable
@@ -186,7 +186,7 @@ def write_pending(home: Path, step: Step, entries: Iterable[Entry], *, forward: 
         "step": to_json(step),
         "entries": [entry.as_json(item) for item in entries],
     }
-    disk.replace_durably(home / PENDING, entry.dump(document))
+    replace_file(home / PENDING, entry.dump(document), durable=True)
 
 
 def finish(root: Path, step: Step, entries: Sequence[Entry]) -> None:
