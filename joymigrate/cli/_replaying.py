@@ -37,13 +37,11 @@ class Replay:
 
 
 @contextmanager
-def target(
-    replay: Replay, baseline: Bundle, chip: str | None
-) -> Iterator[tuple[Bundle | None, int]]:
-    """The target's bundle and its program's exit code; None when it recorded nothing."""
+def target(replay: Replay, baseline: Bundle, chip: str | None) -> Iterator[tuple[Bundle, int]]:
+    """The target's bundle and its program's exit code. Raises JoyError when it recorded nothing."""
     from joymigrate.cli import _program, _switch
-    from joymigrate.verify import session
-    from joymigrate.verify.bundle import open_bundle
+    from joymigrate.verify import crash, session
+    from joymigrate.verify.bundle import NothingRecorded, open_bundle
     from joymigrate.verify.settings import Settings
 
     resolved = _program.resolve(replay.command)
@@ -73,8 +71,16 @@ def target(
             code = _program.run(resolved, _switch.with_start(ready))
         try:
             made = open_bundle(folder)
-        except JoyError:
-            made = None  # it ended before its first step
+        except NothingRecorded as error:
+            broken = crash.early(error.crash)
+            raise JoyError(
+                f"the program recorded nothing ({crash.exit_words(code)}){broken}",
+                where=" ".join(replay.command),
+                help=error.help
+                if broken
+                else "it ended before its first step, or calls no torch "
+                "module; what it said itself stands above",
+            ) from None
         yield made, code
 
 
@@ -169,12 +175,6 @@ def run(
     baseline = open_bundle(replay.baseline)
     replay = replace(replay, aside=output is None)
     with target(replay, baseline, to) as (made, code):
-        if made is None:
-            raise JoyError(
-                f"the program recorded nothing (exit code {code})",
-                where=" ".join(replay.command),
-                help="it ended before its first step, or calls no torch module",
-            )
         name = stem(replay.command)
         place = where(to, subject or name, checkpoint, made, replay.rehearse)
         document, verdict = judged(baseline, made, place, replay.mapping, code)

@@ -41,7 +41,6 @@ def command(
     from joymigrate.cli import _program, _replaying, _switch
     from joymigrate.cli._judging import judged, where
     from joymigrate.cli._verifying import byte_size
-    from joymigrate.errors import JoyError
     from joymigrate.verify import session
     from joymigrate.verify.bundle import open_bundle
     from joymigrate.verify.settings import Settings
@@ -52,8 +51,6 @@ def command(
     with ExitStack() as stack:
         if not window:
             with _replaying.target(replay, first, to) as (made, code):
-                if made is None:
-                    raise JoyError(f"the program recorded nothing (exit code {code})")
                 place = where(to, None, None, made, False)
                 document, verdict = judged(first, made, place, None, code)
             window = suspects(verdict)
@@ -81,8 +78,6 @@ def command(
         )
         narrow = open_bundle(room / "window.jmb")
         with _replaying.target(second, narrow, to) as (made, code):
-            if made is None:
-                raise JoyError(f"the program recorded nothing (exit code {code})")
             place = where(to, None, None, made, False)
             document, verdict = judged(narrow, made, place, None, code)
             return _verdicts.finish(document, verdict, place, view, output, [baseline])

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import sys
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from joymigrate.language import Text
-from joymigrate.verify.bundle import Rank
+
+if TYPE_CHECKING:
+    from joymigrate.verify.bundle import Rank
 
 LONGEST = 300  # characters of a message
+NOTES = "crash-*.json"  # in the bundle's folder, until the recording is over
 OURS = Path(__file__).resolve().parents[1]
 
 
@@ -26,6 +33,26 @@ def uncaught() -> dict[str, str] | None:
         "message": (said[0] if said else "")[:LONGEST],
         "where": where(error) or "",
     }
+
+
+def leave(folder: Path) -> None:
+    """Leave a note of what ended this process, for a bundle that it recorded nothing in."""
+    broken = uncaught()
+    if broken is not None and folder.is_dir():
+        name = f"crash-{time.time_ns()}-{os.getpid()}.json"
+        (folder / name).write_text(json.dumps(broken), encoding="utf-8")
+
+
+def collect(folder: Path) -> Mapping[str, Any] | None:
+    """Take the notes away: the first one that names a line of the program, else the first.
+
+    A launcher ends by an exception of its own, after its processes did.
+    """
+    files = sorted(folder.glob(NOTES))
+    notes = [json.loads(file.read_bytes()) for file in files]
+    for file in files:
+        file.unlink()
+    return next((note for note in notes if note["where"]), next(iter(notes), None))
 
 
 def where(error: BaseException) -> str | None:
@@ -55,9 +82,30 @@ def of(ranks: Sequence[Rank]) -> Mapping[str, Any] | None:
     return min(found, key=lambda crash: int(crash["step"]), default=None)
 
 
+def words(crash: Mapping[str, Any]) -> str:
+    """`RuntimeError: no kernel for this`."""
+    return f"{crash['exception']}: {crash['message']}".removesuffix(": ")
+
+
+def early(crash: Mapping[str, Any] | None) -> str:
+    """`: the program broke off at train.py:3: RuntimeError: no GPU`, after what came of that."""
+    if crash is None:
+        return ""
+    at = f" at {crash['where']}" if crash.get("where") else ""
+    return f": the program broke off{at}: {words(crash)}"
+
+
+def exit_words(code: int) -> str:
+    """`exit code 137, killed by SIGKILL`."""
+    try:
+        return f"exit code {code}, killed by {signal.Signals(code - 128).name}"
+    except ValueError:
+        return f"exit code {code}"
+
+
 def told(crash: Mapping[str, Any]) -> Text:
     """One sentence."""
-    what = f"{crash['exception']}: {crash['message']}".removesuffix(": ")
+    what = words(crash)
     if not crash.get("where"):
         return Text(
             "the target's program broke off in step {step}: {what}", step=crash["step"], what=what

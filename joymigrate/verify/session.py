@@ -13,6 +13,7 @@ from typing import Any
 
 from joymigrate import settings as stored
 from joymigrate.errors import JoyError
+from joymigrate.verify import crash
 from joymigrate.verify.bundle.write import MANIFEST, complete, create
 from joymigrate.verify.settings import ENVIRONMENT, Settings
 
@@ -74,7 +75,8 @@ def recording(
 def close(path: Path, facts: Mapping[str, Any]) -> None:
     """Write the manifest that names everything. A full disk leaves the bundle readable as it is."""
     try:
-        complete(path, facts)
+        broken = crash.collect(path)
+        complete(path, {**facts, "crash": broken} if broken is not None else facts)
     except OSError as error:
         raise JoyError(
             f"cannot finish the bundle: {error.strerror}",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+from pathlib import Path
 
 from joymigrate import attach
 from joymigrate.verify.settings import read_settings
@@ -12,8 +14,11 @@ WHO = "verify"
 
 def start() -> None:
     """Wait for torch in this process. Calling it twice changes nothing."""
-    if not attach.waits(WHO) and read_settings() is not None:
-        attach.after_import("torch", begin, who=WHO)
+    settings = read_settings()
+    if attach.waits(WHO) or settings is None:
+        return
+    atexit.register(say_crash, settings.path)  # runs after what `begin` registers
+    attach.after_import("torch", begin, who=WHO)
 
 
 def begin() -> None:
@@ -26,3 +31,11 @@ def begin() -> None:
     finish = install(settings)
     atexit.register(finish)
     attach.before_termination(finish)
+
+
+def say_crash(bundle: Path) -> None:
+    """Say in the bundle's folder what ended this process, if an exception did."""
+    from joymigrate.verify import crash
+
+    with contextlib.suppress(OSError):  # the program's own words are on the terminal
+        crash.leave(bundle)

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from joymigrate.verify import crash
+from joymigrate.verify.bundle import NothingRecorded, open_bundle
+
 PROGRAM = """
 import torch
 from torch import nn
@@ -105,3 +108,37 @@ def test_a_wrong_result_before_the_crash_is_still_the_finding(base: Path, tmp_pa
     document = json.loads((tmp_path / "v.json").read_text())
     assert document["first_divergence"]["module"] == "net"
     assert document["target"]["crash"]["exception"] == "ValueError"
+
+
+def test_a_crash_before_the_first_step_is_named(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import nowhere_at_all\n")
+    made = joy("replay", base, "--", "python", "train.py", cwd=tmp_path)
+    assert made.returncode == 2
+    assert (
+        "error: the program recorded nothing (exit code 1): the program broke off at train.py:1: "
+        "ModuleNotFoundError: No module named 'nowhere_at_all'" in made.stderr
+    )
+    made = joy("record", "-o", "own.jmb", "--", "python", "train.py", cwd=tmp_path)
+    assert made.returncode == 1
+    assert "exit code 1; nothing was recorded in this bundle: the program broke off" in made.stderr
+    with pytest.raises(NothingRecorded, match=r"train\.py:1: ModuleNotFoundError"):
+        open_bundle(tmp_path / "own.jmb")
+    assert [file.name for file in (tmp_path / "own.jmb").iterdir()] == ["manifest.json"]
+
+
+def test_the_processes_of_a_launcher_are_told_before_the_launcher(tmp_path: Path) -> None:
+    for number, where in ((1, ""), (2, "train.py:7"), (3, "train.py:9")):
+        note = {"exception": "ValueError", "message": str(number), "where": where}
+        (tmp_path / f"crash-{number}-{number}.json").write_text(json.dumps(note))
+    found = crash.collect(tmp_path)
+    assert found is not None
+    assert found["where"] == "train.py:7"
+    assert crash.collect(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(0, "exit code 0"), (137, "exit code 137, killed by SIGKILL"), (200, "exit code 200")],
+)
+def test_a_signal_is_named(code: int, words: str) -> None:
+    assert crash.exit_words(code) == words

@@ -16,7 +16,7 @@ Nothing in it is pickled. Reading needs numpy and safetensors, not torch.
 from __future__ import annotations
 
 from joymigrate.verify.bundle.pack import pack
-from joymigrate.verify.bundle.read import Bundle, Rank, open_bundle
+from joymigrate.verify.bundle.read import Bundle, NothingRecorded, Rank, open_bundle
 from joymigrate.verify.bundle.table import Table
 
-__all__ = ["Bundle", "Rank", "Table", "open_bundle", "pack"]
+__all__ = ["Bundle", "NothingRecorded", "Rank", "Table", "open_bundle", "pack"]

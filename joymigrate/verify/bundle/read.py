@@ -12,6 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from joymigrate.errors import JoyError
+from joymigrate.verify import crash
 from joymigrate.verify.bundle.pack import unpacked
 from joymigrate.verify.bundle.table import Table, read_table
 from joymigrate.verify.bundle.write import MANIFEST, RANK_SCHEMA, SCHEMA
@@ -23,6 +24,21 @@ CHUNK = 1 << 22
 def damaged(what: str, path: Path) -> JoyError:
     """The error for a bundle whose bytes are not what its manifest says."""
     return JoyError(f"damaged bundle: {what}", where=str(path), help=AGAIN)
+
+
+class NothingRecorded(JoyError):
+    """A bundle of a program that did not come to a step; `crash` is what ended it, if known."""
+
+    def __init__(self, path: Path, broken: Mapping[str, Any] | None) -> None:
+        self.crash = broken
+        what = f"nothing was recorded in this bundle{crash.early(broken)}"
+        help_ = "mend that first: a recording begins with the first call of a torch module"
+        if broken is None:
+            help_ = (
+                "the program ended before its first step, or calls no torch module; "
+                "record again with --steps that it reaches"
+            )
+        super().__init__(what, where=str(path), help=help_)
 
 
 @dataclass(slots=True)
@@ -135,12 +151,7 @@ def open_bundle(path: Path) -> Bundle:
         check_strangers(folder / name, inner, path)
         ranks.append(Rank(folder / name, inner))
     if not ranks:
-        raise JoyError(
-            "nothing was recorded in this bundle",
-            where=str(path),
-            help="the program ended before its first step, or calls no torch module; "
-            "record again with --steps that it reaches",
-        )
+        raise NothingRecorded(path, manifest.get("crash"))
     return Bundle(path, manifest, sorted(ranks, key=lambda rank: rank.number))
 
 
