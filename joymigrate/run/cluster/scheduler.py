@@ -18,6 +18,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import cards, eviction, policies, quota, reservation
+from joymigrate.run.cluster.admission import Admission
 from joymigrate.run.cluster.claims import Claims
 from joymigrate.run.cluster.entries import NEVER, Entry, Hold, Running, Settings
 from joymigrate.run.cluster.events import (
@@ -37,10 +38,10 @@ from joymigrate.run.cluster.events import (
 from joymigrate.run.cluster.holdings import Holdings
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job, Queue
-from joymigrate.run.cluster.place import NO_ROOM, Placer, Shape
+from joymigrate.run.cluster.place import NO_ROOM, Placer
 from joymigrate.run.cluster.policies import Policy
 from joymigrate.run.cluster.reasons import Refusal
-from joymigrate.run.cluster.state import Grant, Ints, Placement, State
+from joymigrate.run.cluster.state import Grant, Placement, State
 
 PHYSICAL = ("none", "cards", "shape", "leaf", "superpod", "cpu", "open")  # mended by jobs that end
 CYCLES = 8  # rounds of offering what evictions left over
@@ -73,7 +74,7 @@ class Scheduler:
         self.quotas = quota.Quotas(
             queues, [(kind, counts[name]) for name, kind in kinds.items()], weights
         )
-        self._kind_of = [self.quotas.number[node.kind.name] for node in inventory.nodes]
+        self.admission = Admission(self.state, self.quotas, self.placer)
         self.settings = settings or Settings()
         self.running: dict[str, Running] = {}
         self.by_queue: dict[str, dict[str, Running]] = {}
@@ -86,11 +87,8 @@ class Scheduler:
         self._groups: dict[int, list[Entry]] = {}
         self._group_of: dict[tuple[Any, ...], int] = {}
         self._why: dict[int, Refusal] = {}
-        self._expected: dict[int, dict[int, float] | None] = {}
         self._failed: set[int] = set()
-        self._walls: dict[tuple[int, bool], list[tuple[int, int]]] = {}
         self._numbers = itertools.count()
-        self._hold: Hold | None = None
         self._now = 0.0
 
     # -- events ---------------------------------------------------------------------------------
@@ -135,7 +133,7 @@ class Scheduler:
             self._adopt(entry)
             return
         self._wait(entry)
-        if self._in_time(job):
+        if self.admission.in_time(job, self._now):
             self._failed.discard(entry.group)  # those before it may be too long for the gap
 
     def _group(self, job: Job) -> int:
@@ -154,17 +152,17 @@ class Scheduler:
         del group[bisect.bisect_left(group, entry)]
         if not group:
             del self._groups[entry.group]
-        if self._hold is not None and self._hold.entry is entry:
+        if self.admission.hold is not None and self.admission.hold.entry is entry:
             self._release_hold()
 
     def _release_hold(self) -> None:
-        self._hold = None
+        self.admission.hold = None
         self._reopen()
 
     def _reopen(self) -> None:
         """Something was given back: what has failed may fit now."""
         self._failed.clear()
-        self._walls.clear()
+        self.admission.reopen()
 
     def _adopt(self, entry: Entry) -> None:
         """Take over a job that already runs where its `running` says."""
@@ -205,7 +203,7 @@ class Scheduler:
         A job that found no room can only find some where something was given back, and only if at
         least one of its pods fits there. Looking at a handful of nodes spares looking at all.
         """
-        self._walls.clear()
+        self.admission.reopen()
         chain = set(self.quotas.chain(queue))
         for number in list(self._failed):
             group = self._groups.get(number)
@@ -218,12 +216,15 @@ class Scheduler:
             return True
         if job.queue in chain and self.quotas.account(job.queue).declared:
             return True
-        if self._hold is None and self._now - entry.since >= self.settings.hold_blind_after:
+        if (
+            self.admission.hold is None
+            and self._now - entry.since >= self.settings.hold_blind_after
+        ):
             return self.settings.hold  # it may have become the one that cards are held for
         shapes = self.placer.shapes(job, job.tasks[0])
         if isinstance(shapes, Refusal):
             return True
-        hold = self._hold_for(entry)
+        hold = self.admission.hold_for(entry, self._now)
         for node in nodes:
             free = int(self.state.free[node])
             free &= ~int(hold[node]) if hold is not None else -1
@@ -255,7 +256,7 @@ class Scheduler:
         kept = int(self.state.usable[number]) & ~mask
         self.state.set_usable(number, kept, failed is not None and bool(self.state.ready[number]))
         self._reopen()
-        self._hold = None
+        self.admission.hold = None
         return actions
 
     def _back(self, event: NodeBack) -> None:
@@ -306,7 +307,7 @@ class Scheduler:
     def _order(self, entry: Entry) -> tuple[Any, ...]:
         job = entry.job
         account = self.quotas.account(job.queue)
-        use = self._expected_use(entry) if account.declared else None
+        use = self.admission.expected_use(entry) if account.declared else None
         claims = use is not None and self.quotas.guaranteed(job.queue, use)
         late = self._now - entry.since > self.settings.patience
         share = self.quotas.share(job.queue) if account.declared else 0.0
@@ -314,28 +315,11 @@ class Scheduler:
             not claims, not late, -account.queue.priority, -job.priority, share, entry.number,
         )  # fmt: skip
 
-    def _expected_use(self, entry: Entry) -> dict[int, float] | None:
-        """Cards per kind that a job will use; None for one that can never start."""
-        if entry.group not in self._expected:
-            self._expected[entry.group] = self._expect(entry.job)
-        return self._expected[entry.group]
-
-    def _expect(self, job: Job) -> dict[int, float] | None:
-        use: dict[int, float] = {}
-        for task in job.tasks:
-            shapes = self.placer.shapes(job, task)
-            if isinstance(shapes, Refusal):
-                return None
-            if task.cards or task.milli:
-                number = self._kind_of[int(shapes[0].pool.nodes[0])]
-                use[number] = use.get(number, 0.0) + task.card_share
-        return use
-
     def _try_group(self, number: int, group: list[Entry], actions: list[Action]) -> bool:
         """Start the first job of a group, or one behind it that fits a gap. False: none can."""
         entry = group[0]
         self.decisions += 1
-        outcome = self._admit(entry)
+        outcome = self.admission.admit(entry, self._now)
         if not isinstance(outcome, Refusal):
             self._unwait(entry)
             actions.append(self._start(entry, outcome))
@@ -345,148 +329,32 @@ class Scheduler:
             self.refused[entry.job.name] = outcome
             return True
         if outcome.code in ("max", "held", *PHYSICAL):
-            deal = self.claims.deal(entry, self._expected_use(entry), outcome, self._now)
+            deal = self.claims.deal(entry, self.admission.expected_use(entry), outcome, self._now)
             if deal is not None:
                 self._close(entry, deal, actions)
                 return True
         self._why[number] = outcome
         if outcome.code == "held":
             return self._fill_gap(group, actions)
-        if outcome.code in PHYSICAL and self._hold is None and self.settings.hold:
-            self._hold = self._make_hold(entry)
+        if outcome.code in PHYSICAL and self.admission.hold is None and self.settings.hold:
+            self.admission.hold = self._make_hold(entry)
         return False
 
     def _fill_gap(self, group: list[Entry], actions: list[Action]) -> bool:
         """A later job of the same group that ends before the held job starts."""
         for entry in group[1:ALIKE_DEPTH]:
-            if self._in_time(entry.job):
-                outcome = self._admit(entry)
+            if self.admission.in_time(entry.job, self._now):
+                outcome = self.admission.admit(entry, self._now)
                 if not isinstance(outcome, Refusal):
                     self._unwait(entry)
                     actions.append(self._start(entry, outcome))
                     return True
         return False
 
-    def _admit(self, entry: Entry) -> Placement | Refusal:
-        """A placement inside all limits, or the one reason why not."""
-        job = entry.job
-        expected = self._expected_use(entry)
-        if expected is not None and len(job.tasks) == 1:
-            shapes = self.placer.shapes(job, job.tasks[0])
-            if not isinstance(shapes, Refusal) and len(shapes) > 1:
-                return self._admit_any(entry, shapes)
-        if expected is not None:
-            refused = self._limits(job, expected) if self._same_kinds(job) else None
-            if refused is not None:
-                return refused
-        return self._checked(job, self._place_beside_hold(entry))
-
-    def _admit_any(self, entry: Entry, shapes: Sequence[Shape]) -> Placement | Refusal:
-        """Several kinds will do: the first whose limits and free cards allow it."""
-        first: Refusal | None = None
-        for shape in shapes:
-            use = {self._kind_of[int(shape.pool.nodes[0])]: shape.task.card_share}
-            outcome: Placement | Refusal | None = self._limits(entry.job, use)
-            if outcome is None:
-                hold = self._hold_for(entry)
-                outcome = self._checked(entry.job, self.placer.place_shape(shape, hold))
-            if not isinstance(outcome, Refusal):
-                return outcome
-            first = first or outcome
-        if first is None:
-            raise AssertionError("no shape was tried")
-        return first
-
-    def _limits(self, job: Job, use: dict[int, float]) -> Refusal | None:
-        refused = self.quotas.over_max(job.queue, use)
-        if refused is not None:
-            return refused
-        if "over-deserved" in self.quotas.account(job.queue).queue.eviction:
-            return None
-        return self.quotas.kept_for_others(job.queue, use, self.free_by_kind())
-
-    def _checked(self, job: Job, placed: Placement | Refusal) -> Placement | Refusal:
-        """The limits again, with the kinds that the placement really uses."""
-        if isinstance(placed, Refusal) or self._same_kinds(job):
-            return placed
-        return self._limits(job, self._use(job, placed)) or placed
-
-    def _same_kinds(self, job: Job) -> bool:
-        """Whether every pod's kind was known before placing (each task names one kind)."""
-        return all(len(task.kinds) == 1 for task in job.tasks)
-
-    def free_by_kind(self) -> dict[int, float]:
-        """Free cards per kind number (kinds are numbered in order of appearance everywhere)."""
-        return dict(enumerate(self.state.kind_free))
-
-    def _hold_for(self, entry: Entry) -> Ints | None:
-        """The held cards that this job must leave alone."""
-        hold = self._hold
-        if hold is None or hold.entry is entry or self._in_time(entry.job):
-            return None
-        return hold.mask
-
-    def _in_time(self, job: Job) -> bool:
-        """Whether a job that starts now ends before the held cards are needed."""
-        hold, minutes = self._hold, job.minutes
-        if hold is None or hold.until == NEVER or minutes is None:
-            return False
-        return self._now + minutes * 60 <= hold.until
-
-    def _place_beside_hold(self, entry: Entry) -> Placement | Refusal:
-        """Place; when only held cards would do, say for whom they are held."""
-        mask = self._hold_for(entry)
-        if self._walled(entry, mask is not None):
-            return NO_ROOM
-        placed = self.placer.place(entry.job, mask)
-        if not isinstance(placed, Refusal) or placed.permanent:
-            return placed
-        if mask is not None and self._hold is not None and not self._walled(entry, False):
-            if not isinstance(self.placer.place(entry.job), Refusal):
-                until = self._hold.until
-                left = f"in {(until - self._now) / 60:.0f} minutes"
-                when = "unknown" if until == NEVER else left
-                return Refusal("held", {"head": self._hold.entry.job.name, "until": when})
-            self._wall(entry, False)
-        self._wall(entry, mask is not None)
-        return placed
-
-    def _plain(self, entry: Entry) -> tuple[int, int, int] | None:
-        """Pool, pods and cards of a job whose failing says something about larger ones."""
-        job = entry.job
-        if len(job.tasks) > 1 or job.sp_block or job.leaf == "one" or job.numa == "one":
-            return None
-        task = job.tasks[0]
-        shapes = self.placer.shapes(job, task)
-        if isinstance(shapes, Refusal) or len(shapes) > 1 or not task.cards:
-            return None
-        pool = shapes[0].pool
-        return (id(pool), task.pods, task.cards) if pool.kind.rule == "count" else None
-
-    def _wall(self, entry: Entry, held: bool) -> None:
-        """Remember that this many pods of this size fit nowhere until something is given back."""
-        plain = self._plain(entry)
-        task = entry.job.tasks[0]
-        if plain is not None and not task.cpu_milli and not task.memory_mib:
-            self._walls.setdefault((plain[0], held), []).append(plain[1:])
-
-    def _walled(self, entry: Entry, held: bool) -> bool:
-        """Whether a smaller or equal request on the same nodes has failed since."""
-        if entry.job.cards > sum(self.state.kind_free) and not self._shares(entry.job):
-            return True
-        plain = self._plain(entry)
-        if plain is None:
-            return False
-        walls = self._walls.get((plain[0], held), ())
-        return any(pods <= plain[1] and cards_ <= plain[2] for pods, cards_ in walls)
-
-    def _shares(self, job: Job) -> bool:
-        return any(task.milli for task in job.tasks)
-
     def _start(self, entry: Entry, placement: Placement, started: float | None = None) -> Start:
         job = entry.job
         began = self._now if started is None else started
-        use = self._use(job, placement)
+        use = self.admission.use(job, placement)
         self.state.take(placement)
         self.quotas.add(job.queue, use)
         ends = NEVER if job.minutes is None else began + job.minutes * 60
@@ -496,14 +364,11 @@ class Scheduler:
         self.holdings.add(job.name, placement, ends)
         return Start(job, placement, self._now - entry.since)
 
-    def _use(self, job: Job, placement: Placement) -> dict[int, float]:
-        return quota.use_of(job, [self._kind_of[grant.node] for grant in placement])
-
     # -- holding cards for the first job that fits nowhere ----------------------------------------
 
     def _check_hold(self) -> None:
         """Look again at a hold whose time has come without its job having started."""
-        hold = self._hold
+        hold = self.admission.hold
         if hold is None:
             return
         if hold.entry.job.name not in self.waiting or self._now >= hold.until:
@@ -551,5 +416,5 @@ class Scheduler:
         known = self._why.get(entry.group)
         if known is not None and known is not NO_ROOM:
             return known
-        placed = self.explainer.place(entry.job, self._hold_for(entry))
+        placed = self.explainer.place(entry.job, self.admission.hold_for(entry, self._now))
         return placed if isinstance(placed, Refusal) else Refusal("next")
