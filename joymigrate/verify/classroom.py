@@ -147,6 +147,7 @@ def golden_json(golden: Golden) -> dict[str, Any]:
     """A golden's table."""
     return {
         "native": golden.native,
+        "mixed": golden.mixed,
         "calls": golden.calls,
         "scalars": golden.scalars,
         "draws": golden.draws,
@@ -173,6 +174,7 @@ def read_golden(raw: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Golden
     """A golden from its table."""
     golden = Golden(tensors=tensors, scalars=raw["scalars"], draws=raw["draws"])
     golden.calls, golden.native = raw["calls"], raw["native"]
+    golden.mixed = raw.get("mixed", [])
     for path, call, kind, leaf, owner, owner_call, order, dtype, shape, *rest in raw["rows"]:
         missing, content, norm, error32, error = rest
         golden.rows[path, call, kind, leaf] = Row(
@@ -264,6 +266,7 @@ class Baseline:
         if number == 0:
             found = unequal_weights(held, tensors, back, lesson.module)
             self.identity.update({f"{theirs}:{joined(start, n)}": v for n, v in found.items()})
+        lesson.mixed = set(golden.mixed)
         lesson.rename = lambda path: aligned.baseline_names.get(path, f"?{path}")
         lesson.skip = lambda path: (
             path.startswith("?")

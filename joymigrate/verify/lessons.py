@@ -22,6 +22,7 @@ from joymigrate.language import Text
 from joymigrate.verify import leaves
 from joymigrate.verify.cloning import cast, clone_module
 from joymigrate.verify.measure import relative_error, signature
+from joymigrate.verify.mixed import held_off
 from joymigrate.verify.noise import Noise
 from joymigrate.verify.teacher import ARGUMENTS, Found, Key, Pass
 from joymigrate.verify.wide import WideMode
@@ -57,8 +58,9 @@ class Golden:
     scalars: dict[str, Any] = field(default_factory=dict)
     draws: dict[str, Any] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Any] = field(default_factory=list)
     native: bool = False  # whether a pass in another dtype than float32 was made
+    mixed: list[str] = field(default_factory=list)  # modules that enter autocast by themselves
     bytes: int = 0
 
     def value(self, key: Key) -> torch.Tensor | None:
@@ -190,6 +192,8 @@ class Lesson:
     values: Mapping[str, torch.Tensor] | None = None  # the baseline's weights, in the target
     rename: Callable[[str], str] = str
     skip: Callable[[str], bool] = never
+    mixed: set[str] | None = None  # modules whose own autocast is held off; None: that of all
+    entered: set[str] = field(default_factory=set)  # modules that entered autocast in our passes
 
     def run(
         self,
@@ -214,8 +218,15 @@ class Lesson:
             skip=self.skip,
             wide=dtype is torch.float64,
         )
+
+        def holds() -> bool:
+            within = made.open_modules()
+            self.entered.update(within[-1:])
+            return self.mixed is None or not self.mixed.isdisjoint(within)
+
         precise = exactly() if dtype is not None else contextlib.nullcontext()
-        with undisturbed(), precise, default_of(dtype):
+        single = held_off(holds) if dtype is not None else contextlib.nullcontext()
+        with undisturbed(), precise, single, default_of(dtype):
             self.hold(made)
             try:
                 made.run(copied, args, kwargs)
@@ -234,41 +245,51 @@ class Lesson:
         return all(dtype == torch.float32 for dtype in values)
 
 
+# Type, place, and whether autocast that a module enters by itself is held off: code that casts its
+# values by hand beside it may not run without.
+ATTEMPTS = (
+    (torch.float64, "cpu", True),
+    (torch.float64, None, True),
+    (torch.float32, None, True),
+    (torch.float32, None, False),
+)
+
+
 def make_golden(lesson: Lesson, budget: int) -> Golden:
     """The baseline's side: the float64 pass and the baseline's own errors against it.
 
     Where float64 on the CPU does not work, float32 where the program runs takes its place, and the
     notes say so.
     """
-    golden = Golden()
-    attempts = ((torch.float64, "cpu"), (torch.float64, None), (torch.float32, None))
-    for dtype, device in attempts:
-        golden.rows, golden.tensors, golden.bytes = {}, {}, 0
-        try:
-            made = lesson.run(lambda found: store(golden, found, budget), dtype, device=device)
-        except (
-            Exception
-        ) as error:  # the program's own code in a dtype it may not have been made for
-            what = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            golden.notes.append(
-                Text(
-                    "no golden in {dtype} on {device}: {what}",
-                    dtype=dtype,
-                    device=device or "the device",
-                    what=what,
-                )
-            )
-            continue
-        golden.calls = dict(made.calls)
-        golden.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
-        golden.draws = dict(made.draws.log)
-        golden.notes += [
-            Text("{module}: no gradients ({why})", module=p, why=why)
-            for p, why in made.failures.items()
-        ]
-        own_errors(lesson, golden)
-        return golden
-    golden.rows = {}
+    notes: list[Any] = []
+    for dtype, device, held in ATTEMPTS:
+        if held or lesson.entered:
+            lesson.mixed = None if held else set()
+            try:
+                return golden_in(lesson, budget, dtype, device, notes)
+            except Exception as error:  # the program's own code in a dtype it wasn't made for
+                what = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+                where = device or "the device"
+                text = "no golden in {dtype} on {device}: {what}"
+                notes.append(Text(text, dtype=dtype, device=where, what=what))
+    return Golden(notes=notes)
+
+
+def golden_in(
+    lesson: Lesson, budget: int, dtype: torch.dtype, device: Any, notes: list[Any]
+) -> Golden:
+    """One attempt; raises what the program's own code raises."""
+    golden = Golden(notes=[*notes])
+    made = lesson.run(lambda found: store(golden, found, budget), dtype, device=device)
+    golden.mixed = sorted(lesson.entered) if lesson.mixed is None else []
+    golden.calls = dict(made.calls)
+    golden.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
+    golden.draws = dict(made.draws.log)
+    golden.notes += [
+        Text("{module}: no gradients ({why})", module=p, why=why)
+        for p, why in made.failures.items()
+    ]
+    own_errors(lesson, golden)
     return golden
 
 
@@ -292,7 +313,7 @@ def own_errors(lesson: Lesson, golden: Golden) -> None:
     for seed in (11, 12):
         with Noise(1.0, seed):
             lesson.run(measure("error32"), torch.float32, teacher=golden)
-    if lesson.is_native_float32():
+    if lesson.is_native_float32() and not golden.mixed:
         return
     golden.native = True
     with contextlib.suppress(RuntimeError):

@@ -99,6 +99,10 @@ class Pass:
         """The module that runs now."""
         return f"{self.stack[-1].path}#{self.stack[-1].call}" if self.stack else ""
 
+    def open_modules(self) -> list[str]:
+        """The modules whose calls have not returned, the innermost last."""
+        return [frame.path for frame in self.stack]
+
     def run(self, root: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Run the root once; hooks of the recorder hand each module call to `call`."""
         with ExitStack() as stack:
