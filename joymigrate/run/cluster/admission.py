@@ -6,9 +6,10 @@ Starts nothing. What it remembers (sizes that fitted nowhere) lasts until `reope
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from joymigrate.run.cluster import quota
-from joymigrate.run.cluster.entries import NEVER, Entry, Hold
+from joymigrate.run.cluster.entries import NEVER, Entry, Hold, Settings
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.place import NO_ROOM, Placer, Shape
 from joymigrate.run.cluster.reasons import Refusal
@@ -21,10 +22,13 @@ class Admission:
     `now` is the time in seconds, the same clock as `Hold.until`.
     """
 
-    def __init__(self, state: State, quotas: quota.Quotas, placer: Placer) -> None:
+    def __init__(
+        self, state: State, quotas: quota.Quotas, placer: Placer, settings: Settings
+    ) -> None:
         self.state = state
         self.quotas = quotas
         self.placer = placer
+        self.settings = settings
         self.hold: Hold | None = None
         self._kind_of = [quotas.number[node.kind.name] for node in state.nodes]
         self._expected: dict[int, dict[int, float] | None] = {}
@@ -86,12 +90,28 @@ class Admission:
         """Free cards per kind number (kinds are numbered in order of appearance everywhere)."""
         return dict(enumerate(self.state.kind_free))
 
+    def rank(self, entry: Entry, now: float) -> tuple[Any, ...]:
+        """The class of a waiting job; the lower one goes first. Inside it the shares decide."""
+        job = entry.job
+        account = self.quotas.account(job.queue)
+        use = self.expected_use(entry) if account.declared else None
+        claims = use is not None and self.quotas.guaranteed(job.queue, use)
+        late = now - entry.since > self.settings.patience
+        return (not claims, not late, -account.queue.priority, -job.priority)
+
     def hold_for(self, entry: Entry, now: float) -> Ints | None:
-        """The held cards that this job must leave alone."""
+        """The held cards that this job must leave alone: those held for its class or a higher."""
         hold = self.hold
         if hold is None or hold.entry is entry or self.in_time(entry.job, now):
             return None
-        return hold.mask
+        return None if self.rank(entry, now) < self.rank(hold.entry, now) else hold.mask
+
+    def breaks_hold(self, entry: Entry, placement: Placement, now: float) -> bool:
+        """Whether this start takes held cards for longer than they are to spare."""
+        hold = self.hold
+        if hold is None or hold.entry is entry or self.in_time(entry.job, now):
+            return False
+        return any(grant.mask & int(hold.mask[grant.node]) for grant in placement)
 
     def in_time(self, job: Job, now: float) -> bool:
         """Whether a job that starts now ends before the held cards are needed."""

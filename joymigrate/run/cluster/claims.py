@@ -10,7 +10,7 @@ from joymigrate.run.cluster.holdings import Holdings
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.reasons import Refusal
-from joymigrate.run.cluster.state import Placement, State
+from joymigrate.run.cluster.state import Ints, Placement, State
 
 
 class Claims:
@@ -37,11 +37,16 @@ class Claims:
         self.kind_of = [quotas.number[node.kind.name] for node in state.nodes]
 
     def deal(
-        self, entry: Entry, use: quota.Use | None, refused: Refusal, now: float
+        self,
+        entry: Entry,
+        use: quota.Use | None,
+        refused: Refusal,
+        now: float,
+        hold: Ints | None = None,
     ) -> eviction.Deal | None:
         """The running jobs to stop for this claim and where it goes then; None: it must wait.
 
-        `use` is what the claim will use, `now` the time in seconds.
+        `use` is what the claim will use, `now` the time in seconds, `hold` cards held for another.
         """
         limited = refused.code == "max"
         candidates = [] if use is None else self._candidates(entry, use, limited, now)
@@ -55,7 +60,7 @@ class Claims:
                     self.quotas.add(entry.job.queue, self.running[name].use, -1)
             try:
                 with self.holdings.without(self.state, self.holdings.flags(names)):
-                    placed = self.guess.place(entry.job)
+                    placed = self.guess.place(entry.job, hold)
                 if isinstance(placed, Refusal):
                     return None
                 kinds = [self.kind_of[grant.node] for grant in placed]

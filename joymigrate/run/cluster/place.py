@@ -352,7 +352,8 @@ def fill_leaves(pool: Pool, fits: Ints, pods: int) -> list[Part]:
     whole = np.nonzero(np.isin(pool.leaf, chosen) & (fits > 0))[0]
     if not left:
         return [(whole, pods)]
-    rest = [leaf for leaf in np.argsort(room_of, kind="stable") if room_of[leaf] >= left]
+    smallest_first = np.argsort(room_of, kind="stable")
+    rest = [leaf for leaf in smallest_first if leaf not in chosen and room_of[leaf] >= left]
     if not rest:
         return [(np.nonzero(fits)[0], pods)]
     return [(whole, pods - left), (np.nonzero((pool.leaf == rest[0]) & (fits > 0))[0], left)]

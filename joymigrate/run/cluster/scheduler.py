@@ -74,8 +74,8 @@ class Scheduler:
         self.quotas = quota.Quotas(
             queues, [(kind, counts[name]) for name, kind in kinds.items()], weights
         )
-        self.admission = Admission(self.state, self.quotas, self.placer)
         self.settings = settings or Settings()
+        self.admission = Admission(self.state, self.quotas, self.placer, self.settings)
         self.running: dict[str, Running] = {}
         self.by_queue: dict[str, dict[str, Running]] = {}
         self.claims = Claims(
@@ -88,6 +88,7 @@ class Scheduler:
         self._group_of: dict[tuple[Any, ...], int] = {}
         self._why: dict[int, Refusal] = {}
         self._failed: set[int] = set()
+        self._released = False  # whether a hold has ended in this cycle
         self._numbers = itertools.count()
         self._now = 0.0
 
@@ -120,14 +121,16 @@ class Scheduler:
         for _ in range(CYCLES):
             decided = self._cycle()
             actions += decided
-            # What an eviction freed beyond the claim's need is offered at once.
-            if not any(isinstance(action, Evict) for action in decided):
+            # What an eviction freed beyond the claim's need is offered at once, and so are cards
+            # that are no longer held.
+            if not self._released and not any(isinstance(action, Evict) for action in decided):
                 break
         return actions
 
     def _submitted(self, job: Job) -> None:
         if job.name in self.running or job.name in self.waiting:
             raise JoyError(f"a job called '{job.name}' is already there", help="use another name")
+        self.refused.pop(job.name, None)
         entry = Entry(next(self._numbers), job, self._now, self._group(job))
         if job.running:
             self._adopt(entry)
@@ -157,6 +160,7 @@ class Scheduler:
 
     def _release_hold(self) -> None:
         self.admission.hold = None
+        self._released = True
         self._reopen()
 
     def _reopen(self) -> None:
@@ -282,6 +286,7 @@ class Scheduler:
     def _cycle(self) -> list[Action]:
         actions: list[Action] = []
         self._check_hold()
+        self._released = False
         heap = [
             (self._order(group[0]), number)
             for number, group in self._groups.items()
@@ -305,15 +310,9 @@ class Scheduler:
         return actions
 
     def _order(self, entry: Entry) -> tuple[Any, ...]:
-        job = entry.job
-        account = self.quotas.account(job.queue)
-        use = self.admission.expected_use(entry) if account.declared else None
-        claims = use is not None and self.quotas.guaranteed(job.queue, use)
-        late = self._now - entry.since > self.settings.patience
-        share = self.quotas.share(job.queue) if account.declared else 0.0
-        return (
-            not claims, not late, -account.queue.priority, -job.priority, share, entry.number,
-        )  # fmt: skip
+        queue = entry.job.queue
+        share = self.quotas.share(queue) if self.quotas.account(queue).declared else 0.0
+        return (*self.admission.rank(entry, self._now), share, entry.number)
 
     def _try_group(self, number: int, group: list[Entry], actions: list[Action]) -> bool:
         """Start the first job of a group, or one behind it that fits a gap. False: none can."""
@@ -329,7 +328,10 @@ class Scheduler:
             self.refused[entry.job.name] = outcome
             return True
         if outcome.code in ("max", "held", *PHYSICAL):
-            deal = self.claims.deal(entry, self.admission.expected_use(entry), outcome, self._now)
+            deal = self.claims.deal(
+                entry, self.admission.expected_use(entry), outcome, self._now,
+                self.admission.hold_for(entry, self._now),
+            )  # fmt: skip
             if deal is not None:
                 self._close(entry, deal, actions)
                 return True
@@ -362,6 +364,8 @@ class Scheduler:
         self.running[job.name] = run
         self.by_queue.setdefault(job.queue, {})[job.name] = run
         self.holdings.add(job.name, placement, ends)
+        if self.admission.breaks_hold(entry, placement, self._now):
+            self._release_hold()
         return Start(job, placement, self._now - entry.since)
 
     # -- holding cards for the first job that fits nowhere ----------------------------------------

@@ -16,6 +16,7 @@ from joymigrate.run.cluster.events import (
     Start,
     Submitted,
 )
+from joymigrate.run.cluster.scheduler import Scheduler
 from tests.run.cluster.cases import evicted, job, nodes, queue, scheduler, started, submit
 
 TWO = "[{name: a, kind: gpu-8}, {name: b, kind: gpu-8}]"
@@ -100,8 +101,6 @@ def test_min_runtime_protects_a_job_that_has_just_started() -> None:
 
 
 def test_one_budget_over_gpu_and_npu_counts_with_weights() -> None:
-    from joymigrate.run.cluster.scheduler import Scheduler
-
     cluster = nodes("[{name: g, kind: gpu-8}, {name: n, kind: ascend-910b-8}]")
     run = Scheduler(cluster, [queue("q", max=10)], weights={"npu": 0.5})
     assert started(submit(run, job("g", queue="q", cards_per_pod=6))) == ["g"]
@@ -157,6 +156,50 @@ def test_the_waiting_head_gets_its_cards_and_short_jobs_fill_the_gap() -> None:
         assert started(run.on(Ended(name, at))) == []
     assert started(run.on(Ended("long", 6000.0))) == ["head"]
     assert started(run.on(Ended("head", 6600.0))) == ["slow"]
+
+
+def held_for_a_guest() -> Scheduler:
+    """Node a runs until minute 100; b is free, and held for a gang that needs both."""
+    run = scheduler(nodes(TWO), queue("owner", min=8), queue("guest", min=0), queue("vip"))
+    long = job("long", queue="guest", cards_per_pod=8, minutes=100)
+    head = job("head", queue="guest", pods=2, cards_per_pod=8, minutes=10)
+    assert started(submit(run, long, head)) == ["long"]
+    return run
+
+
+def test_cards_held_for_one_job_are_free_for_those_that_go_before_it() -> None:
+    for claim in (
+        job("claim", queue="owner", cards_per_pod=8),  # inside MIN
+        job("claim", queue="guest", cards_per_pod=8, priority=1),
+    ):
+        actions = submit(held_for_a_guest(), claim)
+        assert (started(actions), evicted(actions)) == (["claim"], [])  # b will do
+    equal = held_for_a_guest()
+    assert submit(equal, job("equal", queue="guest", cards_per_pod=8)) == []
+    assert equal.why("equal").code == "held"
+
+
+def test_a_hold_whose_cards_went_to_a_higher_job_is_made_anew() -> None:
+    run = held_for_a_guest()
+    submit(run, job("claim", queue="guest", cards_per_pod=8, priority=1, minutes=150))
+    fits = job("fits", queue="guest", cards_per_pod=8, minutes=50)  # from 100 to 150
+    late = job("late", queue="guest", cards_per_pod=8, minutes=51)
+    assert submit(run, late, fits) == []
+    assert started(run.on(Ended("long", 6000.0))) == ["fits"]  # the gang waits for minute 150
+
+
+def test_a_claim_does_not_stop_a_job_for_cards_that_are_held_for_an_equal_claim() -> None:
+    """`first` claims its MIN, but those in its way have just started; `second` must not take
+    what is held for it, nor stop somebody in vain."""
+    guest = queue("guest", min=0, min_runtime=60)
+    run = scheduler(nodes(TWO), queue("owner", min=16), guest, queue("old", min=0))
+    half = job("half", queue="old", cards_per_pod=4, minutes=500)
+    young = job("young", queue="guest", cards_per_pod=8, minutes=100)
+    submit(run, half, young)
+    assert started(submit(run, job("first", queue="owner", pods=2, cards_per_pod=8))) == []
+    actions = submit(run, job("second", queue="owner", cards_per_pod=4))
+    assert (started(actions), evicted(actions)) == ([], [])
+    assert run.why("second").code == "held"
 
 
 def test_a_lost_node_sends_its_gangs_to_the_head_of_the_queue() -> None:
@@ -381,6 +424,17 @@ def test_a_gang_larger_than_a_leaf_fills_whole_leaves_and_one_rest(
     used = [run.state.nodes[grant.node].leaf for grant in run.running["gang"].placement]
     assert sorted((leaf, used.count(leaf)) for leaf in set(used)) == leaves
     assert used == sorted(used)  # ranks follow the network
+
+
+def test_a_gang_never_gets_a_card_twice_when_its_rest_lies_outside_the_leaves() -> None:
+    run = scheduler(
+        nodes("[{name: a, kind: gpu-8, count: 3, leaf: l}, {name: b, kind: gpu-8, count: 3}]")
+    )
+    submit(run, job("gang", pods=4, cards_per_pod=8, leaf="fill"))
+    used = [run.state.nodes[grant.node].name for grant in run.running["gang"].placement]
+    assert sorted(used)[:3] == ["a-0", "a-1", "a-2"]
+    assert len(set(used)) == 4
+    assert run.state.free.tolist().count(0) == 4
 
 
 def test_one_leaf_as_a_must_waits_and_says_how_many_pods_are_lacking() -> None:
