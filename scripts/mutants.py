@@ -1,6 +1,7 @@
 """Ask whether the tests notice a changed comparison, a forgotten call, another return value.
 
-    python -m scripts.mutants [--share 0.25] [--seed N] [--budget SECONDS] [--jobs N] [NAME…]
+    python -m scripts.mutants [--share 0.25] [--seed N] [--budget SECONDS] [--jobs N]
+        [--files GLOB…] [--tests PATH…] [-- NAME…]
 
 mutmut makes the mutants, finds the tests of each and runs them; `[tool.mutmut]` in pyproject.toml
 says of which files and with which tests. This script chooses what is changed: it leaves out texts
@@ -8,6 +9,7 @@ and dropped arguments (most are wordings, or a TypeError at once) and adds remov
 conditions, emptied returns and swapped min/max, any/all. Survivors are printed as diffs;
 `mutmut browse` shows them too. A NAME is a pattern: 'joymigrate.run.cluster.*'. With a budget only
 the cheapest tests of a mutant are run; one that outlives them is tried again without, by its name.
+`--files` and `--tests` narrow the lists of pyproject.toml, so that a part starts within a minute.
 Functions under a decorator (properties) are not mutated.
 """
 
@@ -15,13 +17,15 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import libcst as cst
 import mutmut.__main__ as mutmut
+from mutmut.configuration import config
 from mutmut.mutation import file_mutation, mutators
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
@@ -43,8 +47,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="which share")
     parser.add_argument("--budget", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--files", nargs="+", metavar="GLOB", help="change these files only")
+    parser.add_argument("--tests", nargs="+", metavar="PATH", help="run these tests only")
     arguments = parser.parse_args()
     choose_operators()
+    narrow(arguments.files, arguments.tests)
+    forget_others(f"{arguments.share} {arguments.seed} {arguments.files}")
     if arguments.share < 1:
         sample(arguments.share, arguments.seed)
     cheapest_first(arguments.budget)
@@ -64,6 +72,25 @@ def choose_operators() -> None:
         (cst.Call, swapped_function),
     ]
     mutators.mutation_operators[:] = [*kept, *own]  # type: ignore[index]
+
+
+def narrow(files: Sequence[str] | None, tests: Sequence[str] | None) -> None:
+    """Replace the files and the tests of pyproject.toml; what it leaves out stays out."""
+    chosen = config()
+    if files:
+        chosen.only_mutate = list(files)
+    if tests:
+        options = [o for o in chosen.pytest_add_cli_args_test_selection if o.startswith("-")]
+        chosen.pytest_add_cli_args_test_selection = [*tests, *options]
+
+
+def forget_others(choice: str) -> None:
+    """Remove the mutants of another choice: mutmut takes a file it has copied for up to date."""
+    note = Path("mutants") / "choice.txt"
+    if note.parent.exists() and (not note.exists() or note.read_text("utf-8") != choice):
+        shutil.rmtree(note.parent)
+    note.parent.mkdir(exist_ok=True)
+    note.write_text(choice, "utf-8")
 
 
 def removed_call(node: cst.Expr) -> Iterable[cst.BaseSmallStatement]:
