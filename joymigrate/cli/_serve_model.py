@@ -73,7 +73,7 @@ def serve(start: Start) -> int:
                 },
             )
 
-        await run(server, listening)
+        await run(server, listening, service.engine.until_failed())
 
     try:
         asyncio.run(whole())

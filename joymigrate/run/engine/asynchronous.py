@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections import deque
@@ -12,18 +13,22 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.engine.core import Engine
+from joymigrate.run.engine.faults import worded
 from joymigrate.run.engine.load import Loaded, load_engine
 from joymigrate.run.engine.pooling import Pooling, pooling_of
+from joymigrate.run.engine.sequence import Sequence
 from joymigrate.run.engine.tokens import Numbers, Tokens
 from joymigrate.run.engine.types import (
     EngineOptions,
     EngineStats,
+    Lost,
     ModelInfo,
     Output,
     Request,
 )
 
 Work = Callable[[], None]
+log = logging.getLogger("joymigrate.serve.engine")
 
 
 class AsyncEngine:
@@ -49,6 +54,8 @@ class AsyncEngine:
         self.closing = False
         self.mailboxes: dict[str, Mailbox] = {}
         self.waiting: dict[asyncio.Future[Any], asyncio.AbstractEventLoop] = {}
+        self.watching: dict[asyncio.Future[Any], asyncio.AbstractEventLoop] = {}
+        self.embedding: dict[asyncio.Future[Any], Sequence] = {}
         self.thread = threading.Thread(target=self.run, name="engine", daemon=True)
         self.thread.start()
 
@@ -62,7 +69,7 @@ class AsyncEngine:
     async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
         """The outputs of a request as they come. Closing the generator aborts it.
 
-        Raises `JoyError` when the request can never run here, RuntimeError when the engine failed.
+        Raises `JoyError` when the request can never run here, `Lost` when the engine failed.
         """
         self.refuse_failed()
         box = Mailbox(asyncio.get_running_loop())
@@ -93,8 +100,24 @@ class AsyncEngine:
         for ids, future in zip(texts, futures, strict=True):
             self.waiting[future] = loop
             self.put(lambda ids=ids, future=future: self.start_embedding(ids, future))  # type: ignore[misc]
-        rows = await asyncio.gather(*futures)
+        try:
+            rows = await asyncio.gather(*futures)
+        finally:
+            self.put(lambda: self.drop_embeddings(futures))
         return [self.pooling.finish(row) for row in rows]
+
+    async def until_failed(self) -> BaseException:
+        """Return why the engine failed, once it did; waits for ever while it works."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self.watching[future] = loop
+        try:
+            if self.failed is None:
+                await future
+        finally:
+            self.watching.pop(future, None)
+        assert self.failed is not None
+        return self.failed
 
     def stats(self) -> EngineStats:
         """Counters and gauges of now; those of a running step may be a step old."""
@@ -112,14 +135,14 @@ class AsyncEngine:
         if self.thread is not threading.current_thread():
             self.thread.join()
         if self.loaded.team is not None:
-            self.loaded.team.close()
+            self.loaded.team.close(broken=self.failed is not None)
 
     def refuse_failed(self) -> None:
         """Raise when no step will ever come."""
         if self.failed is not None:
-            raise RuntimeError(f"the engine failed: {self.failed}") from self.failed
+            raise Lost(f"the engine failed: {self.failed}") from self.failed
         if self.closing:
-            raise RuntimeError("the engine is closed")
+            raise Lost("the engine is closed")
 
     def put(self, work: Work) -> None:
         """Have the engine's thread do something between two steps."""
@@ -140,9 +163,13 @@ class AsyncEngine:
                 self.deliver(self.engine.step())
         except BaseException as error:
             self.failed = error
-            self.fail(RuntimeError(f"the engine failed: {type(error).__name__}: {error}"))
-            raise
-        self.fail(RuntimeError("the engine is closed"))
+            log.critical("the engine failed: %s", error, exc_info=True)
+            why = str(error) if isinstance(error, Lost) else worded(error)
+            self.fail(Lost(f"the engine failed: {why}"))
+            for future, loop in list(self.watching.items()):
+                send(loop, lambda f=future: settle(f, None))  # type: ignore[misc]
+            return
+        self.fail(Lost("the engine is closed"))
 
     def next_work(self) -> bool:
         """Wait for work; False when closing."""
@@ -176,12 +203,24 @@ class AsyncEngine:
             values = row.tolist()
             send(loop, lambda: settle(future, values))
 
+        def failed(why: str) -> None:
+            self.waiting.pop(future, None)
+            send(loop, lambda: settle(future, RuntimeError(why)))
+
         try:
-            self.engine.embed(ids, done, mean=self.pooling.mean)
+            self.embedding[future] = self.engine.embed(ids, done, failed, mean=self.pooling.mean)
         except JoyError as error:
             self.waiting.pop(future, None)
             refusal = error
             send(loop, lambda: settle(future, refusal))
+
+    def drop_embeddings(self, futures: list[asyncio.Future[Any]]) -> None:
+        """End the texts to embed that nobody waits for any more."""
+        for future in futures:
+            self.waiting.pop(future, None)
+            sequence = self.embedding.pop(future, None)
+            if sequence is not None:
+                self.engine.drop(sequence)
 
     def deliver(self, outputs: list[Output]) -> None:
         """Put outputs into their mailboxes, one wake-up for each event loop."""

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,11 +18,19 @@ from joymigrate.run.engine.blocks import BlockPool
 from joymigrate.run.engine.cache import Cache
 from joymigrate.run.engine.live import Text, root_of, texts_of
 from joymigrate.run.engine.models.model import Model
-from joymigrate.run.engine.sampler import choose, logprobs
+from joymigrate.run.engine.recover import Recovery
+from joymigrate.run.engine.sampler import Chosen, choose, logprobs
 from joymigrate.run.engine.scheduler import Chunk, Scheduler
 from joymigrate.run.engine.sequence import Sequence
 from joymigrate.run.engine.tokens import Numbers, Tokens
-from joymigrate.run.engine.types import EngineOptions, EngineStats, Output, Request
+from joymigrate.run.engine.types import (
+    EngineOptions,
+    EngineStats,
+    FinishReason,
+    Output,
+    Request,
+    TokenLogprob,
+)
 
 LONG = b"long"
 log = logging.getLogger("joymigrate.serve.engine")
@@ -34,8 +42,20 @@ class Embedding:
     """A text whose states are wanted instead of a continuation."""
 
     done: Callable[[Tensor], None]
+    failed: Callable[[str], None]
     mean: bool
     total: Tensor | None = None
+
+
+@dataclass(slots=True)
+class Found:
+    """What a forward pass says about each of its texts, before any of them is told."""
+
+    states: list[tuple[Chunk, Embedding, Tensor]] = field(default_factory=list)
+    prompts: list[tuple[Text, list[TokenLogprob]]] = field(default_factory=list)
+    ended: list[tuple[Text, FinishReason, str | None]] = field(default_factory=list)
+    sampled: list[Text] = field(default_factory=list)
+    chosen: Chosen = field(default_factory=lambda: Chosen([]))
 
 
 class Engine:
@@ -50,7 +70,12 @@ class Engine:
         options: EngineOptions,
         max_model_len: int,
         forward: Forward | None = None,
+        *,
+        free: Callable[[], None] = lambda: None,
+        may_retry: bool = True,
     ) -> None:
+        """`free` gives back memory that the allocator holds and does not use; `may_retry` says
+        whether a step that failed can be computed again."""
         self.model = model
         self.cache = cache
         self.tokens = tokens
@@ -62,6 +87,7 @@ class Engine:
             self.pool, max_batch_tokens=options.max_batch_tokens, max_running=options.max_running
         )
         self.forward: Forward = forward or (lambda batch: model.hidden(batch, cache))
+        self.recovery = Recovery(self, free, may_retry=may_retry)
         self.texts: dict[str, list[Text]] = {}  # of each request, those that have not ended
         self.ready: list[Output] = []  # outputs that need no step
         self.finished: Counter[str] = Counter()
@@ -147,13 +173,39 @@ class Engine:
             return LONG if prompt > base else b""
         return str(prompt).encode()
 
-    def embed(self, ids: list[int], done: Callable[[Tensor], None], *, mean: bool) -> None:
-        """Queue a text whose last state, or mean of states, goes to `done`, float32 [hidden]."""
+    def embed(
+        self,
+        ids: list[int],
+        done: Callable[[Tensor], None],
+        failed: Callable[[str], None],
+        *,
+        mean: bool,
+    ) -> Sequence:
+        """Queue a text whose last state, or mean of states, goes to `done`, float32 [hidden].
+
+        `failed` is told why there is none. `drop` ends it earlier.
+        """
         if not 0 < len(ids) <= self.max_model_len:
             raise JoyError(f"a text has 1 to {self.max_model_len} tokens, not {len(ids)}")
         sequence = Sequence("", list(ids), len(ids), len(ids), cacheable=False, every=mean)
-        sequence.state = Embedding(done, mean)
+        sequence.state = Embedding(done, failed, mean)
         self.scheduler.add(sequence)
+        return sequence
+
+    def drop(self, sequence: Sequence) -> None:
+        """End a text to embed; one that ended already is left alone."""
+        if isinstance(sequence.state, Embedding):
+            sequence.state = None
+            self.scheduler.remove(sequence)
+
+    def give_up(self, sequence: Sequence, why: str) -> list[Output]:
+        """End a text that cannot be computed; its blocks are free at once."""
+        state = sequence.state
+        if isinstance(state, Embedding):
+            self.drop(sequence)
+            state.failed(why)
+            return []
+        return [self.end(state, state.cut("error", why))]
 
     def abort(self, request_id: str) -> list[Output]:
         """End a request; its blocks are free at once. Unknown ids are ended already."""
@@ -196,6 +248,27 @@ class Engine:
         if not chunks:
             return outputs
         began = time.perf_counter()
+        outputs += self.recovery.run(chunks)
+        self.steps += 1
+        self.step_seconds = time.perf_counter() - began
+        self.last_step = time.monotonic()
+        return outputs
+
+    def compute(self, chunks: list[Chunk]) -> Found:
+        """Everything of a step that can fail: until it is done no text has changed."""
+        batch = self.batch_of(chunks)
+        hidden = self.forward(batch)
+        return self.read(chunks, batch, hidden)
+
+    def compute_spare(self, count: int) -> None:
+        """A forward pass over `count` made-up tokens, at most a block; its result is dropped."""
+        sequence = Sequence("", [0] * count, count, count)
+        sequence.blocks = [self.cache.blocks]  # the block that no text ever gets
+        hidden = self.forward(self.batch_of([Chunk(sequence, 0, count)]))
+        self.model.logits(hidden).argmax(-1).tolist()  # waits for the device
+
+    def batch_of(self, chunks: list[Chunk]) -> Batch:
+        """The tensors of a step, with the embeddings and positions of images."""
         batch = make_batch(
             chunks,
             self.pool.size,
@@ -203,50 +276,53 @@ class Engine:
             spans=self.model.changing_base is not None,
             whole=self.model.starts_over,
         )
-        self.show(chunks, batch)
-        hidden = self.forward(batch)
-        self.scheduler.advance(chunks)
-        outputs += self.read(chunks, batch, hidden)
-        self.steps += 1
-        self.step_seconds = time.perf_counter() - began
-        self.last_step = time.monotonic()
-        return outputs
-
-    def show(self, chunks: list[Chunk], batch: Batch) -> None:
-        """Put the embeddings and positions of images into the batch."""
         visions = [getattr(chunk.sequence.state, "vision", None) for chunk in chunks]
         if any(visions) or hasattr(self.model, "look"):
             self.model.place(batch, chunks, visions)  # type: ignore[attr-defined]
+        return batch
 
-    def read(self, chunks: list[Chunk], batch: Batch, hidden: Tensor) -> list[Output]:
-        """Sample for the chunks that reach their newest token; hand out the others' states."""
-        sampled: list[Text] = []
+    def read(self, chunks: list[Chunk], batch: Batch, hidden: Tensor) -> Found:
+        """Sample for the chunks that reach their newest token; take the others' states."""
+        found = Found()
         rows: list[int] = []
-        outputs: list[Output] = []
         for chunk, (first, last) in zip(chunks, batch.ranges, strict=True):
             state = chunk.sequence.state
             if isinstance(state, Embedding):
-                self.pool_states(chunk, state, hidden[first:last])
+                found.states.append((chunk, state, pooled(chunk, state, hidden[first:last])))
                 continue
             if chunk.sequence.every and chunk.start < chunk.sequence.prompt:
-                self.score_prompt(chunk, state, hidden[first:last])
+                found.prompts.append((state, self.score_prompt(chunk, state, hidden[first:last])))
             if not chunk.last:
                 continue
             if len(chunk.sequence.ids) >= chunk.sequence.limit:  # only the prompt was wanted
-                outputs.append(self.end(state, state.cut("length")))
+                found.ended.append((state, "length", None))
                 continue
             refusal = ask_guide(state)
             if refusal is not None:
-                outputs.append(self.end(state, state.cut("error", refusal)))
+                found.ended.append((state, "error", refusal))
                 continue
-            sampled.append(state)
+            found.sampled.append(state)
             rows.append(last - 1)
-        if not sampled:
-            return outputs
-        whole = rows == list(range(hidden.shape[0]))
-        logits = self.model.logits(hidden if whole else hidden[rows])
-        chosen = choose(logits, [text.choosing for text in sampled])
-        for i, (text, token) in enumerate(zip(sampled, chosen.ids, strict=True)):
+        if found.sampled:
+            whole = rows == list(range(hidden.shape[0]))
+            logits = self.model.logits(hidden if whole else hidden[rows])
+            found.chosen = choose(logits, [text.choosing for text in found.sampled])
+        return found
+
+    def tell(self, chunks: list[Chunk], found: Found) -> list[Output]:
+        """Record that chunks were computed, and give every text what was found for it."""
+        self.scheduler.advance(chunks)
+        for chunk, wish, states in found.states:
+            wish.total = states
+            if chunk.last:
+                self.drop(chunk.sequence)
+                wish.done(states)
+        for text, scores in found.prompts:
+            assert text.prompt_logprobs is not None
+            text.prompt_logprobs += scores
+        outputs = [self.end(text, text.cut(reason, why)) for text, reason, why in found.ended]
+        chosen = found.chosen
+        for i, (text, token) in enumerate(zip(found.sampled, chosen.ids, strict=True)):
             if i in chosen.broken:
                 outputs.append(self.end(text, text.cut("error", chosen.broken[i])))
                 continue
@@ -271,8 +347,9 @@ class Engine:
             self.release(text)
         return output
 
-    def score_prompt(self, chunk: Chunk, text: Text, hidden: Tensor) -> None:
-        """Log-probabilities of the prompt's tokens that follow those of a chunk."""
+    def score_prompt(self, chunk: Chunk, text: Text, hidden: Tensor) -> list[TokenLogprob]:
+        """Log-probabilities of the prompt's tokens that follow those of a chunk, but for those
+        that are known already."""
         assert text.prompt_logprobs is not None
         done = len(text.prompt_logprobs) - 1  # after a preemption some are known already
         ids = text.sequence.ids[chunk.start + 1 : min(chunk.start + chunk.count + 1,
@@ -280,27 +357,10 @@ class Engine:
         skip = max(0, done - chunk.start)
         wanted = ids[skip:]
         if not wanted:
-            return
+            return []
         scores = self.model.logits(hidden[skip : skip + len(wanted)])
         most = text.request.sampling.prompt_logprobs or 0
-        text.prompt_logprobs += logprobs(scores, wanted, [most] * len(wanted))
-
-    def pool_states(self, chunk: Chunk, wish: Embedding, hidden: Tensor) -> None:
-        """Collect the states of a text to embed; hand them out at its end."""
-        sequence = chunk.sequence
-        if wish.mean:
-            if chunk.start == 0:
-                wish.total = None  # after a preemption
-            part = hidden.float().sum(0)
-            wish.total = part if wish.total is None else wish.total + part
-        if not chunk.last:
-            return
-        self.scheduler.remove(sequence)
-        if wish.mean:
-            assert wish.total is not None
-            wish.done(wish.total / len(sequence.ids))
-        else:
-            wish.done(hidden[-1].float())
+        return logprobs(scores, wanted, [most] * len(wanted))
 
     # -- numbers
 
@@ -322,7 +382,18 @@ class Engine:
             finished=dict(self.finished),
             step_seconds=self.step_seconds,
             last_step=self.last_step,
+            failures=self.recovery.failures,
         )
+
+
+def pooled(chunk: Chunk, wish: Embedding, hidden: Tensor) -> Tensor:
+    """The states of a text to embed so far, or at its end what is made of them, on the CPU."""
+    if not wish.mean:
+        return hidden[-1].float().cpu() if chunk.last else hidden.new_empty(0)
+    total = hidden.float().sum(0).cpu()
+    if chunk.start and wish.total is not None:  # None again where it started over
+        total = total + wish.total
+    return total / len(chunk.sequence.ids) if chunk.last else total
 
 
 def ask_guide(text: Text) -> str | None:

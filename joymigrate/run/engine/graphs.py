@@ -9,6 +9,7 @@ Not run on a card yet: the padding and the buffers are tested with a capture tha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from joymigrate.run.engine.cache import Cache
 Compute = Callable[[], Tensor]
 Capture = Callable[[Compute], tuple[Compute, Tensor]]
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
+log = logging.getLogger("joymigrate.serve.engine")
 CAPTURED = ("varlen",)  # attention that reads its lengths on the device
 
 
@@ -67,12 +69,20 @@ class Graphs:
         self.buckets = [size for size in BUCKETS if size < most] + [most]
         self.capture = capture or captured
         self.slots: dict[int, Slot] = {}
+        self.given_up = False
+
+    def give_up(self) -> None:
+        """Capture no more, and forget what was: a step failed, and captures hold memory."""
+        if not self.given_up:
+            log.warning("steps are no longer captured")
+        self.given_up = True
+        self.slots.clear()
 
     def __call__(self, batch: Batch) -> Tensor:
         """The normalised states of `batch.rows`."""
         count = len(batch.lengths)
         fits = count == batch.ids.shape[0] == batch.rows.shape[0] and count <= self.buckets[-1]
-        if not fits or batch.spans is not None or batch.embeds is not None:
+        if self.given_up or not fits or batch.spans is not None or batch.embeds is not None:
             return self.model.hidden(batch, self.cache)  # type: ignore[no-any-return]
         bucket = next(size for size in self.buckets if size >= count)
         slot = self.slots.get(bucket)

@@ -73,7 +73,10 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
         forward = graphs.Graphs(model, cache, longest=longest, most=options.max_running)
     elif options.graphs and not device.is_cpu:
         notes = (*notes, f"steps are not captured: {uncaptured}")
-    engine = Engine(model, cache, tokens, ends, options, longest, forward)
+    engine = Engine(
+        model, cache, tokens, ends, options, longest, forward,
+        free=device.empty_cache, may_retry=team is None,
+    )  # fmt: skip
     info = ModelInfo(
         name=folder.resolve().name,
         family=model.family,

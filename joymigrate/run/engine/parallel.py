@@ -110,11 +110,14 @@ class Team:
 
         return run
 
-    def close(self) -> None:
-        """End the other processes."""
+    def close(self, *, broken: bool = False) -> None:
+        """End the other processes; those of a `broken` engine, which hear nothing, are killed."""
         import torch.distributed as dist
 
-        if any(process.is_alive() for process in self.processes):
+        if broken:
+            for process in self.processes:
+                process.kill()
+        elif any(process.is_alive() for process in self.processes):
             tell(None, self.share)
         for process in self.processes:
             process.join(timeout=10)

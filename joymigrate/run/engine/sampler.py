@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from joymigrate.run.engine.faults import of_device
 from joymigrate.run.engine.types import Guide, Sampling, TokenLogprob
 
 FEW = 1024  # candidates looked at before the whole vocabulary is sorted
@@ -62,10 +63,15 @@ class Chosen:
 
 
 def choose(logits: Tensor, rows: Many[Choosing]) -> Chosen:
-    """A token for every row of `logits` [R, V], float32; a row that fails is no other's concern."""
+    """A token for every row of `logits` [R, V], float32; a row that fails is no other's concern.
+
+    Raises what the device says when that fails.
+    """
     try:
         return choose_together(logits, rows)
     except Exception as error:
+        if of_device(error):
+            raise
         if len(rows) == 1:
             log.warning("a token cannot be chosen", exc_info=True)
             return Chosen([0], {0: f"a token cannot be chosen: {type(error).__name__}: {error}"})

@@ -14,6 +14,10 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 MAX_LOGPROBS = 64
 
 
+class Lost(RuntimeError):
+    """The engine cannot go on: no further step would succeed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are chosen, and when a request ends. Raises `JoyError` for values out of range.
@@ -231,6 +235,7 @@ class EngineStats:
     finished: Mapping[str, int]  # by finish reason
     step_seconds: float  # of the last step
     last_step: float  # time.monotonic() when it ended
+    failures: int = 0  # forward passes that failed
 
     @property
     def kv_usage(self) -> float:

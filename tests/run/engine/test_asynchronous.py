@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.run.engine import AsyncEngine, EngineOptions, Output, Request, Sampling
+from joymigrate.run.engine import AsyncEngine, EngineOptions, Output, Request, Sampling, recover
+from joymigrate.run.engine.types import Lost
 from tests.run.engine.models import expected, greedy, prompts, save
 
 
@@ -83,14 +84,15 @@ def test_a_failing_step_fails_every_request_and_is_kept(
     engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine.engine, "forward", lambda batch: 1 / 0)
-    monkeypatch.setattr("threading.excepthook", lambda args: None)
+    monkeypatch.setattr(recover, "PATIENCE_SECONDS", (0.0,))
 
     async def main() -> list[Any]:
         both = (collect(engine, Request(name, (1, 2), greedy(3))) for name in "ab")
         return await asyncio.gather(*both, return_exceptions=True)
 
     assert all("ZeroDivisionError" in str(error) for error in asyncio.run(main()))
-    assert isinstance(engine.failed, ZeroDivisionError)
+    assert isinstance(engine.failed, Lost)
+    assert isinstance(engine.failed.__cause__, ZeroDivisionError)
     with pytest.raises(RuntimeError, match="the engine failed"):
         asyncio.run(collect(engine, Request("c", (1,))))
 

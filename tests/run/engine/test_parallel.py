@@ -8,7 +8,7 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.engine.load import load_engine
-from joymigrate.run.engine.types import EngineOptions
+from joymigrate.run.engine.types import EngineOptions, Lost, Request
 from tests.run.engine.models import expected, greedy, prompts, run, save
 
 
@@ -51,3 +51,27 @@ def test_a_model_that_cannot_be_cut_is_refused_before_processes_start(tmp_path: 
         load_engine(tmp_path, EngineOptions(tensor_parallel=3))
     with pytest.raises(JoyError, match="needs the decoder"):
         load_engine(tmp_path, EngineOptions(tensor_parallel=2, generic=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["this process", "another one"])
+def test_processes_end_when_one_of_them_fails(who: str, tmp_path: Path) -> None:
+    save(tmp_path, "qwen2")
+    options = EngineOptions(
+        tensor_parallel=2, kv_blocks=40, block_size=4, max_model_len=100, threads=1
+    )
+    loaded = load_engine(tmp_path, options)
+    assert loaded.team is not None
+    if who == "this process":
+
+        def failing(hidden: object) -> None:
+            raise RuntimeError("out of memory")
+
+        loaded.engine.model.logits = failing  # type: ignore[method-assign,assignment]
+    else:
+        loaded.team.processes[0].kill()
+    loaded.engine.add(Request("a", (1, 2, 3), greedy(3)))
+    with pytest.raises(Lost):
+        loaded.engine.step()
+    loaded.team.close(broken=True)
+    assert not any(process.is_alive() for process in loaded.team.processes)

@@ -19,11 +19,12 @@ async def answer(service: Service, ask: Ask) -> Reply:
         service.keys.check(ask.path, ask.headers)
         handler, parts = routes.find(ask.method, ask.path)
         reply = await handler(service, ask, **parts)
-    except Refusal as refusal:
-        reply = refused(ask.path, refusal)
     except Exception as error:
-        log.exception("a request failed: %s %s", ask.method, ask.path)
-        reply = refused(ask.path, Refusal(500, f"{type(error).__name__}: {error}"))
+        refusal = errors.of(error)
+        if refusal is None:
+            log.exception("a request failed: %s %s", ask.method, ask.path)
+            refusal = Refusal(500, f"{type(error).__name__}: {error}")
+        reply = refused(ask.path, refusal)
     reply.headers.setdefault("X-Request-Id", ask.id)
     return reply
 

@@ -44,7 +44,7 @@ def card(service: Service, name: str) -> dict[str, Any]:
 async def health(service: Service, ask: Ask) -> Reply:
     """GET /health: 200 while the engine works (also while it drains)."""
     trouble = service.trouble()
-    if trouble is not None and not service.draining:
+    if trouble is not None and (not service.draining or service.engine.failed is not None):
         raise Refusal(503, trouble)
     return data({"status": "ok" if trouble is None else "draining"})
 

@@ -58,6 +58,8 @@ class Meters:
             self.asked(*row, ask, gauge=True)
         for row in COUNTERS:
             self.asked(*row, ask, gauge=False)
+        failures = metrics.counter("joymigrate_engine_failures", "Forward passes that failed")
+        failures.ask = lambda: {(): float(ask().failures)}
 
     def histogram(self, ours: str, theirs: str, help: str, model: str) -> Histogram:
         """One histogram under two names."""

@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -297,15 +297,32 @@ async def until_ended() -> AsyncIterator[tuple[asyncio.Event, asyncio.Event]]:
                 loop.remove_signal_handler(name)
 
 
-async def run(server: Server, opened: Callable[[], None] = lambda: None) -> None:
-    """Serve until SIGINT or SIGTERM; a second signal ends without waiting."""
+async def run(
+    server: Server,
+    opened: Callable[[], None] = lambda: None,
+    failed: Coroutine[Any, Any, BaseException] | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; a second signal ends without waiting.
+
+    Raises `JoyError` with what `failed` returns, when it does: the engine works no longer.
+    """
     async with until_ended() as (ended, hurried):
         await server.start()
         opened()
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(ended.wait())]
+        if failed is not None:
+            waits.append(asyncio.ensure_future(failed))
         try:
-            await ended.wait()
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not waits[0].done():
+                raise JoyError(
+                    f"the engine failed: {waits[1].result()}",
+                    help="the log says where; start the server again",
+                )
             log.info("stopping: running requests may end, new ones are refused")
         finally:
+            for wait in waits:
+                wait.cancel()
             began = time.monotonic()
             await server.stop(hurried)
             log.info("stopped after %.1f s", time.monotonic() - began)

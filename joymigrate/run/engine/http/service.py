@@ -71,10 +71,10 @@ class Service:
 
     def trouble(self) -> str | None:
         """Why the service is not ready, or None when it is."""
-        if self.draining:
-            return "stopping: no new requests are taken"
         if self.engine.failed is not None:
             return f"the engine failed: {self.engine.failed}"
+        if self.draining:
+            return "stopping: no new requests are taken"
         stats, now = self.engine.stats(), time.monotonic()
         if not stats.running or stats.steps != self.seen_steps:
             self.seen_steps, self.seen_at = stats.steps, now

@@ -77,13 +77,13 @@ class Following:
             return await anext(self.pieces)
         except StopAsyncIteration:
             raise
-        except Refusal as refusal:
-            self.over = True
-            return event(errors.openai(refusal)) + DONE
         except Exception as error:
             self.over = True
-            log.exception("a stream failed")
-            return event(errors.openai(Refusal(500, f"{type(error).__name__}: {error}"))) + DONE
+            refusal = errors.of(error)
+            if refusal is None:
+                log.exception("a stream failed")
+                refusal = Refusal(500, f"{type(error).__name__}: {error}")
+            return event(errors.openai(refusal)) + DONE
 
     async def aclose(self) -> None:
         """Nobody listens any more."""
