@@ -22,7 +22,11 @@ def check(start: Start, sku: str | None, format: str, output: Path | None) -> in
     from joymigrate.run.engine.preflight import Wanted
 
     options, chip = engine_options(start)
-    found = look(Wanted(start.model, options, chip, sku, start.host, start.port, start.template))
+    wanted = Wanted(
+        start.model, options, chip, sku, start.host, start.port, start.template,
+        start.generation, start.override,
+    )  # fmt: skip
+    found = look(wanted)
     text = (
         json.dumps(found.to_json(), ensure_ascii=False, indent=1)
         if format == "json"

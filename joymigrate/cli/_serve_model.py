@@ -37,6 +37,8 @@ class Start:
     body_bytes: int
     drain_seconds: float
     engine: dict[str, Any]  # of EngineOptions, without the device
+    generation: str = "auto"
+    override: str = ""
 
 
 def serve(start: Start) -> int:
@@ -100,7 +102,7 @@ def opened(start: Start) -> Service:
     )
     return open_service(
         start.model, options, names=start.names, keys=start.keys, limits=limits,
-        template=start.template,
+        template=start.template, generation=start.generation, override=start.override,
     )  # fmt: skip
 
 

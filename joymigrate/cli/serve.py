@@ -69,6 +69,15 @@ def serve(
     generic: bool = typer.Option(False, "--generic", help="Run the model through transformers."),
     trust_remote_code: bool = typer.Option(False, "--trust-remote-code"),
     chat_template: Path | None = typer.Option(None, "--chat-template", help="A jinja file."),
+    generation_config: str = typer.Option(
+        "auto",
+        "--generation-config",
+        metavar="auto|none|FOLDER",
+        help="Whose generation_config.json says how requests are sampled that do not say.",
+    ),
+    override_generation_config: str = typer.Option(
+        "", "--override-generation-config", metavar="JSON", help="Single values of it."
+    ),
     check: bool = typer.Option(False, "--check", help="Look at everything, start nothing."),
     sku: str | None = typer.Option(None, "--sku", help="With --check: the model of the card."),
     format: str = typer.Option("text", "--format", help="With --check: text or json."),
@@ -120,6 +129,8 @@ def serve(
         queue=queue,
         body_bytes=body_limit,
         drain_seconds=drain,
+        generation=generation_config,
+        override=override_generation_config,
         engine={
             "dtype": dtype,
             "max_model_len": max_model_len,

@@ -155,6 +155,7 @@ def model(wanted: Wanted, config: Mapping[str, Any]) -> Iterator[Finding]:
             "copy the tokenizer's files beside config.json",
         )  # fmt: skip
     yield template(folder, wanted.template)
+    yield sampling(folder, wanted.generation, wanted.override)
 
 
 def spec_of_transformers(name: str) -> bool:
@@ -183,6 +184,17 @@ def template(folder: Path, override: Path | None) -> Finding:
             "serve with --chat-template FILE, or use /v1/completions",
         )  # fmt: skip
     return Finding("chat template", OK, ", ".join(found.sources))
+
+
+def sampling(folder: Path, source: str, override: str) -> Finding:
+    """How requests are sampled that do not say."""
+    from joymigrate.run.engine.http.defaults import load
+
+    try:
+        found = load(folder, source, override)
+    except JoyError as error:
+        return Finding("sampling", FAIL, told_by(error), error.help or "")
+    return Finding("sampling", OK, f"by default {found.told() or 'neutral: temperature 1'}")
 
 
 # Operators, port

@@ -100,6 +100,8 @@ class Wanted:
     host: str = "127.0.0.1"
     port: int = 8000
     template: Path | None = None
+    generation: str = "auto"
+    override: str = ""
 
 
 def told_by(error: JoyError) -> str:

@@ -43,7 +43,7 @@ def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
     n = sampling.count(fields)
     limit = fields.whole("max_tokens", low=1)
     limit = fields.whole("max_completion_tokens", limit, low=1)
-    chosen = sampling.read(fields, max_tokens=limit, logprobs=top(fields), n=n)
+    chosen = sampling.read(fields, service.defaults, max_tokens=limit, logprobs=top(fields), n=n)
     box = tools.read(fields, service.templates.source(tools=bool(body.get("tools"))))
     guide = formats.read(fields, service.guides)
     enforced = box.guide(service.guides) if box else None

@@ -50,7 +50,7 @@ def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
     limit = fields.whole("max_tokens", low=0) if "max_tokens" in body else DEFAULT_TOKENS
     if limit == 0 and not echo:
         raise Refusal(400, "max_tokens is at least 1, unless echo is true", param="max_tokens")
-    chosen = sampling.read(fields, max_tokens=limit, logprobs=logprobs, n=n)
+    chosen = sampling.read(fields, service.defaults, max_tokens=limit, logprobs=logprobs, n=n)
     numbers = chosen.prompt_logprobs is not None
     if echo and logprobs is not None and not numbers:
         chosen = replace(chosen, prompt_logprobs=logprobs)

@@ -179,7 +179,7 @@ def fit(service: Service, prompt: Sequence[int], sampling: Sampling) -> Sampling
             code="context_length_exceeded",
             param="max_tokens" if len(prompt) < longest and wanted else "prompt",
         )
-    return replace(sampling, max_tokens=room if wanted is None else wanted)
+    return replace(sampling, max_tokens=service.defaults.limit(wanted, room))
 
 
 def refuse_guided(sampling: Sampling, guide: Any) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.run.engine.asynchronous import AsyncEngine
 from joymigrate.run.engine.http.admission import Keys, Limits
+from joymigrate.run.engine.http.defaults import AUTO, load
 from joymigrate.run.engine.http.guide import Guides
 from joymigrate.run.engine.http.meters import Meters
 from joymigrate.run.engine.http.service import Service
 from joymigrate.run.engine.http.templates import Templates
 from joymigrate.run.engine.http.words import Words
 from joymigrate.run.engine.types import EngineOptions
+
+log = logging.getLogger("joymigrate.serve")
 
 
 def open_service(
@@ -24,13 +28,21 @@ def open_service(
     keys: Sequence[str] = (),
     limits: Limits | None = None,
     template: Path | None = None,
+    generation: str = AUTO,
+    override: str = "",
 ) -> Service:
     """Load a model and what the APIs need of its folder. Raises `JoyError`.
 
     `names` are what clients call it, the first one in answers; default: the folder's name.
+    `generation` and `override` say what requests get that leave their sampling open.
     """
     templates = Templates.of(folder, template)  # a mistake in it shows before the weights load
-    return serving(AsyncEngine.load(folder, options), templates, names, keys, limits)
+    defaults = load(folder, generation, override)
+    made = serving(AsyncEngine.load(folder, options), templates, names, keys, limits)
+    made.defaults = defaults
+    if defaults.told():
+        log.info("requests that do not say get: %s", defaults.told())
+    return made
 
 
 def serving(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.run.engine.http.defaults import Defaults
 from joymigrate.run.engine.http.errors import Refusal
 from joymigrate.run.engine.http.fields import Fields
 from joymigrate.run.engine.types import MAX_LOGPROBS, Sampling
@@ -15,31 +16,45 @@ MAX_SEED = 2**63
 MAX_WHOLE = 2**31 - 1
 
 
-def read(fields: Fields, *, max_tokens: int | None, logprobs: int | None, n: int) -> Sampling:
-    """`Sampling` from the fields that chat and completions share; raises `Refusal`."""
+def read(
+    fields: Fields,
+    defaults: Defaults,
+    *,
+    max_tokens: int | None,
+    logprobs: int | None,
+    n: int,
+) -> Sampling:
+    """`Sampling` from the fields that chat and completions share, and for those that are absent
+    from the defaults; raises `Refusal`."""
     stops = fields.words("stop")
     if len(stops) > MAX_STOPS:
         raise Refusal(400, f"stop has at most {MAX_STOPS} strings", param="stop")
     refuse_what_is_missing(fields)
+    ignore_eos = fields.flag("ignore_eos")
+    ends = () if ignore_eos else defaults.ends
     try:
         return Sampling(
             max_tokens=max_tokens,
             min_tokens=fields.whole("min_tokens", 0, low=0, high=MAX_WHOLE) or 0,
-            temperature=fields.number("temperature", 1.0, low=0, high=100),
-            top_k=max(0, fields.whole("top_k", 0, low=-1, high=MAX_WHOLE) or 0),
-            top_p=fields.number("top_p", 1.0, low=0, high=1) or tiny(),
-            min_p=fields.number("min_p", 0.0, low=0, high=1),
-            repetition_penalty=fields.number("repetition_penalty", 1.0),
-            presence_penalty=fields.number("presence_penalty", 0.0, low=-2, high=2),
-            frequency_penalty=fields.number("frequency_penalty", 0.0, low=-2, high=2),
+            temperature=fields.number("temperature", defaults.temperature, low=0, high=100),
+            top_k=max(0, fields.whole("top_k", defaults.top_k, low=-1, high=MAX_WHOLE) or 0),
+            top_p=fields.number("top_p", defaults.top_p, low=0, high=1) or tiny(),
+            min_p=fields.number("min_p", defaults.min_p, low=0, high=1),
+            repetition_penalty=fields.number("repetition_penalty", defaults.repetition_penalty),
+            presence_penalty=fields.number(
+                "presence_penalty", defaults.presence_penalty, low=-2, high=2
+            ),
+            frequency_penalty=fields.number(
+                "frequency_penalty", defaults.frequency_penalty, low=-2, high=2
+            ),
             seed=fields.whole("seed", low=-MAX_SEED, high=2**64 - 1),
             logit_bias=bias(fields.table_of("logit_bias")),
             logprobs=logprobs,
             prompt_logprobs=fields.whole("prompt_logprobs", low=0, high=MAX_LOGPROBS),
             stop=stops,
-            stop_token_ids=fields.wholes("stop_token_ids"),
+            stop_token_ids=(*fields.wholes("stop_token_ids"), *ends),
             include_stop=fields.flag("include_stop_str_in_output"),
-            ignore_eos=fields.flag("ignore_eos"),
+            ignore_eos=ignore_eos,
             skip_special=fields.flag("skip_special_tokens", True),
             n=n,
         )

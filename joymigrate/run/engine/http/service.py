@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.run.engine.http.admission import Keys, Limits
+from joymigrate.run.engine.http.defaults import NEUTRAL, Defaults
 from joymigrate.run.engine.http.errors import Refusal
 from joymigrate.run.engine.http.guide import Guides
 from joymigrate.run.engine.http.messages import Ask, Reply
@@ -32,6 +33,7 @@ class Service:
     guides: Guides
     meters: Meters
     limits: Limits = field(default_factory=Limits)
+    defaults: Defaults = NEUTRAL
     keys: Keys = field(default_factory=Keys)
     created: int = field(default_factory=lambda: int(time.time()))
     draining: bool = False
