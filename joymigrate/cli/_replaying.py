@@ -67,8 +67,9 @@ def target(replay: Replay, baseline: Bundle, chip: str | None) -> Iterator[tuple
         )
         base = drawn(baseline, _program.environment())
         environment = stack.enter_context(around(replay, chip, base))
-        with session.recording(settings, resolved, environment) as ready, aside(replay.aside):
-            code = _program.run(resolved, _switch.with_start(ready))
+        with session.recording(settings, resolved, environment) as running, aside(replay.aside):
+            code = _program.run(resolved, _switch.with_start(running.environment))
+            running.code = code
         try:
             made = open_bundle(folder)
         except NothingRecorded as error:

@@ -71,8 +71,8 @@ def command(
         command_line = shlex.split(again) if again else list(first.manifest["command"])
         resolved = _program.resolve(command_line)
         recording = session.recording(settings, resolved, _program.environment())
-        with recording as ready, _replaying.aside(output is None):
-            _program.run(resolved, _switch.with_start(ready))
+        with recording as running, _replaying.aside(output is None):
+            running.code = _program.run(resolved, _switch.with_start(running.environment))
         second = _replaying.Replay(
             baseline=room / "window.jmb", command=program or [], aside=output is None
         )

@@ -57,8 +57,9 @@ def command(
     arguments = [*(["-m", module] if module else []), *(program or [])]
     resolved = _program.resolve(arguments)
     session.make_room(output, force)
-    with session.recording(settings, resolved, _program.environment()) as environment:
-        code = _program.run(resolved, _switch.with_start(environment))
+    with session.recording(settings, resolved, _program.environment()) as running:
+        code = _program.run(resolved, _switch.with_start(running.environment))
+        running.code = code
     try:
         bundle = open_bundle(output)
     except JoyError as error:

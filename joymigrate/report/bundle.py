@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from joymigrate.verify.crash import exit_words
+
 
 def render(document: Mapping[str, Any]) -> str:
     """The whole text."""
@@ -14,6 +16,11 @@ def render(document: Mapping[str, Any]) -> str:
 def lines(document: Mapping[str, Any]) -> Iterator[str]:
     """What was run, what was kept, and the tables that were asked for."""
     state = "complete" if document["complete"] else "cut short: what was flushed"
+    stop = document.get("stopped")
+    if stop:
+        state = f"cut short at step {stop['step']}: {stop['why']}"
+    if document.get("exit_code"):
+        state = f"{state}; the program ended with {exit_words(document['exit_code'])}"
     size = f"{document['bytes'] / 1e6:.1f} MB"
     yield f"{document['path']}: {size}, level {document['level']}, {state}"
     yield f"  {' '.join(document['command'] or [])}"

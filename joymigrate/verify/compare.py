@@ -237,7 +237,24 @@ def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, fo
         made = replace(made, details={"narrowed": dict(narrowed)})
     if not theirs.steps or not ours.steps:
         made = replace(made, verdict=Outcome.SKIPPED, reason="no step was recorded on both sides")
+    elif made.verdict is not Outcome.FAIL and missing(baseline, target):
+        made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=missing(baseline, target))
     found.stages.append(made)
+
+
+def missing(baseline: Bundle, target: Bundle) -> str | None:
+    """Words for steps of the baseline that the target was to record and did not come to."""
+    wanted = [step for step in baseline.ranks[0].steps if step in target.asked]
+    have = [step for step in wanted if step in target.ranks[0].steps]
+    if len(have) == len(wanted):
+        return None
+    counted = Text(
+        "the target recorded {have} of the baseline's {wanted} steps",
+        have=len(have),
+        wanted=len(wanted),
+    )
+    stop = target.manifest.get("stopped")
+    return Text("{counted} ({why})", counted=counted, why=stop["why"]) if stop else counted
 
 
 def first_of(walk: free.Walk, taught: Forced, probed: bool) -> tuple[Difference | None, str | None]:

@@ -18,6 +18,8 @@ def contents(bundle: Bundle) -> dict[str, Any]:
         "schema": SCHEMA,
         "path": str(bundle.path),
         "complete": bundle.complete,
+        "exit_code": bundle.manifest.get("exit_code"),
+        "stopped": bundle.manifest.get("stopped"),
         "command": bundle.manifest.get("command"),
         "level": bundle.manifest.get("level"),
         "bytes": bundle.size_bytes,

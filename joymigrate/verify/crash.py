@@ -1,7 +1,9 @@
-"""The exception that ended a recorded program: kept with the recording, told by the verdict."""
+"""What ended a recording before its time: the program's exception, told by the verdict, or a disk
+that is full."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 LONGEST = 300  # characters of a message
 NOTES = "crash-*.json"  # in the bundle's folder, until the recording is over
+STOPS = "stopped-*"  # all of it is in the name: an empty file needs no room on a full disk
 OURS = Path(__file__).resolve().parents[1]
 
 
@@ -55,6 +58,22 @@ def collect(folder: Path) -> Mapping[str, Any] | None:
     return next((note for note in notes if note["where"]), next(iter(notes), None))
 
 
+def leave_stop(folder: Path, step: int, number: int) -> None:
+    """Leave a note that no step from this one on could be written, for errno `number`."""
+    with contextlib.suppress(OSError):
+        (folder / f"stopped-{step}-{number}").touch()
+
+
+def collect_stop(folder: Path) -> Mapping[str, Any] | None:
+    """Take these notes away: the first step that a process could not write, and why."""
+    found = []
+    for file in folder.glob(STOPS):
+        _, step, number = file.name.split("-")
+        found.append({"step": int(step), "why": os.strerror(int(number))})
+        file.unlink()
+    return min(found, key=lambda stop: int(str(stop["step"])), default=None)
+
+
 def where(error: BaseException) -> str | None:
     """`train.py:105`: the innermost line of the program's own files."""
     here = Path.cwd()
@@ -87,8 +106,10 @@ def words(crash: Mapping[str, Any]) -> str:
     return f"{crash['exception']}: {crash['message']}".removesuffix(": ")
 
 
-def early(crash: Mapping[str, Any] | None) -> str:
+def early(crash: Mapping[str, Any] | None, stop: Mapping[str, Any] | None) -> str:
     """`: the program broke off at train.py:3: RuntimeError: no GPU`, after what came of that."""
+    if stop is not None:
+        return f": step {stop['step']} could not be written: {stop['why']}"
     if crash is None:
         return ""
     at = f" at {crash['where']}" if crash.get("where") else ""

@@ -6,6 +6,7 @@ optimiser, with the next call of the same outermost module. Nothing in a step wa
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -285,7 +286,7 @@ class Recorder:
             try:
                 self.flush()
             except OSError as error:
-                self.say(f"recording ends at step {self.step}: {error.strerror or error}")
+                self.stopped(error)
                 self.inputs = []
                 self.finish()
                 return
@@ -347,7 +348,9 @@ class Recorder:
             try:
                 folder.mkdir(parents=True)
             except FileExistsError:
-                raise OSError(17, "another process of the program records as this rank") from None
+                raise OSError(
+                    errno.EEXIST, "another process of the program records as this rank"
+                ) from None
             self.writer = RankWriter(folder, {"rank": rank, "world": world, "mesh": mesh()})
         return self.writer
 
@@ -373,9 +376,15 @@ class Recorder:
                     self.own_update()
                 self.flush()
             except OSError as error:
-                self.say(f"step {self.step} is not recorded: {error.strerror or error}")
+                self.stopped(error)
         self.over = True
         self.stop()
+
+    def stopped(self, error: OSError) -> None:
+        """The step can't be written, and so none after it."""
+        self.say(f"recording ends at step {self.step}: {error.strerror or error}")
+        if error.errno and error.errno != errno.EEXIST:
+            crash.leave_stop(self.settings.path, self.step, error.errno)
 
     def say(self, text: str) -> None:
         """A line for the user."""

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,18 @@ def make_room(path: Path, force: bool) -> None:
     shutil.rmtree(path)
 
 
+@dataclass(slots=True)
+class Running:
+    """A program that is to be recorded: its environment; set `code` when it has ended."""
+
+    environment: dict[str, str]
+    code: int | None = None
+
+
 @contextmanager
 def recording(
     settings: Settings, command: Sequence[str], base: Mapping[str, str]
-) -> Iterator[dict[str, str]]:
+) -> Iterator[Running]:
     """The environment in which every Python below `command` records into the bundle."""
     facts: dict[str, Any] = {
         "command": list(command),
@@ -60,23 +69,24 @@ def recording(
     handle, name = tempfile.mkstemp(prefix="joymigrate-verify-", suffix=".json")
     os.close(handle)
     file = Path(name)
+    made = dict(base)
+    running = Running(made)
     try:
         stored.write(settings, file)
-        made = dict(base)
         made[ENVIRONMENT] = str(file)
         hooks = [h for h in made.get(SWITCH, "").split(",") if h and h != HOOK]
         made[SWITCH] = ",".join([*hooks, HOOK])
-        yield made
+        yield running
     finally:
         file.unlink(missing_ok=True)
-        close(settings.path, facts)
+        close(settings.path, {**facts, "exit_code": running.code})
 
 
 def close(path: Path, facts: Mapping[str, Any]) -> None:
     """Write the manifest that names everything. A full disk leaves the bundle readable as it is."""
     try:
-        broken = crash.collect(path)
-        complete(path, {**facts, "crash": broken} if broken is not None else facts)
+        ended = {"crash": crash.collect(path), "stopped": crash.collect_stop(path)}
+        complete(path, {**facts, **{key: value for key, value in ended.items() if value}})
     except OSError as error:
         raise JoyError(
             f"cannot finish the bundle: {error.strerror}",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.verify.bundle import open_bundle, pack
+from joymigrate.verify import crash
+from joymigrate.verify.bundle import Bundle, NothingRecorded, open_bundle, pack
 from joymigrate.verify.contents import contents, data_in, records_of
 from tests.verify.faults import PROGRAMS
 from tests.verify.harness import record
@@ -177,3 +180,24 @@ def test_reading_and_comparing_need_neither_torch_nor_pandas(bundle: Path) -> No
     )
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert made.stdout.strip() == "[]", made.stderr
+
+
+def test_a_full_disk_is_said_with_the_step_that_did_not_fit(tmp_path: Path) -> None:
+    for step in (3, 2):
+        crash.leave_stop(tmp_path, step, errno.ENOSPC)
+    stop = crash.collect_stop(tmp_path)
+    assert stop == {"step": 2, "why": "No space left on device"}
+    assert list(tmp_path.iterdir()) == []  # each note is a name
+    with pytest.raises(NothingRecorded) as caught:
+        raise NothingRecorded(tmp_path, {"stopped": stop})
+    assert "step 2 could not be written: No space left on device" in caught.value.what
+    assert "--budget" in str(caught.value.help)
+
+
+@pytest.mark.parametrize(
+    ("facts", "whole"),
+    [({}, True), ({"exit_code": 1}, True), ({"exit_code": 137}, False), ({"stopped": {}}, True),
+     ({"stopped": {"step": 1}}, False), ({"complete": False}, False)],
+)  # fmt: skip
+def test_a_recording_that_was_cut_is_not_complete(facts: dict[str, Any], whole: bool) -> None:
+    assert Bundle(Path(), {"complete": True, **facts}, []).complete is whole

@@ -27,18 +27,23 @@ def damaged(what: str, path: Path) -> JoyError:
 
 
 class NothingRecorded(JoyError):
-    """A bundle of a program that did not come to a step; `crash` is what ended it, if known."""
+    """A bundle of a program that did not come to the end of a step. `why` begins with a colon, and
+    is empty where nothing is known."""
 
-    def __init__(self, path: Path, broken: Mapping[str, Any] | None) -> None:
-        self.crash = broken
-        what = f"nothing was recorded in this bundle{crash.early(broken)}"
+    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
+        stop = manifest.get("stopped")
+        self.why = crash.early(manifest.get("crash"), stop)
         help_ = "mend that first: a recording begins with the first call of a torch module"
-        if broken is None:
+        if stop is not None:
+            help_ = "make room there, name another place, or keep less: --budget, --stats-only"
+        elif not self.why:
             help_ = (
                 "the program ended before its first step, or calls no torch module; "
                 "record again with --steps that it reaches"
             )
-        super().__init__(what, where=str(path), help=help_)
+        super().__init__(
+            f"nothing was recorded in this bundle{self.why}", where=str(path), help=help_
+        )
 
 
 @dataclass(slots=True)
@@ -113,7 +118,14 @@ class Bundle:
     @property
     def complete(self) -> bool:
         """Whether the recording came to its end."""
-        return bool(self.manifest.get("complete"))
+        killed = (self.manifest.get("exit_code") or 0) >= 128  # by a signal
+        return bool(self.manifest.get("complete")) and not (killed or self.manifest.get("stopped"))
+
+    @property
+    def asked(self) -> range:
+        """The steps that were to be recorded; empty where the manifest does not say."""
+        first, last = self.manifest.get("steps") or (0, -1)
+        return range(int(first), int(last) + 1)
 
     def rank(self, number: int = 0) -> Rank:
         """One process's part."""
@@ -151,7 +163,7 @@ def open_bundle(path: Path) -> Bundle:
         check_strangers(folder / name, inner, path)
         ranks.append(Rank(folder / name, inner))
     if not ranks:
-        raise NothingRecorded(path, manifest.get("crash"))
+        raise NothingRecorded(path, manifest)
     return Bundle(path, manifest, sorted(ranks, key=lambda rank: rank.number))
 
 

@@ -1,0 +1,95 @@
+"""Recordings that end before their program: a failing write, a kill, a program of fewer steps."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from joymigrate.verify.bundle import open_bundle
+from joymigrate.verify.compare import compare
+from joymigrate.verify.model import Outcome
+from joymigrate.verify.tolerance import Tolerance
+from tests.verify.harness import record, replay
+
+PROGRAM = """
+import os, resource, signal, torch
+torch.manual_seed(0); torch.set_num_threads(1)
+net = torch.nn.Linear(3, 2); optimiser = torch.optim.SGD(net.parameters(), 0.1)
+limit, real, count = os.environ.get("LIMIT"), os.replace, [0]
+def replace(*given):
+    count[0] += 1
+    if count[0] == int(os.environ.get("KILL", "0")):
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(*given)
+os.replace = replace
+for step in range(int(os.environ.get("STEPS", "3"))):
+    if limit and step == 2:  # no file of this process grows beyond: writes fail, as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
+    net(torch.ones(2, 3)).sum().backward(); optimiser.step(); optimiser.zero_grad()
+print("ran to its end")
+"""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cut")
+    (folder / "train.py").write_text(PROGRAM)
+    record(folder / "train.py", folder / "base.jmb")
+    return folder
+
+
+def joy(base: Path, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "joymigrate", "verify", *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=base,
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **environment},
+    )
+
+
+def test_a_write_that_fails_ends_the_recording_and_not_the_program(base: Path) -> None:
+    made = joy(base, "record", "-o", "cut.jmb", "--", "python", "train.py", LIMIT="100")
+    assert (made.returncode, made.stdout) == (0, "ran to its end\n")
+    assert made.stderr.count("recording ends at step") == 1
+    assert "Traceback" not in made.stderr
+    cut = open_bundle(base / "cut.jmb")
+    assert (cut.ranks[0].steps, cut.complete) == ([0], False)
+    assert cut.manifest["stopped"] == {"step": 1, "why": "File too large"}
+    verdict = compare(open_bundle(base / "base.jmb"), cut, Tolerance.of(None))
+    assert verdict.verdict is Outcome.INCONCLUSIVE
+    assert verdict.reason == "the target recorded 1 of the baseline's 3 steps (File too large)"
+    shown = joy(base, "show", "cut.jmb")
+    assert "cut short at step 1: File too large" in shown.stdout
+
+
+def test_a_target_that_ends_earlier_does_not_pass(base: Path, tmp_path: Path) -> None:
+    verdict = replay(base / "base.jmb", base / "train.py", tmp_path / "t.jmb", {"STEPS": "2"})
+    assert verdict.verdict is Outcome.INCONCLUSIVE
+    assert verdict.reason == "the target recorded 2 of the baseline's 3 steps"
+
+
+def test_steps_that_the_target_was_not_to_record_are_not_missed(base: Path, tmp_path: Path) -> None:
+    record(base / "train.py", tmp_path / "two.jmb", last=1)
+    verdict = compare(
+        open_bundle(base / "base.jmb"), open_bundle(tmp_path / "two.jmb"), Tolerance.of(None)
+    )
+    assert verdict.verdict is Outcome.PASS, verdict.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("write", "steps"), [(1, 0), (8, 0), (9, 1), (12, 1), (13, 2)])
+def test_killed_at_any_write_whole_steps_remain(write: int, steps: int, base: Path) -> None:
+    words = ("record", "--force", "-o", f"{write}.jmb", "--", "python", "train.py")
+    made = joy(base, *words, KILL=str(write))
+    assert made.returncode == 137
+    if not steps:
+        assert "exit code 137; nothing was recorded" in made.stderr
+        return
+    bundle = open_bundle(base / f"{write}.jmb")
+    assert (bundle.complete, bundle.ranks[0].steps) == (False, list(range(steps)))
+    assert all(len(bundle.ranks[0].table(step)) for step in range(steps))
