@@ -168,6 +168,22 @@ def test_a_claim_stops_lower_priority_and_runs(fleet: Fleet) -> None:
     fleet.clear()
 
 
+def test_a_refused_submission_leaves_nothing_behind(fleet: Fleet) -> None:
+    good = job("good", kind="gpu-8", cards_per_pod=1)
+    held = [{"node": "g1", "cards": [0]}]
+    for bad, says in (
+        ({**good, "name": "bad", "queue": "nowhere"}, "no queue 'nowhere'"),
+        ({**good, "name": "bad", "command": []}, "has no command"),
+        ({**good, "name": "bad", "running": held}, "says where it runs"),
+    ):
+        with pytest.raises(JoyError, match=says):
+            fleet.ask("submit", [good, bad])
+        assert [row["job"] for row in fleet.ask("status", ["good", "bad"])["jobs"]] == []
+    fleet.ask("submit", [good])
+    fleet.first_lines("good")
+    fleet.clear()
+
+
 def test_a_failed_command_is_tried_again_as_often_as_it_may(fleet: Fleet) -> None:
     fails = [sys.executable, "-c", "import sys; print('no'); sys.exit(3)"]
     base = {"kind": "gpu-8", "cards_per_pod": 1, "retries": 1}
@@ -191,7 +207,35 @@ def test_a_dead_node_sends_its_gang_elsewhere(fleet: Fleet) -> None:
     assert until(replaced) < 30
     assert len(fleet.first_lines("gang")) == 2
     assert fleet.row("gang")["evictions"] == 1
+    # The node comes back under its name, and one whose label is wrong comes with it.
+    npus = {"num_cpus": 2, "resources": {"NPU": 8}, "object_store_memory": 80 * 1024 * 1024}
+    for name, kind in ((dead, "ascend-910-8"), ("odd", "ascend-911-8")):
+        labels = {"joymigrate/name": name, "joymigrate/kind": kind}
+        fleet.nodes[name] = fleet.cluster.add_node(**npus, labels=labels)
+
+    def free() -> dict[str, int]:
+        return {node["node"]: node["free"] for node in fleet.ask("status")["nodes"]}
+
+    until(lambda: free().get(dead) == 8 and free().get("odd") == 8)
+    assert fleet.row("gang")["state"] == "running"
+    assert "ascend-911-8" in fleet.ask("status")["warnings"][0]
+    fleet.ask("submit", [job("three", kind="ascend-910-8", cards_per_pod=8)])
+    assert fleet.row("three")["pods"][0]["node"] == dead
+    fleet.first_lines("three")
     fleet.clear()
+
+
+def test_nodes_of_one_name_count_once_and_a_wrong_kind_claims_no_ring() -> None:
+    from joymigrate.run.cluster.on_ray.nodes import inventory
+
+    labels = {"joymigrate/name": "n", "joymigrate/kind": "ascend-910-8"}
+    raw = {"Alive": True, "NodeID": "1" * 32, "Resources": {"NPU": 8.0}, "Labels": labels}
+    wrong = {**labels, "joymigrate/name": "w", "joymigrate/kind": "ascend-901-8"}
+    found, ids = inventory([raw, {**raw, "NodeID": "2" * 32}, {**raw, "Labels": wrong}])
+    assert (ids["n"], [node.name for node in found.nodes]) == ("1" * 32, ["n", "w"])
+    assert found.nodes[1].kind.groups == ()
+    assert "two nodes have this name" in found.warnings[0]
+    assert "ascend-901-8" in found.warnings[1]
 
 
 def test_a_ray_without_our_labels_claims_no_ring() -> None:

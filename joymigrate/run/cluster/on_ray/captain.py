@@ -41,6 +41,7 @@ READY_S = 60.0  # for a placement group whose cards we know to be free
 LOG_LINES = 200
 VERDICT_S = 25.0  # Ray calls a silent node dead within this time
 KILLED_S = 3.0  # a process that a dying raylet took along looks killed at first
+STOP_S = 5.0  # for a gang's processes to end; a pod's own patience is shorter
 LOSSES = 3
 
 
@@ -84,6 +85,7 @@ class Captain:
         self.cluster, self.ids = inventory(self.ray.nodes())
         self.scheduler = self._scheduler()
         self.watching: asyncio.Task[None] | None = None
+        self.closing: set[asyncio.Task[None]] = set()
 
     def _scheduler(self) -> Scheduler:
         return Scheduler(
@@ -114,6 +116,12 @@ class Captain:
                 )
             if not job.command:
                 raise JoyError(f"job {job.name} has no command", help="add `command`")
+            if job.running:
+                raise JoyError(
+                    f"job {job.name} says where it runs: Ray starts jobs, it takes none over",
+                    help="leave `running` to `cluster plan`",
+                )
+        for job in new:  # all of them, or none
             self.records[job.name] = Record(job, since=time.time())
         self._follow(Submitted(job, time.monotonic()) for job in new)
         return await self.status([job.name for job in new])
@@ -210,15 +218,17 @@ class Captain:
             return
         if launch.task is not asyncio.current_task():
             launch.task.cancel()
-        for pod in launch.pods:
-            with contextlib.suppress(Exception):
-                pod.stop.remote()
-        self._remove(launch)
+        task = asyncio.get_running_loop().create_task(self._put_away(launch))
+        self.closing.add(task)
+        task.add_done_callback(self.closing.discard)
 
-    def _remove(self, launch: Launch) -> None:
-        """Kill the pods' actors and give their bundles back."""
+    async def _put_away(self, launch: Launch) -> None:
+        """End the pods' processes, then their actors: until then nobody else gets the bundles."""
         from ray.util import remove_placement_group
 
+        stops = [wait_for(pod.stop.remote()) for pod in launch.pods]
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(asyncio.gather(*stops, return_exceptions=True), STOP_S)
         for pod in launch.pods:
             with contextlib.suppress(Exception):
                 self.ray.kill(pod)
@@ -377,29 +387,33 @@ class Captain:
         cluster, ids = inventory(self.ray.nodes())
         at = time.monotonic()
         state = self.scheduler.state
-        for name in self.ids:
-            if name not in ids and bool(state.ready[state.number[name]]):
+        # A node that was started anew has its old name and another id.
+        for name, known in self.ids.items():
+            if ids.get(name) != known and bool(state.ready[state.number[name]]):
                 self._follow([NodeLost(name, at)])
-        if set(ids) - set(self.ids):
+        if set(ids.items()) - set(self.ids.items()):
             self._take_in(cluster, ids)
 
     def _take_in(self, cluster: Any, ids: dict[str, str]) -> None:
         """A scheduler over the new set of nodes; running jobs stand as they are."""
-        live = {
-            name: self._pods(launch.placement) for name, launch in self.launches.items()
-            if self.records[name].state == "running"
-        }  # fmt: skip
+        old, at = self.scheduler, time.monotonic()
         self.cluster, self.ids = cluster, ids
-        waiting = list(self.scheduler.waiting)
-        refused = list(self.scheduler.refused)
         self.scheduler = self._scheduler()
-        at = time.monotonic()
-        for name, pods in live.items():
-            held = tuple(Held(pod["node"], tuple(pod["cards"])) for pod in pods)
-            self.scheduler.on(Submitted(replace(self.records[name].job, running=held), at))
-            run = self.scheduler.running[name]
-            self.launches[name].placement = run.placement
-        self._follow(Submitted(self.records[name].job, at) for name in [*waiting, *refused])
+        for name, launch in list(self.launches.items()):
+            job = self.records[name].job
+            held = tuple(Held(pod["node"], tuple(pod["cards"])) for pod in self.records[name].pods)
+            ran = (at - old.running[name].started) / 60
+            self.scheduler.on(Submitted(replace(job, running=held, ran_minutes=ran), at))
+            launch.placement = self.scheduler.running[name].placement
+        line = sorted(old.waiting.values())
+        self._follow(
+            Submitted(self.records[name].job, at)
+            for name in [*(entry.job.name for entry in line), *old.refused]
+        )
+        for entry in line:
+            again = self.scheduler.waiting.get(entry.job.name)
+            if again is not None:
+                again.since = entry.since
 
 
 async def wait_for(reference: Any) -> Any:
