@@ -29,6 +29,7 @@ PLACE = {"PWD", "OLDPWD"}
 # Two runs of a program that sets no seed start from other weights: both get one. Where modules are
 # compared, what the program draws on a device is the same on both sides, too.
 SEED, DRAWS = "JOYMIGRATE_SEED", "JOYMIGRATE_DRAWS"
+MEMORY = "JOYMIGRATE_MEMORY"
 RUNS = ("rehearse", "run", "verify record", "verify replay", "profile record")
 COMPARED = ("verify record", "verify replay")
 
@@ -92,12 +93,14 @@ class Travelling:
         ok: Sequence[int] = (0,),
         cwd: Path | None = None,
         draws: Path | None = None,
+        memory: Path | None = None,
     ) -> Done:
         """Run a joymigrate command in the project, or in the copy `cwd` of it.
 
         `draws`: random numbers are the same on both sides; this file names those that are not.
+        `memory`: a folder for what the program's processes note about their device's memory.
         """
-        changes = numbers(words, draws)
+        changes = numbers(words, draws) | ({MEMORY: str(memory)} if memory else {})
         done = self.call(log, [sys.executable, "-m", "joymigrate", *words], cwd, **changes)
         self.note(["joymigrate", *words], cwd, changes)
         if done.code not in ok:

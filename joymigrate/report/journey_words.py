@@ -131,6 +131,31 @@ WORDS: dict[str, tuple[str, str]] = {
         "程序张量占用的显存，按时间采样；虚线为精确峰值，可能位于两次采样之间。"
         "时间为模拟时间，不代表芯片。",
     ),
+    "memory_note_chip": (
+        "Memory that the program's tensors hold, sampled over time; the dotted line is the exact "
+        "peak, which may lie between two samples.",
+        "程序张量占用的显存，按时间采样；虚线为精确峰值，可能位于两次采样之间。",
+    ),
+    "held_plot": ("What the memory holds", "显存组成"),
+    "held_note": (
+        "From the allocator's own record of the first optimiser steps. Activations: what a forward "
+        "pass keeps for its backward pass, batches included. Other: temporary results and what the "
+        "program keeps for itself. Sizes are as asked for; the allocator rounds them up, to "
+        "{allocator} at the peak.",
+        "取自分配器对前几个优化器步的记录。激活：前向为反向保留的张量，含批数据。"
+        "其他：临时结果及程序自行保留的张量。均为申请的大小；分配器会向上取整，"
+        "峰值为 {allocator}。",
+    ),
+    "held_note_of": ("Drawn: {name}, {device}.", "绘出：{name}，{device}。"),
+    "weights": ("weights", "权重"),
+    "gradients": ("gradients", "梯度"),
+    "optimiser_states": ("optimiser states", "优化器状态"),
+    "activations": ("activations", "激活"),
+    "other": ("other", "其他"),
+    "at_peak": ("At the peak", "峰值时"),
+    "category": ("Category", "类别"),
+    "steps_axis": ("optimiser steps", "优化器步"),
+    "events_axis": ("allocations and releases", "分配与释放次数"),
     "program": ("the program", "程序"),
     "process": ("process {number}", "进程 {number}"),
     "processes_note": (

@@ -51,6 +51,29 @@ REHEARSE = {
         for rank in (0, 1)
     ],
 }
+MEMORY = {
+    "rehearsal": True,
+    "processes": [
+        {"rank": 0, "peak_bytes": {"d:0": 616960}, "timeline": [], "held": None},
+        {
+            "rank": 1,
+            "peak_bytes": {"d:1": 5 * 2**20},
+            "timeline": [[0.5, 2**20], [1.5, 5 * 2**20]],
+            "held": {
+                "device": "d:1", "steps": 3, "unit": "step", "ended": "steps", "backwards": 3,
+                "allocator_peak_bytes": 4 * 2**20,
+                "peak": {
+                    "at": 1.5,
+                    "total_bytes": 3 * 2**20 + 4096,
+                    "bytes": {"weights": 2**20, "gradients": 2**19, "optimiser": 2**20,
+                              "activations": 2**19, "other": 4096},
+                },
+                "points": [[0.5 * n, 2**20, 2**19 * (n % 2), 2**20, 2**18 * n, n]
+                           for n in range(6)],
+            },
+        },
+    ],
+}  # fmt: skip
 COVERAGE = {
     "share": {"ops": 0.5, "calls": 0.986207, "time": 0.93},
     "ops": [
@@ -126,6 +149,7 @@ FILES: dict[str, Any] = {
     "scan/scan.json": SCAN,
     "rewrite/rewrite.json": REWRITE,
     "rehearse/rehearse.json": REHEARSE,
+    "rehearse/memory.json": MEMORY,
     "coverage/coverage.json": COVERAGE,
     "advice/advice.json": ADVICE,
     "verify/verdict.json": VERDICT,
@@ -154,7 +178,7 @@ def steps() -> list[dict]:
         step("baseline", {"of": "original", "device": "CPU", "losses": 5}, ()),
         step("rewrite", {"edits": 1000, "files": 1, "step": "0002"}, ("rewrite/rewrite.json",)),
         step("rehearse", {"exit_code": 0, "fallbacks": 1, "traps": 1, "peak_bytes": 5 * 2**20},
-             ("rehearse/rehearse.json",)),
+             ("rehearse/rehearse.json", "rehearse/memory.json")),
         step("coverage", {"operators": 2, "share": COVERAGE["share"]}, ("coverage/coverage.json",)),
         step("advice", {"advice": 1}, ("advice/advice.json",)),
         step("verify", {"verdict": "inconclusive", "coverage": VERDICT["coverage"],

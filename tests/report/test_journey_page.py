@@ -145,7 +145,7 @@ def test_a_changed_file_of_evidence_is_told_from_the_ledgers(tmp_path: Path) -> 
     (folder / "rewrite/rewrite.json").write_text(json.dumps(journey_made.REWRITE, indent=1))
     text = journey_html.render(document, folder)
     assert text.count("changed since it was recorded") == 1
-    assert text.count("as the ledger has it") == 11
+    assert text.count("as the ledger has it") == 12
 
 
 def test_text_of_the_project_is_escaped(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_plots_speak_and_share_no_ids(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="pip install 'joymigrate[report]'")
     text = written(tmp_path, "zh").read_text()
     labels = re.findall(r'<svg class="plot"[^>]*aria-label="([^"]+)"', text)
-    assert len(labels) == 8
+    assert len(labels) == 9
     assert all(len(label) > 10 for label in labels)
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
@@ -185,15 +185,27 @@ def test_on_a_chip_both_speeds_are_shown_and_nothing_is_called_a_rehearsal(
     monkeypatch.setitem(journey_made.FILES, "train/speed.json", speed)
     monkeypatch.delitem(journey_made.FILES, "rehearse/rehearse.json")
     taken = journey_made.steps()
-    figures = {"rehearsal": False, "exit_code": 0}
+    figures = {"rehearsal": False, "exit_code": 0, "peak_bytes": 5 * 2**20}
     taken[3] = journey_made.step("rehearse", figures, (), commands=["joymigrate run -- a"])
     page = written(tmp_path, journey=taken, grade="measured", verdict="pass")
     text = page.read_text()
     assert "22.00</a> steps per second on the chip, " in text
     assert "train/speed.json#/chip/points/2/steps_per_s" in text
     assert "Measured: run on the chip itself." in text
-    assert "ehears" not in re.sub(r'href="[^"]*"|title="[^"]*"|id="[^"]*"', "", text)
+    assert "rehearse/memory.json#/processes/1/peak_bytes/d:1" in text
+    shown = re.sub(r'href="[^"]*"|title="[^"]*"|id="[^"]*"|>rehearse/memory\.json<', "", text)
+    assert "ehears" not in shown
     assert wrong(page) == []
+
+
+@pytest.mark.parametrize(
+    ("lang", "said"), [("en", "optimiser states 1.0 MiB"), ("zh", "优化器状态 1.0 MiB")]
+)
+def test_memory_is_told_by_what_holds_it(lang: str, said: str, tmp_path: Path) -> None:
+    text = written(tmp_path, lang).read_text()
+    assert said in re.sub(r"<[^>]+>", "", text)
+    assert "rehearse/memory.json#/processes/1/held/peak/bytes/weights" in text
+    assert ("held more, up to 5.0 MiB" in re.sub(r"<[^>]+>", "", text)) == (lang == "en")
 
 
 def test_an_error_without_end_stands_at_the_top_of_its_plot(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,8 +15,11 @@ from joymigrate.journey.steps.rewrite import LEFT, sites_at
 from joymigrate.journey.travelling import Done, Travelling
 from joymigrate.journey.tree import SKIPPED
 from joymigrate.language import Text
+from joymigrate.run.memory import summary as memory
 
 LOG = "rehearse/log.txt"
+MEMORY = "rehearse/memory.json"
+MEMORY_FOLDER = "rehearse/memory"  # what each process noted
 MOST = 3  # places that one help names
 REWRITTEN = "no_cuda"  # its remedy is the rewrite, which left the line to people
 BACKEND = "nccl"
@@ -36,10 +40,15 @@ def devices(request: Request) -> list[str]:
 
 def run(at: Travelling) -> Outcome:
     """What breaks, what falls back, how much memory."""
-    result = str(at.path("rehearse/rehearse.json"))
-    done = at.joymigrate(LOG, *words(at.request, at.chip_here, result), ok=range(256))
+    result, folder = str(at.path("rehearse/rehearse.json")), at.path(MEMORY_FOLDER)
+    chip = get(at.request.chip)
+    memory.ask(folder, chip.package or "torch", chip.module.removeprefix("torch."))
+    ask = words(at.request, at.chip_here, result)
+    done = at.joymigrate(LOG, *ask, ok=range(256), memory=folder)
+    held = memory.collected(folder, rehearsal=not at.chip_here)
+    at.path(MEMORY).write_text(json.dumps(held), encoding="utf-8")
     if at.chip_here:
-        return on_the_chip(at, done)
+        return on_the_chip(at, done, held)
     found = at.load("rehearse/rehearse.json")
     peak = max(found["peak_memory_bytes"].values(), default=0)
     fallbacks, code = found["fallbacks"], found["exit_code"]
@@ -69,7 +78,7 @@ def run(at: Travelling) -> Outcome:
             peak=f"{peak / 2**20:.1f}",
         ),
         figures,
-        ("rehearse/rehearse.json", LOG),
+        ("rehearse/rehearse.json", MEMORY, LOG),
         verdict="pass" if code == 0 else "fail",
         help=advice(at, traps, found, done),
     )
@@ -202,14 +211,19 @@ def before(at: Travelling, done: Done) -> list[str]:
     return []
 
 
-def on_the_chip(at: Travelling, done: Done) -> Outcome:
+def on_the_chip(at: Travelling, done: Done, held: Mapping[str, Any]) -> Outcome:
     """The program itself, on the chip of this machine."""
+    peaks = [peak for one in held["processes"] for peak in one["peak_bytes"].values()]
     return Outcome(
         "rehearse",
         Status.DONE,
         Text("the program ended with exit code {code} on the chip", code=done.code),
-        {"rehearsal": False, "exit_code": done.code},
-        (LOG,),
+        {
+            "rehearsal": False,
+            "exit_code": done.code,
+            **({"peak_bytes": max(peaks)} if peaks else {}),
+        },
+        (MEMORY, LOG),
         verdict="pass" if done.code == 0 else "fail",
         help=Text.join("\n", [done.tail(), *before(at, done)]) if done.code else "",
     )

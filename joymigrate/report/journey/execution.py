@@ -1,14 +1,13 @@
-"""The pictures of runs: memory, what the chip refused, losses, speed."""
+"""The pictures of runs: what the chip refused, losses, speed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html
 from joymigrate.report.journey import plots
-from joymigrate.report.journey.evidence import COUNT, LOSS, MIB, RATE, SECONDS, Step, real
+from joymigrate.report.journey.evidence import COUNT, LOSS, RATE, Step, real
 from joymigrate.report.journey.figures import (
     MOST_LISTED,
     Cell,
@@ -17,17 +16,15 @@ from joymigrate.report.journey.figures import (
     plot,
     side_by_side,
 )
+from joymigrate.report.journey.memory import memory
 from joymigrate.report.journey.sentences import LOSS as LOSSES
 from joymigrate.report.journey.sentences import REHEARSE, SPEED
 from joymigrate.report.journey_words import say
 
 
 def rehearse(step: Step, lang: str) -> Iterator[Html]:
-    """Memory over time, what fell back to the CPU, what was refused."""
-    at = step.evidence
-    ranks = at.at(REHEARSE, "/ranks") or []
-    drawn = [(i, one) for i, one in enumerate(ranks) if len(one.get("timeline") or ()) > 1][:4]
-    pictures = [memory(step, drawn, lang)] if drawn else []
+    """Memory, what fell back to the CPU, what was refused."""
+    pictures = list(memory(step, lang))
     lists = Html("".join([*traps(step, lang), *fallbacks(step, lang)]))
     yield side_by_side(*pictures, *([Html(f"<div>{lists}</div>")] if lists else []))
 
@@ -68,44 +65,6 @@ def fallbacks(step: Step, lang: str) -> Iterator[Html]:
     ]
     head = [say(key, lang) for key in ("operator", "calls", "where")]
     yield from listed(step, say("fell_back", lang), head, rows, (1,))
-
-
-def memory(step: Step, drawn: list[tuple[int, Any]], lang: str) -> Html:
-    """Memory over time, a line per process, with the peak that the allocator counted."""
-    at = step.evidence
-    curves, rows = [], []
-    for index, one in drawn:
-        alone = one["rank"] is None
-        name = say("program", lang) if alone else say("process", lang, number=one["rank"])
-        curves.append(plots.Curve(name, [(s, b / 2**20) for s, b in one["timeline"]]))
-        for point, _ in enumerate(one["timeline"]):
-            place = f"/ranks/{index}/timeline/{point}"
-            rows.append(
-                [
-                    name if alone else at.figure(str, (REHEARSE, f"/ranks/{index}/rank")),
-                    at.figure(SECONDS, (REHEARSE, f"{place}/0")),
-                    at.figure(MIB, (REHEARSE, f"{place}/1")),
-                ]
-            )
-    devices = at.at(REHEARSE, "/peak_memory_bytes") or {}
-    limits = [
-        plots.Limit(say("peak_of", lang, device=name), bytes_ / 2**20)
-        for name, bytes_ in sorted(devices.items(), key=lambda pair: -pair[1])[:1]
-    ]
-    processes = len(at.at(REHEARSE, "/ranks"))
-    left_out = processes > len(drawn)
-    more = [say("processes_note", lang, shown=len(drawn), all=processes)] if left_out else []
-    title = say("memory_plot", lang)
-    return plot(
-        title,
-        lambda: plots.lines(
-            curves, "memory", title, say("seconds_axis", lang), say("mib_axis", lang),
-            limits=limits, steps=True, ground=True,
-        ),
-        " ".join([say("memory_note", lang), *more]),
-        Table([say("process_head", lang), say("time", lang), say("held", lang)], rows, (1, 2)),
-        [REHEARSE], at, lang,
-    )  # fmt: skip
 
 
 def train(step: Step, lang: str) -> Iterator[Html]:

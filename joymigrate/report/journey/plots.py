@@ -45,6 +45,15 @@ class Bar:
     text: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Area:
+    """One layer of a stack: a tone, and its height at every x."""
+
+    name: str
+    tone: str
+    heights: Sequence[float]
+
+
 def available() -> bool:
     """Whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
@@ -244,6 +253,38 @@ def bars(
     picture = draw(make, name, f"{label} {spoken_rows}", height=height)
     keys = "".join(f'<li><i class="{tone}"></i>{escape(text)}</li>' for tone, text in parts)
     return Html(picture + (f'<ul class="legend">{keys}</ul>' if keys else ""))
+
+
+def stacked(
+    xs: Sequence[float], areas: Sequence[Area], name: str, label: str, x_title: str, y_title: str
+) -> Html:
+    """Areas on top of one another over a common x, the first one lowest, with a legend below."""
+    from matplotlib.ticker import MaxNLocator
+
+    def make(figure: Any, texts: Texts) -> None:
+        axes = figure.add_subplot()
+        low = [0.0] * len(xs)
+        for area in areas:
+            high = [below + height for below, height in zip(low, area.heights, strict=True)]
+            axes.fill_between(
+                xs, low, high, step="post", facecolor=COLOUR[area.tone],
+                edgecolor=COLOUR["ground"], linewidth=0.4,
+            )  # fmt: skip
+            low = high
+        axes.set_ylim(0, 1.05 * max(low, default=1.0) or 1.0)
+        axes.margins(x=0)
+        axes.grid(axis="y")
+        axes.tick_params(length=0)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+        axes.set_xlabel(texts(x_title))
+        axes.set_title(texts(y_title), loc="left", fontsize=12, color=COLOUR["soft"], pad=8)
+
+    most = "; ".join(f"{one.name}: {max(one.heights, default=0):.4g}" for one in areas)
+    keys = "".join(
+        f'<li><i style="background: var(--{one.tone})"></i>{escape(one.name)}</li>' for one in areas
+    )
+    return Html(draw(make, name, f"{label} {most}") + f'<ul class="legend">{keys}</ul>')
 
 
 def legend(curves: Sequence[Curve], limits: Sequence[Limit]) -> str:

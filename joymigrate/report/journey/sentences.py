@@ -21,6 +21,8 @@ from joymigrate.report.journey.evidence import (
     Figure,
     Step,
 )
+from joymigrate.report.journey.held import MEMORY
+from joymigrate.report.journey.held import sentences as held
 from joymigrate.report.journey.phrase import Phrase
 from joymigrate.report.journey.words import WORDS
 from joymigrate.report.labels import Labels
@@ -105,9 +107,16 @@ def short_rehearse(step: Step) -> Phrase:
 
 def peak(step: Step) -> Figure | None:
     """The most memory of one device."""
-    devices = step.evidence.at(REHEARSE, "/peak_memory_bytes") or {}
-    most = max(devices, key=lambda name: devices[name], default=None)
-    places = [(REHEARSE, f"/peak_memory_bytes/{most}")] if most else []
+    at = step.evidence
+    peaks = [
+        (bytes_, (REHEARSE, f"/peak_memory_bytes/{name}"))
+        for name, bytes_ in (at.at(REHEARSE, "/peak_memory_bytes") or {}).items()
+    ] or [
+        (bytes_, (MEMORY, f"/processes/{number}/peak_bytes/{name}"))
+        for number, one in enumerate(at.at(MEMORY, "/processes") or ())
+        for name, bytes_ in one["peak_bytes"].items()
+    ]
+    places = [place for _, place in sorted(peaks, key=lambda pair: -pair[0])[:1]]
     return step.evidence.figure(memory_form(step), *places, step.place("figures", "peak_bytes"))
 
 
@@ -220,7 +229,8 @@ def found_rewrite(step: Step) -> list[Phrase]:
 def found_rehearse(step: Step) -> list[Phrase]:
     at = step.evidence
     if "fallbacks" not in step.raw["figures"]:
-        return [Phrase("found_chip", {"code": step.figure(COUNT, "exit_code")})]
+        chip = [Phrase("found_chip", {"code": step.figure(COUNT, "exit_code")})]
+        return [*chip, Phrase("found_chip_peak", {"peak": peak(step)}), *held(step)]
     figures = {
         "code": step.figure(str, "exit_code", REHEARSE, "/exit_code"),
         "soc": at.figure(str, (REHEARSE, "/soc")),
@@ -231,7 +241,7 @@ def found_rehearse(step: Step) -> list[Phrase]:
     }
     names = (("vendor", "vendor_cpp"), ("reference", "reference"), ("alias", "cpu_alias"))
     ways = {a: at.figure(PERCENT, (REHEARSE, f"/checked_by/{b}")) for a, b in names}
-    return [Phrase("found_rehearse", figures), Phrase("found_checked", ways)]
+    return [Phrase("found_rehearse", figures), *held(step), Phrase("found_checked", ways)]
 
 
 def found_coverage(step: Step) -> list[Phrase]:

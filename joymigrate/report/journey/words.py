@@ -150,6 +150,24 @@ WORDS: dict[str, tuple[str, str]] = {
         "The program ended with exit code {code} on the chip.",
         "程序在芯片上以退出码 {code} 结束。",
     ),
+    "found_chip_peak": (
+        "One device held at most {peak}.", "单个设备最多占用 {peak} 显存。",
+    ),
+    "found_held": (
+        "At the fullest moment of the first {steps} optimiser step{steps_s} its tensors held "
+        "{total}: weights {weights}, gradients {gradients}, optimiser states {optimiser}, "
+        "activations {activations}, other {other}.",
+        "前 {steps} 个优化器步中占用最多时，张量共占 {total}：权重 {weights}，梯度 {gradients}，"
+        "优化器状态 {optimiser}，激活 {activations}，其他 {other}。",
+    ),
+    "found_held_unstepped": (
+        "At the fullest moment its tensors held {total}: weights {weights}, other {other}.",
+        "占用最多时，张量共占 {total}：权重 {weights}，其他 {other}。",
+    ),
+    "found_held_later": (
+        "Later on the program held more, up to {peak}; of what, was not recorded.",
+        "此后程序占用更多，最高 {peak}，其组成未记录。",
+    ),
     "found_coverage": (
         "The program uses {operators} operator{operators_s}. {ops} of them run on the chip; they "
         "make {calls} of the calls, and {time} of the time that was measured on this machine.",

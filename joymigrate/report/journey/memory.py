@@ -1,0 +1,109 @@
+"""The pictures of device memory: over time, and what it holds in the first steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from joymigrate.report.html.page import Html
+from joymigrate.report.journey import plots
+from joymigrate.report.journey.evidence import MIB, SECONDS, Step, real
+from joymigrate.report.journey.figures import Table, plot
+from joymigrate.report.journey.held import HELD, MEMORY, fullest
+from joymigrate.report.journey.sentences import REHEARSE
+from joymigrate.report.journey_words import say
+
+DRAWN = 4  # processes in one picture
+
+
+def memory(step: Step, lang: str) -> Iterator[Html]:
+    """Memory over time, then by what it holds."""
+    yield from over_time(step, lang)
+    yield from by_category(step, lang)
+
+
+def over_time(step: Step, lang: str) -> Iterator[Html]:
+    """A line per process, with the peak that the allocator counted."""
+    at = step.evidence
+    file, base, peaks = (REHEARSE, "/ranks", at.at(REHEARSE, "/peak_memory_bytes") or {})
+    if not at.at(file, base):  # on a chip
+        file, base = MEMORY, "/processes"
+        rows = at.at(file, base) or ()
+        peaks = {name: bytes_ for one in rows for name, bytes_ in one["peak_bytes"].items()}
+    ranks = at.at(file, base) or []
+    drawn = [(i, one) for i, one in enumerate(ranks) if len(one.get("timeline") or ()) > 1][:DRAWN]
+    if not drawn:
+        return
+    curves, table = [], []
+    for index, one in drawn:
+        name = named(one, lang)
+        curves.append(plots.Curve(name, [(s, b / 2**20) for s, b in one["timeline"]]))
+        for point, _ in enumerate(one["timeline"]):
+            place = f"{base}/{index}/timeline/{point}"
+            table.append(
+                [
+                    name if one["rank"] is None else at.figure(str, (file, f"{base}/{index}/rank")),
+                    at.figure(SECONDS, (file, f"{place}/0")),
+                    at.figure(MIB, (file, f"{place}/1")),
+                ]
+            )
+    limits = [
+        plots.Limit(say("peak_of", lang, device=name), bytes_ / 2**20)
+        for name, bytes_ in sorted(peaks.items(), key=lambda pair: -pair[1])[:1]
+    ]
+    note = [say("memory_note" if file == REHEARSE else "memory_note_chip", lang)]
+    if len(ranks) > len(drawn):
+        note.append(say("processes_note", lang, shown=len(drawn), all=len(ranks)))
+    title = say("memory_plot", lang)
+    yield plot(
+        title,
+        lambda: plots.lines(
+            curves, "memory", title, say("seconds_axis", lang), say("mib_axis", lang),
+            limits=limits, steps=True, ground=True,
+        ),
+        " ".join(note),
+        Table([say("process_head", lang), say("time", lang), say("held", lang)], table, (1, 2)),
+        [file], at, lang,
+    )  # fmt: skip
+
+
+def named(one: Any, lang: str) -> str:
+    """What a process is called."""
+    if one["rank"] is None:
+        return say("program", lang)
+    return say("process", lang, number=one["rank"])
+
+
+def by_category(step: Step, lang: str) -> Iterator[Html]:
+    """Weights, gradients, optimiser states, activations and the rest, stacked."""
+    at = step.evidence
+    number = fullest(at)
+    if number is None:
+        return
+    base = f"/processes/{number}"
+    one = at.at(MEMORY, base)
+    held = one["held"]
+    areas = [
+        plots.Area(say(word, lang), tone, [row[index] / 2**20 for row in held["points"]])
+        for index, (_, word, tone) in enumerate(HELD, 1)
+    ]
+    rows = [
+        [say(word, lang), at.figure(MIB, (MEMORY, f"{base}/held/peak/bytes/{key}"))]
+        for key, word, _ in HELD
+    ]
+    allocator = at.figure(MIB, (MEMORY, f"{base}/held/allocator_peak_bytes"))
+    note = [say("held_note", lang, allocator=allocator.text if allocator else "–")]
+    if len(at.at(MEMORY, "/processes")) > 1:
+        note.append(say("held_note_of", lang, name=named(one, lang), device=held["device"]))
+    title = say("held_plot", lang)
+    axis = say("steps_axis" if held["unit"] == "step" else "events_axis", lang)
+    yield plot(
+        title,
+        lambda: plots.stacked(
+            [real(row[0]) for row in held["points"]], areas, "held", title, axis,
+            say("mib_axis", lang),
+        ),
+        " ".join(note),
+        Table([say("category", lang), say("at_peak", lang)], rows, (1,)),
+        [MEMORY], at, lang,
+    )  # fmt: skip

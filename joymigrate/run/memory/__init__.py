@@ -1,0 +1,1 @@
+"""What a program's device memory holds: weights, gradients, optimiser states, activations."""
