@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.cluster.kubernetes.validate import Document
 
 MANAGER = "joymigrate"
+CONFLICT = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +24,11 @@ class Applied:
     outcome: str
 
 
-def apply(documents: Sequence[Document], context: str | None, dry_run: bool) -> list[Applied]:
-    """Server-side apply, in order; the first refusal stops with the server's words."""
+def apply(documents: Iterable[Document], context: str | None, dry_run: bool) -> Iterator[Applied]:
+    """Server-side apply, in order; yields what is done before the first refusal, which raises."""
     client = connect(context)
-    done = []
     for document in documents:
-        done.append(Applied(document.where, apply_one(client, document, dry_run)))
-    return done
+        yield Applied(document.where, apply_one(client, document, dry_run))
 
 
 def connect(context: str | None) -> Any:
@@ -60,6 +61,7 @@ def apply_one(client: Any, document: Document, dry_run: bool) -> str:
     """Apply one object."""
     from kubernetes.client import ApiException
     from kubernetes.dynamic.exceptions import DynamicApiError, ResourceNotFoundError
+    from urllib3.exceptions import HTTPError
 
     data = document.data
     meta = data.get("metadata") or {}
@@ -78,6 +80,27 @@ def apply_one(client: Any, document: Document, dry_run: bool) -> str:
             help="install the engine that defines it",
         ) from error
     except (ApiException, DynamicApiError) as error:
-        words = str(getattr(error, "body", "") or error)[:300]
-        raise JoyError(f"the cluster refuses it: {words}", where=document.where) from error
+        conflict = getattr(error, "status", 0) == CONFLICT
+        raise JoyError(
+            f"the cluster refuses it: {refusal(error)}",
+            where=document.where,
+            help="leave these fields to their owner, or let `kubectl` take them by force"
+            if conflict
+            else "",
+        ) from error
+    except HTTPError as error:
+        raise JoyError(
+            f"no answer from the cluster: {str(error)[:200]}",
+            where=document.where,
+            help="apply the file again: what was applied before stays as it is",
+        ) from error
     return "would be applied" if dry_run else "applied"
+
+
+def refusal(error: Exception) -> str:
+    """The `message` of the server's answer, or as much of it as one line takes."""
+    body = getattr(error, "body", b"") or str(error)
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body)
+    with contextlib.suppress(ValueError, AttributeError):
+        text = str(json.loads(text).get("message") or text)
+    return text[:300]
