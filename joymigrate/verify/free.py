@@ -123,14 +123,16 @@ class Walk:
         """The first module whose output is much worse than what it was fed."""
         table, errors = self.found.table, self.found.errors
         fed: dict[tuple[str, int], float] = {}
+        unknown: set[tuple[str, int]] = set()
         for row in range(len(table)):
-            error = errors[row]
+            error, key = errors[row], (table.module[row], table.call[row])
+            if table.kind[row] == "in" and self.found.rows[row] < 0 and not key[0].endswith(":"):
+                unknown.add(key)  # a part of a tensor-parallel input: its parent is asked instead
             if np.isnan(error):
                 continue
-            key = (table.module[row], table.call[row])
             if table.kind[row] == "in":
                 fed[key] = max(fed.get(key, 0.0), error)
-            if table.kind[row] != "out":
+            if table.kind[row] != "out" or key in unknown:
                 continue
             least = LEAST[self.dtype]
             limit = max(least, JUMP * max(fed.get(key, 0.0), FLOOR[self.dtype]))

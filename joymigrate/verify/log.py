@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from joymigrate.verify.placed import arrived, distributed
 from joymigrate.verify.signs import WIDTH
 from joymigrate.verify.sketch import Shard, as_float, sketch, statistics
 
@@ -46,6 +47,7 @@ class Log:
         spread: tuple[str, Shard] | None = None,
     ) -> None:
         """Record one tensor. What has no plain values (meta, sparse, wrapped) is left out."""
+        tensor = arrived(tensor)
         placed = distributed(tensor) if type(tensor).__name__ == "DTensor" else None
         if placed is not None:
             tensor, spread = placed
@@ -95,21 +97,3 @@ def plain(tensor: torch.Tensor) -> bool:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-
-
-def distributed(tensor: Any) -> tuple[torch.Tensor, tuple[str, Shard] | None]:
-    """The local part of a DTensor, and where it lies in the global one."""
-    from torch.distributed.tensor import Partial, Replicate
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-    local, mesh, placements = tensor._local_tensor, tensor.device_mesh, tensor.placements
-    if all(isinstance(p, Replicate) for p in placements):
-        return local, None
-    _, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
-    coordinate = mesh.get_coordinate() or ()
-    # Of the ranks that hold the same block one counts; of partial sums every one does.
-    for at, placement in zip(coordinate, placements, strict=True):
-        if isinstance(placement, Replicate) and at:
-            return local, ("copy", Shard(tuple(offset), tuple(tensor.shape)))
-    kind = "partial" if any(isinstance(p, Partial) for p in placements) else "shard"
-    return local, (kind, Shard(tuple(offset), tuple(tensor.shape)))

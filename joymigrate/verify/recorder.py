@@ -25,6 +25,7 @@ from joymigrate.verify.environment import environment
 from joymigrate.verify.inventory import Inventory, tensor_hash
 from joymigrate.verify.log import Log
 from joymigrate.verify.optimisers import probe, settings_of
+from joymigrate.verify.placed import Placed, Spread
 from joymigrate.verify.roots import Roots, unwrapped
 from joymigrate.verify.settings import Settings
 from joymigrate.verify.sketch import Shard
@@ -43,6 +44,7 @@ class Recorder:
         self.roots = Roots()
         self.log = Log()
         self.inventory = Inventory()
+        self.placed = Placed()
         self.classroom = Classroom(settings)
         self.lesson: Pass | None = None
         self.busy = False  # our own work, which is not recorded
@@ -170,21 +172,32 @@ class Recorder:
             self.add(place, number, "out", leaf, tensor)
             if not (self.settings.gradients and tensor.requires_grad and tensor.grad_fn):
                 continue
-            tensor.register_hook(self.coming_back(place, number, leaf))  # type: ignore[no-untyped-call]
+            hook = self.coming_back(place, number, leaf, self.placed.of(tensor))
+            tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
-    def coming_back(self, place: str, number: int, leaf: str) -> Callable[[torch.Tensor], None]:
+    def coming_back(
+        self, place: str, number: int, leaf: str, spread: Spread | None
+    ) -> Callable[[torch.Tensor], None]:
         """A hook that records the gradient of one output, if it comes within the step."""
         step = self.step
 
         def hook(gradient: torch.Tensor) -> None:
             if self.step == step and not self.over:
-                self.add(place, number, "gout", leaf, gradient)
+                self.add(place, number, "gout", leaf, gradient, spread)
 
         return hook
 
-    def add(self, place: str, number: int, kind: str, leaf: str, tensor: torch.Tensor) -> None:
+    def add(
+        self,
+        place: str,
+        number: int,
+        kind: str,
+        leaf: str,
+        tensor: torch.Tensor,
+        spread: Spread | None = None,
+    ) -> None:
         """Record one tensor of the step."""
-        spread = None
+        spread = spread or self.placed.of(tensor)
         if self.spread and tensor.dim() and kind in ("in", "out", "gout"):
             rank, world, rows = self.spread
             if rows and tensor.shape[0] % rows == 0:

@@ -13,8 +13,11 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from joymigrate import attach
 from joymigrate.verify.recorder import Recorder
 from joymigrate.verify.settings import OPS, Settings
+
+DISTRIBUTED = "torch.distributed.tensor"
 
 
 def install(settings: Settings) -> Callable[[], None]:
@@ -30,6 +33,7 @@ def install(settings: Settings) -> Callable[[], None]:
     watch_optimisers(recorder, undo)
     watch_backward(recorder, undo)
     watch_loaders(recorder, undo)
+    attach.after_import(DISTRIBUTED, lambda: watch_placements(recorder, undo), who=DISTRIBUTED)
     if settings.level == OPS:
         from joymigrate.verify.operators import Operators
 
@@ -113,3 +117,20 @@ def watch_loaders(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
         return made
 
     replace(undo, owner, "__next__", following)
+
+
+def watch_placements(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
+    """The local parts that are taken out of distributed tensors."""
+    from torch.distributed.tensor import DTensor
+
+    real = DTensor.to_local
+
+    @functools.wraps(real)
+    def to_local(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made = real(self, *args, **kwargs)
+        if recorder.watches() and recorder.recording:
+            recorder.placed.note(self, made)
+        return made
+
+    if not recorder.over:
+        replace(undo, DTensor, "to_local", to_local)

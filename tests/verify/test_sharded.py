@@ -1,4 +1,5 @@
-"""A program on two processes, held against its recording on one: DDP and FSDP2, over gloo."""
+"""A program on two processes, held against its recording on one: DDP, FSDP2 and tensor parallel,
+over gloo."""
 
 from __future__ import annotations
 
@@ -25,15 +26,20 @@ if world > 1:
     dist.init_process_group("gloo")
     if os.environ["WRAP"] == "ddp":
         model = nn.parallel.DistributedDataParallel(model)
+    elif os.environ["WRAP"] == "tp":
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+        plan = {"a": ColwiseParallel(), "b": RowwiseParallel()}
+        parallelize_module(model, dist.init_device_mesh("cpu", (world,)), plan)
     else:  # one process holds nothing of `c`, whose weight has one row
         from torch.distributed.fsdp import fully_shard
         mesh = dist.init_device_mesh("cpu", (world,))
         for part in (model.a, model.b, model): fully_shard(part, mesh=mesh)
-optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
 g = torch.Generator().manual_seed(5)
 for step in range(3):
     x, y = torch.randn(8, 8, generator=g), torch.randn(8, 1, generator=g)
-    n = 8 // world; x, y = x[rank * n : (rank + 1) * n], y[rank * n : (rank + 1) * n]
+    parts = 1 if os.environ.get("WRAP") == "tp" else world
+    n, rank = 8 // parts, rank % parts; x, y = x[rank * n : (rank + 1) * n], y[rank * n : (rank + 1) * n]
     loss = nn.functional.mse_loss(model(x), y)
     optimiser.zero_grad(); loss.backward(); optimiser.step()
 if world > 1: dist.destroy_process_group()
@@ -72,14 +78,19 @@ def replayed(base: Path, folder: Path, wrap: str, text: str = PROGRAM) -> tuple[
     return made.returncode, json.loads((folder / "v.json").read_text())
 
 
-@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp", "tp"])
 def test_two_processes_equal_one_in_every_kind_of_record(
     wrap: str, base: Path, tmp_path: Path
 ) -> None:
     code, document = replayed(base, tmp_path, wrap)
     assert (code, document["verdict"]) == (0, "pass"), document["reason"]
     free = [r for r in document["records"] if r["stage"] == "S5" and r["metric"] == "relative_l2"]
+    # What a tensor-parallel module is fed is a part of which nothing tells where it lies.
+    parts = [r for r in free if r["status"] == "UNCOMPARED"]
+    assert {(r["module"], r["op"]) for r in parts} == ({("b", "in 0")} if wrap == "tp" else set())
+    free = [r for r in free if r not in parts]
     assert {r["status"] for r in free} <= {"IDENTICAL", "PASS"}, free
+    assert document["coverage"]["modules"] == 1.0
     # Three steps of six parameters, and two tensors of Adam's state for each.
     kinds = Counter(r["op"].split()[0] for r in free)
     assert (kinds["grad"], kinds["param"], kinds["state"]) == (18, 18, 36)
@@ -89,9 +100,14 @@ def test_two_processes_equal_one_in_every_kind_of_record(
 
 
 @pytest.mark.slow
-def test_a_fault_of_a_sharded_program_is_one_failure(base: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("wrap", "module"), [("fsdp", None), ("tp", "model")])
+def test_a_fault_of_a_sharded_program_is_one_failure(
+    wrap: str, module: str | None, base: Path, tmp_path: Path
+) -> None:
     fault = PROGRAM.replace("self.b(torch.tanh(", "self.b(torch.sigmoid(")
-    code, document = replayed(base, tmp_path, "fsdp", fault)
+    code, document = replayed(base, tmp_path, wrap, fault)
     failed = [r for r in document["records"] if r["status"] == "FAIL"]
     assert (code, len(failed)) == (1, 1)
-    assert document["first_divergence"]["stage"] == "S5"
+    first = document["first_divergence"]
+    assert first["stage"] == "S5"
+    assert module is None or first["module"] == module  # b's own input is not known whole

@@ -1,0 +1,60 @@
+"""Local parts that a program takes out of distributed tensors, and where in the whole they lie.
+
+Tensor-parallel modules hand plain tensors on: one process's part, without a trace of the rest.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from joymigrate.verify.sketch import Shard
+
+Spread = tuple[str, Shard]
+
+
+class Placed:
+    """What `DTensor.to_local` gave, as long as it lives."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[weakref.ref[torch.Tensor], Spread]] = {}
+
+    def note(self, whole: Any, local: torch.Tensor) -> None:
+        """Remember where a local part lies; one that every process has whole needs no note."""
+        found = distributed(whole)[1]
+        if found is not None:
+            key = id(local)
+            gone = weakref.ref(local, lambda _: self.known.pop(key, None))
+            self.known[key] = (gone, found)
+
+    def of(self, tensor: torch.Tensor) -> Spread | None:
+        """Where this very tensor lies, if it is known."""
+        reference, spread = self.known.get(id(tensor), (None, None))
+        return spread if reference is not None and reference() is tensor else None
+
+
+def distributed(tensor: Any) -> tuple[torch.Tensor, Spread | None]:
+    """The local part of a DTensor, and where it lies in the global one."""
+    from torch.distributed.tensor import Partial, Replicate
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    local, mesh, placements = tensor._local_tensor, tensor.device_mesh, tensor.placements
+    if all(isinstance(p, Replicate) for p in placements):
+        return local, None
+    _, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
+    coordinate = mesh.get_coordinate() or ()
+    # Of the ranks that hold the same block one counts; of partial sums every one does.
+    for at, placement in zip(coordinate, placements, strict=True):
+        if isinstance(placement, Replicate) and at:
+            return local, ("copy", Shard(tuple(offset), tuple(tensor.shape)))
+    kind = "partial" if any(isinstance(p, Partial) for p in placements) else "shard"
+    return local, (kind, Shard(tuple(offset), tuple(tensor.shape)))
+
+
+def arrived(tensor: torch.Tensor) -> torch.Tensor:
+    """The result of a collective that may still be under way, once it is there."""
+    if type(tensor).__name__ != "AsyncCollectiveTensor":
+        return tensor
+    return tensor.trigger_wait()  # type: ignore[attr-defined,no-any-return]
