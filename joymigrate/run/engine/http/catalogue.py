@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate import __version__
-from joymigrate.run.engine.http import conversation
+from joymigrate.run.engine.http import aside, conversation
 from joymigrate.run.engine.http.errors import Refusal
 from joymigrate.run.engine.http.fields import Fields
 from joymigrate.run.engine.http.messages import Ask, Reply, data
@@ -83,7 +83,7 @@ async def tokenize(service: Service, ask: Ask) -> Reply:
             talk.messages, generation_prompt=fields.flag("add_generation_prompt", True)
         )
     fields.close()
-    ids = service.words.encode(prompt, special=special)
+    ids = await aside.read(ask, lambda: service.words.encode(prompt, special=special))
     made: dict[str, Any] = {
         "count": len(ids),
         "max_model_len": service.info.max_model_len,

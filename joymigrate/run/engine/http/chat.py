@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
-from joymigrate.run.engine.http import conversation, formats, logprobs, sampling, tools
+from joymigrate.run.engine.http import aside, conversation, formats, logprobs, sampling, tools
 from joymigrate.run.engine.http.completions import worth_sending
 from joymigrate.run.engine.http.errors import Refusal
 from joymigrate.run.engine.http.fields import Fields
@@ -119,7 +119,7 @@ def written(
 
 async def answer(service: Service, ask: Ask) -> Reply:
     """Answer POST /v1/chat/completions."""
-    asked, guide = read(service, ask.json())
+    asked, guide = await aside.read(ask, lambda: read(service, ask.json()))
     ask.notes["model"] = asked.model
     generation = Generation(
         service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide

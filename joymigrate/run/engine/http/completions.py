@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from joymigrate.run.engine.http import formats, sampling
+from joymigrate.run.engine.http import aside, formats, sampling
 from joymigrate.run.engine.http.errors import Refusal
 from joymigrate.run.engine.http.fields import Fields, is_whole
 from joymigrate.run.engine.http.generation import Generation
@@ -105,7 +105,7 @@ def encode(
 
 async def answer(service: Service, ask: Ask) -> Reply:
     """Answer POST /v1/completions."""
-    asked, guide = read(service, ask.json())
+    asked, guide = await aside.read(ask, lambda: read(service, ask.json()))
     ask.notes["model"] = asked.model
     generation = Generation(service, ask, asked.prompts, asked.sampling, guide=guide)
     made = Completion(service, ask, asked, generation)

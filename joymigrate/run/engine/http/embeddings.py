@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from joymigrate.run.engine.http import aside
 from joymigrate.run.engine.http.completions import encode, prompts
 from joymigrate.run.engine.http.errors import Refusal
 from joymigrate.run.engine.http.fields import Fields
@@ -29,7 +30,9 @@ async def answer(service: Service, ask: Ask) -> Reply:
                       param="encoding_format")  # fmt: skip
     size = fields.whole("dimensions", low=1)
     fields.close()
-    ids = [encode(service, prompt, True, "input") for prompt in given]
+    ids = await aside.read(
+        ask, lambda: [encode(service, prompt, True, "input") for prompt in given]
+    )
     for one in ids:
         if not one or len(one) > service.info.max_model_len:
             raise Refusal(

@@ -19,10 +19,9 @@ COMPACT: Any = {"whitespace_flexible": False}
 class Guide:
     """The state of one text under a grammar."""
 
-    def __init__(self, tokens: Any, grammar: str, vocabulary: int) -> None:
-        from llguidance import LLMatcher
-
-        self.matcher = LLMatcher(tokens, grammar, log_level=0)
+    def __init__(self, matcher: Any, vocabulary: int) -> None:
+        """`matcher` is llguidance's, at the beginning of the grammar."""
+        self.matcher = matcher
         self.words = (vocabulary + 31) // 32
 
     def mask(self) -> Any:
@@ -80,13 +79,14 @@ class Guides:
         return self.of(LLMatcher.grammar_from_lark(grammar), param)
 
     def of(self, grammar: str, param: str) -> Callable[[], Guide]:
-        """A guide for llguidance's own form of a grammar, compiled once to see that it holds."""
-        table = self.tokens()
-        guide = Guide(table, grammar, self.vocabulary)
-        if guide.matcher.is_error():
-            first = guide.matcher.get_error().strip().splitlines()[0]
+        """A guide for llguidance's own form of a grammar, compiled once for all texts."""
+        from llguidance import LLMatcher
+
+        matcher = LLMatcher(self.tokens(), grammar, log_level=0)
+        if matcher.is_error():
+            first = matcher.get_error().strip().splitlines()[0]
             raise Refusal(400, f"this grammar cannot be followed: {first}", param=param)
-        return lambda: Guide(table, grammar, self.vocabulary)
+        return lambda: Guide(matcher.deep_copy(), self.vocabulary)
 
     def tokens(self) -> Any:
         """The tokens' bytes, as the grammar engine wants them."""

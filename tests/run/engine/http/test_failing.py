@@ -146,10 +146,15 @@ def started(folder: Path, first: int, said: str) -> Any:
 
 def test_a_lost_device_ends_streams_with_an_error_and_then_the_process(folder: Path) -> None:
     made, url, lines = started(folder, 5, "NPU function error: FORCE STOP.")
-    bodies = [{**BODY, "stream": True, "max_tokens": 300, "n": 2}, {**BODY, "max_tokens": 300}]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        streamed, whole = pool.map(
-            lambda body: call(url + "/v1/completions", json.dumps(body).encode()), bodies
+    long = {"max_tokens": 300, "ignore_eos": True}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/completions", {**BODY, **long, "stream": True, "n": 2}),
+        ("/v1/completions", {**BODY, **long}),
+        ("/v2/models/tiny/generate_stream", {"text_input": "Hello", **long}),
+    ]
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        streamed, whole, triton = pool.map(
+            lambda one: call(url + one[0], json.dumps(one[1]).encode()), asked
         )
     assert streamed[0] == 200
     assert b'"finish_reason":null' in streamed[2]
@@ -159,6 +164,7 @@ def test_a_lost_device_ends_streams_with_an_error_and_then_the_process(folder: P
     assert error["code"] == "engine_failed"
     assert "FORCE STOP" in error["message"]
     assert whole[0] == 503
+    assert "FORCE STOP" in json.loads(triton[2].strip().split(b"data: ")[-1])["error"]
     assert made.wait(30) == 2
     said = "".join(lines)
     assert "the engine failed: RuntimeError: NPU function error: FORCE STOP." in said

@@ -291,3 +291,30 @@ def test_a_stalled_reader_is_cut_off(folder: Path) -> None:
         made.sendall(post("/v1/completions", json.dumps(body).encode()))
         impatient.idle()
         made.close()
+
+
+def test_a_request_that_takes_long_to_read_holds_up_nobody(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = server.service.words
+    encode = words.encode
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(text: str, *, special: bool = True) -> list[int]:
+        if len(text) > 10**5:
+            begun.set()
+            assert go_on.wait(20)
+        return encode(text, special=special)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(words, "encode", slow)
+    found: list[int] = []
+    long = {"prompt": "Hello world " * 10**4, "max_tokens": 1}
+    client = threading.Thread(target=lambda: found.append(server.post("/v1/completions", long)[0]))
+    client.start()
+    assert begun.wait(20)
+    assert server.get("/health")[0] == 200
+    assert server.post("/v1/completions", {"prompt": "Hello", "max_tokens": 2})[0] == 200
+    assert not found
+    go_on.set()
+    client.join(20)
+    assert found == [400]

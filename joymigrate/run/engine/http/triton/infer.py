@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from joymigrate.run.engine.http import sampling
+from joymigrate.run.engine.http import aside, errors, sampling
 from joymigrate.run.engine.http.errors import Refusal
 from joymigrate.run.engine.http.fields import Fields
 from joymigrate.run.engine.http.generation import Generation
@@ -20,6 +21,7 @@ from joymigrate.run.engine.http.triton import tensors
 from joymigrate.run.engine.http.triton.metadata import INPUTS, OUTPUTS, VERSION, check
 from joymigrate.run.engine.http.triton.tensors import BYTES, Tensor
 
+log = logging.getLogger("joymigrate.serve")
 DEFAULT_TOKENS = 16
 TYPES = {name: datatype for name, datatype, _ in INPUTS}
 # parameters that steer the protocol, not the model
@@ -104,10 +106,13 @@ async def infer(service: Service, ask: Ask, model: str, version: str | None) -> 
     parameters = parameters_of(header)
     texts, rows = batch(given, parameters)
     ask.notes["model"] = model
-    jobs = [
-        Job(service, numbered(ask, place, len(texts)), text, row)
-        for place, (text, row) in enumerate(zip(texts, rows, strict=True))
-    ]
+    jobs = await aside.read(
+        ask,
+        lambda: [
+            Job(service, numbered(ask, place, len(texts)), text, row)
+            for place, (text, row) in enumerate(zip(texts, rows, strict=True))
+        ],
+    )
     if any(job.stream for job in jobs):
         raise Refusal(400, "infer answers in one piece; use /generate_stream")
     found = await together(jobs, parameters.get("timeout"))
@@ -245,7 +250,7 @@ def job_of(service: Service, ask: Ask, model: str, version: str | None) -> Job:
 
 async def generate(service: Service, ask: Ask, model: str, version: str | None) -> Reply:
     """POST …/generate."""
-    job = job_of(service, ask, model, version)
+    job = await aside.read(ask, job_of, service, ask, model, version)
     if job.stream:
         raise Refusal(400, "generate answers in one piece; use generate_stream")
     done = await job.run()
@@ -254,14 +259,18 @@ async def generate(service: Service, ask: Ask, model: str, version: str | None) 
 
 async def generate_stream(service: Service, ask: Ask, model: str, version: str | None) -> Reply:
     """POST …/generate_stream: an event per piece; an error after the first byte is an event."""
-    job = job_of(service, ask, model, version)
+    job = await aside.read(ask, job_of, service, ask, model, version)
 
     async def events() -> AsyncGenerator[bytes, None]:
         pieces = job.pieces()
         try:
             async for piece in pieces:
                 yield event(said(model, piece, job.done.reason))
-        except Refusal as refusal:
+        except Exception as error:
+            refusal = errors.of(error)
+            if refusal is None:
+                log.exception("a stream failed")
+                refusal = Refusal(500, f"{type(error).__name__}: {error}")
             yield event({"error": refusal.message})
         finally:
             await pieces.aclose()
