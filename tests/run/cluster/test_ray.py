@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -21,6 +21,12 @@ SHOW = (
     "import os,time,sys;"
     "print(os.environ.get('ASCEND_RT_VISIBLE_DEVICES'),os.environ.get('CUDA_VISIBLE_DEVICES'),"
     "os.environ['RANK'],os.environ['WORLD_SIZE'],flush=True);time.sleep(float(sys.argv[1]))"
+)
+NODES = (
+    ("o1", "ascend-910-8", "l0", {"resources": {"NPU": 8}}),
+    ("o2", "ascend-910-8", "l0", {"resources": {"NPU": 8}}),
+    ("o3", "ascend-910-8", "l1", {"resources": {"NPU": 8}}),
+    ("g1", "gpu-8", "l1", {"num_gpus": 8}),
 )
 
 
@@ -36,7 +42,7 @@ def job(name: str, seconds: float = 600, **more: Any) -> dict[str, Any]:
 class Fleet:
     """A Ray cluster of fake nodes and the captain on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, queues: Sequence[dict[str, Any]], nodes: Sequence[Any] = NODES) -> None:
         from ray.cluster_utils import Cluster
 
         from joymigrate.run.cluster.on_ray import connect
@@ -52,17 +58,11 @@ class Fleet:
                 **resources,
                 labels={"joymigrate/name": name, "joymigrate/kind": kind, "joymigrate/leaf": leaf},
             )
-            for name, kind, leaf, resources in (
-                ("o1", "ascend-910-8", "l0", {"resources": {"NPU": 8}}),
-                ("o2", "ascend-910-8", "l0", {"resources": {"NPU": 8}}),
-                ("o3", "ascend-910-8", "l1", {"resources": {"NPU": 8}}),
-                ("g1", "gpu-8", "l1", {"num_gpus": 8}),
-            )
+            for name, kind, leaf, resources in nodes
         }
         self.cluster.wait_for_nodes()
         self.ray = connect.attach(self.cluster.address)
-        queues = [{"name": "q", "eviction": "lower-priority"}]
-        self.captain = connect.captain(self.ray, {"queues": queues})
+        self.captain = connect.captain(self.ray, {"queues": list(queues)})
 
     def ask(self, method: str, *arguments: Any) -> Any:
         reference = getattr(self.captain, method).remote(*arguments)
@@ -105,7 +105,7 @@ def until(holds: Callable[[], bool]) -> float:
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
-    made = Fleet()
+    made = Fleet([{"name": "q", "eviction": "lower-priority"}])
     yield made
     made.close()
 
