@@ -238,7 +238,7 @@ class Chat:
         if self.asked.ids:
             made["prompt_token_ids"] = self.asked.prompt
         if before and self.asked.sampling.prompt_logprobs is not None:
-            made["prompt_logprobs"] = logprobs.of_prompt(before)
+            made["prompt_logprobs"] = logprobs.of_prompt(before, self.service.words)
         return made
 
 

@@ -158,7 +158,7 @@ class Completion:
                 shown = [*zip(asked.prompts[place], before, strict=True), *shown]
             made["logprobs"] = self.legacy[index].of([s[0] for s in shown], [s[1] for s in shown])
         if asked.numbers and output.prompt_logprobs:
-            made["prompt_logprobs"] = of_prompt(output.prompt_logprobs)
+            made["prompt_logprobs"] = of_prompt(output.prompt_logprobs, self.service.words)
         if asked.ids:
             made["token_ids"] = list(output.new_ids)
             if first:

@@ -31,13 +31,19 @@ def token(words: Words, id: int, logprob: float) -> dict[str, Any]:
     return {"token": text, "logprob": finite(logprob), "bytes": list(raw)}
 
 
-def of_prompt(found: Sequence[TokenLogprob | None]) -> list[dict[str, Any] | None]:
+def of_prompt(found: Sequence[TokenLogprob | None], words: Words) -> list[dict[str, Any] | None]:
     """`prompt_logprobs` in vLLM's form: a table of ids per token, null for the first one."""
-    rows: list[dict[str, Any] | None] = []
-    for one in found:
-        best = {} if one is None else {**dict(one.top), one.id: one.logprob}
-        rows.append({str(id): {"logprob": finite(value)} for id, value in best.items()} or None)
-    return rows
+    return [None if one is None else ranked(one, words) for one in found]
+
+
+def ranked(one: TokenLogprob, words: Words) -> dict[str, Any]:
+    """A token and the most probable ones in its place, by id."""
+    rows = {id: (rank, logprob) for rank, (id, logprob) in enumerate(one.top, 1)}
+    rows[one.id] = (one.rank, one.logprob)
+    return {
+        str(id): {"logprob": finite(logprob), "rank": rank, "decoded_token": words.show(id)[0]}
+        for id, (rank, logprob) in rows.items()
+    }
 
 
 class Legacy:

@@ -503,3 +503,22 @@ def test_an_async_client_streams_many_at_once(server: Any) -> None:
 
     texts = asyncio.run(whole())
     assert texts[:4] * 4 == texts, "what else runs does not change a seeded text"
+
+
+def test_scores_of_a_prompt_come_in_vllms_form(server: Any) -> None:
+    body = {
+        "prompt": "Hello world",
+        "max_tokens": 1,
+        "prompt_logprobs": 3,
+        "return_token_ids": True,
+    }
+    choice = json.loads(server.post("/v1/completions", body)[2])["choices"][0]
+    ids, rows = choice["prompt_token_ids"], choice["prompt_logprobs"]
+    assert len(ids) == len(rows) > 1
+    assert rows[0] is None
+    for token, row in zip(ids[1:], rows[1:], strict=True):
+        own = row[str(token)]
+        assert own["decoded_token"] == server.service.words.show(token)[0]
+        ranks = sorted((one["rank"], -one["logprob"]) for one in row.values())
+        assert [rank for rank, _ in ranks][:3] == [1, 2, 3]
+        assert ranks == sorted(ranks, key=lambda pair: pair[1]), "the best first"
