@@ -22,6 +22,7 @@ from joymigrate.run.cluster import kinds
 from joymigrate.run.cluster.kinds import Kind
 
 UNLIMITED = 1 << 60  # CPU or memory of a node that does not state them
+MOST = 100_000  # nodes in one line, pods of a job, cards of a block: more is a slip of the pen
 KEYS = [
     "name",
     "kind",
@@ -272,9 +273,11 @@ def card_ids(item: Mapping[str, Any], key: str, kind: Kind, where: str) -> tuple
 
 
 def whole(value: Any, key: str, where: str) -> int:
-    """A whole number of at least 0; anything else raises `JoyError`."""
+    """A whole number from 0 to `MOST`; anything else raises `JoyError`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise JoyError(f"`{key}` is a whole number of at least 0, got {value!r}", where=where)
+    if value > MOST:
+        raise JoyError(f"`{key}` is at most {MOST:,}, got {value:,}", where=where)
     return value
 
 
@@ -316,15 +319,20 @@ def rows(text: str, where: str, needed: Iterable[str]) -> Iterable[dict[str, str
             where=f"{where}:1",
             help=f"it has {', '.join(reader.fieldnames or ())}",
         )
-    yield from reader
+    for line, row in enumerate(reader, start=2):
+        cut = [key for key in needed if row[key] is None]
+        if cut:
+            raise JoyError(f"the row ends before {', '.join(cut)}", where=f"{where}:{line}")
+        yield row
 
 
 def csv_count(row: Mapping[str, str], key: str, where: str, line: int) -> int:
-    """A whole number of one CSV cell."""
+    """A whole number of one CSV cell, 0 where it is empty."""
     try:
-        return int(float(row[key] or 0))
+        found = float(row[key] or 0)
     except (TypeError, ValueError) as error:
         raise JoyError(f"`{key}` is {row[key]!r}, not a number", where=f"{where}:{line}") from error
+    return int(number(found, key, f"{where}:{line}"))
 
 
 def openb_nodes(text: str, where: str) -> Iterable[Node]:

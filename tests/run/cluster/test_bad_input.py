@@ -24,10 +24,13 @@ NODES = [
     ("ready: perhaps", "ready"),
     ("leaf: [3]", "leaf"),
     ("cpu: -3", "`cpu` is a number of at least 0"),
+    ("count: 10000000", "`count` is at most 100,000, got 10,000,000"),
+    ("cards: 1180591620717411303424", "`cards` is at most 100,000"),
     ("cards: [0, x]", "card 'x'"),
 ]
 JOBS = [
     ("tasks: [a]", "tasks[0]"),
+    ("pods: 1180591620717411303424", "`pods` is at most 100,000"),
     ("tasks: {a: 1}", "`tasks` is a list"),
     ("pods: 3, tasks: [{kind: gpu-8}]", "`pods` beside `tasks`"),
     ("running: 3", "running"),

@@ -6,6 +6,7 @@ Columns: vc, arrival_s, num_gpus, duration_v100_s. Up to 8 cards are one pod; mo
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 
 from joymigrate.errors import JoyError
@@ -32,6 +33,12 @@ def read(path: Path) -> Trace:
             at, seconds = float(row["arrival_s"]), float(row["duration_v100_s"])
         except ValueError as error:
             raise JoyError(f"not a number: {error}", where=f"{path}:{line}") from error
+        if not (isfinite(at) and isfinite(seconds) and seconds >= 0):
+            raise JoyError(
+                f"arrival_s {row['arrival_s']}, duration_v100_s {row['duration_v100_s']}: "
+                "seconds are finite, and a run time is not negative",
+                where=f"{path}:{line}",
+            )
         name = f"philly-{line - 2}"
         job = Job(name=name, tasks=(tasks[total],), queue=row["vc"], minutes=seconds / 60)
         arrivals.append(Arrival(job, at, seconds))
