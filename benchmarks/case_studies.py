@@ -3,7 +3,7 @@
 Each is taken at the commit named here, unchanged; only its small data is made by us. It is cloned
 from GitHub, or taken from a folder with checkouts: `--sources DIR` (DIR/nanoGPT, …). The table is
 that of docs/case-studies.md. What a project needs besides torch and numpy is listed in `needs`;
-install it first.
+install it first. A run that was cut short goes on where it stood, with the same `--keep DIR`.
 """
 
 from __future__ import annotations
@@ -118,6 +118,8 @@ CASES = (
 def taken(case: Case, sources: Path | None, folder: Path) -> Path:
     """The project at its commit, as a git repository of its own, with its data."""
     project = folder / case.name
+    if (project / ".joymigrate").is_dir():
+        return project  # of an earlier run: its journey goes on
     if sources is not None:
         leave = shutil.ignore_patterns(".git", ".joymigrate")
         shutil.copytree(sources / case.name, project, ignore=leave)
@@ -203,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", action="append", choices=[case.name for case in CASES])
     parser.add_argument("--sources", type=Path, help="a folder with the checkouts")
-    parser.add_argument("--keep", type=Path, help="keep the projects in this folder")
+    parser.add_argument("--keep", type=Path, help="keep the projects here, and go on")
     given = parser.parse_args()
     folder = given.keep or Path(tempfile.mkdtemp(prefix="joymigrate-cases-"))
     folder.mkdir(parents=True, exist_ok=True)

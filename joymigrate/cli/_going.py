@@ -16,15 +16,35 @@ if TYPE_CHECKING:
 MARKS = {"done": "ok  ", "failed": "FAIL", "stopped": "STOP", "skipped": "-   ", "kept": "kept"}
 WIDTH = 10
 EVERY_SECONDS = 1.0
+# A program that never ends is not told from a slow one: after so long, and again each time that it
+# took twice as long, the user is told what can be done.
+PATIENCE_SECONDS = 180.0
+RUNNING = ("baseline", "rehearse", "coverage", "verify", "train")  # steps that run the program
+ENDLESS = (
+    "'{step}' still runs after {minutes} min. A program that never ends has to be bounded, with "
+    "fewer steps in --entry; --train names a longer run for the losses. Ctrl-C ends it and keeps "
+    "the steps that are done."
+)
 
 
 class Going:
     """Hears what a journey tells. Off a terminal a step is one line when it ended."""
 
-    def __init__(self, *, quiet: bool, stream: TextIO | None = None, lang: str = "en") -> None:
+    def __init__(
+        self,
+        *,
+        quiet: bool,
+        stream: TextIO | None = None,
+        lang: str = "en",
+        warns: bool | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        """`warns` says of a step that takes long; without it, unless `quiet`."""
         self.say = Language(lang)
         self.stream = stream or sys.stderr
         self.quiet = quiet
+        self.warns = not quiet if warns is None else warns
+        self.patience_seconds = patience_seconds
         self.terminal = self.stream.isatty() and not quiet
         self.running: str | None = None
         self.done: list[str] = []
@@ -50,21 +70,39 @@ class Going:
     def begin(self, planned: Planned) -> None:
         """Show the step that runs, with the seconds that it has taken so far."""
         self.running = planned.name
-        if not self.terminal:
+        warns = self.warns and planned.name in RUNNING
+        if not (self.terminal or warns):
             return
         self.ended.clear()
-        began = time.monotonic()
-
-        def tick() -> None:
-            while True:
-                took = f"{time.monotonic() - began:.0f} s"
-                line = f"  …     {planned.name:<{WIDTH}} {self.say(planned.title)}  {took}"
-                self.write(cut(line, shutil.get_terminal_size().columns - 1))
-                if self.ended.wait(EVERY_SECONDS):
-                    return
-
-        self.clock = threading.Thread(target=tick, daemon=True)
+        target = self.tick if self.terminal else self.wait
+        self.clock = threading.Thread(target=target, args=(planned, warns), daemon=True)
         self.clock.start()
+
+    def tick(self, planned: Planned, warns: bool) -> None:
+        """On a terminal: the line of the running step, every second."""
+        began, patience = time.monotonic(), self.patience_seconds
+        while True:
+            took = time.monotonic() - began
+            if warns and took >= patience:
+                self.write(self.warning(planned.name, took) + "\n")
+                patience = 2 * took
+            line = f"  …     {planned.name:<{WIDTH}} {self.say(planned.title)}  {took:.0f} s"
+            self.write(cut(line, shutil.get_terminal_size().columns - 1))
+            if self.ended.wait(EVERY_SECONDS):
+                return
+
+    def wait(self, planned: Planned, warns: bool) -> None:
+        """Elsewhere: nothing but the warning."""
+        began, patience = time.monotonic(), self.patience_seconds
+        while not self.ended.wait(patience - (time.monotonic() - began)):
+            took = time.monotonic() - began
+            self.write(self.warning(planned.name, took) + "\n")
+            patience = 2 * took
+
+    def warning(self, step: str, seconds: float) -> str:
+        """What to do about a program that may never end."""
+        text = self.say(ENDLESS, step=step, minutes=f"{seconds / 60:.0f}")
+        return f"  …     {text}"
 
     def rest(self) -> None:
         """No step runs."""

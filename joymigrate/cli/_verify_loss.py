@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -43,6 +44,7 @@ def command(
     found = loss.compare(sides[0], sides[1], others, column=column, tolerance=limits, smooth=smooth)
     lengths = [max(len(values) for values in side.columns.values()) for side in sides]
     verdict = loss.verdict(found, limits, lengths[0], lengths[1])
+    verdict = replace(verdict, rehearsal=place.rehearsal)
     return _verdicts.finish(
         loss.document(found, verdict, limits), verdict, place, view, output, [baseline, target]
     )

@@ -115,7 +115,7 @@ def command(
     if dry_run:
         emit(planned_text(request, gates, here, until, lang))
         return Exit.OK
-    going = Going(quiet=quiet or ci, lang=lang)
+    going = Going(quiet=quiet or ci, lang=lang, warns=not quiet)
     try:
         journey = travel(
             request,

@@ -25,7 +25,8 @@ GPU = re.compile(
 OWN = re.compile(
     r"^(?:\w+\.)*(ModuleNotFoundError|ImportError|FileNotFoundError|NotADirectoryError|"
     r"PermissionError|SyntaxError|IndentationError|TabError|NameError|UnboundLocalError|KeyError|"
-    r"IndexError|TypeError|ZeroDivisionError|UnicodeDecodeError|JSONDecodeError|MemoryError)\b"
+    r"IndexError|TypeError|ZeroDivisionError|UnicodeDecodeError|JSONDecodeError|MemoryError|"
+    r"EOFError)\b"
     r"|: error: |: No such file or directory$|: command not found$|: No module named "
     r"|can't open file|: Permission denied$",
     re.MULTILINE,
@@ -35,7 +36,10 @@ FRAMES = re.compile(r"^(\s+File \".*|\s*[\^~]+\s*|error: .*|  (at|help): .*|veri
 # What torchrun says when a rank failed: the rank said why before.
 RANK = re.compile(r"^\[rank\d+\]:\s?", re.MULTILINE)
 LAUNCHER = re.compile(r"^[WE]\d{4} .*torch/distributed/(?:elastic|run).*$", re.MULTILINE)
-CHILD_FAILED = "ChildFailedError"
+# What torchrun and `accelerate launch` say last when a program that they started has failed.
+CHILD_FAILED = re.compile(
+    r"^(?:torch[\w.]*\.ChildFailedError: *|subprocess\.CalledProcessError: .*)$", re.MULTILINE
+)
 FRAME = re.compile(r"^\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+)", re.MULTILINE)
 TRACEBACK = "Traceback (most recent call last):"
 
@@ -57,10 +61,11 @@ def why(log: str, gpu_here: bool) -> tuple[Why, str]:
 
 
 def of_a_rank(log: str) -> str:
-    """The log up to the launcher's own traceback, where a launcher says that a rank failed."""
-    if CHILD_FAILED not in log:
+    """The log up to the launcher's own traceback, where a launcher says that a program failed."""
+    ends = [found.start() for found in CHILD_FAILED.finditer(log)]
+    if not ends:
         return log
-    before, _, _ = log[: log.rindex(CHILD_FAILED)].rpartition(TRACEBACK)
+    before, _, _ = log[: ends[-1]].rpartition(TRACEBACK)
     said = LAUNCHER.sub("", RANK.sub("", before)).strip()
     return said or log
 

@@ -15,6 +15,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.journey import stamped
 from joymigrate.journey.entry import PYTHON
+from joymigrate.journey.failing import of_a_rank
 from joymigrate.journey.gates import Gates
 from joymigrate.journey.losses import losses
 from joymigrate.journey.model import Outcome, Request
@@ -27,8 +28,9 @@ SHOWN = 12  # last lines of a failed command that its message quotes
 OURS = re.compile(r"^(rehearsal: |record: |verify: |\[ERROR\] .*ERR\d+)")
 PLACE = {"PWD", "OLDPWD"}
 # Two runs of a program that sets no seed start from other weights: both get one. Where modules are
-# compared, what the program draws on a device is the same on both sides, too.
-SEED, DRAWS = "JOYMIGRATE_SEED", "JOYMIGRATE_DRAWS"
+# compared, what the program draws on a device is the same on both sides, too. Python orders sets of
+# strings anew in every process: a vocabulary made of a set would be another one each time.
+SEED, DRAWS, HASHES = "JOYMIGRATE_SEED", "JOYMIGRATE_DRAWS", "PYTHONHASHSEED"
 MEMORY = "JOYMIGRATE_MEMORY"
 RUNS = ("rehearse", "run", "verify record", "verify replay", "profile record")
 COMPARED = ("verify record", "verify replay")
@@ -38,7 +40,7 @@ def numbers(words: Sequence[str], draws: Path | None = None) -> dict[str, str]:
     """The variables that make a program's random numbers repeatable; none for other commands."""
     if not {words[0], " ".join(words[:2])} & set(RUNS):
         return {}
-    found = {SEED: os.environ.get(SEED, "0")}
+    found = {name: os.environ.get(name, "0") for name in (SEED, HASHES)}
     if draws or " ".join(words[:2]) in COMPARED:
         found[DRAWS] = str(draws or os.environ.get(DRAWS, "1"))
     return found
@@ -61,7 +63,7 @@ class Done:
         """The program's last lines, without what was added behind them."""
         kept: list[str] = []
         added = False
-        for line in self.text().splitlines():
+        for line in of_a_rank(self.text()).splitlines():
             added = bool(OURS.match(line)) or (added and line.startswith("  "))
             if not added:
                 kept.append(line)

@@ -42,6 +42,11 @@ HEAD = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modul
             Why.NEEDS_GPU,
             "ImportError: libcudart",
         ),
+        (
+            f"{HEAD}    name = input('which? ')\nEOFError: EOF when reading a line\n",
+            Why.BROKEN,
+            "EOFError: EOF when reading a line",
+        ),
         ("", Why.UNCLEAR, ""),
         ("something odd\n", Why.UNCLEAR, "something odd"),
     ],
@@ -122,3 +127,25 @@ def test_a_program_that_says_nothing_has_no_such_line(project: Path) -> None:
     assert raised("killed\n", project, ()) is None
     elsewhere = 'Traceback (most recent call last):\n  File "/usr/x.py", line 1\nOSError: full\n'
     assert raised(elsewhere, project, ()) is None
+
+
+ACCELERATE = (
+    'Traceback (most recent call last):\n  File "bin/accelerate", line 6, in <module>\n'
+    "    sys.exit(main())\n"
+    '  File "accelerate/commands/launch.py", line 999, in simple_launcher\n'
+    "    raise subprocess.CalledProcessError(returncode=process.returncode, cmd=cmd)\n"
+    "subprocess.CalledProcessError: Command '['python', 'a.py']' returned non-zero exit status 1.\n"
+)
+
+
+def test_accelerate_is_looked_through_to_the_program_that_it_started() -> None:
+    log = f"{HEAD}    import scipy\nModuleNotFoundError: No module named 'scipy'\n{ACCELERATE}"
+    assert why(log, gpu_here=False) == (
+        Why.BROKEN, "ModuleNotFoundError: No module named 'scipy'",
+    )  # fmt: skip
+
+
+def test_a_launchers_own_words_are_all_there_is_where_the_program_said_nothing() -> None:
+    reason, said = why(ACCELERATE, gpu_here=False)
+    assert reason is Why.UNCLEAR
+    assert said.startswith("subprocess.CalledProcessError: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from pathlib import Path
 
 from joymigrate.cli._going import Going
@@ -38,6 +39,51 @@ def test_on_a_terminal_the_running_step_is_written_over_by_its_result() -> None:
     first, *_, last = out.getvalue().split("\r\033[K")[1:]
     assert first == "  …     scan       find what is tied to the origin  0 s"
     assert last == "  ok    scan       3 sites  (1.2 s)\n"
+
+
+def begun(out: io.StringIO, lines: int, **options: bool) -> str:
+    """What is written while a step runs, until so many lines are there."""
+    written = threading.Event()
+    write = out.write
+
+    def heard(text: str) -> int:
+        done = write(text)
+        if out.getvalue().count("\n") >= lines:
+            written.set()
+        return done
+
+    out.write = heard  # type: ignore[method-assign]
+    going = Going(stream=out, patience_seconds=0.01, **{"quiet": False, **options})
+    going("begin", BASELINE, None)
+    assert written.wait(30)
+    going.rest()
+    return out.getvalue()
+
+
+def test_a_program_that_may_never_end_is_told_how_to_bound_it() -> None:
+    first, second = begun(io.StringIO(), 2).splitlines()[:2]
+    assert first.startswith("  …     'baseline' still runs after 0 min. A program that never ends")
+    assert "--entry" in first
+    assert "Ctrl-C" in first
+    assert second == first
+
+
+def test_on_a_terminal_the_warning_stays_above_the_running_line() -> None:
+    said = begun(Terminal(), 1)
+    warning = next(line for line in said.split("\r\033[K") if "still runs" in line)
+    assert warning.endswith("\n")
+
+
+def test_in_ci_the_warning_is_the_only_line() -> None:
+    assert begun(io.StringIO(), 1, quiet=True, warns=True).startswith("  …     'baseline' still")
+
+
+def test_a_step_that_runs_no_program_warns_of_nothing() -> None:
+    out = io.StringIO()
+    going = Going(quiet=False, stream=out, patience_seconds=0)
+    going("begin", SCAN, None)
+    going.rest()
+    assert out.getvalue() == ""
 
 
 def test_quiet_says_nothing_and_still_knows_what_is_kept() -> None:

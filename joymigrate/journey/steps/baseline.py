@@ -22,7 +22,7 @@ BUNDLE = "baseline/baseline.jmb"
 LOG = "baseline/log.txt"
 CURVE = "baseline/losses.jsonl"
 COPY = "baseline/original"  # the project without the rewrite, where it was rewritten before
-ENDED = re.compile(r"^error: the program ended with exit code (\d+); ", re.MULTILINE)
+ENDED = re.compile(r"^error: (?:the program ended with exit code (\d+); |nothing was recorded)")
 
 
 def words(request: Request, bundle: str, entry: Sequence[str]) -> list[str]:
@@ -52,11 +52,7 @@ def run(at: Travelling) -> Outcome:
     if done.code == 0 or (done.code == 2 and "error: nothing was recorded" in text):
         figures |= {"of": "original", "exit_code": 0, "recorded": recorded is not None}
         figures["device"] = device = recorded or ("GPU" if at.gpu_here else "CPU")
-        kept = (
-            Text("{number} losses", number=counted)
-            if recorded
-            else "nothing to compare: it calls no torch module"
-        )
+        kept = counts(counted) if recorded else empty(done)
         told = Text(
             "{of} ran to its end on this machine's {device}; {kept}",
             of=of,
@@ -68,6 +64,21 @@ def run(at: Travelling) -> Outcome:
     return failed(at, done, figures)
 
 
+def counts(losses: int) -> Text:
+    """How many losses were printed."""
+    return Text("1 loss" if losses == 1 else "{number} losses", number=losses)
+
+
+def empty(done: Done) -> Text:
+    """That a program called no torch module here, and what it said last: it may say why."""
+    said = (tail(done).splitlines() or [""])[-1].strip()
+    if not said:
+        return Text("nothing to compare: it calls no torch module here")
+    return Text(
+        "nothing to compare: it calls no torch module here, and ends with: {said}", said=said
+    )
+
+
 def failed(at: Travelling, done: Done, figures: dict[str, Any]) -> Outcome:
     """The original did not run: say whose fault that is."""
     text = done.text()
@@ -77,7 +88,7 @@ def failed(at: Travelling, done: Done, figures: dict[str, Any]) -> Outcome:
     figures |= {"failure": reason.value, "said": said}
     if reason is Why.BROKEN:
         told = Text("the program fails before the migration: {said}", said=said)
-        help_ = Text.join("\n\n", (tail(done), MEND))
+        help_ = Text.join("\n\n", (tail(done), INPUT if "EOFError" in said else "", MEND))
         return Outcome("baseline", Status.DONE, told, figures, (LOG,), verdict="fail", help=help_)
     told = (
         Text("the original needs a GPU, and there is none here")
@@ -103,13 +114,20 @@ MEND = (
 )
 
 
+INPUT = (
+    "The program reads its standard input, which is empty here: give it what it asks for in a "
+    "script, with --entry 'bash run.sh'."
+)
+
+
 def recording(request: Request) -> str:
     """How to get a baseline from a machine with a GPU."""
     entry = shlex.join(request.entry)
     lines = (
         "A baseline of the original can come from a machine with a GPU. There, in the original "
         "sources:",
-        "  JOYMIGRATE_SEED=0 JOYMIGRATE_DRAWS=1 joymigrate verify record -o baseline.jmb "
+        "  JOYMIGRATE_SEED=0 PYTHONHASHSEED=0 JOYMIGRATE_DRAWS=1 joymigrate verify record -o "
+        "baseline.jmb "
         f"--steps {request.steps} -- {entry}",
         "Copy baseline.jmb here, then:",
         f"  joymigrate migrate . --entry {shlex.quote(entry)} --baseline baseline.jmb",

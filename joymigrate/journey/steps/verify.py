@@ -105,15 +105,19 @@ def chosen(at: Travelling) -> tuple[Path | None, str]:
     device = baseline.readable(own)
     if device is not None and done.code == 0:
         return own, Text("the rewritten program on this machine's {device}", device=device)
-    return None, done.tail()
+    return None, baseline.tail(done)
 
 
 def without(at: Travelling, tail: str) -> Outcome:
     """Nothing to compare with: that is said, not passed over."""
     found = at.before.get("baseline")
     ran = found is not None and found.figures.get("exit_code") == 0
+    rehearsed = at.before.get("rehearse")
+    used = rehearsed is not None and bool(rehearsed.figures.get("peak_bytes"))
     why = (
-        "nothing to compare: the program calls no torch module"
+        "not compared: without a device the program ends before it calls a torch module"
+        if ran and used
+        else "nothing to compare: the program calls no torch module"
         if ran
         else "not compared: neither the original nor the rewritten program runs without a device"
     )
@@ -124,7 +128,7 @@ def without(at: Travelling, tail: str) -> Outcome:
         {"verdict": "inconclusive", "baseline": None},
         ("verify/record-log.txt",),
         verdict="inconclusive",
-        help="" if ran else Text.join("\n\n", (tail, baseline.recording(at.request))),
+        help="" if ran and not used else Text.join("\n\n", (tail, baseline.recording(at.request))),
     )
 
 

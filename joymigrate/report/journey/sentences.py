@@ -89,6 +89,8 @@ def short_baseline(step: Step) -> Phrase:
         return Phrase("short_needs_gpu")
     given = figures.get("of") == "given"
     device = {"device": step.figure(str, "device")}
+    if figures.get("recorded") is False:
+        return Phrase("short_empty", device)
     return Phrase("short_given" if given else "short_baseline", device)
 
 
@@ -213,6 +215,8 @@ def found_baseline(step: Step) -> list[Phrase]:
         return [Phrase("found_needs_gpu")]
     if step.raw["figures"].get("of") != "original":
         return []
+    if step.raw["figures"].get("recorded") is False:
+        return [Phrase("found_empty", {"device": step.figure(str, "device")})]
     figures = {"device": step.figure(str, "device"), "losses": step.figure(COUNT, "losses")}
     return [Phrase("found_baseline", figures)]
 

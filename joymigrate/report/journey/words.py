@@ -70,6 +70,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "short_baseline": (
         "the original runs on this machine's {device}", "原程序可在本机 {device} 上运行",
     ),
+    "short_empty": (
+        "ran to its end on this machine's {device}, without a torch module",
+        "在本机 {device} 上运行完毕，未调用 torch 模块",
+    ),
     "short_needs_gpu": ("needs a GPU, and there is none here", "需要 GPU，本机没有"),
     "short_given": ("a recording from {device}", "来自 {device} 的记录"),
     "short_nothing": ("nothing to rewrite", "无需改写"),
@@ -109,6 +113,13 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "found_effort": (
         "Work that is left, as an estimate: {minutes}.", "剩余工作量估算：{minutes}。",
+    ),
+    "found_empty": (
+        "The original program ran to its end on this machine's {device} and called no torch "
+        "module there, so there is nothing to hold the chip against. Programs that look for a "
+        "device and end without one do this.",
+        "原程序在本机 {device} 上运行完毕，但未调用 torch 模块，因此没有可与芯片比对的内容。"
+        "检测不到设备即退出的程序会出现这种情况。",
     ),
     "found_needs_gpu": (
         "The original needs an NVIDIA GPU, and this machine has none. The chip is compared with "
