@@ -222,7 +222,12 @@ def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, fo
         narrowed.update(free.narrowed(compared))
         culprit = None
         probed = any(row.metric == "update" and row.status.compared for row in rows)
-        if walked and step == ours.steps[0]:
+        if walked and explained is None:
+            modes = (rank.facts(step).get("training", {}) for rank in (ours, theirs))
+            culprit = walk.mode(*modes, settled)
+        if culprit is not None:
+            pass
+        elif walked and step == ours.steps[0]:
             culprit, reason = first_of(walk, taught, probed)
         elif walked and reason is None and explained is None:
             culprit = later(walk, probed, drawing(theirs), settled)
@@ -477,6 +482,10 @@ def divergence(row: Difference, found: Found) -> FirstDivergence:
             cause = "optimiser settings" if row.metric == "setting" else "optimiser code"
         elif row.op == "loss" or (row.op or "").startswith("gradient"):
             cause = cause or ("gradient scale" if row.reason and "times" in row.reason else "loss")
+        if row.reason == free.CHANGED:
+            cause = "gradients after the backward pass"
+        elif row.op == "mode":
+            cause = "training mode"
     if cause in (None, "semantics") and row.module in found.replaced:
         golden, target = found.replaced[row.module]
         cause = "another module"

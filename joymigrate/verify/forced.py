@@ -260,12 +260,24 @@ class Lesson:
         """What the numbers suggest."""
         if mine.get("missing"):
             return "missing gradient", "no gradient reaches this input or parameter"
-        return suspect(
+        cause, evidence = suspect(
             mine.get("signature", {}),
             float(mine.get("error", 0.0)),
             draws=(self.golden_draws.get(spot), self.lesson["draws"].get(spot)),
             settings=self.differing.get(place),
         )
+        uncalled = self.uncalled(spot.rpartition("#")[0])
+        if cause == "semantics" and uncalled:
+            module = self.view(f"{self.root}:{uncalled[0]}")
+            evidence = Text("the target does not call {module}", module=module)
+        return cause, evidence
+
+    def uncalled(self, owner: str) -> list[str]:
+        """Modules right below one that only the baseline calls."""
+        seen = {(r["path"], r["kind"]) for r in self.lesson["rows"]}
+        ours = {key[0] for key in self.golden if key[2] == "out" and key[0] != owner}
+        below = {path for path in ours if path.rpartition(".")[0] == owner}
+        return sorted(path for path in below if (path, "out") not in seen)
 
     def what(self, key: Any, owner: str, call: int) -> str:
         """Which value of the module: `out`, `handed to mlp.act in 0`, `gradient of weight`."""

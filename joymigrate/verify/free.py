@@ -24,6 +24,7 @@ LEAST = {"float64": 2.0**-30, "float32": 2.0**-18, "float16": 2.0**-6, "bfloat16
 LOSS = {"float64": 1e-6, "float32": 2e-3, "float16": 5e-2, "bfloat16": 0.15}
 # A model's output in a later step, on the same inputs.
 MOVED = {"float64": 1e-6, "float32": 2e-4, "float16": 5e-2, "bfloat16": 0.15}
+CHANGED = "gradients inside of the model agree: it is reduced, clipped or added up otherwise"
 PHASES = {"grad": Phase.BACKWARD, "gout": Phase.BACKWARD, "param": Phase.OPTIMISER}
 PHASES |= {"state": Phase.OPTIMISER}
 
@@ -142,6 +143,32 @@ class Walk:
                 )
         return None
 
+    def mode(
+        self, ours: Mapping[str, list[int]], theirs: Mapping[str, list[int]], before: float
+    ) -> Difference | None:
+        """A model whose output differs, and that is in training mode on one side only. Where
+        modules draw random numbers this is all that a free run can tell of their results.
+        `before`: the largest error of parameters after the step before."""
+        table, errors = self.found.table, self.found.errors
+        limit = max(MOVED[self.dtype], JUMP * before)
+        for place, flags in sorted(ours.items(), key=lambda item: item[0].count(".")):
+            other = theirs.get(self.models.get(place, place), flags)
+            if other == flags or len(other) != len(flags):
+                continue
+            root = f"{place.partition(':')[0]}:"
+            for row in range(len(table)):
+                same = (table.module[row], table.kind[row]) == (root, "out")
+                if same and errors[row] > limit:
+                    on = next(b for a, b in zip(flags, other, strict=True) if a != b)
+                    reason = (
+                        "in training mode here, in evaluation mode in the baseline"
+                        if on
+                        else "in evaluation mode here, in training mode in the baseline"
+                    )
+                    made = self.difference(row, Phase.FORWARD, "mode", limit, reason)
+                    return replaced(made, self.view(place))
+        return None
+
     def loss(self) -> Difference | None:
         """Gradients that come back to the model while its outputs agree: the loss is another."""
         table, errors = self.found.table, self.found.errors
@@ -199,7 +226,7 @@ class Walk:
                     Phase.BACKWARD,
                     Text("gradient of {leaf}", leaf=leaf),
                     limit,
-                    self.scaled(row),
+                    self.scaled(row) or CHANGED,
                 )
         return None
 

@@ -80,9 +80,14 @@ def weights(
         what = f"{mine['kind']} {leaf}"
         if other is None:
             reason = "the target has no such tensor"
+            status = Status.UNCOMPARED
             if there in declared:
                 reason = "no process of the target holds it whole: compared after each update"
-            yield difference(view(place), what, Status.UNCOMPARED, reason=reason, order=order)
+            elif mine["kind"] == "parameter" and kinds(program, place) == kinds(
+                target, names.get(place, "")
+            ):
+                status = Status.FAIL
+            yield difference(view(place), what, status, reason=reason, order=order)
         elif other["sha256"] == mine["sha256"] and other["dtype"] == mine["dtype"]:
             yield difference(view(place), what, Status.IDENTICAL, value=0.0, order=order)
         else:
@@ -115,6 +120,13 @@ def unequal(
             Text("{types}, and the values are not in the bundle", types=types),
         )
     return Status.FAIL, None, "the bytes differ"
+
+
+def kinds(program: Mapping[str, Any], place: str) -> str | None:
+    """The class of the module at a place; None where there is none."""
+    root, _, path = place.partition(":")
+    modules = program.get("modules", {}).get(root, [])
+    return next((str(module["class"]) for module in modules if module["path"] == path), None)
 
 
 def owner_of(name: str) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,14 @@ def optimisers(baseline: Rank, target: Rank, names: Mapping[str, str]) -> Iterat
     """Every optimiser step that both sides recorded. `names`: target's place by baseline's."""
     view = Display(baseline.program)
     unfinished = (crash.of([target]) or {}).get("step")  # it broke off before its optimiser's turn
+    gone = absent(baseline.program, target.program, names)
     for step in baseline.steps:
         if step not in target.steps:
             continue
         ours = baseline.facts(step).get("optimisers", [])
         theirs = target.facts(step).get("optimisers", [])
         for mine, other in zip(ours, theirs, strict=False):
-            yield from groups(mine, other, step, view, names)
+            yield from groups(mine, other, step, view, names, gone)
             yield from results(mine, other, step, view)
         if len(ours) != len(theirs) and step != unfinished:
             reason = Text(
@@ -36,6 +37,28 @@ def optimisers(baseline: Rank, target: Rank, names: Mapping[str, str]) -> Iterat
             )
             first = first_parameter((ours or theirs)[0]["groups"], view)
             yield entry(first, "optimiser steps", Status.FAIL, step, reason=reason)
+
+
+def absent(
+    baseline: Mapping[str, Any], target: Mapping[str, Any], names: Mapping[str, str]
+) -> set[tuple[str, str]]:
+    """Parameters (place, leaf) of the baseline whose modules the target has without them."""
+    theirs, ours = declared(target), declared(baseline)
+    return {
+        (place, leaf)
+        for place, leaves in ours.items()
+        for leaf in leaves
+        if leaf not in theirs.get(names.get(place, ""), leaves)
+    }
+
+
+def declared(program: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Names of each module's own parameters."""
+    return {
+        f"{root}:{module['path']}": list(module["params"])
+        for root, modules in program.get("modules", {}).items()
+        for module in modules
+    }
 
 
 def entry(
@@ -79,15 +102,17 @@ def groups(
     step: int,
     view: Display,
     names: Mapping[str, str],
+    gone: Collection[tuple[str, str]],
 ) -> Iterator[Difference]:
-    """Settings of each parameter, whichever group it is in."""
+    """Settings of each parameter, whichever group it is in. `gone`: that the target has not."""
     ours, theirs = by_parameter(mine), by_parameter(other)
     told: set[str] = set()
     for (place, leaf), settings in ours.items():
         twin = theirs.get((names.get(place, place), leaf))
         module = view(place)
         if twin is None:
-            if "held" not in told and theirs and not place.startswith("?"):
+            held = theirs and not place.startswith("?") and (place, leaf) not in gone
+            if held and "held" not in told:
                 told.add("held")
                 reason = "the target's optimiser does not update this parameter"
                 op = f"{mine['class']} {leaf}"

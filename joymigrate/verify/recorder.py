@@ -150,6 +150,8 @@ class Recorder:
                 self.add(place, number, "in", leaf, tensor)
         if wanted and self.step == self.settings.first and number == 0:
             self.inventory.scalars[place] = leaves.scalars(given)
+        if wanted:
+            self.facts.setdefault("training", {}).setdefault(place, []).append(int(module.training))
         self.stack.append(place)
         inner = unwrapped(module)
         self.inner = inner if inner is not module else None
