@@ -240,11 +240,7 @@ def real(values: torch.Tensor) -> torch.Tensor:
 
 def identical(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal values; NaN equals NaN."""
-    if a.is_floating_point() or a.is_complex():
-        return torch.equal(
-            torch.nan_to_num(a, 7.0, 8.0, 9.0), torch.nan_to_num(b, 7.0, 8.0, 9.0)
-        ) and bool((torch.isnan(a) == torch.isnan(b)).all())
-    return torch.equal(a, b)
+    return bool(((a == b) | (torch.isnan(a) & torch.isnan(b))).all())
 
 
 def shape(tensor: torch.Tensor) -> str:
