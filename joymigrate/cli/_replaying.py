@@ -73,12 +73,11 @@ def target(replay: Replay, baseline: Bundle, chip: str | None) -> Iterator[tuple
         try:
             made = open_bundle(folder)
         except NothingRecorded as error:
-            broken = crash.early(error.crash)
             raise JoyError(
-                f"the program recorded nothing ({crash.exit_words(code)}){broken}",
+                f"the program recorded nothing ({crash.exit_words(code)}){error.why}",
                 where=" ".join(replay.command),
                 help=error.help
-                if broken
+                if error.why
                 else "it ended before its first step, or calls no torch "
                 "module; what it said itself stands above",
             ) from None

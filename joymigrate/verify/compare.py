@@ -223,8 +223,8 @@ def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, fo
         culprit = None
         probed = any(row.metric == "update" and row.status.compared for row in rows)
         if walked and explained is None:
-            modes = (rank.facts(step).get("training", {}) for rank in (ours, theirs))
-            culprit = walk.mode(*modes, settled)
+            a, b = (rank.facts(step).get("training", {}) for rank in (ours, theirs))
+            culprit = walk.mode(a, b, settled)
         if culprit is not None:
             pass
         elif walked and step == ours.steps[0]:
