@@ -19,6 +19,7 @@ from joymigrate.errors import JoyError, did_you_mean
 
 LANGUAGES = ("en", "zh")
 FIELD = re.compile(r"\{([^{}\s]+)\}")
+PLURALS = ("s", "es")
 JOINED = re.compile(r"\{p0\}(?:; or \{p\d\})+")  # `Text.join("; or ", …)`
 HAN = re.compile(r"[\u3400-\u9fff]")
 # What joins texts, where a template has no word of its own.
@@ -78,10 +79,28 @@ def made(template: str, fields: Mapping[str, str]) -> Text:
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """Replace `{name}` for the names among `fields`, once; other braces stay."""
+    """Replace `{name}` for the names among `fields`, once; other braces stay.
+
+    `{name_s}` and `{name_es}` are the plural's ending beside a field that is a number.
+    """
     if not fields:
         return template
-    return FIELD.sub(lambda match: fields.get(match[1], match[0]), template)
+
+    def said(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in fields:
+            return fields[name]
+        number, _, ending = name.rpartition("_")
+        if ending in PLURALS and number in fields:
+            return "" if fields[number] == "1" else ending
+        return match[0]
+
+    return FIELD.sub(said, template)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 site`, `2 sites`, in English."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def sidecar(document: Any) -> dict[str, dict[str, Any]]:

@@ -117,17 +117,16 @@ def automatic(figures: Mapping[str, Any], verdict: str | None, limit: float) -> 
     )
 
 
-def by_hand(figures: Mapping[str, Any], verdict: str | None, limit: float) -> Any:
-    """Too many sites are left to people."""
-    left = figures.get("not_automatic")
-    if left is None or left <= limit:
-        return None
-    text = (
-        "1 site is left to people; the gate allows {limit}"
-        if left == 1
-        else "{found} sites are left to people; the gate allows {limit}"
-    )
-    return left, Text(text, found=f"{left:g}", limit=f"{limit:g}")
+def most(figure: str, text: str) -> Check:
+    """A gate that allows at most so many of a figure."""
+
+    def check(figures: Mapping[str, Any], verdict: str | None, limit: float) -> Any:
+        found = figures.get(figure)
+        if found is None or found <= limit:
+            return None
+        return found, Text(text, found=f"{found:g}", limit=f"{limit:g}")
+
+    return check
 
 
 def baseline(figures: Mapping[str, Any], verdict: str | None, limit: bool) -> Any:
@@ -145,19 +144,6 @@ def rehearse(figures: Mapping[str, Any], verdict: str | None, limit: bool) -> An
         return None
     where = "the simulated chip" if figures.get("rehearsal") else "the chip"
     return code, Text("the program ended with exit code {code} on {where}", code=code, where=where)
-
-
-def fallbacks(figures: Mapping[str, Any], verdict: str | None, limit: float) -> Any:
-    """Too many operators run on the CPU."""
-    found = figures.get("fallbacks")
-    if found is None or found <= limit:
-        return None
-    text = (
-        "1 operator runs on the CPU; the gate allows {limit}"
-        if found == 1
-        else "{found} operators run on the CPU; the gate allows {limit}"
-    )
-    return found, Text(text, found=f"{found:g}", limit=f"{limit:g}")
 
 
 def memory_gib(figures: Mapping[str, Any], verdict: str | None, limit: float) -> Any:
@@ -201,10 +187,10 @@ def serve(figures: Mapping[str, Any], verdict: str | None, limit: bool) -> Any:
 
 CHECKS: dict[str, Check] = {
     "automatic": automatic,
-    "by_hand": by_hand,
+    "by_hand": most("not_automatic", "sites left to people: {found}; the gate allows {limit}"),
     "baseline": baseline,
     "rehearse": rehearse,
-    "fallbacks": fallbacks,
+    "fallbacks": most("fallbacks", "operators on the CPU: {found}; the gate allows {limit}"),
     "memory_gib": memory_gib,
     "coverage": coverage,
     "verify": judged,

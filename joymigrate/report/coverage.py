@@ -143,7 +143,7 @@ def closing(coverage: Coverage) -> str:
     number = len(coverage.ops)
     return tell(
         "Judged {operators} for {chip} {version}: {said}.",
-        operators=tell("{number} operator" if number == 1 else "{number} operators", number=number),
+        operators=tell("{number} operator{number_s}", number=number),
         chip=coverage.chip,
         version=coverage.version,
         said=said,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from joymigrate.language import fill
 from joymigrate.report.labels import LANGUAGES, Labels
 
 WORDS: dict[str, tuple[str, str]] = {
@@ -58,7 +59,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "status": ("Status", "状态"),
     "calls": ("Calls", "调用次数"),
     "where": ("Where", "位置"),
-    "left_sites": ("Left to you: {count} sites", "需手动处理：{count} 处"),
+    "left_sites": ("Left to you: {count} site{count_s}", "需手动处理：{count} 处"),
     "report": ("Report: {path}", "报告：{path}"),
     "back": ("The way back: joymigrate rollback {step}", "回退：joymigrate rollback {step}"),
     # The page's parts.
@@ -176,6 +177,26 @@ WORDS: dict[str, tuple[str, str]] = {
         "The same program counted in three ways. Time is that of this machine.",
         "同一程序的三种统计方式。时间为本机测得。",
     ),
+    "coverage_note_chip": (
+        "The same program counted in three ways. Time is that of the chip.",
+        "同一程序的三种统计方式。时间为芯片上测得。",
+    ),
+    "coverage_note_simulated": (
+        "The same program counted in three ways. It was recorded on the simulated chip: its time "
+        "is the simulation's, not a chip's.",
+        "同一程序的三种统计方式。在模拟芯片上记录：时间为模拟时间，不代表芯片。",
+    ),
+    "operators_note_chip": (
+        "The operators that take most of the time on the chip. Purple: the chip lacks it.",
+        "芯片上耗时最多的算子。紫色：芯片没有该算子。",
+    ),
+    "operators_note_simulated": (
+        "The operators that take most of the simulation's time, which is not a chip's. Purple: the "
+        "chip lacks it.",
+        "模拟运行中耗时最多的算子，不代表芯片上的时间。紫色：芯片没有该算子。",
+    ),
+    "ms_axis_chip": ("milliseconds on the chip", "芯片上毫秒"),
+    "ms_axis_simulated": ("milliseconds of the simulation", "模拟运行毫秒"),
     "share_ops": ("of the operators", "算子"),
     "share_calls": ("of the calls", "调用"),
     "share_time": ("of the time", "时间"),
@@ -300,17 +321,19 @@ WORDS: dict[str, tuple[str, str]] = {
         "Name the program with --entry, so that it is run and compared.",
         "用 --entry 指定程序，以便运行和比对。",
     ),
-    "tile_automatic": ("of {sites} sites rewritten automatically", "共 {sites} 处，自动改写"),
-    "tile_by_hand": ("sites left to people", "处需人工处理"),
+    "tile_automatic": (
+        "of {sites} site{sites_s} rewritten automatically", "共 {sites} 处，自动改写",
+    ),
+    "tile_by_hand": ("site{by_hand_s} left to people", "处需人工处理"),
     "tile_loss": ("average difference of the losses", "损失平均差异"),
     "tile_serve": ("until the server was ready", "后服务就绪"),
     "tile_estimate": ("about {minutes}, an estimate", "约 {minutes}（估算）"),
     "tile_memory": ("of {memory} of the device", "共 {memory}"),
-    "tile_losses": ("over {losses} steps", "共 {losses} 步"),
+    "tile_losses": ("over {losses} step{losses_s}", "共 {losses} 步"),
 }  # fmt: skip
 
 
 def say(key: str, lang: str, **fields: object) -> str:
     """The words for `key`. An unknown key is our bug and raises KeyError."""
     text = WORDS[key][LANGUAGES.index(Labels(lang).lang)]
-    return text.format(**fields) if fields else text
+    return fill(text, {name: str(value) for name, value in fields.items()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -62,10 +61,15 @@ def test_every_text_of_the_code_has_its_chinese(package: str) -> None:
     assert missing == []
 
 
+def fields(text: str) -> set[str]:
+    """Names of a template's fields; the endings of plurals are English alone."""
+    return {name for name in FIELD.findall(text) if not name.endswith(("_s", "_es"))}
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_a_catalogue_has_the_fields_of_the_english_text(path: Path) -> None:
     for english, chinese in read(path).items():
-        assert Counter(set(FIELD.findall(english))) == Counter(set(FIELD.findall(chinese))), english
+        assert fields(english) == fields(chinese), english
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")

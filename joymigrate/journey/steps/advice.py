@@ -27,7 +27,7 @@ def run(at: Travelling) -> Outcome:
         "advice",
         Status.DONE,
         Text(
-            "{number} pieces of advice: {rules}" if rules else "{number} pieces of advice",
+            "{number} hint{number_s}: {rules}" if rules else "{number} hint{number_s}",
             number=len(found),
             rules=", ".join(rules[:6]),
         ),

@@ -66,7 +66,7 @@ def run(at: Travelling) -> Outcome:
 
 def counts(losses: int) -> Text:
     """How many losses were printed."""
-    return Text("1 loss" if losses == 1 else "{number} losses", number=losses)
+    return Text("{number} loss{number_es}", number=losses)
 
 
 def empty(done: Done) -> Text:

@@ -15,10 +15,13 @@ TRACE = "coverage/trace.jsonl.gz"
 PART = "coverage/part.jsonl.gz"  # what was recorded before the program ended badly
 LACKING = ("cpu_fallback", "missing", "unknown")
 
-WHOLE = "{calls} % of the calls run on the chip; {lacking} of {operators} operators do not"
+WHOLE = (
+    "{calls} % of the calls run on the chip; it lacks {lacking} of {operators} "
+    "operator{operators_s}"
+)
 IN_PART = (
-    "{calls} % of the calls run on the chip; {lacking} of {operators} operators do not; "
-    "recorded in part, it ended with exit code {code}"
+    "{calls} % of the calls run on the chip; it lacks {lacking} of {operators} "
+    "operator{operators_s}; recorded in part, it ended with exit code {code}"
 )
 
 

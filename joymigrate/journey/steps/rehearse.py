@@ -66,7 +66,7 @@ def run(at: Travelling) -> Outcome:
     }
     ended = "ran to its end" if code == 0 else Text("ended with exit code {code}", code=code)
     number = len(fallbacks)
-    fell = "1 operator" if number == 1 else Text("{number} operators", number=number)
+    fell = Text("{number} operator{number_s}", number=number)
     return Outcome(
         "rehearse",
         Status.DONE,
@@ -178,7 +178,7 @@ def advice(
             where = Text.join(", ", one.get("where") or ())
             lines.append(
                 Text(
-                    "{op} runs on the CPU, {calls} calls ({where})",
+                    "{op} runs on the CPU, {calls} call{calls_s} ({where})",
                     op=one["op"],
                     calls=one["calls"],
                     where=where,

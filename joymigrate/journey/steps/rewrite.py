@@ -47,17 +47,13 @@ def run(at: Travelling) -> Outcome:
     files = len({entry.path for step in steps for entry in original.entries(ledger, step)})
     at.rewrite_step = steps[0].id if steps else None
     text = (
-        "{edits} edits in {files} files, step {names}"
+        "{edits} edit{edits_s} in {files} file{files_s}, step {names}"
         if found.get("step")
-        else "{edits} edits in {files} files, step {names}, taken before"
+        else "{edits} edit{edits_s} in {files} file{files_s}, step {names}, taken before"
     )
     names = ", ".join(step.id for step in steps)
     done_ = Text(text, edits=edits, files=files, names=names) if steps else "nothing to edit"
-    rest = (
-        "1 site left to you"
-        if len(left) == 1
-        else Text("{number} sites left to you", number=len(left))
-    )
+    rest = Text("{number} site{number_s} left to you", number=len(left))
     return Outcome(
         "rewrite",
         Status.DONE,

@@ -12,11 +12,12 @@ from joymigrate.language import Text
 from joymigrate.ledger import Ledger
 
 FOUND = (
-    "{sites} sites in {files} files: {safe} automatic, {unsafe} with --unsafe, {by_hand} by hand"
+    "{sites} site{sites_s} in {files} file{files_s}: {safe} automatic, {unsafe} with --unsafe, "
+    "{by_hand} by hand"
 )
 AGAIN = (
-    "{sites} sites in {files} files: {safe} automatic ({rewritten} rewritten before), "
-    "{unsafe} with --unsafe, {by_hand} by hand"
+    "{sites} site{sites_s} in {files} file{files_s}: {safe} automatic "
+    "({rewritten} rewritten before), {unsafe} with --unsafe, {by_hand} by hand"
 )
 SAID = ("sites", "files", "safe", "unsafe", "by_hand", "rewritten")
 

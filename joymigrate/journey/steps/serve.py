@@ -62,7 +62,7 @@ def run(at: Travelling) -> Outcome:
         "serve",
         Status.DONE,
         Text(
-            "{name} was ready in {ready} s and answered {tokens} tokens in {took} s",
+            "{name} was ready in {ready} s and answered {tokens} token{tokens_s} in {took} s",
             name=folder.name,
             ready=f"{ready:.1f}",
             tokens=answered,

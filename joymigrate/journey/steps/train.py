@@ -167,7 +167,7 @@ def against(figures: Mapping[str, Any], verdict: str) -> Text:
     """How many losses of either side, and what came of them."""
     base, chip = figures["losses"]
     return Text(
-        "{chip} losses against {base} of {of}: {verdict}",
+        "{chip} loss{chip_es} against {base} of {of}: {verdict}",
         chip=chip,
         base=base,
         of=figures["baseline"],

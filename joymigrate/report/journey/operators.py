@@ -18,7 +18,7 @@ from joymigrate.report.journey.figures import (
     plot,
     side_by_side,
 )
-from joymigrate.report.journey.sentences import ADVICE, COVERAGE
+from joymigrate.report.journey.sentences import ADVICE, COVERAGE, recorded_on
 from joymigrate.report.journey_words import say
 
 MOST_BARS = 10
@@ -68,7 +68,7 @@ def shares_plot(step: Step, shares: list[tuple[str, Figure]], lang: str) -> Html
     return plot(
         title,
         lambda: plots.bars(bars, "coverage", title, "%", parts, most=100),
-        say("coverage_note", lang),
+        say(f"coverage_note{recorded_on(step)}", lang),
         Table([say("of_all", lang), say("on_the_chip", lang)], rows, (1,)),
         [COVERAGE], step.evidence, lang,
     )  # fmt: skip
@@ -99,8 +99,8 @@ def operators_plot(step: Step, ops: list[Any], lang: str) -> Html:
     head = [say(key, lang) for key in ("operator", "time", "calls", "runs")]
     return plot(
         title,
-        lambda: plots.bars(bars, "operators", title, say("ms_axis", lang), []),
-        say("operators_note", lang),
+        lambda: plots.bars(bars, "operators", title, say(f"ms_axis{recorded_on(step)}", lang), []),
+        say(f"operators_note{recorded_on(step)}", lang),
         Table(head, rows, (1, 2)),
         [COVERAGE], at, lang,
     )  # fmt: skip

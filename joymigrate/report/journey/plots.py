@@ -16,6 +16,7 @@ CURVES = ("link", "report-fill", "safe-fill", "unsafe-fill")
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 SVG_DASHES = ("", "6 3", "2 2", "7 3 2 3")  # curves differ without colour, too
 MARKERS = ("o", "s", "^", "D")
+NAME_ROOM = 0.1  # of a plot's height: what the name of a limit takes
 DOTTED = 60  # up to so many points are drawn as points
 
 
@@ -148,8 +149,9 @@ def fill(
             markersize=3.5,
             drawstyle="steps-post" if steps else "default",
         )
-    for limit in limits:
-        level(axes, limit, texts)
+    for value in sorted({limit.value for limit in limits}):
+        tone = COLOUR[tone_of(limits, value)]
+        axes.axhline(value, color=tone, linestyle=(0, (2, 3)), linewidth=1.4)
     axes.grid(axis="y")
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
@@ -159,22 +161,34 @@ def fill(
         plain(axes, curves, ground)
     else:
         decades(axes, positive, floor, roof if endless else 0.0, texts(zero))
+    name_limits(axes, limits, texts)
 
 
-def level(axes: Any, limit: Limit, texts: Texts) -> None:
-    """A dotted line with its name at the right."""
-    tone = "text" if limit.curve is None else CURVES[limit.curve % 4]
-    axes.axhline(limit.value, color=COLOUR[tone], linestyle=(0, (2, 3)), linewidth=1.4)
-    axes.annotate(
-        texts(limit.name),
-        (1, limit.value),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="right",
-        color=COLOUR["text"],
-        fontsize=11,
-    )
+def tone_of(limits: Sequence[Limit], value: float) -> str:
+    """The colour of a limit's line: its curve's, unless several have this value."""
+    curves = [limit.curve for limit in limits if limit.value == value]
+    return "text" if len(curves) > 1 or curves[0] is None else CURVES[curves[0] % 4]
+
+
+def name_limits(axes: Any, limits: Sequence[Limit], texts: Texts) -> None:
+    """The name of each limit at the right: above its line, or below it where the next higher one
+    is too near. Limits of one value share a line and have their names side by side."""
+    values = sorted({limit.value for limit in limits})
+    places = [float(axes.transData.transform((0, value))[1]) for value in values]
+    room = NAME_ROOM * float(axes.bbox.height)
+    for number, value in enumerate(values):
+        below = number + 1 < len(values) and places[number + 1] - places[number] < room
+        axes.annotate(
+            texts(" / ".join(limit.name for limit in limits if limit.value == value)),
+            (1, value),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, -3 if below else 3),
+            textcoords="offset points",
+            ha="right",
+            va="top" if below else "bottom",
+            color=COLOUR["text"],
+            fontsize=11,
+        )
 
 
 def plain(axes: Any, curves: Sequence[Curve], ground: bool) -> None:

@@ -136,6 +136,12 @@ def share(step: Step, name: str) -> Figure | None:
     return step.figure(PERCENT, f"share/{name}", COVERAGE, f"/share/{name}")
 
 
+def recorded_on(step: Step) -> str:
+    """Where the operators were recorded, as the ending of a key of words: times are of there."""
+    ends = {"the chip": "_chip", "the simulated chip": "_simulated"}
+    return ends.get(str(step.raw["figures"].get("recorded_on")), "")
+
+
 def short_advice(step: Step) -> Phrase:
     return Phrase("short_advice", {"advice": step.figure(COUNT, "advice")})
 
@@ -249,8 +255,11 @@ def found_rehearse(step: Step) -> list[Phrase]:
 
 
 def found_coverage(step: Step) -> list[Phrase]:
-    figures = {name: share(step, name) for name in ("ops", "calls", "time")}
-    return [Phrase("found_coverage", {**figures, "operators": step.figure(COUNT, "operators")})]
+    where = recorded_on(step)
+    names = ("ops", "calls") if where == "_simulated" else ("ops", "calls", "time")
+    figures = {name: share(step, name) for name in names}
+    operators = step.figure(COUNT, "operators")
+    return [Phrase(f"found_coverage{where}", {**figures, "operators": operators})]
 
 
 def found_advice(step: Step) -> list[Phrase]:

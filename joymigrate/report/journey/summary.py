@@ -132,7 +132,9 @@ def fields(key: str, lang: str, step: Step, **figures: Figure | None) -> Html:
     """Words with figures in them; nothing where a figure was not found."""
     if any(one is None for one in figures.values()):
         return Html("")
-    shown = {name: step.evidence.html(one) for name, one in figures.items()}
+    found = {name: one for name, one in figures.items() if one is not None}
+    shown: dict[str, str] = {name: step.evidence.html(one) for name, one in found.items()}
+    shown |= {f"{name}_s": "s" if one.many else "" for name, one in found.items()}
     return Html(escape(say(key, lang)).format(**shown))
 
 
@@ -145,7 +147,8 @@ def scan_tiles(step: Step, lang: str) -> Iterator[Tile]:
     minutes = effort(step, lang).figures["minutes"]
     estimate = fields("tile_estimate", lang, step, minutes=minutes) if minutes else Html("")
     colour = "report" if by_hand and by_hand.value else "safe"
-    yield from tile(step, by_hand, escape(say("tile_by_hand", lang)), estimate, colour)
+    label = fields("tile_by_hand", lang, step, by_hand=by_hand)
+    yield from tile(step, by_hand, label, estimate, colour)
 
 
 def rehearse_tiles(step: Step, lang: str) -> Iterator[Tile]:

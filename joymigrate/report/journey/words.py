@@ -179,6 +179,19 @@ WORDS: dict[str, tuple[str, str]] = {
         "Later on the program held more, up to {peak}; of what, was not recorded.",
         "此后程序占用更多，最高 {peak}，其组成未记录。",
     ),
+    "found_coverage_chip": (
+        "The program uses {operators} operator{operators_s}. {ops} of them run on the chip; they "
+        "make {calls} of the calls, and {time} of the time on the chip.",
+        "程序使用 {operators} 个算子，其中 {ops} 可在芯片上执行，占调用的 {calls}、芯片上耗时的 "
+        "{time}。",
+    ),
+    "found_coverage_simulated": (
+        "The program uses {operators} operator{operators_s}. {ops} of them run on the chip; they "
+        "make {calls} of the calls. It was recorded on the simulated chip, as it does not run here "
+        "without a device.",
+        "程序使用 {operators} 个算子，其中 {ops} 可在芯片上执行，占调用的 {calls}。"
+        "程序在本机没有设备时无法运行，因此在模拟芯片上记录。",
+    ),
     "found_coverage": (
         "The program uses {operators} operator{operators_s}. {ops} of them run on the chip; they "
         "make {calls} of the calls, and {time} of the time that was measured on this machine.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from joymigrate.language import fill
 from joymigrate.report import journey_words
 from joymigrate.report.labels import LANGUAGES, Labels
 
@@ -21,7 +22,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "for": ("for", "已运行"),
     "training": ("Training", "训练"),
     "both_sides": ("The journey's runs: loss of both sides.", "迁移过程中双方的损失。"),
-    "run_loss": ("{name}: loss, {steps} steps{state}", "{name}：损失，{steps} 步{state}"),
+    "run_loss": ("{name}: loss, {steps} step{steps_s}{state}", "{name}：损失，{steps} 步{state}"),
     "judgements": ("Verdicts", "结论"),
     "changes": ("Changes to the files", "文件改动"),
     "ledger": ("Ledger", "步骤记录"),
@@ -54,4 +55,4 @@ def say(key: str, lang: str, **fields: object) -> str:
     if key not in WORDS:
         return journey_words.say(key, lang, **fields)
     text = WORDS[key][LANGUAGES.index(Labels(lang).lang)]
-    return text.format(**fields) if fields else text
+    return fill(text, {name: str(value) for name, value in fields.items()})

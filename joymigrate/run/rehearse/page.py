@@ -98,7 +98,11 @@ def overview(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         (tell("Peak memory"), peaks or tell("the device was not used")),
         (
             tell("Operators"),
-            tell("{number} in {calls} calls", number=result["operators"], calls=result["calls"]),
+            tell(
+                "{number} in {calls} call{calls_s}",
+                number=result["operators"],
+                calls=result["calls"],
+            ),
         ),
         (
             tell("How they were checked"),

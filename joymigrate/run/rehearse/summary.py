@@ -167,13 +167,15 @@ def as_text(result: Mapping[str, Any]) -> str:
     if result["mode"] == "dry":
         kernels = result["kernels"]
         calls = sum(kernels.values())
-        counts = tell("chip kernels: {calls} calls of {kinds}", calls=calls, kinds=len(kernels))
+        counts = tell(
+            "chip kernels: {calls} call{calls_s} of {kinds}", calls=calls, kinds=len(kernels)
+        )
         lines.append(f"  {counts}")
         lines += [f"    {count:>8} {name}" for name, count in list(kernels.items())[:10]]
     elif result["operators"]:
         ways = result["checked_by"]
         counts = tell(
-            "operators: {number} ({calls} calls): {vendor} checked by the vendor's C++, "
+            "operators: {number} ({calls} call{calls_s}): {vendor} checked by the vendor's C++, "
             "{reference} computed by our reference, {alias} by torch's CPU kernel alone",
             number=result["operators"],
             calls=result["calls"],
@@ -202,7 +204,7 @@ def text_of(title: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A short list of operators with their first place."""
     if not rows:
         return []
-    lines = ["  " + tell("{title}: {number} operators", title=title, number=len(rows))]
+    lines = ["  " + tell("{title}: {number} operator{number_s}", title=title, number=len(rows))]
     for row in rows[:10]:
         place = f"  {tell(row['where'][0])}" if row.get("where") else ""
         lines.append(f"    {row['calls']:>8} {row['op']}{place}")
