@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from joymigrate.language import counted
+
 WORDS = "the quick brown fox jumps over a lazy dog and runs away from all of them".split()  # noqa: SIM905
 
 
@@ -142,10 +144,14 @@ def git(*words: str, cwd: Path) -> None:
 
 
 def size_of(project: Path) -> tuple[int, int]:
-    """Python files and their lines."""
-    files = [path for path in project.rglob("*.py") if ".joymigrate" not in path.parts]
-    lines = sum(path.read_text(encoding="utf-8", errors="replace").count("\n") for path in files)
-    return len(files), lines
+    """Python files and their lines, as they were committed before the journey."""
+    listed = ["git", "ls-tree", "-r", "-z", "--name-only", "HEAD"]
+    names = subprocess.check_output(listed, cwd=project, text=True).split("\0")
+    files = [name for name in names if name.endswith(".py")]
+    contents = [
+        subprocess.check_output(["git", "show", f"HEAD:{one}"], cwd=project) for one in files
+    ]
+    return len(files), sum(text.count(b"\n") for text in contents)
 
 
 def migrated(case: Case, project: Path) -> dict[str, Any]:
@@ -181,9 +187,10 @@ def row(case: Case, size: tuple[int, int], project: Path, document: Mapping[str,
         case.commit[:10],
         f"{size[0]} files, {size[1]:,} lines",
         f"{scan['sites']}: {scan['safe']} / {scan['unsafe']} / {scan['by_hand']}",
-        f"{figures['rewrite'].get('edits', 0)} edits in {figures['rewrite'].get('files', 0)} files",
-        f"exit code {rehearse.get('exit_code', '-')}, {rehearse.get('fallbacks', '-')} fallbacks, "
-        f"{rehearse.get('traps', '-')} traps, peak {rehearse.get('peak_bytes', 0) / 2**20:.1f} MiB",
+        f"{counted(figures['rewrite'].get('edits', 0), 'edit')} in "
+        f"{counted(figures['rewrite'].get('files', 0), 'file')}",
+        f"exit code {rehearse['exit_code']}, {counted(rehearse['fallbacks'], 'fallback')}, "
+        f"{counted(rehearse['traps'], 'trap')}, peak {rehearse['peak_bytes'] / 2**20:.1f} MiB",
         f"{100 * coverage['share']['calls']:.1f} % of the calls; lacking: {lacking}"
         if "share" in coverage
         else steps["coverage"]["summary"],
