@@ -6,8 +6,10 @@
 Prompts are random token ids, so that every server sees the same tokens. `--pid NAME=PID` adds CPU
 seconds of that process and its children. The first server named is what the others are divided by.
 How many ids there are is asked of the servers (`vocabulary` in /v1/models); one that does not say
-needs `--vocabulary`. `--cancel MINUTES --pid ours=PID` is a soak instead: requests that are cut at
-random, with the memory and the open descriptors of the process over time, and why requests failed.
+needs `--vocabulary`. `--text` sends random words and no field beyond OpenAI's, for servers that
+take nothing else; tokens are then those that the server counts, or its events. `--cancel MINUTES
+--pid ours=PID` is a soak instead: requests that are cut at random, with the memory and the open
+descriptors of the process over time, and why requests failed.
 """
 
 from __future__ import annotations
@@ -64,11 +66,20 @@ def cpu_seconds(pid: int | None) -> float:
     )
 
 
+def words(count: int, length: int, seed: int) -> list[str]:
+    """Random words, about as many as the tokens that were asked for."""
+    source = random.Random(seed)
+    return [
+        " ".join("".join(source.choices("abcdefghij", k=3)) for _ in range(length // 3))
+        for _ in range(count)
+    ]
+
+
 async def one(session: Any, url: str, body: dict[str, Any], seen: Round) -> None:
     """One streamed completion."""
     began = time.perf_counter()
     first = last = 0.0
-    used = 0
+    used = events = 0
     async with session.post(url + "/v1/completions", json=body) as response:
         if response.status != 200:
             seen.failures.append(f"{response.status} {(await response.text())[:200]}")
@@ -83,9 +94,11 @@ async def one(session: Any, url: str, body: dict[str, Any], seen: Round) -> None
             if found.get("choices"):
                 last = time.perf_counter()
                 first = first or last
+                events += 1
             used = (found.get("usage") or {}).get("completion_tokens") or used
-    if not used or not first:
-        seen.failures.append("no usage")
+    used = used or events
+    if not first:
+        seen.failures.append("no token")
         return
     seen.tokens += used
     seen.ttft.append(first - began)
@@ -97,13 +110,18 @@ async def load(
 ) -> Round:
     """`width` clients until all prompts are answered."""
     seen = Round()
-    queue = prompts(
-        asked.requests * width, asked.prompt_tokens, asked.shared, asked.vocabulary, seed
+    count, length = asked.requests * width, asked.prompt_tokens
+    queue: list[Any] = (
+        list(words(count, length, seed))
+        if asked.text
+        else list(prompts(count, length, asked.shared, asked.vocabulary, seed))
     )
-    fixed = {
+    fixed: dict[str, Any] = {
         "model": asked.model, "max_tokens": asked.output_tokens, "temperature": 0, "stream": True,
         "ignore_eos": True, "stream_options": {"include_usage": True},
     }  # fmt: skip
+    if asked.text:
+        del fixed["ignore_eos"]
     timeout = aiohttp.ClientTimeout(total=600)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
@@ -222,10 +240,11 @@ def main() -> None:
     parser.add_argument("--output-tokens", type=int, default=64)
     parser.add_argument("--shared", type=int, default=0, help="equal tokens at the beginning")
     parser.add_argument("--vocabulary", type=int, help="default: what the servers say")
+    parser.add_argument("--text", action="store_true", help="words instead of token ids")
     parser.add_argument("--cancel", type=float, default=0.0, metavar="MINUTES")
     asked = parser.parse_args()
     servers = dict(item.split("=", 1) for item in asked.servers)
-    if asked.vocabulary is None:
+    if asked.vocabulary is None and not asked.text:
         asked.vocabulary = vocabulary_of(servers.values())
     pids = {name: int(pid) for name, pid in (item.split("=") for item in asked.pid)}
     if asked.cancel:
