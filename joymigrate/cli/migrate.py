@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NEEDS = {"PATH": ("chip|rehearsal",), "--dry-run": ()}
 WANTS = {"PATH": {"extra:serve": "--serve", "extra:report": "the plots of its page"}}
 
+RECORD = "joymigrate verify record -o NAME.jmb --steps 0-2 -- python train.py"
 FORMATS = ("text", "json", "md", "junit", "html")
 
 
@@ -36,8 +37,7 @@ def command(
         None,
         "--baseline",
         metavar="NAME.jmb",
-        help="A recording of the original from a machine with a GPU, made there with "
-        "`joymigrate verify record -o NAME.jmb --steps 0-2 -- python train.py`.",
+        help=f"A recording of the original from a machine with a GPU, made there with `{RECORD}`.",
     ),
     baseline_entry: str = typer.Option(
         "",
@@ -89,7 +89,7 @@ def command(
         raise JoyError(
             "there is no recording of that name",
             where=str(baseline),
-            help="on a machine with a GPU: joymigrate verify record -o NAME.jmb -- python train.py",
+            help=f"on a machine with a GPU: {RECORD}",
         )
     settings = config.load(path)
     gates = read_gates(settings["gates"], settings.sources["gates"])

@@ -128,8 +128,15 @@ def without(at: Travelling, tail: str) -> Outcome:
         {"verdict": "inconclusive", "baseline": None},
         ("verify/record-log.txt",),
         verdict="inconclusive",
-        help="" if ran and not used else Text.join("\n\n", (tail, baseline.recording(at.request))),
+        help="" if ran and not used else Text.join("\n\n", (tail, better(at))),
     )
+
+
+def better(at: Travelling) -> str:
+    """How to get a better baseline, where that of this journey did not say so already."""
+    told = baseline.recording(at.request)
+    found = at.before.get("baseline")
+    return "" if found is not None and told in found.help else told
 
 
 def other_path(project: Path, found: Mapping[str, Any]) -> str | None:
