@@ -128,6 +128,8 @@ def interest(context: Context) -> tuple[str, ...]:
             *(name for name, _ in table.keywords),
         }
         words |= {name.partition("*")[0] for name in moves(context).renames if name[3:4] != "*"}
+        settings = (name.split("=") for name in context.chip.attributes())
+        words |= {f"{key}=" if value in ("True", "gpu") else value for key, value in settings}
         words |= {"torch.load", "mask]", "getattr(torch", "install_requires"}
         if context.chip.data("fused.yaml"):
             words |= {"rsqrt(", "silu(", "rotate_half", "softmax("}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Rule, Tier
-from joymigrate.rewrite import sinks
+from joymigrate.rewrite import guards, sinks
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.flow import Flow, Locate
 from joymigrate.rewrite.scopes import Names
@@ -172,52 +172,8 @@ class Module:
         return self._serves_target
 
     def guarded(self, node: ast.AST) -> str | None:
-        """Why a site is left alone when its surroundings already know the target; else None.
-
-        `if is_<device>: … else: torch.cuda.…` and the like: one branch names the target, so the
-        other one is meant for the origin.
-        """
-        words = self.vocabulary.target_words
-        if words is None or not self.serves_target:
-            return None
-        parent = getattr(node, "parent", None)
-        child: ast.AST = node
-        while parent is not None:
-            if isinstance(parent, (ast.If, ast.IfExp, ast.Try)) and any(
-                self._mentions(part, words) for part in self._against(parent, child)
-            ):
-                kind = type(parent).__name__.lower()
-                return Text(
-                    "another branch of this {kind} already serves {chip}",
-                    kind=kind,
-                    chip=self.context.chip.name,
-                )
-            child, parent = parent, getattr(parent, "parent", None)
-        return None
-
-    def _mentions(self, node: ast.AST, words: re.Pattern[str]) -> bool:
-        return hasattr(node, "lineno") and words.search(self.text(node)) is not None
-
-    def _against(self, parent: ast.If | ast.IfExp | ast.Try, child: ast.AST) -> list[ast.AST]:
-        """The parts of a statement that run instead of `child`, or decide against it."""
-        test = getattr(parent, "test", None)
-        if child is test:
-            return []
-        body = parent.body if isinstance(parent.body, list) else [parent.body]
-        here = next((part for part in branches(parent) if child in part), [child])
-        others = [part for part in ast.iter_child_nodes(parent) if part not in here]
-        if test is None or child not in body:
-            return others
-        # `if on_target: …` is the target's own branch, `if not on_target: …` is not.
-        negative = any(isinstance(n, (ast.Not, ast.NotEq, ast.NotIn)) for n in ast.walk(test))
-        return others if negative else [part for part in others if part is not test]
-
-
-def branches(node: ast.AST) -> list[list[ast.AST]]:
-    """The lists of statements of a compound statement."""
-    names = ("body", "orelse", "handlers", "finalbody")
-    found = (getattr(node, name, None) for name in names)
-    return [branch for branch in found if isinstance(branch, list)]
+        """Why a site is left alone when its surroundings already know the target; else None."""
+        return guards.guarded(self, node)
 
 
 def parse(source: Source) -> ast.Module:

@@ -20,7 +20,7 @@ from joymigrate.model import Finding, Scan, Style, Tier
 from joymigrate.rewrite import analyse, discover, homes
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
-from joymigrate.rewrite.entries import entries
+from joymigrate.rewrite.entries import GUARD, entries
 from joymigrate.rewrite.readers import kernels
 
 Progress = Callable[[int, int], None]
@@ -143,17 +143,27 @@ def tree_of(files: Iterable[File]) -> homes.Tree:
 
 
 ABSOLUTE = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_]\w*)", re.M)
+RELATIVE = re.compile(r"^[ \t]*from[ \t]+\.", re.M)
 
 
 def scripted(files: Sequence[File], tree: homes.Tree) -> frozenset[str]:
-    """Folders of packages whose files import what lies beside them by its bare name: they are
-    started as scripts there (`cd pkg; python train.py`), where no `pkg` can be imported."""
+    """Folders of packages in which programs are started, where no `pkg` can be imported.
+
+    Their files import what lies beside them by its bare name (`cd pkg; python train.py`), or one
+    of them has a `__main__` guard and imports nothing of its package (`python pkg/train.py`).
+    """
     found = set()
     for file in files:
         folder = str(PurePosixPath(file.relative).parent)
-        if file.kind != "python" or not tree.package(file.relative) or folder in found:
+        package = tree.package(file.relative)
+        if file.kind != "python" or not package or folder in found:
             continue
-        for name in set(ABSOLUTE.findall(read_text(file.path))):
+        text = read_text(file.path)
+        imported = set(ABSOLUTE.findall(text))
+        if GUARD.search(text) and not RELATIVE.search(text) and package[0] not in imported:
+            found.add(folder)  # `python tools/train.py`, as far as this file can tell
+            continue
+        for name in imported:
             beside = f"{folder}/{name}.py" in tree.paths or f"{folder}/{name}" in tree.folders
             above = f"{name}.py" in tree.paths or name in tree.folders
             if beside and not above and name not in sys.stdlib_module_names:

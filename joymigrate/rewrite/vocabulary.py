@@ -25,6 +25,7 @@ class Vocabulary:
     to_module: str
     words: tuple[str, ...]  # lower case; a file without them has no site of the device rules
     target_words: re.Pattern[str] | None  # code that already serves the target
+    target_string: re.Pattern[str]  # the target's device as a string
     exact_device: re.Pattern[str]
     device_prefix: re.Pattern[str]
     composite: re.Pattern[str]
@@ -44,7 +45,11 @@ class Vocabulary:
         device, backend = re.escape(origin.device), re.escape(origin.backend)
         target = None
         if chip.device != origin.device:
-            names = [rf"\btorch\.{re.escape(chip.device)}\b", rf"\b{chip.tensor['is_cuda']}\b"]
+            there = re.escape(chip.device)
+            names = [rf"\btorch\.{there}\b", rf"\b{chip.tensor['is_cuda']}\b"]
+            # is_<device>_available, is_torch_<device>_available, USE_<DEVICE>
+            names += [rf"[\"']{re.escape(chip.backend)}[\"']", rf"\.{there.upper()}\b"]
+            names += [rf"(?i:\b(?:is|use|has|on)_(?:[a-z]+_)?{there}(?:_[a-z]+)?\b)"]
             names += (
                 [rf"[\"']{re.escape(chip.device)}[\"':]", rf"\b{re.escape(chip.package)}\b"]
                 if chip.package
@@ -65,6 +70,7 @@ class Vocabulary:
             to_module=chip.module,
             words=tuple(word.lower() for word in own),
             target_words=target,
+            target_string=re.compile(rf"[\"']{re.escape(chip.device)}[\"':]"),
             exact_device=re.compile(rf"{device}(?::(\d+))?$"),
             device_prefix=re.compile(rf"{device}:"),
             composite=re.compile(rf"(?:\w+:\w+,)*{device}:{backend}(?:,\w+:\w+)*$"),

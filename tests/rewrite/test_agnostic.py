@@ -177,3 +177,29 @@ def test_a_package_whose_folder_names_a_known_package_stays_one(tmp_path: Path) 
     move(tmp_path, Style.AGNOSTIC)
     text = (tmp_path / "pkg" / "main.py").read_text()
     assert "\nfrom pkg import joymigrate_device as jm\n" in text
+
+
+def test_a_script_in_a_package_folder_finds_its_helper(tmp_path: Path) -> None:
+    """`python tools/train.py` has tools/ on its path, not the folder above it."""
+    text = "import torch\n\nif __name__ == '__main__':\n    print(torch.ones(1, device='cuda'))\n"
+    write(tmp_path, {"tools/__init__.py": "", "tools/train.py": text})
+    move(tmp_path, Style.AGNOSTIC)
+    for command in (["tools/train.py"], ["-m", "tools.train"]):
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "tensor([1.])" in done.stdout
+
+
+def test_a_program_of_a_package_that_imports_it_stays_with_the_package(tmp_path: Path) -> None:
+    text = (
+        "import torch\nfrom net import model\nif __name__ == '__main__':\n"
+        "    torch.cuda.synchronize()\n"
+    )
+    write(tmp_path, {"net/__init__.py": "", "net/model.py": "", "net/train.py": text})
+    move(tmp_path, Style.AGNOSTIC)
+    assert "\nfrom net import joymigrate_device as jm\n" in (tmp_path / "net/train.py").read_text()

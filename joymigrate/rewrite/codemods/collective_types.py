@@ -28,6 +28,7 @@ def find(module: Module) -> Iterator[Finding]:
                 "JM210",
                 top,
                 tier=Tier.REPORT,
+                message="a one-byte type in a file that runs collectives",
                 reason="if it goes through a collective: one-byte types are not carried by every "
                 "version of the chip's collective library; int8 or int32 are",
             )

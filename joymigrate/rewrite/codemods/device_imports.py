@@ -36,6 +36,10 @@ def own_package(module: Module) -> Iterator[Finding]:
         if [alias.name for alias in node.names] != [package] or node.names[0].asname:
             continue
         start, end = module.span(node)
+        if [node] in blocks(getattr(node, "parent", None)):
+            # `try: import …`: a block needs a statement.
+            yield module.find("JM001", node, tier=Tier.REPORT, reason="the only statement there")
+            continue
         beside = joined(module, node)
         if beside is not None:
             yield module.find("JM001", node, after="", edits=[(*beside, "")])

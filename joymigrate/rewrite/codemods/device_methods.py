@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite import own_kernels
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.module import Module
 
@@ -178,7 +179,7 @@ def device_flag(module: Module, node: ast.Attribute, to: str) -> Iterator[Findin
     if token is None:
         yield module.find("JM111", node, tier=Tier.REPORT, reason="inside a multi-line f-string")
         return
-    guard = module.guarded(node)
+    guard = module.guarded(node) or own_kernels.decides(module, node, tensor=True)
     if guard is not None:
         yield module.find("JM111", node, tier=Tier.REPORT, reason=guard)
         return

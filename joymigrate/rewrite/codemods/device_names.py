@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from joymigrate.chips import Advice
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite import own_kernels
 from joymigrate.rewrite.module import Module
 
 # Names of the origin's module whose meaning differs between chips: reported by their own rule.
@@ -20,6 +21,10 @@ AGNOSTIC = {
     "torch.get_autocast_gpu_dtype": "get_autocast_dtype",
     "torch.set_autocast_gpu_dtype": "set_autocast_dtype",
 }
+
+
+# Names that ask whether the origin's platform is there.
+QUESTIONS = ("is_available", "device_count")
 
 
 def find(module: Module) -> Iterator[Finding]:
@@ -61,6 +66,10 @@ def named(module: Module, node: ast.expr, known: str) -> Iterator[Finding]:
     advice = words.name(known)
     rule = rule_of(known, advice)
     guard = module.guarded(node)
+    if guard is None and isinstance(getattr(node, "ctx", None), ast.Store):
+        guard = "a name of the origin's module is replaced; decide what that means on the target"
+    if guard is None and known in QUESTIONS:
+        guard = own_kernels.decides(module, node, tensor=False)
     if guard is not None:
         yield module.find(rule, node, tier=Tier.REPORT, reason=guard)
         return

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from joymigrate import language
 from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite import guards, own_kernels
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.flow import SINK
 from joymigrate.rewrite.module import Module, Pending
@@ -22,6 +23,8 @@ from joymigrate.rewrite.sinks import BACKEND, DEVICE
 LITERAL = re.compile(
     r"(?P<prefix>[rRuUfF]{0,2})(?P<quote>'''|\"\"\"|'|\")(?P<body>.*)(?P=quote)$", re.S
 )
+# One field of `%` or of `str.format`: what stands for a card's number.
+TEMPLATE = re.compile(r"%(?:\(\w+\))?\d*[dsiu]|\{[\w.\[\]]*(?:![rsa])?(?::\d*[ds]?)?\}")
 STRING_METHODS = {
     "startswith", "endswith", "replace", "split", "rsplit", "partition", "rpartition", "find",
     "index", "count", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix",
@@ -110,10 +113,10 @@ def shape_of(module: Module, value: str) -> str | None:
 
 
 def template_shape(value: str, device: str) -> str | None:
-    """`cuda:%d` and `cuda:{}` are templates; other text after the colon is no device."""
+    """`cuda:%d` and `cuda:{:d}` are templates; other text after the colon is no device."""
     rest = value[len(device) + 1 :]
     # Any other text after the colon (`cuda://host`) is no device.
-    return "template" if re.fullmatch(r"%[ds]|\{\w*\}|%\(\w+\)[ds]", rest) else None
+    return "template" if TEMPLATE.fullmatch(rest) else None
 
 
 def described(module: Module, node: ast.expr, value: str, shape: str) -> Iterator[Text]:
@@ -161,6 +164,8 @@ def whole_of(node: ast.expr, shape: str) -> ast.expr:
 def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     """Rewrite, report, leave to another file, or pass over one literal."""
     node, parent = text.node, getattr(text.whole, "parent", None)
+    if guards.listed(module, text.whole):
+        return
     guard = module.guarded(node)
     if guard is not None:
         yield report(module, text, guard)
@@ -182,11 +187,12 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     special = special_place(module, text, parent)
     if special == "silent":
         return
-    if special == ANNOTATED and module.context.style is Style.DIRECT and for_device(module, node):
+    if special == ANNOTATED and module.context.style is Style.DIRECT and fitting(module, text):
         yield fix(module, text, text.rule)
         return
     if special is not None:
-        yield report(module, text, special, "JM900" if "attribute" in special else "JM123")
+        rule = text.rule if special == ANNOTATED else "JM123"
+        yield report(module, text, special, "JM900" if "attribute" in special else rule)
         return
     if module.context.style is Style.SHIM and text.shape != "composite":
         return
@@ -292,11 +298,11 @@ def annotation(node: ast.AST) -> bool:
     return isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) and child is parent.returns
 
 
-def for_device(module: Module, node: ast.expr) -> bool:
-    """Whether an annotation belongs to a parameter or attribute that is a device by its name."""
-    owner = module.names.enclosing(node, (ast.arg, ast.AnnAssign))
-    name = getattr(owner, "arg", None) or last_name(getattr(owner, "target", node))
-    return module.flow.sinks.names.get(name) == DEVICE
+def fitting(module: Module, text: Text) -> bool:
+    """Whether the parameter or attribute of an annotation is of this kind by its name."""
+    owner = module.names.enclosing(text.node, (ast.arg, ast.AnnAssign))
+    name = getattr(owner, "arg", None) or last_name(getattr(owner, "target", text.node))
+    return module.flow.sinks.names.get(name) == text.kind
 
 
 def device_map(module: Module, node: ast.Dict) -> bool:
@@ -368,6 +374,10 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
     flow = module.flow
     if module.context.style is Style.SHIM and not real(module, other, text.kind):
         return  # the program's own strings keep the origin's words
+    kernel = own_kernels.decides(module, text.node, tensor=True) if text.kind == DEVICE else None
+    if kernel is not None:
+        yield report(module, text, kernel, "JM111")
+        return
     if evident(module, other, text.kind):
         yield fix(module, text, "JM111" if text.kind == DEVICE else text.rule, compare=True)
         return

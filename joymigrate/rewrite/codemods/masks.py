@@ -1,8 +1,9 @@
 """Boolean masks that make shapes depend on data: `x[mask] = 0`, `x[y > 0]`.
 
-`x[mask] = scalar` has an equal of fixed shape, `masked_fill_`, written on request. Where the mask
-compares the very tensor, so that shapes agree, `x[x > 0] = y[x > 0]` and `x[x > 0] *= 2` have one
-by `torch.where`. Reading through a mask has none that fits everywhere, so it is only reported.
+Where the mask compares the very tensor, so that shapes agree, `x[x > 0] = 0` has an equal of fixed
+shape, `masked_fill_`, written on request; `x[x > 0] = y[x > 0]` and `x[x > 0] *= 2` have one by
+`torch.where`. A mask of fewer dimensions goes with the first ones of the tensor, which those two
+do not do, so it is only reported, as is reading through a mask.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import ast
 from collections.abc import Iterator
 
 from joymigrate.model import Finding, Tier
+from joymigrate.rewrite.arrays import is_array
 from joymigrate.rewrite.module import Module
+
+ONE_SHAPE = "masked_fill_ does the same where the mask has the shape of the tensor"
 
 
 def find(module: Module) -> Iterator[Finding]:
@@ -19,7 +23,7 @@ def find(module: Module) -> Iterator[Finding]:
     if "torch" not in module.source.text:
         return
     for node in module.names.nodes[ast.Subscript]:
-        if not mask(node.slice):
+        if not mask(node.slice) or is_array(module, node):
             continue
         parent = getattr(node, "parent", None)
         if isinstance(node.ctx, ast.Store) and isinstance(parent, ast.Assign):
@@ -49,6 +53,8 @@ def assignment(module: Module, node: ast.Subscript, parent: ast.Assign) -> Findi
         return chosen(module, node, parent, other)
     if not number(parent.value) or not simple:
         return module.find("JM211", node, tier=Tier.REPORT)
+    if not own_mask(node):
+        return module.find("JM211", node, tier=Tier.REPORT, reason=ONE_SHAPE)
     text = module.text(parent)
     if "\n" in text or "#" in text:
         return module.find("JM211", node, tier=Tier.REPORT)

@@ -21,11 +21,13 @@ from typing import Any
 from joymigrate.chips import Advice
 from joymigrate.language import Text
 from joymigrate.model import Finding, Rule, Tier
+from joymigrate.rewrite.arrays import is_array
 from joymigrate.rewrite.codemods.device_names import moved_part
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.readers._moves import moves
 
+SETTING = "JM192"  # values of well-known keywords that the chip's data knows
 RUNNERS = re.compile(
     r"(subprocess\.\w+|os\.(system|popen|exec\w+|spawn\w+)|sh\.\w+|shutil\.which)$"
 )
@@ -113,8 +115,11 @@ def names(module: Module, table: Patterns, top: ast.expr, dotted: str) -> Iterat
     node, name = top, dotted
     while True:
         rule = table.names.get(name)
+        if rule is not None and named_before(module, node):
+            return
         if rule is not None:
-            yield module.find(rule, node, tier=Tier.REPORT, reason=import_note(module, name))
+            note = import_note(module, name) or settings_note(module, node)
+            yield module.find(rule, node, tier=Tier.REPORT, reason=note)
             return
         if not isinstance(node, ast.Attribute):
             break
@@ -122,6 +127,12 @@ def names(module: Module, table: Patterns, top: ast.expr, dotted: str) -> Iterat
     rule = lookup(dotted, {}, table.prefixes)
     if rule is not None:
         yield module.find(rule, top, tier=Tier.REPORT)
+
+
+def named_before(module: Module, node: ast.expr) -> bool:
+    """Whether a name is this file's own for something that was reported where it was assigned."""
+    found = module.names.lookup(node.id, node) if isinstance(node, ast.Name) else None
+    return found is not None and all(binding.kind == "assign" for binding in found[1])
 
 
 def import_note(module: Module, name: str) -> str | None:
@@ -161,22 +172,24 @@ def called(module: Module, table: Patterns, call: ast.Call) -> Iterator[Finding]
     """Methods, keyword values and commands of one call."""
     if isinstance(call.func, ast.Attribute):
         rule = table.methods.get(call.func.attr)
-        if rule is not None and not is_module(module, call.func.value):
+        array = rule == "JM211" and is_array(module, call.func.value)
+        if rule is not None and not array and not is_module(module, call.func.value):
             _, end = module.span(call)
             _, start = module.span(call.func.value)
             if "\n" not in module.source.text[start:end]:
                 yield module.find(rule, (start, end), tier=Tier.REPORT)
     for keyword in call.keywords:
-        if keyword.arg is None or not table.keywords:
+        if keyword.arg is None:
             continue
         value = constant_or_name(module, keyword.value)
         rule = table.keywords.get((keyword.arg, value or "")) or table.keywords.get(
             (keyword.arg, "*")
         )
-        if rule is not None:
-            yield module.find(
-                rule, keyword, tier=Tier.REPORT, reason=attribute_advice(module, keyword.arg, value)
-            )
+        advice = attribute_advice(module, keyword.arg, value)
+        if rule is None and module.names.dotted(call.func) in table.names:
+            continue  # said with the name
+        if rule is not None or advice is not None:
+            yield module.find(rule or SETTING, keyword, tier=Tier.REPORT, reason=advice)
     yield from commands(module, table, call)
 
 
@@ -190,6 +203,19 @@ def constant_or_name(module: Module, node: ast.expr) -> str | None:
     if isinstance(node, ast.Constant):
         return str(node.value)
     return module.names.dotted(node)
+
+
+def settings_note(module: Module, node: ast.expr) -> str | None:
+    """The chip's advice on the first known keyword value of a call of `node`."""
+    call = getattr(node, "parent", None)
+    if not isinstance(call, ast.Call) or call.func is not node:
+        return None
+    notes = (
+        attribute_advice(module, keyword.arg, constant_or_name(module, keyword.value))
+        for keyword in call.keywords
+        if keyword.arg is not None
+    )
+    return next((note for note in notes if note), None)
 
 
 def attribute_advice(module: Module, name: str, value: str | None) -> str | None:
@@ -255,5 +281,6 @@ def in_runner(module: Module, node: ast.AST) -> bool:
 
 def use(advice: Advice) -> str | None:
     """What to use instead and what else is known, as one line; None without either."""
-    parts = (Text("use {to}", to=advice.to) if advice.to else "", advice.note)
+    other = advice.to and advice.to not in (advice.name, advice.name.partition(".")[0])
+    parts = (Text("use {to}", to=advice.to) if other else "", advice.note)
     return Text.join("; ", parts) if any(parts) else None

@@ -39,6 +39,8 @@ NAMES = re.compile(
     r"(?:.*_)?(?:name|id|label|labels|tag|tags|branch|branches|group|key|version|title|target)",
     re.I,
 )
+# Files of build services.
+PIPELINES = re.compile(r"(?:^|/)(?:\.github/|\.gitlab-ci|\.circleci/|azure-pipelines)")
 DEVICE_LIKE = re.compile(r"(?:.*_)?(?:device|devices|accelerator|accelerators)", re.I)
 Another = Callable[[Entry, str], tuple[int, str] | None]
 
@@ -228,8 +230,11 @@ class Walk:
                 self.sites.add("JM190", node.start, node.end, reason=reason)
             return
         self.launch_setting(node, plain)
+        _options.setting(self.sites, plain, node.value, node.start, node.end)
         kind = self.sites.moves.sink(key) if key else None
-        if kind is None and DEVICE_LIKE.fullmatch(plain):
+        if PIPELINES.search(self.sites.source.path):
+            self.value(node, None, plain)  # the matrix of a build: names that somebody chose
+        elif kind is None and DEVICE_LIKE.fullmatch(plain):
             self.device_like(node, plain)
         elif kind is not None or key:
             self.value(node, kind, plain)

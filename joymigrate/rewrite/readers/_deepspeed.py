@@ -32,10 +32,6 @@ def settings(sites: Sites, root: Node) -> None:
                 chip=sites.context.chip.title,
             )
             sites.add(RULE, entry.key.start, entry.key.end, reason=reason)
-    half = root.get("fp16")
-    if known.get("fp16_note") and isinstance(half, Mapping):
-        where = next(entry.key for entry in root.entries if entry.key.value == "fp16")
-        sites.add(RULE, where.start, where.end, reason=str(known["fp16_note"]))
 
 
 def is_off(node: Node) -> bool:

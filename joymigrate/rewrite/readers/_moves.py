@@ -289,6 +289,9 @@ def mentioned(context: Context, names: Iterable[str]) -> dict[str, tuple[str, ..
     words = {origin.device, origin.backend, origin.name, *names}
     words |= {str(origin.launch[key]) for key in ("runtime", "resource") if origin.launch.get(key)}
     words |= {str(image).partition("/")[0] for image in origin.launch.get("images") or ()}
+    if origin.origin:
+        settings = (name.split("=") for name in context.chip.attributes())
+        words |= {key if value == "True" else value for key, value in settings}
     words |= {"distributed_type", "zero_optimization", "pip install", "conda install"}
     found: dict[str, list[str]] = {}
     for word in sorted({each.partition("*")[0].lower() for each in words} - {""}, key=len):

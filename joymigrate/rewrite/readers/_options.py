@@ -97,6 +97,21 @@ def options(sites: Sites, command: Command) -> None:
         return
     for key, word, at in pairs(command):
         value(sites, word, at, sites.moves.sink(key), key=key)
+        setting(sites, key, word.value[at:], word.start, word.end)
+    for word, after in zip(command.words, [*command.words[1:], None], strict=True):
+        if OPTION.fullmatch(word.value) and (after is None or after.value.startswith("-")):
+            setting(sites, word.value, "True", word.start, word.end)
+
+
+def setting(sites: Sites, key: str, value: str, start: int, end: int) -> None:
+    """A value of a well-known setting (`--attn_implementation flash_attention_2`) by its advice."""
+    plain = key.strip("-+").rpartition(".")[2].replace("-", "_")
+    text = value.strip("'\"")
+    text = text.capitalize() if text.lower() in ("true", "false") else text
+    advice = sites.context.chip.attributes().get(f"{plain}={text}")
+    if advice is not None and sites.context.origin.origin:
+        use = Text("use {to}", to=advice.to) if advice.to and advice.to != text else ""
+        sites.add("JM192", start, end, reason=Text.join("; ", (use, advice.note)))
 
 
 def value(sites: Sites, word: Word, at: int, kind: str | None, *, key: str, rule: str = "") -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion
+from packaging.version import InvalidVersion, Version
 
 from joymigrate.chips import PackageAdvice
 from joymigrate.language import Text
@@ -192,11 +192,13 @@ def framework(text: str, match: re.Match[str], context: Context) -> Change | Non
     beside = f"=={pinned[1].rstrip('.')}.*" if pinned and not versions.endswith("*") else versions
     note = unlisted(pinned[1], context) if pinned else ""
     device = Text("{other} of the same version brings the device", other=other)
-    reason = Text.join("; ", (device, note))
+    if note:
+        # What can't be installed is not written.
+        return Change(FRAMEWORK, Tier.REPORT, Text.join("; ", (device, note)))
     return Change(
         FRAMEWORK,
         Tier.UNSAFE,
-        reason,
+        device,
         LOCAL.sub("", text),
         (f"{other}{beside}{marker}",),
     )
@@ -222,8 +224,8 @@ def companion(match: re.Match[str], context: Context) -> Change:
 
 def unlisted(version: str, context: Context) -> str:
     """A warning where the chip's list of versions lacks this one; empty otherwise."""
-    given = (str(each["torch"]) for each in context.chip.versions if each.get("torch"))
-    listed = list(dict.fromkeys(given))
+    given = {str(each["torch"]) for each in context.chip.versions if each.get("torch")}
+    listed = sorted(given, key=Version, reverse=True)
     wanted = version.rstrip(".")
     if not listed or any(f"{each}.".startswith(f"{wanted}.") for each in listed):
         return ""

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from joymigrate.chips import Advice
 from joymigrate.language import Text
@@ -173,7 +174,7 @@ def is_bound(finding: Finding) -> bool:
 def told(calls: list[Call]) -> str:
     """The callers in one phrase."""
     if not calls:
-        return "no Python file of this project calls it by name"
+        return "no call of it was found in the Python files"
     shown = ", ".join(f"{call.path}:{call.line}" for call in calls[:5])
     more = Text(" and {number} more", number=len(calls) - 5) if len(calls) > 5 else ""
     return Text("called from {shown}{more}", shown=shown, more=more)
@@ -185,6 +186,8 @@ def callers(names: Iterable[str], python: Mapping[str, str]) -> dict[str, list[C
     if not wanted:
         return {}
     extensions = {name for text in python.values() for name in extension_names(text)}
+    methods = {name for text in python.values() for name in DEFINED.findall(text)}
+    distinct = {name for name in wanted - methods if name not in COMMON}
     word = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(wanted)))})\b")
     found: dict[str, list[Call]] = defaultdict(list)
     for path, text in sorted(python.items()):
@@ -195,10 +198,17 @@ def callers(names: Iterable[str], python: Mapping[str, str]) -> dict[str, list[C
         except (SyntaxError, ValueError, RecursionError):
             continue
         lines = text.splitlines()
-        for name, line in calls_in(tree, wanted, extensions):
+        for name, line in sorted(calls_in(tree, wanted, extensions, distinct), key=itemgetter(1)):
             shown = lines[line - 1].strip() if line <= len(lines) else ""
             found[name].append(Call(path, line, shown))
     return dict(found)
+
+
+# Functions that the project's Python files define, and names that every class has.
+DEFINED = re.compile(r"^[ \t]*(?:async )?def (\w+)", re.M)
+COMMON = frozenset(("forward", "backward", "apply", "forward_cuda", "backward_cuda", "run", "call"))
+# Names that compiled modules have beside the Python files that import them.
+COMPILED = re.compile(r"(?:_cuda|_ext|_C)$")
 
 
 def extension_names(text: str) -> Iterator[str]:
@@ -212,11 +222,24 @@ def extension_names(text: str) -> Iterator[str]:
         yield match[1]
 
 
-def calls_in(tree: ast.AST, wanted: set[str], extensions: set[str]) -> Iterator[tuple[str, int]]:
-    """(operator, line) of every use in one module."""
+def calls_in(
+    tree: ast.AST, wanted: set[str], extensions: set[str], distinct: set[str]
+) -> Iterator[tuple[str, int]]:
+    """(operator, line) of every use in one module.
+
+    A name of `distinct` has no other meaning in the project, so it counts behind any imported
+    name (`from . import ops_ext`); any but a common name counts behind a variable of the file
+    (`_plugin = build(…)`).
+    """
     modules = set(extensions)
+    imported: set[str] = set()
+    assigned: set[str] = set()
     direct: dict[str, str] = {}
     for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            imported |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            assigned |= {name.id for name in node.targets if isinstance(name, ast.Name)}
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.rpartition(".")[2] in extensions:
@@ -224,7 +247,8 @@ def calls_in(tree: ast.AST, wanted: set[str], extensions: set[str]) -> Iterator[
         elif isinstance(node, ast.ImportFrom):
             last = (node.module or "").rpartition(".")[2]
             for alias in node.names:
-                if alias.name in extensions:
+                built = bool(node.level) and COMPILED.search(alias.name)
+                if alias.name in extensions or built:
                     modules.add(alias.asname or alias.name)
                 elif last in extensions and alias.name in wanted:
                     direct[alias.asname or alias.name] = alias.name
@@ -233,7 +257,9 @@ def calls_in(tree: ast.AST, wanted: set[str], extensions: set[str]) -> Iterator[
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in wanted:
             owner = dotted(node.value)
-            if owner in modules or owner.startswith("torch.ops."):
+            free = owner in imported and node.attr in distinct
+            own = owner in assigned - imported and node.attr not in COMMON
+            if owner in modules or owner.startswith("torch.ops.") or free or own:
                 yield node.attr, node.lineno
         elif isinstance(node, ast.Call) and dotted(node.func) in direct:
             yield direct[dotted(node.func)], node.lineno

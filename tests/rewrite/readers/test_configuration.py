@@ -212,3 +212,31 @@ def test_a_device_inside_an_expression_is_reported() -> None:
     assert rules("a.yaml", "device: ${oc.env:DEVICE,cuda}\n") == [
         ("JM121", "report", "${oc.env:DEVICE,cuda}")
     ]
+
+
+def test_the_matrix_of_a_workflow_stays() -> None:
+    text = "jobs:\n  build:\n    strategy:\n      matrix:\n        include: [{device: cuda}]\n"
+    assert moved(".github/workflows/docker.yml", text, unsafe=True) == text
+    assert moved("conf/train.yml", "device: cuda\n") == "device: npu\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "before"),
+    [
+        ("train.yaml", "trainer:\n  accelerator: gpu\n", "gpu"),
+        ("train.yaml", "load_in_4bit: true\n", "true"),
+        ("model.json", '{"attn_implementation": "flash_attention_2"}', '"flash_attention_2"'),
+        ("run.sh", "python train.py --optim adamw_bnb_8bit\n", "adamw_bnb_8bit"),
+        ("run.sh", "python train.py --load_in_4bit --lr 1\n", "--load_in_4bit"),
+    ],
+)
+def test_well_known_settings_are_reported_with_their_advice(
+    path: str, text: str, before: str
+) -> None:
+    assert rules(path, text) == [("JM192", "report", before)]
+    assert found(path, text)[0].reason
+
+
+def test_other_values_of_well_known_settings_are_no_sites() -> None:
+    text = "trainer: {accelerator: cpu}\nload_in_4bit: false\nattn_implementation: sdpa\n"
+    assert rules("train.yaml", text) == []

@@ -82,7 +82,7 @@ def test_callers_are_found_through_modules_names_and_torch_ops() -> None:
 def test_callers_stand_in_the_reasons() -> None:
     reasons = {f.before: str(f.reason) for f in relate(found("ops.cu", SOURCE), PYTHON)}
     assert reasons["twist"].endswith("called from b.py:2, d.py:2")
-    assert reasons["bend"].endswith("no Python file of this project calls it by name")
+    assert reasons["bend"].endswith("no call of it was found in the Python files")
     assert "called" not in reasons["scale"]
 
 
@@ -93,3 +93,19 @@ def test_a_scan_of_the_project_names_the_callers(tmp_path: Path) -> None:
     found = scan([tmp_path], chip=chips.get("ascend"), origin=chips.get("nvidia"), jobs=1)
     reasons = {f.before: str(f.reason) for f in found.findings if f.path == "csrc/ops.cu"}
     assert reasons["rms_norm"].endswith("called from a.py:3")
+
+
+def test_callers_are_found_behind_compiled_modules_and_variables() -> None:
+    python = {
+        "ops/a.py": "from . import fused_ext\ny = fused_ext.fused_bias(x)\n",
+        "ops/b.py": "from . import group_cuda\ny = group_cuda.forward(x)\nnet.forward(x)\n",
+        "ops/c.py": "_plugin = build('p')\ndef twist(x):\n    return _plugin.twist(x)\n",
+        "d.py": "from ops import c\ny = c.twist(x)\n",
+    }
+    calls = callers({"fused_bias", "forward", "twist"}, python)
+    places = {name: [f"{c.path}:{c.line}" for c in each] for name, each in calls.items()}
+    assert places == {
+        "fused_bias": ["ops/a.py:2"],
+        "forward": ["ops/b.py:2"],
+        "twist": ["ops/c.py:3"],
+    }

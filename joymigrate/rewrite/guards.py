@@ -1,0 +1,167 @@
+"""Sites whose surroundings already serve the target: they are meant for the origin and stay.
+
+if torch.<target>.is_available(): …        one branch names the target: the others don't serve it
+else: torch.cuda.…
+if is_<target>(): return …                 what follows a branch that leaves
+self.is_cuda = …; self.is_<target> = …     the same once more for the target
+{"cuda": "nccl", "<target>": …}            the target stands beside the origin
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from joymigrate.language import Text
+
+if TYPE_CHECKING:
+    from joymigrate.rewrite.module import Module
+
+LEAVES = (ast.Return, ast.Continue, ast.Break)
+CONTAINERS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
+
+
+def guarded(module: Module, node: ast.AST) -> str | None:
+    """Why a site is left alone when its surroundings already know the target; else None."""
+    words = module.vocabulary.target_words
+    if words is None or not module.serves_target:
+        return None
+    child, parent = node, getattr(node, "parent", None)
+    while parent is not None:
+        if isinstance(parent, (ast.If, ast.IfExp, ast.Try)) and mentioned(
+            module, against(parent, child), words
+        ):
+            kind = type(parent).__name__.lower()
+            return Text(
+                "another branch of this {kind} already serves {chip}",
+                kind=kind,
+                chip=module.context.chip.name,
+            )
+        twin = twin_of(module, child)
+        if twin is not None:
+            return Text("`{twin}` does this for {chip}", twin=twin, chip=module.context.chip.name)
+        kind = "if" if isinstance(child, ast.stmt) else "condition"
+        beside = leaving(parent, child) if kind == "if" else alternatives(parent, child)
+        if mentioned(module, beside, words):
+            return Text(
+                "another branch of this {kind} already serves {chip}",
+                kind=kind,
+                chip=module.context.chip.name,
+            )
+        child, parent = parent, getattr(parent, "parent", None)
+    return None
+
+
+def listed(module: Module, node: ast.AST) -> bool:
+    """Whether the target stands beside a site in the same list or dictionary."""
+    if module.vocabulary.same_device or module.vocabulary.to_device not in module.source.text:
+        return False
+    child, parent = node, getattr(node, "parent", None)
+    while isinstance(parent, ast.expr) and not isinstance(parent, (*CONTAINERS, ast.Call)):
+        child, parent = parent, getattr(parent, "parent", None)
+    others: list[ast.AST] = []
+    if isinstance(parent, ast.Dict):
+        own = child if child in parent.keys else parent.keys[parent.values.index(child)]  # type: ignore[arg-type]
+        named = isinstance(own, ast.Constant) and own.value == module.vocabulary.device
+        others = [key for key in parent.keys if key is not None and key is not own and named]
+    elif isinstance(parent, CONTAINERS):
+        others = [part for part in ast.iter_child_nodes(parent) if part is not child]
+    return mentioned(module, others, module.vocabulary.target_string)
+
+
+def mentioned(module: Module, parts: list[ast.AST], words: re.Pattern[str]) -> bool:
+    """Whether any of these parts of the code names the target."""
+    return any(hasattr(p, "lineno") and words.search(module.text(p)) is not None for p in parts)
+
+
+def against(parent: ast.If | ast.IfExp | ast.Try, child: ast.AST) -> list[ast.AST]:
+    """The parts of a statement that run instead of `child`, or decide against it."""
+    test = getattr(parent, "test", None)
+    if test is not None and child is test:
+        # A test goes with its own branch: `if cuda: … elif <target>: …`.
+        return list(parent.orelse) if isinstance(parent.orelse, list) else [parent.orelse]
+    body = parent.body if isinstance(parent.body, list) else [parent.body]
+    here = next((part for part in branches(parent) if child in part), [child])
+    others = [part for part in ast.iter_child_nodes(parent) if part not in here]
+    if test is None or child not in body:
+        return others
+    # `if on_target: …` is the target's own branch, `if not on_target: …` is not.
+    return others if negative(test) else [part for part in others if part is not test]
+
+
+def negative(test: ast.AST) -> bool:
+    """Whether a condition denies something."""
+    return any(isinstance(node, (ast.Not, ast.NotEq, ast.NotIn)) for node in ast.walk(test))
+
+
+def leaving(parent: ast.AST, child: ast.AST) -> list[ast.AST]:
+    """Conditions beside `child` under which it does not run, because their branch leaves.
+
+    Those of `if …: return` before it and, where `child` is such a branch itself, after it.
+    """
+    block = next((part for part in branches(parent) if child in part), [])
+    if not any(isinstance(each, ast.If) for each in block):
+        return []
+    at = block.index(child)
+    mine = isinstance(child, ast.If) and leaves(child)
+    beside = [*block[:at], *(block[at + 1 :] if mine else [])]
+    return [
+        each.test
+        for each in beside
+        if isinstance(each, ast.If) and leaves(each) and not negative(each.test)
+    ]
+
+
+def twin_of(module: Module, node: ast.AST) -> str | None:
+    """The counterpart that code for the origin has in this file, by its name or its condition.
+
+    `is_<target>` of an assignment to `is_cuda`, the same of classes and functions, and
+    `if device == "<target>"` beside `if device == "cuda"`.
+    """
+    names: list[str] = []
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        names = [node.name]
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        names = [str(getattr(t, "attr", getattr(t, "id", ""))) for t in targets]
+    elif isinstance(node, ast.If):
+        text = module.text(node.test)
+        swapped = in_other_words(module, text)
+        block = next((part for part in branches(node.parent) if node in part), [])  # type: ignore[attr-defined]
+        same = (isinstance(each, ast.If) and module.text(each.test) == swapped for each in block)
+        return f"if {swapped}" if swapped != text and any(same) else None
+    for name in names:
+        swapped = in_other_words(module, name)
+        if swapped not in (name, module.vocabulary.to_device) and re.search(
+            rf"\b{re.escape(swapped)}\b", module.source.text
+        ):
+            return swapped
+    return None
+
+
+def in_other_words(module: Module, text: str) -> str:
+    """A text with the target's device in place of the origin's, in the case that it is written."""
+    old, new = module.vocabulary.device, module.vocabulary.to_device
+    for case in (str.lower, str.upper, str.capitalize):
+        text = text.replace(case(old), case(new))
+    return text
+
+
+def alternatives(parent: ast.AST, child: ast.AST) -> list[ast.AST]:
+    """The other operands of `child or …`."""
+    if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.Or):
+        return [part for part in parent.values if part is not child]
+    return []
+
+
+def leaves(branch: ast.If) -> bool:
+    """Whether the body of an `if` ends by leaving the block it stands in."""
+    return isinstance(branch.body[-1], LEAVES)
+
+
+def branches(node: ast.AST) -> list[list[ast.AST]]:
+    """The lists of statements of a compound statement."""
+    names = ("body", "orelse", "handlers", "finalbody")
+    found = (getattr(node, name, None) for name in names)
+    return [branch for branch in found if isinstance(branch, list)]

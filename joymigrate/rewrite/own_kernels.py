@@ -1,0 +1,124 @@
+"""Tests for the origin's device that decide whether a kernel of the origin runs.
+
+    if x.is_cuda: return _scan_cuda(x)          such a test stays: on the target the kernel is not
+    if torch.cuda.is_available(): CUDAExtension(…)   there, and the other branch is the general one
+
+Branches that also hold plain device code are no such case.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from joymigrate.language import Text
+from joymigrate.rewrite.guards import branches, negative
+
+if TYPE_CHECKING:
+    from joymigrate.rewrite.module import Module
+
+# Rules of packages and tools that come with kernels of the origin's.
+RULES = frozenset(("JM141", "JM200", "JM201", "JM203"))
+LEAVES = (ast.Return, ast.Raise, ast.Continue)
+
+
+def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
+    """Why a test at `node` stays because a kernel of the origin depends on it; else None.
+
+    `tensor`: it asks where a tensor is, so a call of `something_cuda(…)` behind it is a kernel;
+    behind a question for the platform it may be a helper that is rewritten as well.
+    """
+    child, parent = node, getattr(node, "parent", None)
+    while isinstance(parent, ast.expr) and not (
+        isinstance(parent, ast.IfExp) and child is parent.test
+    ):
+        child, parent = parent, getattr(parent, "parent", None)
+    if not isinstance(parent, (ast.If, ast.IfExp)) or child is not parent.test:
+        return None
+    parts = behind(parent)
+    if any(moved_as_well(module, part, node) for part in parts):
+        return None
+    for part in parts:
+        for each in ast.walk(part):
+            name = kernel(module, each, tensor)
+            if name is not None:
+                return Text(
+                    "what follows runs {kernel}, which is made for the origin; "
+                    "on {chip} the other branch may be right",
+                    kernel=name,
+                    chip=module.context.chip.name,
+                )
+    return None
+
+
+def behind(branch: ast.If | ast.IfExp) -> list[ast.AST]:
+    """What runs when the origin's device is there, with the condition's own further parts."""
+    if isinstance(branch, ast.IfExp):
+        return [branch.test, branch.orelse if negative(branch.test) else branch.body]
+    if not negative(branch.test):
+        return [branch.test, *branch.body]
+    if branch.orelse or not isinstance(branch.body[-1], LEAVES):
+        return [branch.test, *branch.orelse]
+    block = next((part for part in branches(branch.parent) if branch in part), [branch])  # type: ignore[attr-defined]
+    return [branch.test, *block[block.index(branch) + 1 :]]
+
+
+def moved_as_well(module: Module, part: ast.AST, node: ast.AST) -> bool:
+    """Whether a part holds device code of its own that a rewrite moves to the target."""
+    words = module.vocabulary
+    inside = set(ast.walk(part))
+    if node in inside:  # the condition
+        return False
+    method = module.context.origin.tensor["cuda"]
+    for each in inside:
+        if isinstance(each, ast.Attribute) and each.attr == method:
+            return True
+        text = each.value if isinstance(each, ast.Constant) else None
+        if isinstance(text, str) and (
+            words.exact_device.match(text) or words.device_prefix.match(text)
+        ):
+            return True
+    return False
+
+
+def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
+    """The name of a kernel of the origin that a node uses, None for anything else."""
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return next(iter(imported(module, node)), None)
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        dotted = module.names.dotted(node)
+        if dotted is not None and bound(module, dotted):
+            return dotted.rpartition(".")[2]
+    if not tensor or not isinstance(node, ast.Call):
+        return None
+    func = node.func
+    name = getattr(func, "attr", getattr(func, "id", ""))
+    if name in ("apply", "forward") and isinstance(func, ast.Attribute):
+        func = func.value
+        name = getattr(func, "attr", getattr(func, "id", ""))
+    device = re.escape(module.vocabulary.device)
+    camel = re.escape(module.vocabulary.device.capitalize())
+    own = re.search(rf"(?:^|_){device}(?:_|$)|{camel}(?=[A-Z]|$)", name)
+    return name if own and name != module.context.origin.tensor["cuda"] else None
+
+
+def imported(module: Module, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """Names of the origin's packages that a statement imports."""
+    base = "" if isinstance(node, ast.Import) else module.names.absolute(node)
+    for alias in node.names:
+        dotted = f"{base}.{alias.name}" if base else alias.name
+        if bound(module, dotted):
+            yield dotted
+
+
+def bound(module: Module, dotted: str) -> bool:
+    """Whether a dotted name belongs to a package or tool that holds the origin's kernels."""
+    from joymigrate.rewrite.codemods.patterns import lookup, patterns
+
+    if module.project.locate(dotted) is not None:
+        return False
+    table = patterns(module.context)
+    rule = table.names.get(dotted) or lookup(dotted, {}, table.imports)
+    return rule in RULES
