@@ -67,6 +67,19 @@ def test_a_lost_node_and_failed_cards_say_what_happened() -> None:
     assert whys == ["node a is lost", "cards of b failed"]
 
 
+def test_a_gang_is_lost_with_one_of_its_nodes_and_others_are_not() -> None:
+    run = scheduler(nodes("[{name: n, kind: gpu-8, count: 4}]"))
+    submit(run, job("pair", pods=2, cards_per_pod=8), job("far", cards_per_pod=8))
+    first = run.state.nodes[run.running["pair"].placement[0].node].name
+    actions = run.on(NodeLost(first, 1.0))
+    assert (evicted(actions), started(actions)) == (["pair"], ["pair"])
+    assert not run.state.ready[run.state.number[first]]
+    assert "far" in run.running
+    cpu = scheduler(nodes("[{name: c, kind: cpu, cpu: 8}]"))
+    submit(cpu, job("work", kind="cpu", cards_per_pod=0, cpu_per_pod=4))
+    assert evicted(cpu.on(NodeLost("c", 1.0))) == ["work"]
+
+
 def test_a_node_that_comes_back_keeps_what_others_use_and_what_is_broken() -> None:
     run = scheduler(nodes("[{name: a, kind: gpu-8, used: [0], unhealthy: [1]}]"))
     run.on(NodeLost("a", 1.0))

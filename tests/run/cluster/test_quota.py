@@ -143,6 +143,26 @@ def test_a_job_on_a_kind_that_no_share_covers_lies_beyond_it() -> None:
     assert (started(actions), evicted(actions)) == (["claim"], ["n"])
 
 
+def test_a_share_of_two_kinds_protects_jobs_on_either() -> None:
+    both = {"gpu-8": 8, "ascend-910b-8": 8}
+    run = scheduler(nodes(MIXED), queue("owner", deserved=16), queue("guest", min=both))
+    submit(run, job("g", queue="guest", cards_per_pod=8))
+    submit(run, job("n", "ascend-910b-8", queue="guest", cards_per_pod=8))
+    assert submit(run, job("claim", queue="owner", cards_per_pod=8)) == []
+
+
+def test_a_job_is_beyond_a_share_that_covers_only_one_of_its_kinds() -> None:
+    queues = queue("owner", min={"ascend-910b-8": 8}), queue("guest", min={"gpu-8": 8})
+    run = scheduler(nodes(MIXED), *queues)
+    tasks = [
+        {"name": "g", "kind": "gpu-8", "cards_per_pod": 4},
+        {"name": "n", "kind": "ascend-910b-8", "cards_per_pod": 8},
+    ]
+    submit(run, job("mixed", queue="guest", tasks=tasks))
+    actions = submit(run, job("claim", "ascend-910b-8", queue="owner", cards_per_pod=8))
+    assert (started(actions), evicted(actions)) == (["claim"], ["mixed"])
+
+
 def test_what_a_queue_deserves_must_cover_every_kind_that_it_claims() -> None:
     queues = queue("owner", deserved={"gpu-8": 8}), queue("guest", deserved=0)
     run = scheduler(nodes(MIXED), *queues)
