@@ -238,7 +238,11 @@ WORDS: dict[str, tuple[str, str]] = {
     "speed_plot": ("Speed of training", "训练速度"),
     "speed_axis": ("steps per second", "每秒步数"),
     "speed_note": (
-        "From the times at which the losses were printed.", "根据打印损失的时间计算。",
+        "From the times at which the losses were printed. What came before the first one, start "
+        "and warm-up, is not counted; what the program does between two of them is, an evaluation "
+        "too.",
+        "根据打印损失的时间计算。首次打印之前（启动与预热）不计；两次打印之间的一切均计入，"
+        "包括评估。",
     ),
     "no_chip_speed": (
         "Only the baseline is shown: a simulated chip computes on the CPU, so its speed says "
