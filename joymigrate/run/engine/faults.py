@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
-# As torch, torch_npu and the allocators word it; CPU and NPU allocators raise plain RuntimeErrors.
+# As torch and the allocators word it; those of the CPU and of some chips raise plain RuntimeErrors.
 SHORT = (
     "out of memory",
     "can't allocate memory",
@@ -12,26 +14,21 @@ SHORT = (
     "not enough memory",
     "memory_allocation",
 )
-# Errors after which no call to the device succeeds: CUDA's sticky ones, and those that torch_npu's
-# library names when a task was aborted or memory broke.
-LOST = (
-    "device-side assert",
-    "illegal memory access",
-    "illegal instruction",
-    "unspecified launch failure",
-    "misaligned address",
-    "hardware stack error",
-    "uncorrectable ecc",
-    "device is lost",
-    "device lost",
-    "fallen off the bus",
-    "force stop",
-    "device task abort",
-    "uce error",
-    "hbm multi bit ecc",
-    "suspect mem error",
-    "suspect remote error",
-)
+LOST = ("device is lost", "device lost")  # each chip's own words are in its serve.yaml
+
+
+@cache
+def lost_words() -> tuple[str, ...]:
+    """What errors say after which no call to a device succeeds, of all chips, in lower case."""
+    from joymigrate import chips
+    from joymigrate.run.engine.launch import FILE, read_lost
+
+    found = list(LOST)
+    for chip in chips.all_chips().values():
+        data = chip.data(FILE)
+        if data is not None:
+            found += read_lost(data, str(chip.folder / FILE))
+    return tuple(found)
 
 
 def short_of_memory(error: BaseException) -> bool:
@@ -43,7 +40,7 @@ def short_of_memory(error: BaseException) -> bool:
 
 def says_lost(error: BaseException) -> bool:
     """Whether the error itself says that the device is gone."""
-    return isinstance(error, RuntimeError) and mentions(error, LOST)
+    return isinstance(error, RuntimeError) and mentions(error, lost_words())
 
 
 def of_device(error: BaseException) -> bool:

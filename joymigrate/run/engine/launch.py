@@ -76,6 +76,7 @@ def read_launchers(data: Any, chip: str, where: str) -> dict[str, Launcher]:
     """The engines of one serve.yaml, checked."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise JoyError("not a list of engines", where=where, help=f"schema: {SCHEMA}")
+    read_lost(data, where)
     found = {}
     for name, entry in (data.get("engines") or {}).items():
         lacking = [key for key in ("module", "program", "install") if not entry.get(key)]
@@ -83,6 +84,14 @@ def read_launchers(data: Any, chip: str, where: str) -> dict[str, Launcher]:
             raise JoyError(f"needs {', '.join(lacking)}", where=f"{where} engines.{name}")
         found[str(name)] = launcher(str(name), chip, entry)
     return found
+
+
+def read_lost(data: Any, where: str) -> list[str]:
+    """What a chip's errors say when the device is gone, in lower case; from one serve.yaml."""
+    words = data.get("lost") or []
+    if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
+        raise JoyError("lost: must be a list of texts", where=where)
+    return [word.lower() for word in words]
 
 
 def launcher(name: str, chip: str, entry: dict[str, Any]) -> Launcher:

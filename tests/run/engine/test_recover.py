@@ -307,6 +307,7 @@ def test_errors_are_told_apart() -> None:
     assert short_of_memory(RuntimeError("NPU out of memory. Tried to allocate 2 GiB"))
     assert not short_of_memory(ValueError("out of memory"))
     assert says_lost(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    assert says_lost(RuntimeError("NPU function error: DEVICE TASK ABORT, error code is 107022"))
     assert not of_device(RuntimeError("The size of tensor a (3) must match"))
 
 
