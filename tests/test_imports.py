@@ -15,8 +15,16 @@ ROOT = Path(joymigrate.__file__).parent
 ROWS: list[list[str]] = [
     ["errors", "model", "attach", "files", "settings", "extras", "modes"],
     ["config", "chips", "ledger", "evidence", "device", "seeded"],
-    ["rewrite", "profile", "verify", "run.kernels", "run.formats", "run.monitor", "run.memory",
-     "run.fill"],
+    [
+        "rewrite",
+        "profile",
+        "verify",
+        "run.kernels",
+        "run.formats",
+        "run.monitor",
+        "run.memory",
+        "run.fill",
+    ],
     ["run.rehearse", "run.quantise", "run.engine", "run.train", "run.recsys", "run.cluster"],
     ["run.gateway", "run.image"],
     ["report"],
