@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from joymigrate.language import Text
 from joymigrate.model import Tier
@@ -98,7 +99,7 @@ def options(sites: Sites, command: Command) -> None:
     for key, word, at in pairs(command):
         value(sites, word, at, sites.moves.sink(key), key=key)
         setting(sites, key, word.value[at:], word.start, word.end)
-    for word, after in zip(command.words, [*command.words[1:], None], strict=True):
+    for word, after in zip_longest(command.words, command.words[1:]):
         if OPTION.fullmatch(word.value) and (after is None or after.value.startswith("-")):
             setting(sites, word.value, "True", word.start, word.end)
 

@@ -165,6 +165,10 @@ def test_python_that_the_shell_completes_is_reported(text: str) -> None:
     assert [(rule, tier) for rule, tier, _ in rules("run.sh", text)] == [("JM900", "report")]
 
 
+def test_an_empty_array_and_a_lone_redirection_have_no_words() -> None:
+    assert found("run.sh", "missing=()\n> log.txt\n: ${A:=b}\n") == []
+
+
 def test_unbalanced_quotes_turn_edits_into_reports() -> None:
     before = "echo 'open\npython a.py\n"
     before = f"export CUDA_VISIBLE_DEVICES=0\n{before}"
