@@ -75,7 +75,7 @@ def serve(start: Start) -> int:
                 },
             )
 
-        await run(server, listening, service.engine.until_failed())
+        await run(server, listening, service.engine.until_failed)
 
     try:
         asyncio.run(whole())

@@ -336,12 +336,12 @@ class Machine(RuleBasedStateMachine):
     """Texts come and go while passes fail in every way; a finished text has its right tokens, and
     every block is held by who says so."""
 
-    model: Engine
+    fresh: Callable[[], Engine]  # no case may know what another left: cached blocks, budgets
     want: Callable[[tuple[int, ...]], list[int]]
 
     def __init__(self) -> None:
         super().__init__()
-        self.engine = self.model
+        self.engine = self.fresh()
         self.fault: Fault = lambda ids: None
         self.calls = 0
         self.asked: dict[str, tuple[int, ...]] = {}
@@ -422,7 +422,7 @@ def test_whatever_fails_tokens_stay_right_and_blocks_are_freed(
             known[ids] = expected(reference, list(ids), COUNT)
         return known[ids]
 
-    Machine.model = load_engine(folder, OPTIONS).engine
+    Machine.fresh = staticmethod(lambda: load_engine(folder, OPTIONS).engine)
     Machine.want = staticmethod(want)
     case = Machine.TestCase
     case.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)

@@ -300,7 +300,7 @@ async def until_ended() -> AsyncIterator[tuple[asyncio.Event, asyncio.Event]]:
 async def run(
     server: Server,
     opened: Callable[[], None] = lambda: None,
-    failed: Coroutine[Any, Any, BaseException] | None = None,
+    failed: Callable[[], Coroutine[Any, Any, BaseException]] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; a second signal ends without waiting.
 
@@ -311,7 +311,7 @@ async def run(
         opened()
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(ended.wait())]
         if failed is not None:
-            waits.append(asyncio.ensure_future(failed))
+            waits.append(asyncio.ensure_future(failed()))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not waits[0].done():
