@@ -11,6 +11,7 @@ import json
 import multiprocessing.util
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from joymigrate.language import with_texts
 
 SAVE_EVERY_S = 2.0
 TIMELINE_LIMIT = 2000  # samples; every other one goes when it is full
+_saving = threading.RLock()  # the watching thread saves as well; a handler may interrupt a save
 
 
 @dataclass(slots=True)
@@ -70,7 +72,21 @@ class Record:
             del self.timeline[1::2]
 
     def save(self, finished: bool = False) -> None:
-        """Write the record in one go; a reader never sees half of it."""
+        """Write the record in one go; a reader never sees half of it.
+
+        The last one stays: what the watching thread began to write before it comes to nothing.
+        """
+        with _saving:
+            if self.finished and not finished:
+                return
+            try:
+                self.write(finished)
+            except RuntimeError:  # the program counted on meanwhile
+                if finished:
+                    raise
+
+    def write(self, finished: bool) -> None:
+        """Write what is known now."""
         self.finished = finished
         for source in self.sources:
             source(self)
@@ -107,6 +123,8 @@ def begin(record: Record) -> None:
 
 def restart(record: Record) -> None:
     """In a forked child: forget what the parent counted. Such children skip `atexit`."""
+    global _saving
+    _saving = threading.RLock()  # the thread that may have held it is the parent's
     empty = Record(record.session)
     for name in record.__slots__:
         if name not in ("session", "sources", "timeline"):
