@@ -195,6 +195,7 @@ def states(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     return {one["name"]: one["status"] for one in json.loads(done.stdout)["journey"]}
 
 
+@pytest.mark.slow
 def test_a_rewrite_that_its_journey_did_not_live_to_note_is_taken_over(project: Path) -> None:
     done = migrate(project, "--until", "baseline", "--format", "json")
     assert done.returncode == 0, done.stderr

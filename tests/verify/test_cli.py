@@ -130,6 +130,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     assert worst < 4e-6  # float32 sums of eight rows in another order
 
 
+@pytest.mark.slow
 def test_bisect_teaches_the_window_where_a_run_departs(tmp_path: Path) -> None:
     text = (PROGRAMS / "transformer.py").read_text()
     (tmp_path / "base.py").write_text(text)
