@@ -105,16 +105,16 @@ def held(step: str, figures: Mapping[str, Any], verdict: str | None, gates: Gate
 Check = Callable[[Mapping[str, Any], "str | None", Any], "tuple[Any, str] | None"]
 
 
-def automatic(figures: Mapping[str, Any], verdict: str | None, limit: float) -> Any:
-    """Too few sites were rewritten."""
-    share = figures.get("automatic_pct")
-    if share is None or share >= limit:
-        return None
-    return share, Text(
-        "{found} % of the sites are automatic; the gate asks for {limit} %",
-        found=f"{share:g}",
-        limit=f"{limit:g}",
-    )
+def least(figure: str, text: str, form: str = "g") -> Check:
+    """A gate that asks for at least so much of a figure, which is shown in the format `form`."""
+
+    def check(figures: Mapping[str, Any], verdict: str | None, limit: float) -> Any:
+        found = figures.get(figure)
+        if found is None or found >= limit:
+            return None
+        return found, Text(text, found=f"{found:{form}}", limit=f"{limit:g}")
+
+    return check
 
 
 def most(figure: str, text: str) -> Check:
@@ -158,18 +158,6 @@ def memory_gib(figures: Mapping[str, Any], verdict: str | None, limit: float) ->
     )
 
 
-def coverage(figures: Mapping[str, Any], verdict: str | None, limit: float) -> Any:
-    """Too few calls run on the chip."""
-    calls = figures.get("calls_pct")
-    if calls is None or calls >= limit:
-        return None
-    return calls, Text(
-        "{found} % of the calls run on the chip; the gate asks for {limit} %",
-        found=f"{calls:.1f}",
-        limit=f"{limit:g}",
-    )
-
-
 def judged(figures: Mapping[str, Any], verdict: str | None, limit: str) -> Any:
     """A verdict that is worse than the gate allows."""
     if not refuses(limit, verdict):
@@ -186,13 +174,17 @@ def serve(figures: Mapping[str, Any], verdict: str | None, limit: bool) -> Any:
 
 
 CHECKS: dict[str, Check] = {
-    "automatic": automatic,
+    "automatic": least(
+        "automatic_pct", "{found} % of the sites are automatic; the gate asks for {limit} %"
+    ),
     "by_hand": most("not_automatic", "sites left to people: {found}; the gate allows {limit}"),
     "baseline": baseline,
     "rehearse": rehearse,
     "fallbacks": most("fallbacks", "operators on the CPU: {found}; the gate allows {limit}"),
     "memory_gib": memory_gib,
-    "coverage": coverage,
+    "coverage": least(
+        "calls_pct", "{found} % of the calls run on the chip; the gate asks for {limit} %", ".1f"
+    ),
     "verify": judged,
     "loss": judged,
     "serve": serve,
