@@ -32,11 +32,11 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     return process
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a command and what it started; whoever hears nothing is killed."""
+def end(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
+    """End a command; one that goes on for `grace` seconds is killed."""
     process.terminate()
     try:
-        process.wait(GRACE_SECONDS)
+        process.wait(grace)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

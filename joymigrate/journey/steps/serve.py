@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from joymigrate.journey.child import start
+from joymigrate.journey.child import end, start
 from joymigrate.journey.model import Outcome, Status
 from joymigrate.journey.travelling import Travelling
 from joymigrate.language import Text
@@ -20,6 +20,7 @@ from joymigrate.run.engine.launch import free_port
 
 READY_SECONDS = 180.0
 ANSWER_SECONDS = 120.0
+STOP_SECONDS = 20.0  # running requests may end
 ASKED = {"prompt": [1, 2, 3, 4], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
 
 
@@ -55,7 +56,7 @@ def run(at: Travelling) -> Outcome:
                 help=tail,
             )
         finally:
-            stop(server)
+            end(server, STOP_SECONDS)
     answered = int(answer["usage"]["completion_tokens"])
     at.path("serve/answer.json").write_text(json.dumps(answer, indent=1), encoding="utf-8")
     return Outcome(
@@ -102,16 +103,6 @@ def asked(server: subprocess.Popen[bytes], url: str) -> tuple[float, dict[str, A
     sent = time.monotonic()
     with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as reply:
         return ready, json.load(reply), time.monotonic() - sent
-
-
-def stop(server: subprocess.Popen[bytes]) -> None:
-    """End the engine, gently at first."""
-    server.terminate()
-    try:
-        server.wait(20)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
 
 
 def found_model(project: Path) -> Path | None:
