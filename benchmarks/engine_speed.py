@@ -32,7 +32,7 @@ VOCABULARY = 8192
 START = """
 import time; began = time.perf_counter()
 import asyncio, sys
-from joymigrate.run.engine import AsyncEngine, EngineOptions, Request, Sampling
+from joymigrate.run.serve.engine import AsyncEngine, EngineOptions, Request, Sampling
 engine = AsyncEngine.load(sys.argv[1], EngineOptions(threads=1))
 async def first():
     async for output in engine.generate(Request("a", (5, 6, 7), Sampling(max_tokens=1))):
@@ -88,8 +88,8 @@ def ours(folder: Path, threads: int, dtype: str, **more: Any) -> Any:
     """Our engine, without its thread."""
     import torch
 
-    from joymigrate.run.engine.load import load_engine
-    from joymigrate.run.engine.types import EngineOptions
+    from joymigrate.run.serve.engine.load import load_engine
+    from joymigrate.run.serve.engine.types import EngineOptions
 
     torch.set_num_threads(threads)
     return load_engine(folder, EngineOptions(dtype=dtype, **more)).engine
@@ -97,7 +97,7 @@ def ours(folder: Path, threads: int, dtype: str, **more: Any) -> Any:
 
 def run_ours(engine: Any, asked: list[list[int]], concurrent: int, load: str) -> Row:
     """`asked`, `concurrent` at a time; the next one starts when one ends."""
-    from joymigrate.run.engine.types import Request, Sampling
+    from joymigrate.run.serve.engine.types import Request, Sampling
 
     sampling = Sampling(max_tokens=OUTPUT, temperature=0, ignore_eos=True)
     waiting = [(str(i), ids) for i, ids in enumerate(asked)][::-1]

@@ -24,9 +24,9 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from joymigrate.run.gateway.drill import judge
-from joymigrate.run.gateway.fake import Fake, full_text
-from joymigrate.run.gateway.faults import Fault, Schedule
+from joymigrate.run.serve.gateway.drill import judge
+from joymigrate.run.serve.gateway.fake import Fake, full_text
+from joymigrate.run.serve.gateway.faults import Fault, Schedule
 
 TOKENS = 6
 REST_SECONDS = 5.0

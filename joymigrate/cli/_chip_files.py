@@ -50,7 +50,7 @@ def topology(path: Path) -> None:
 
 
 def monitor(path: Path) -> None:
-    from joymigrate.run.monitor.devices import read_probe
+    from joymigrate.run.serve.monitor.devices import read_probe
 
     read_probe(path, path.parent.name)
 
@@ -70,14 +70,14 @@ def advice(path: Path) -> None:
 
 def engines(path: Path) -> None:
     from joymigrate.chips import read_yaml
-    from joymigrate.run.engine.launch import read_launchers
+    from joymigrate.run.serve.engine.launch import read_launchers
 
     read_launchers(read_yaml(path), path.parent.name, str(path))
 
 
 def image(path: Path) -> None:
     from joymigrate.chips import load_folder
-    from joymigrate.run.image.base import data_of
+    from joymigrate.run.render.base import data_of
 
     data_of(load_folder(path.parent))
 

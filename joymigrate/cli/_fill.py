@@ -11,7 +11,7 @@ REHEARSAL = "joymigrate.run.rehearse.activate:start"
 
 def filled(environment: Mapping[str, str], chip: str, *, rehearsed: bool = False) -> dict[str, str]:
     """The environment with the hook that installs the fills for `chip`."""
-    from joymigrate.run.fill.start import ENVIRONMENT, HOOK
+    from joymigrate.run.rehearse.fill.start import ENVIRONMENT, HOOK
 
     made = dict(environment)
     hooks = [hook for hook in made.get(SWITCH, "").split(",") if hook]

@@ -11,15 +11,15 @@ from joymigrate.cli._serve_model import Start, engine_options
 from joymigrate.errors import Exit
 
 if TYPE_CHECKING:
-    from joymigrate.run.engine.preflight import Preflight
+    from joymigrate.run.serve.engine.preflight import Preflight
 
 MARKS = {"ok": "ok", "warn": "--", "fail": "!!"}
 
 
 def check(start: Start, sku: str | None, format: str, output: Path | None) -> int:
     """Look at everything; exit 1 when the start would fail."""
-    from joymigrate.run.engine.check import check as look
-    from joymigrate.run.engine.preflight import Wanted
+    from joymigrate.run.serve.engine.check import check as look
+    from joymigrate.run.serve.engine.preflight import Wanted
 
     options, chip = engine_options(start)
     wanted = Wanted(

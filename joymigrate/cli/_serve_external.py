@@ -20,9 +20,9 @@ def serve(
     """Start the engine, wait for it, serve it until a signal or until it ends."""
     import asyncio
 
-    from joymigrate.run.engine import launch
-    from joymigrate.run.engine.http import logs
-    from joymigrate.run.engine.http.proxy import Proxy
+    from joymigrate.run.serve.engine import launch
+    from joymigrate.run.serve.engine.http import logs
+    from joymigrate.run.serve.engine.http.proxy import Proxy
 
     launcher = launch.named(engine)
     if python is not None and container is not None:

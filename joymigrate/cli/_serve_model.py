@@ -10,8 +10,8 @@ from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
-    from joymigrate.run.engine.http.service import Service
-    from joymigrate.run.engine.types import EngineOptions
+    from joymigrate.run.serve.engine.http.service import Service
+    from joymigrate.run.serve.engine.types import EngineOptions
 
 AUTO = "auto"
 
@@ -45,8 +45,8 @@ def serve(start: Start) -> int:
     """Load the model, listen, serve until a signal."""
     import asyncio
 
-    from joymigrate.run.engine.http import logs
-    from joymigrate.run.engine.http.server import Server, run
+    from joymigrate.run.serve.engine.http import logs
+    from joymigrate.run.serve.engine.http.server import Server, run
 
     log = logs.open_log(start.log_format, quiet=start.quiet, verbose=start.verbose)
     service = opened(start)
@@ -86,8 +86,8 @@ def serve(start: Start) -> int:
 
 def opened(start: Start) -> Service:
     """The gate, then the model; the first refusal costs no loading."""
-    from joymigrate.run.engine.http.admission import Limits
-    from joymigrate.run.engine.http.opening import open_service
+    from joymigrate.run.serve.engine.http.admission import Limits
+    from joymigrate.run.serve.engine.http.opening import open_service
 
     if not start.model.is_dir():
         raise JoyError(
@@ -108,7 +108,7 @@ def opened(start: Start) -> Service:
 
 def engine_options(start: Start) -> tuple[EngineOptions, Chip | None]:
     """The options, and the target chip that they mean (None: the CPU or the origin)."""
-    from joymigrate.run.engine.types import EngineOptions
+    from joymigrate.run.serve.engine.types import EngineOptions
 
     device, chip = device_of(start.to, start.device)
     return EngineOptions(device=device, **start.engine), chip

@@ -47,7 +47,7 @@ def command(
     from joymigrate.cli.serve import need_extra, talk
 
     need_extra()
-    from joymigrate.run.monitor import service, web
+    from joymigrate.run.serve.monitor import service, web
 
     pages = [service.Page(*named(text), key) for text in sources or DEFAULT]
     made = service.assemble(
@@ -84,8 +84,8 @@ def named(text: str) -> tuple[str, str]:
 
 def show_export(kind: str, alerts: Path | None, output: Path | None) -> int:
     """Print rules or a dashboard."""
-    from joymigrate.run.monitor import alerts as rules
-    from joymigrate.run.monitor import exports
+    from joymigrate.run.serve.monitor import alerts as rules
+    from joymigrate.run.serve.monitor import exports
 
     if kind == "prometheus":
         text = exports.prometheus_rules((rules.load(alerts) if alerts else rules.load())[0])

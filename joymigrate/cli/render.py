@@ -17,7 +17,7 @@ from joymigrate.cli._output import emit, talk
 from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
-    from joymigrate.run.image import Line
+    from joymigrate.run.render import Line
 
 app = group("Write what runs a project elsewhere: a container's files, or a lock file.")
 
@@ -50,7 +50,7 @@ def image(
 ) -> int:
     """Write a Dockerfile and a compose file from the project's lock file. Builds nothing."""
     from joymigrate import chips, config
-    from joymigrate.run import image as made
+    from joymigrate.run import render as made
 
     if not path.is_dir():
         raise JoyError("the project is a folder", where=str(path), help="render image FOLDER")
@@ -93,7 +93,7 @@ def lock(
     ),
 ) -> int:
     """Write what is installed in an environment as a lock file."""
-    from joymigrate.run.image.environment import installed
+    from joymigrate.run.render.environment import installed
 
     emit(installed(python), output)
     return Exit.OK
@@ -117,7 +117,7 @@ def command_of(project: Path, entry: str, serve: Path | None, port: int) -> tupl
 
 def write(folder: Path, files: dict[str, str], force: bool) -> None:
     """Write the files; one that somebody else made stays, unless forced."""
-    from joymigrate.run.image.render import MARK
+    from joymigrate.run.render.render import MARK
 
     for name in files:
         path = folder / name

@@ -171,11 +171,11 @@ def gateway(config: Path, *, unverified: bool, quiet: bool) -> int:
     """Run a gateway in front of two backends."""
     import asyncio
 
-    from joymigrate.run.gateway import settings
+    from joymigrate.run.serve.gateway import settings
 
     loaded = settings.load(config)
     need_extra()
-    from joymigrate.run.gateway import embedded, server
+    from joymigrate.run.serve.gateway import embedded, server
 
     say = (lambda line: None) if quiet else talk
     backends = embedded.open_backends(loaded, say)
@@ -205,7 +205,7 @@ def address(url: str | None, config: Path | None) -> str:
         return url
     if config is None:
         return "http://127.0.0.1:8080"
-    from joymigrate.run.gateway import settings
+    from joymigrate.run.serve.gateway import settings
 
     loaded = settings.load(config)
     return f"http://{loaded.host}:{loaded.port}"
@@ -264,7 +264,7 @@ def order(
     what: str | None, url: str | None, config: Path | None, key: str | None, format: str
 ) -> int:
     """Give an order to a running gateway, and show what it says."""
-    from joymigrate.run.gateway import client, show
+    from joymigrate.run.serve.gateway import client, show
 
     found = client.ask(address(url, config), what, key)
     print(show.as_json(found) if chosen(format) == "json" else show.rollout(found))
@@ -289,7 +289,7 @@ def models(
     """List the families that are served, each verified against transformers."""
     from joymigrate.cli import _output
     from joymigrate.report import served
-    from joymigrate.run.engine import families
+    from joymigrate.run.serve.engine import families
 
     if verify:
         found = list(families.verify_families(_output.split(verify)))
@@ -316,12 +316,12 @@ def drill(
     """Break fake backends on schedule behind a real gateway; print what clients saw."""
     import asyncio
 
-    from joymigrate.run.gateway import faults as schedules
+    from joymigrate.run.serve.gateway import faults as schedules
 
     plan = schedules.load(faults)
     need_extra()
-    from joymigrate.run.gateway import drill as drills
-    from joymigrate.run.gateway import show
+    from joymigrate.run.serve.gateway import drill as drills
+    from joymigrate.run.serve.gateway import show
 
     outcome = asyncio.run(drills.run(plan, talk if verbose else lambda line: None))
     found = outcome.to_json()
@@ -360,7 +360,7 @@ def simulate(
     ),
 ) -> int:
     """Ask the gateway's own state machine when a rule would have rolled back, and how wrongly."""
-    from joymigrate.run.gateway import show, study
+    from joymigrate.run.serve.gateway import show, study
 
     asked = study.Question(
         rates=tuple(study.parse_rate(text) for text in rate),
@@ -378,7 +378,7 @@ def simulate(
     )
     found, curves = study.answer(asked)
     if plot is not None:
-        from joymigrate.run.gateway.plot import draw
+        from joymigrate.run.serve.gateway.plot import draw
 
         draw(curves, plot, horizon)
     show.emit(show.as_json(found) if chosen(format) == "json" else show.study(found), output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from joymigrate.run.engine.families import Family
+from joymigrate.run.serve.engine.families import Family
 
 SCHEMA = "joymigrate.served/1"
 

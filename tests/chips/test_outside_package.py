@@ -65,9 +65,9 @@ from joymigrate.profile.port.check import load
 from joymigrate.rewrite import rules
 from joymigrate.chips import origin
 from joymigrate.run.cluster.kinds import all_kinds
-from joymigrate.run.engine.launch import launchers
+from joymigrate.run.serve.engine.launch import launchers
 from joymigrate.run.kernels.vendors import implementations
-from joymigrate.run.monitor.devices import parse, probes
+from joymigrate.run.serve.monitor.devices import parse, probes
 from joymigrate.verify.tolerance import Tolerance
 chip = get("acme")
 probe = next(probe for probe in probes() if probe.chip == "acme")

@@ -10,7 +10,7 @@ import pytest
 from joymigrate.cli._main import run as joymigrate
 from joymigrate.ledger import Ledger
 from joymigrate.ledger.subject import of_folder
-from tests.run.quantise.models import samples, tiny
+from tests.run.train.quantise.models import samples, tiny
 
 
 @pytest.fixture(scope="module")

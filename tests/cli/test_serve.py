@@ -60,7 +60,7 @@ def test_a_mistake_in_the_file_is_one_clear_error(
 
 
 def test_the_file_of_the_design_is_understood(tmp_path: Path) -> None:
-    from joymigrate.run.gateway import settings
+    from joymigrate.run.serve.gateway import settings
 
     path = tmp_path / "gateway.yaml"
     path.write_text(GOOD)
@@ -79,7 +79,7 @@ def test_the_file_of_the_design_is_understood(tmp_path: Path) -> None:
     ],
 )
 def test_rules_are_selectable(tmp_path: Path, text: str, kind: str) -> None:
-    from joymigrate.run.gateway import settings
+    from joymigrate.run.serve.gateway import settings
 
     path = tmp_path / "gateway.yaml"
     path.write_text(GOOD.replace("rule: cusum", f"rule: {json.dumps(text)}" if text[0] != "{"

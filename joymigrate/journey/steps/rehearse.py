@@ -15,7 +15,7 @@ from joymigrate.journey.steps.rewrite import LEFT, sites_at
 from joymigrate.journey.travelling import Done, Travelling
 from joymigrate.journey.tree import SKIPPED
 from joymigrate.language import Text
-from joymigrate.run.memory import summary as memory
+from joymigrate.run.rehearse.memory import summary as memory
 
 LOG = "rehearse/log.txt"
 MEMORY = "rehearse/memory.json"

@@ -16,7 +16,7 @@ from joymigrate.journey.child import end, start
 from joymigrate.journey.model import Outcome, Status
 from joymigrate.journey.travelling import Travelling
 from joymigrate.language import Text
-from joymigrate.run.engine.launch import free_port
+from joymigrate.run.serve.engine.launch import free_port
 
 READY_SECONDS = 180.0
 ANSWER_SECONDS = 120.0

@@ -7,7 +7,7 @@ workers inherit it. Hooks, in this order, before a line of user code:
 - JOYMIGRATE_SWITCH=module:function — called without arguments (the runtime switch: an import
   hook that rewrites modules as they load; a recorder that waits for torch). Several are
   separated by commas, and called in order;
-- JOYMIGRATE_MEMORY=folder — notes there what the device's memory holds (run/memory);
+- JOYMIGRATE_MEMORY=folder — notes there what the device's memory holds (run/rehearse/memory);
 - JOYMIGRATE_REHEARSE=folder — makes this process part of the rehearsal with that folder;
 - JOYMIGRATE_DRAWS=1 — random numbers that are the same on every device.
 
@@ -37,7 +37,7 @@ def start() -> None:
     for switch in filter(None, os.environ.get("JOYMIGRATE_SWITCH", "").split(",")):
         call_switch(switch)
     if os.environ.get("JOYMIGRATE_MEMORY"):
-        call_switch("joymigrate.run.memory.watch:start")
+        call_switch("joymigrate.run.rehearse.memory.watch:start")
     if os.environ.get("JOYMIGRATE_REHEARSE"):
         from joymigrate.run.rehearse.activate import start as activate
 

@@ -1,0 +1,1 @@
+"""Serving: the engine of language models, the gateway before services, the monitor."""

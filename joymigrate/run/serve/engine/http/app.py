@@ -1,0 +1,79 @@
+"""One request → one reply, whatever happens: the whole server but for its sockets."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from joymigrate.run.serve.engine.http import errors, routes
+from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.engine.http.messages import Ask, Reply, data
+from joymigrate.run.serve.engine.http.service import Service
+
+log = logging.getLogger("joymigrate.serve")
+
+
+async def answer(service: Service, ask: Ask) -> Reply:
+    """Answer a request. Never raises but when it is cancelled."""
+    try:
+        service.keys.check(ask.path, ask.headers)
+        handler, parts = routes.find(ask.method, ask.path)
+        reply = await handler(service, ask, **parts)
+    except Exception as error:
+        refusal = errors.of(error)
+        if refusal is None:
+            log.exception("a request failed: %s %s", ask.method, ask.path)
+            refusal = Refusal(500, f"{type(error).__name__}: {error}")
+        reply = refused(ask.path, refusal)
+    reply.headers.setdefault("X-Request-Id", ask.id)
+    return reply
+
+
+def refused(path: str, refusal: Refusal) -> Reply:
+    """A refusal in the words of the API that was called."""
+    form = errors.triton if path == "/v2" or path.startswith("/v2/") else errors.openai
+    return data(form(refusal), refusal.status, refusal.headers)
+
+
+def record(service: Service, ask: Ask, status: int, *, gone: bool = False) -> None:
+    """Count a request, and write it to the log."""
+    outcome = (
+        "client_closed"
+        if gone
+        else "ok"
+        if status < 400
+        else "rejected"
+        if status in (401, 429, 503)
+        else "client_error"
+        if status < 500
+        else "error"
+    )
+    if ask.method != "GET":  # pages and health checks are no work
+        service.meters.outcomes[outcome].add()
+    if outcome == "ok" and "finish" in ask.notes:
+        service.last_ms = int(time.time() * 1000)
+    write(ask, status, outcome)
+
+
+def write(ask: Ask, status: int, outcome: str) -> None:
+    """Write a request to the log; a good look at a page is no news."""
+    quiet = ask.method == "GET" and outcome == "ok"
+    level = logging.DEBUG if quiet else logging.INFO if status < 500 else logging.ERROR
+    log.log(
+        level,
+        "%s %s %s",
+        ask.method,
+        ask.path,
+        status,
+        extra={
+            "fields": {
+                "request": ask.id,
+                "method": ask.method,
+                "path": ask.path,
+                "status": status,
+                "outcome": outcome,
+                "seconds": round(time.perf_counter() - ask.started, 6),
+                **ask.notes,
+            }
+        },
+    )

@@ -1,0 +1,266 @@
+"""/v1/chat/completions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from joymigrate.run.serve.engine.http import aside, conversation, formats, logprobs, sampling, tools
+from joymigrate.run.serve.engine.http.completions import worth_sending
+from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.engine.http.fields import Fields
+from joymigrate.run.serve.engine.http.generation import Generation
+from joymigrate.run.serve.engine.http.messages import DONE, EVENTS, Ask, Reply, data, event
+from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.streaming import StreamOptions, guarded, stream_options
+from joymigrate.run.serve.engine.http.tools import CallReader, Toolbox, ToolCall
+from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Sampling
+
+MAX_TOP = 20  # of the OpenAI API
+
+
+@dataclass(slots=True)
+class Asked:
+    """A checked request."""
+
+    model: str
+    prompt: list[int]
+    images: tuple[Any, ...]
+    sampling: Sampling
+    stream: bool
+    options: StreamOptions
+    box: Toolbox | None
+    ids: bool  # return_token_ids
+    echo: str = ""  # the text that is continued, when it is to be repeated
+
+
+def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
+    """The request and its guide; raises `Refusal`."""
+    fields = Fields(body)
+    model = service.model(fields.raw("model"))
+    refuse_what_is_missing(fields)
+    n = sampling.count(fields)
+    limit = fields.whole("max_tokens", low=1)
+    limit = fields.whole("max_completion_tokens", limit, low=1)
+    chosen = sampling.read(fields, service.defaults, max_tokens=limit, logprobs=top(fields), n=n)
+    box = tools.read(fields, service.templates.source(tools=bool(body.get("tools"))))
+    guide = formats.read(fields, service.guides)
+    enforced = box.guide(service.guides) if box else None
+    if guide is not None and box is not None:
+        raise Refusal(400, "response_format or tools, not both", param="response_format")
+    prompt, images, echo = written(service, fields, box)
+    asked = Asked(
+        model, prompt, images, chosen, fields.flag("stream"), stream_options(fields), box,
+        fields.flag("return_token_ids"), echo,
+    )  # fmt: skip
+    fields.close()
+    return asked, guide or enforced
+
+
+def refuse_what_is_missing(fields: Fields) -> None:
+    """What OpenAI's chat API has and this one does not."""
+    fields.refuse("modalities", "answers are text", unless=(["text"],))
+    fields.refuse("audio", "answers are text")
+    fields.refuse("web_search_options", "there is no search")
+    fields.refuse("verbosity", "the model has no such setting", unless=("medium",))
+    fields.refuse("chat_template", "the operator chooses it: serve --chat-template FILE")
+    fields.refuse("documents", "put them into a message", unless=([],))
+    fields.refuse("moderation", "answers are not checked")
+
+
+def top(fields: Fields) -> int | None:
+    """`logprobs` and `top_logprobs` as one number."""
+    wanted = fields.flag("logprobs")
+    count = fields.whole("top_logprobs", low=0, high=min(MAX_TOP, MAX_LOGPROBS))
+    if count and not wanted:
+        raise Refusal(400, "top_logprobs needs logprobs: true", param="top_logprobs")
+    return (count or 0) if wanted else None
+
+
+def written(
+    service: Service, fields: Fields, box: Toolbox | None
+) -> tuple[list[int], tuple[Any, ...], str]:
+    """The prompt's ids, its images, and the text that is to be repeated in the answer."""
+    template = service.templates.source(tools=box is not None)
+    talk = conversation.read(
+        fields.required("messages"), vision=service.vision, developer="developer" in template
+    )
+    variables = dict(fields.table_of("chat_template_kwargs") or {})
+    effort = fields.raw("reasoning_effort")
+    if effort is not None:
+        if "reasoning_effort" not in template:
+            fields.refuse("reasoning_effort", "this model's chat template does not know it")
+        variables["reasoning_effort"] = effort
+    continued = fields.flag("continue_final_message")
+    prompted = fields.flag("add_generation_prompt", not continued)
+    if continued and prompted:
+        raise Refusal(
+            400,
+            "continue_final_message contradicts add_generation_prompt",
+            param="continue_final_message",
+        )
+    for name in variables:
+        if name in ("messages", "tools", "add_generation_prompt"):
+            raise Refusal(400, f"chat_template_kwargs does not set {name}",
+                          param="chat_template_kwargs")  # fmt: skip
+    text = service.templates.render(
+        talk.messages,
+        tools=box.tools if box else None,
+        generation_prompt=prompted,
+        continue_final=continued,
+        variables=variables,
+    )
+    ids = service.words.encode(text, special=fields.flag("add_special_tokens", False))
+    cut = fields.whole("truncate_prompt_tokens", low=1)
+    echo = talk.messages[-1]["content"] if fields.flag("echo") and continued else ""
+    return (ids[-cut:] if cut else ids), tuple(talk.images), echo
+
+
+async def answer(service: Service, ask: Ask) -> Reply:
+    """Answer POST /v1/chat/completions."""
+    asked, guide = await aside.read(ask, lambda: read(service, ask.json()))
+    ask.notes["model"] = asked.model
+    generation = Generation(
+        service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide
+    )
+    made = Chat(service, ask, asked, generation)
+    if asked.stream:
+        return Reply(200, await guarded(made.events()), EVENTS)
+    return data(await made.whole())
+
+
+class Chat:
+    """One answer in the making."""
+
+    def __init__(self, service: Service, ask: Ask, asked: Asked, generation: Generation) -> None:
+        self.service, self.asked, self.generation = service, asked, generation
+        self.head = {
+            "id": f"chatcmpl-{ask.id}",
+            "object": "chat.completion.chunk" if asked.stream else "chat.completion",
+            "created": service.stamp(),
+            "model": asked.model,
+            "system_fingerprint": None,
+        }
+        n = asked.sampling.n
+        self.readers = [CallReader(asked.box) for _ in range(n)] if asked.box else []
+        self.called = [0] * n
+
+    def delta(self, output: Output) -> dict[str, Any]:
+        """The words and calls that an output adds."""
+        if not self.readers:
+            return {"content": output.text} if output.text else {}
+        reader = self.readers[output.index]
+        pieces = reader.feed(output.text)
+        if output.finish_reason:
+            pieces += reader.finish()
+        words = "".join(piece for piece in pieces if isinstance(piece, str))
+        calls = []
+        for piece in pieces:
+            if isinstance(piece, ToolCall):
+                calls.append({"index": self.called[output.index], **piece.to_json()})
+                self.called[output.index] += 1
+        delta: dict[str, Any] = {"content": words} if words else {}
+        return {**delta, "tool_calls": calls} if calls else delta
+
+    def reason(self, output: Output) -> str | None:
+        """Why a choice ended; calls are a reason of their own, unless one function was named."""
+        named = self.asked.box is not None and self.asked.box.choice == tools.NAMED
+        if output.finish_reason == "stop" and self.called[output.index] and not named:
+            return "tool_calls"
+        return output.finish_reason
+
+    def choice(self, output: Output) -> dict[str, Any]:
+        """One choice of an event."""
+        made: dict[str, Any] = {
+            "index": output.index,
+            "delta": self.delta(output),
+            "logprobs": None,
+            "finish_reason": self.reason(output),
+        }
+        if output.finish_reason == "stop" and output.stop is not None:
+            made["stop_reason"] = output.stop
+        if self.asked.sampling.logprobs is not None and output.logprobs:
+            made["logprobs"] = {
+                "content": logprobs.chat(output.logprobs, self.service.words),
+                "refusal": None,
+            }
+        if self.asked.ids:
+            made["token_ids"] = list(output.new_ids)
+        return made
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """The stream: the role, an event per output, usage at the end when asked for."""
+        outputs = self.generation.outputs()
+        options, tally = self.asked.options, self.generation.tally
+        begun: set[int] = set()
+        try:
+            async for _, output in outputs:
+                if output.index not in begun:
+                    begun.add(output.index)
+                    yield event(options.with_usage(self.opening(output.index), tally))
+                if not worth_sending(output, self.asked.ids):
+                    continue
+                choice = self.choice(output)
+                if not choice["delta"] and not worth_without_text(choice):
+                    continue
+                made = {**self.head, "choices": [choice]}
+                yield event(options.with_usage(made, tally))
+        finally:
+            await outputs.aclose()
+        if options.include_usage:
+            yield event({**self.head, "choices": [], "usage": tally.to_json()})
+        yield DONE
+
+    def opening(self, index: int) -> dict[str, Any]:
+        """The first event of a choice."""
+        delta = {"role": "assistant", "content": self.asked.echo}
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+        made: dict[str, Any] = {**self.head, "choices": [choice]}
+        if self.asked.ids:
+            made["prompt_token_ids"] = self.asked.prompt
+        return made
+
+    async def whole(self) -> dict[str, Any]:
+        """The answer in one piece."""
+        pieces: dict[int, list[dict[str, Any]]] = {}
+        outputs = self.generation.outputs()
+        before = None
+        try:
+            async for _, output in outputs:
+                pieces.setdefault(output.index, []).append(self.choice(output))
+                before = before or output.prompt_logprobs
+        finally:
+            await outputs.aclose()
+        choices = [joined(pieces[index], self.asked.echo) for index in sorted(pieces)]
+        used = self.generation.tally.to_json()
+        made: dict[str, Any] = {**self.head, "choices": choices, "usage": used}
+        if self.asked.ids:
+            made["prompt_token_ids"] = self.asked.prompt
+        if before and self.asked.sampling.prompt_logprobs is not None:
+            made["prompt_logprobs"] = logprobs.of_prompt(before, self.service.words)
+        return made
+
+
+def worth_without_text(choice: dict[str, Any]) -> bool:
+    """Whether an event without words still says something."""
+    return bool(choice["finish_reason"] or choice["logprobs"] or choice.get("token_ids"))
+
+
+def joined(pieces: list[dict[str, Any]], echo: str) -> dict[str, Any]:
+    """One choice out of the pieces of its stream."""
+    text = echo + "".join(piece["delta"].get("content") or "" for piece in pieces)
+    calls = [call for piece in pieces for call in piece["delta"].get("tool_calls") or ()]
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    if calls:
+        message["content"] = text.strip() or None
+        message["tool_calls"] = [{k: v for k, v in c.items() if k != "index"} for c in calls]
+    last = pieces[-1]
+    made = {**last, "message": message}
+    del made["delta"]
+    numbers = [piece["logprobs"]["content"] for piece in pieces if piece["logprobs"]]
+    if numbers:
+        made["logprobs"] = {"content": [row for part in numbers for row in part], "refusal": None}
+    if "token_ids" in made:
+        made["token_ids"] = [id for piece in pieces for id in piece["token_ids"]]
+    return made

@@ -1,0 +1,224 @@
+"""/v1/completions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from joymigrate.run.serve.engine.http import aside, formats, sampling
+from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.engine.http.fields import Fields, is_whole
+from joymigrate.run.serve.engine.http.generation import Generation
+from joymigrate.run.serve.engine.http.logprobs import Legacy, of_prompt
+from joymigrate.run.serve.engine.http.messages import DONE, EVENTS, Ask, Reply, data, event
+from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.streaming import StreamOptions, guarded, stream_options
+from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Sampling, TokenLogprob
+
+DEFAULT_TOKENS = 16
+MAX_PROMPTS = 2048
+
+
+@dataclass(slots=True)
+class Asked:
+    """A checked request."""
+
+    model: str
+    prompts: list[list[int]]
+    sampling: Sampling
+    stream: bool
+    options: StreamOptions
+    echo: bool = False
+    ids: bool = False  # return_token_ids
+    numbers: bool = False  # prompt_logprobs
+    texts: list[str] = field(default_factory=list)  # of the prompts, for echo
+
+
+def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
+    """The request and its guide; raises `Refusal`."""
+    fields = Fields(body)
+    model = service.model(fields.raw("model"))
+    special = fields.flag("add_special_tokens", True)
+    given = prompts(fields.required("prompt"))
+    encoded = [encode(service, prompt, special) for prompt in given]
+    cut = fields.whole("truncate_prompt_tokens", low=1)
+    encoded = [ids[-cut:] for ids in encoded] if cut else encoded
+    n = sampling.count(fields)
+    logprobs = fields.whole("logprobs", low=0, high=MAX_LOGPROBS)
+    echo = fields.flag("echo")
+    limit = fields.whole("max_tokens", low=0) if "max_tokens" in body else DEFAULT_TOKENS
+    if limit == 0 and not echo:
+        raise Refusal(400, "max_tokens is at least 1, unless echo is true", param="max_tokens")
+    chosen = sampling.read(fields, service.defaults, max_tokens=limit, logprobs=logprobs, n=n)
+    numbers = chosen.prompt_logprobs is not None
+    if echo and logprobs is not None and not numbers:
+        chosen = replace(chosen, prompt_logprobs=logprobs)
+    fields.refuse("suffix", "there is no text after the answer", unless=("",))
+    guide = formats.read(fields, service.guides)
+    asked = Asked(
+        model, encoded, chosen, fields.flag("stream"), stream_options(fields), echo,
+        fields.flag("return_token_ids"), numbers,
+    )  # fmt: skip
+    fields.close()
+    if echo:
+        pairs = zip(given, encoded, strict=True)
+        asked.texts = [p if isinstance(p, str) else service.words.decode(ids) for p, ids in pairs]
+    return asked, guide
+
+
+def prompts(raw: Any, field: str = "prompt") -> list[str | list[int]]:
+    """A text, texts, token ids, or lists of token ids, as a list of prompts."""
+    if isinstance(raw, str):
+        return [raw]
+    if not isinstance(raw, list) or not raw:
+        raise wrong_prompt(field)
+    if all(is_whole(item) for item in raw):
+        return [raw]
+    if len(raw) > MAX_PROMPTS:
+        raise Refusal(400, f"at most {MAX_PROMPTS} prompts in a request", param=field)
+    for item in raw:
+        ids = isinstance(item, list) and item and all(is_whole(token) for token in item)
+        if not isinstance(item, str) and not ids:
+            raise wrong_prompt(field)
+    return list(raw)
+
+
+def wrong_prompt(field: str) -> Refusal:
+    return Refusal(
+        400,
+        f"{field} is a text, a list of texts, a list of token ids, or a list of such lists",
+        code="invalid_type",
+        param=field,
+    )
+
+
+def encode(
+    service: Service, prompt: str | list[int], special: bool, field: str = "prompt"
+) -> list[int]:
+    """A prompt as checked ids."""
+    if isinstance(prompt, str):
+        return service.words.encode(prompt, special=special)
+    service.words.check(prompt, field)
+    return prompt
+
+
+async def answer(service: Service, ask: Ask) -> Reply:
+    """Answer POST /v1/completions."""
+    asked, guide = await aside.read(ask, lambda: read(service, ask.json()))
+    ask.notes["model"] = asked.model
+    generation = Generation(service, ask, asked.prompts, asked.sampling, guide=guide)
+    made = Completion(service, ask, asked, generation)
+    if asked.stream:
+        return Reply(200, await guarded(made.events()), EVENTS)
+    return data(await made.whole())
+
+
+class Completion:
+    """One answer in the making."""
+
+    def __init__(self, service: Service, ask: Ask, asked: Asked, generation: Generation) -> None:
+        self.service, self.asked, self.generation = service, asked, generation
+        self.head = {
+            "id": f"cmpl-{ask.id}",
+            "object": "text_completion",
+            "created": service.stamp(),
+            "model": asked.model,
+        }
+        asked_logprobs = asked.sampling.logprobs
+        count = len(asked.prompts) * asked.sampling.n
+        self.legacy = (
+            [Legacy(service.words, asked_logprobs) for _ in range(count)]
+            if asked_logprobs is not None
+            else None
+        )
+        self.begun: set[int] = set()
+
+    def choice(self, place: int, output: Output) -> dict[str, Any]:
+        """What an output adds to its choice."""
+        asked = self.asked
+        index = place * asked.sampling.n + output.index
+        first = index not in self.begun
+        self.begun.add(index)
+        echoed = first and asked.echo
+        made: dict[str, Any] = {
+            "index": index,
+            "text": asked.texts[place] + output.text if echoed else output.text,
+            "logprobs": None,
+            "finish_reason": output.finish_reason,
+        }
+        if output.finish_reason == "stop" and output.stop is not None:
+            made["stop_reason"] = output.stop
+        if self.legacy is not None:
+            shown: list[tuple[int, TokenLogprob | None]] = list(
+                zip(output.new_ids, output.logprobs or (), strict=False)
+            )
+            if echoed:
+                before = output.prompt_logprobs or (None,) * len(asked.prompts[place])
+                shown = [*zip(asked.prompts[place], before, strict=True), *shown]
+            made["logprobs"] = self.legacy[index].of([s[0] for s in shown], [s[1] for s in shown])
+        if asked.numbers and output.prompt_logprobs:
+            made["prompt_logprobs"] = of_prompt(output.prompt_logprobs, self.service.words)
+        if asked.ids:
+            made["token_ids"] = list(output.new_ids)
+            if first:
+                made["prompt_token_ids"] = asked.prompts[place]
+        return made
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """The stream: an event per output, usage at the end when asked for."""
+        outputs = self.generation.outputs()
+        options = self.asked.options
+        try:
+            async for place, output in outputs:
+                if not worth_sending(output, self.asked.ids):
+                    continue
+                made = {**self.head, "choices": [self.choice(place, output)]}
+                yield event(options.with_usage(made, self.generation.tally))
+        finally:
+            await outputs.aclose()
+        if options.include_usage:
+            yield event({**self.head, "choices": [], "usage": self.generation.tally.to_json()})
+        yield DONE
+
+    async def whole(self) -> dict[str, Any]:
+        """The answer in one piece."""
+        pieces: dict[int, list[dict[str, Any]]] = {}
+        outputs = self.generation.outputs()
+        try:
+            async for place, output in outputs:
+                made = self.choice(place, output)
+                pieces.setdefault(made["index"], []).append(made)
+        finally:
+            await outputs.aclose()
+        choices = [joined(pieces[index]) for index in sorted(pieces)]
+        return {**self.head, "choices": choices, "usage": self.generation.tally.to_json()}
+
+
+def worth_sending(output: Output, ids: bool) -> bool:
+    """Whether an event says anything: text, the end, numbers, or ids that were asked for."""
+    return bool(
+        output.text
+        or output.finish_reason
+        or output.prompt_logprobs
+        or (output.new_ids and (ids or output.logprobs))
+    )
+
+
+def joined(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+    """One choice out of the pieces of its stream."""
+    made = dict(pieces[0])
+    made["text"] = "".join(piece["text"] for piece in pieces)
+    made["finish_reason"] = pieces[-1]["finish_reason"]
+    if "stop_reason" in pieces[-1]:
+        made["stop_reason"] = pieces[-1]["stop_reason"]
+    if "token_ids" in made:
+        made["token_ids"] = [id for piece in pieces for id in piece["token_ids"]]
+    if made["logprobs"] is not None:
+        made["logprobs"] = {
+            key: None
+            if made["logprobs"][key] is None
+            else [item for piece in pieces for item in piece["logprobs"][key]]
+            for key in made["logprobs"]
+        }
+    return made

@@ -1,0 +1,78 @@
+"""/v1/embeddings, where the engine has them."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from joymigrate.run.serve.engine.http import aside
+from joymigrate.run.serve.engine.http.completions import encode, prompts
+from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.engine.http.fields import Fields
+from joymigrate.run.serve.engine.http.messages import Ask, Reply, data
+from joymigrate.run.serve.engine.http.service import Service
+
+
+async def answer(service: Service, ask: Ask) -> Reply:
+    """Answer POST /v1/embeddings."""
+    embed = service.engine.embed
+    if embed is None:
+        raise Refusal(
+            400, f"'{service.name}' makes text, not embeddings", code="unsupported_model",
+            param="model",
+        )  # fmt: skip
+    fields = Fields(ask.json())
+    model = service.model(fields.raw("model"))
+    given = prompts(fields.required("input"), "input")
+    form = fields.text("encoding_format", "float")
+    if form not in ("float", "base64"):
+        raise Refusal(400, f"encoding_format is float or base64, got {form!r}",
+                      param="encoding_format")  # fmt: skip
+    size = fields.whole("dimensions", low=1)
+    fields.close()
+    ids = await aside.read(
+        ask, lambda: [encode(service, prompt, True, "input") for prompt in given]
+    )
+    for one in ids:
+        if not one or len(one) > service.info.max_model_len:
+            raise Refusal(
+                400,
+                f"an input has 1 to {service.info.max_model_len} tokens, this one {len(one)}",
+                code="context_length_exceeded",
+                param="input",
+            )
+    vectors: list[list[float]] = await embed(ids)
+    if size is not None and vectors and size > len(vectors[0]):
+        raise Refusal(400, f"dimensions is at most {len(vectors[0])}", param="dimensions")
+    used = sum(len(one) for one in ids)
+    ask.notes.update(model=model, prompt_tokens=used)
+    service.meters.prompt.add(used)
+    return data(
+        {
+            "object": "list",
+            "model": model,
+            "data": [
+                {"object": "embedding", "index": i, "embedding": coded(shortened(v, size), form)}
+                for i, v in enumerate(vectors)
+            ],
+            "usage": {"prompt_tokens": used, "total_tokens": used},
+        }
+    )
+
+
+def shortened(vector: list[float], size: int | None) -> list[float]:
+    """The first `size` values, of length 1 again."""
+    if size is None or size >= len(vector):
+        return vector
+    kept = vector[:size]
+    length = sum(value * value for value in kept) ** 0.5 or 1.0
+    return [value / length for value in kept]
+
+
+def coded(vector: list[float], form: str) -> Any:
+    """Numbers as a list, or as base64 of little-endian float32."""
+    if form == "float":
+        return vector
+    import numpy
+
+    return base64.b64encode(numpy.array(vector, "<f4").tobytes()).decode()

@@ -1,0 +1,75 @@
+"""Refusals, and how each API words them: the official clients read these fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from joymigrate.run.serve.engine.types import Lost
+
+
+class Refusal(Exception):
+    """A request that is not served, and why. `code` is stable; the message is for people."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code or CODES.get(status, "error")
+        self.param = param
+        self.headers = dict(headers or {})
+
+
+def of(error: Exception) -> Refusal | None:
+    """What clients are told about an error that is no refusal; None for one that nobody expects."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, Lost):
+        return Refusal(503, str(error), code="engine_failed")
+    return None
+
+
+CODES = {
+    400: "invalid_value",
+    401: "invalid_api_key",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "body_too_slow",
+    413: "body_too_large",
+    415: "unsupported_encoding",
+    429: "queue_full",
+    500: "internal_error",
+    501: "not_implemented",
+    503: "unavailable",
+}
+TYPES = {429: "rate_limit_error"}
+
+
+def kind(status: int) -> str:
+    """The class of error that OpenAI's clients know."""
+    return TYPES.get(status) or ("invalid_request_error" if status < 500 else "server_error")
+
+
+def openai(refusal: Refusal) -> dict[str, Any]:
+    """`{"error": {message, type, param, code}}`."""
+    return {
+        "error": {
+            "message": refusal.message,
+            "type": kind(refusal.status),
+            "param": refusal.param,
+            "code": refusal.code,
+        }
+    }
+
+
+def triton(refusal: Refusal) -> dict[str, Any]:
+    """`{"error": message}`, which KServe's clients raise."""
+    return {"error": refusal.message}

@@ -1,0 +1,68 @@
+"""From a model folder to a service that can be put on an address."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.asynchronous import AsyncEngine
+from joymigrate.run.serve.engine.http.admission import Keys, Limits
+from joymigrate.run.serve.engine.http.defaults import AUTO, load
+from joymigrate.run.serve.engine.http.guide import Guides
+from joymigrate.run.serve.engine.http.meters import Meters
+from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.templates import Templates
+from joymigrate.run.serve.engine.http.words import Words
+from joymigrate.run.serve.engine.types import EngineOptions
+
+log = logging.getLogger("joymigrate.serve")
+
+
+def open_service(
+    folder: Path,
+    options: EngineOptions,
+    *,
+    names: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    limits: Limits | None = None,
+    template: Path | None = None,
+    generation: str = AUTO,
+    override: str = "",
+) -> Service:
+    """Load a model and what the APIs need of its folder. Raises `JoyError`.
+
+    `names` are what clients call it, the first one in answers; default: the folder's name.
+    `generation` and `override` say what requests get that leave their sampling open.
+    """
+    templates = Templates.of(folder, template)  # a mistake in it shows before the weights load
+    defaults = load(folder, generation, override)
+    made = serving(AsyncEngine.load(folder, options), templates, names, keys, limits)
+    made.defaults = defaults
+    if defaults.told():
+        log.info("requests that do not say get: %s", defaults.told())
+    return made
+
+
+def serving(
+    engine: AsyncEngine,
+    templates: Templates,
+    names: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    limits: Limits | None = None,
+) -> Service:
+    """A service around an engine that runs already."""
+    called = tuple(names) or (engine.info.name,)
+    if not all(called):
+        raise JoyError("a model's name is empty", help="--name NAME")
+    return Service(
+        engine=engine,
+        names=called,
+        words=Words(engine.tokens, engine.vocabulary),
+        templates=templates,
+        guides=Guides(getattr(engine.tokens, "backend", None), engine.vocabulary, engine.ends),
+        meters=Meters(called[0], engine.stats),
+        limits=limits or Limits(),
+        keys=Keys(tuple(keys)),
+    )

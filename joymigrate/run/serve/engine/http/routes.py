@@ -1,0 +1,98 @@
+"""Which handler answers which path; unknown paths and methods get a JSON error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from joymigrate.run.serve.engine.http import catalogue, chat, completions, embeddings, openapi
+from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.engine.http.messages import Ask, Reply
+from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.triton import infer, metadata
+
+Handler = Callable[..., Awaitable[Reply]]
+M = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A method, a path (an expression where it has parts that vary), and who answers."""
+
+    method: str
+    path: str
+    handler: Handler
+
+
+async def description(service: Service, ask: Ask) -> Reply:
+    """GET /openapi.json."""
+    return openapi.reply(service)
+
+
+FIXED = (
+    Route("GET", "/health", catalogue.health),
+    Route("GET", "/ping", catalogue.health),
+    Route("POST", "/ping", catalogue.health),
+    Route("GET", "/ready", catalogue.ready),
+    Route("GET", "/metrics", catalogue.metrics),
+    Route("GET", "/version", catalogue.version),
+    Route("GET", "/openapi.json", description),
+    Route("GET", "/v1/models", catalogue.models),
+    Route("POST", "/v1/completions", completions.answer),
+    Route("POST", "/v1/chat/completions", chat.answer),
+    Route("POST", "/v1/embeddings", embeddings.answer),
+    Route("POST", "/tokenize", catalogue.tokenize),
+    Route("POST", "/detokenize", catalogue.detokenize),
+    Route("GET", "/v2", metadata.server),
+    Route("GET", "/v2/health/live", metadata.live),
+    Route("GET", "/v2/health/ready", metadata.ready),
+    Route("GET", "/v2/models/stats", metadata.stats),
+    Route("POST", "/v2/repository/index", metadata.index),
+)
+VARYING = (
+    Route("GET", r"/v1/models/(?P<name>.+)", catalogue.model),
+    Route("GET", M, metadata.model),
+    Route("GET", M + "/ready", metadata.model_ready),
+    Route("GET", M + "/config", metadata.config),
+    Route("GET", M + "/stats", metadata.stats),
+    Route("POST", M + "/infer", infer.infer),
+    Route("POST", M + "/generate", infer.generate),
+    Route("POST", M + "/generate_stream", infer.generate_stream),
+    Route("POST", r"/v2/repository/models/(?P<model>[^/]+)/(?P<what>load|unload)", metadata.load),
+)
+BY_PATH: dict[str, dict[str, Handler]] = {}
+for _route in FIXED:
+    BY_PATH.setdefault(_route.path, {})[_route.method] = _route.handler
+PATTERNS = tuple((re.compile(route.path), route) for route in VARYING)
+
+
+def find(method: str, raw_path: str) -> tuple[Handler, dict[str, Any]]:
+    """The handler of a raw path and the parts of it; raises `Refusal` (404, 405)."""
+    path = raw_path.rstrip("/") or "/"
+    method = "GET" if method == "HEAD" else method
+    fixed = BY_PATH.get(path)
+    if fixed is not None:
+        if method in fixed:
+            return fixed[method], {}
+        raise wrong_method(method, path, fixed)
+    allowed = []
+    for pattern, route in PATTERNS:
+        match = pattern.fullmatch(path)
+        if match is None:
+            continue
+        if route.method == method:
+            parts = match.groupdict()
+            return route.handler, {k: v and unquote(v) for k, v in parts.items()}
+        allowed.append(route.method)
+    if allowed:
+        raise wrong_method(method, path, allowed)
+    raise Refusal(404, f"nothing is here: {method} {path}")
+
+
+def wrong_method(method: str, path: str, allowed: Any) -> Refusal:
+    """405, and which methods there are."""
+    names = ", ".join(sorted(allowed))
+    return Refusal(405, f"{path} takes {names}, not {method}", headers={"Allow": names})

@@ -1,0 +1,90 @@
+"""What streams of both OpenAI APIs share: their options, and errors after the first byte."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from joymigrate.run.serve.engine.http import errors
+from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.engine.http.fields import Fields
+from joymigrate.run.serve.engine.http.generation import Tally
+from joymigrate.run.serve.engine.http.messages import DONE, event
+
+log = logging.getLogger("joymigrate.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """`stream_options`: usage in a last event, or in every one."""
+
+    include_usage: bool = False
+    continuous: bool = False
+
+    def with_usage(self, made: dict[str, Any], tally: Tally) -> dict[str, Any]:
+        """The event with what it says about usage: null until the last one, unless continuous."""
+        if self.continuous:
+            made["usage"] = tally.to_json()
+        elif self.include_usage:
+            made["usage"] = None
+        return made
+
+
+def stream_options(fields: Fields) -> StreamOptions:
+    """Read `stream_options`; they go with `stream: true` only."""
+    given = fields.table_of("stream_options")
+    if given is None:
+        return StreamOptions()
+    if not fields.flag("stream"):
+        raise Refusal(400, "stream_options go with stream: true", param="stream_options")
+    inner = Fields(given, "stream_options.")
+    inner.flag("include_obfuscation")  # padding against eavesdroppers; the text is the same
+    found = StreamOptions(inner.flag("include_usage"), inner.flag("continuous_usage_stats"))
+    inner.close()
+    return found
+
+
+async def guarded(pieces: AsyncGenerator[bytes, None]) -> Following:
+    """The stream, its first piece made already: what fails before it is an HTTP error, what fails
+    later ends the stream with an error event."""
+    try:
+        first = await anext(pieces)
+    except BaseException:
+        await pieces.aclose()
+        raise
+    return Following(first, pieces)
+
+
+class Following:
+    """A stream that has begun. Unlike a generator it closes its source also when never read."""
+
+    def __init__(self, first: bytes | None, pieces: AsyncGenerator[bytes, None]) -> None:
+        self.first, self.pieces = first, pieces
+        self.over = False
+
+    def __aiter__(self) -> Following:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self.first is not None:
+            first, self.first = self.first, None
+            return first
+        if self.over:
+            raise StopAsyncIteration
+        try:
+            return await anext(self.pieces)
+        except StopAsyncIteration:
+            raise
+        except Exception as error:
+            self.over = True
+            refusal = errors.of(error)
+            if refusal is None:
+                log.exception("a stream failed")
+                refusal = Refusal(500, f"{type(error).__name__}: {error}")
+            return event(errors.openai(refusal)) + DONE
+
+    async def aclose(self) -> None:
+        """Nobody listens any more."""
+        await self.pieces.aclose()

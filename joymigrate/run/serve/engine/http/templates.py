@@ -1,0 +1,205 @@
+"""Chat templates: messages → the prompt's text, in jinja2's immutable sandbox.
+
+A template comes with the model and is not trusted: it can neither reach attributes that begin with
+an underscore nor change what it is given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.http.errors import Refusal
+
+MARKER = "\ue000continue\ue001"  # stands behind the text of a message that is to be continued
+
+
+class Complaint(Exception):
+    """What a template says against the messages (`raise_exception`)."""
+
+
+@dataclass(slots=True)
+class Templates:
+    """A model's templates by name; `tokens` are the special tokens that templates print."""
+
+    sources: Mapping[str, str]
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    compiled: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: Path, override: Path | None = None) -> Templates:
+        """The templates of a model folder, or the one of a file; none is no mistake yet."""
+        config = read_json(folder / "tokenizer_config.json")
+        named = config.get("chat_template")
+        if override is not None:
+            named = read_text(override)
+        elif (folder / "chat_template.jinja").is_file():
+            named = read_text(folder / "chat_template.jinja")
+        elif (folder / "chat_template.json").is_file():
+            named = read_json(folder / "chat_template.json").get("chat_template")
+        if isinstance(named, list):
+            sources = {str(one["name"]): str(one["template"]) for one in named}
+        else:
+            sources = {"default": str(named)} if named else {}
+        made = cls(sources, special_tokens(folder, config))
+        if sources:
+            made.template("default" if "default" in sources else next(iter(sources)))
+        return made
+
+    def source(self, *, tools: bool = False) -> str:
+        """The template that such a request uses, empty where there is none."""
+        name = "tool_use" if tools and "tool_use" in self.sources else "default"
+        return self.sources.get(name) or next(iter(self.sources.values()), "")
+
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        generation_prompt: bool = True,
+        continue_final: bool = False,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt's text; raises `Refusal` for what the template cannot take."""
+        if not self.sources:
+            raise Refusal(
+                400,
+                "this model has no chat template: use /v1/completions, or start the server with "
+                "--chat-template FILE",
+                code="no_chat_template",
+                param="messages",
+            )
+        if continue_final:
+            messages = marked(messages)
+        name = "tool_use" if tools and "tool_use" in self.sources else "default"
+        template = self.template(name if name in self.sources else next(iter(self.sources)))
+        values = {
+            **self.tokens,
+            **(variables or {}),
+            "messages": messages,
+            "add_generation_prompt": generation_prompt and not continue_final,
+        }
+        if tools:
+            values["tools"] = tools
+        try:
+            text = str(template.render(values))
+        except Complaint as complaint:
+            raise Refusal(400, str(complaint), param="messages") from None
+        except Exception as error:  # jinja2's errors, and whatever the template's Python raises
+            raise Refusal(
+                400,
+                f"the chat template cannot take these messages: {type(error).__name__}: {error}",
+                code="chat_template_error",
+                param="messages",
+            ) from None
+        if not continue_final:
+            return text
+        before, found, _ = text.rpartition(MARKER)
+        if not found:
+            raise Refusal(
+                400, "the chat template drops the last message", param="continue_final_message"
+            )
+        return before
+
+    def template(self, name: str) -> Any:
+        """The compiled template; raises `JoyError` when it is none."""
+        import jinja2
+
+        if name not in self.compiled:
+            try:
+                self.compiled[name] = environment().from_string(self.sources[name])
+            except jinja2.TemplateSyntaxError as error:
+                raise JoyError(
+                    f"the chat template is not valid: {error.message} (line {error.lineno})",
+                    help="give another one with --chat-template FILE",
+                ) from None
+        return self.compiled[name]
+
+
+def environment() -> Any:
+    """The sandbox with what templates of published models use."""
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.nodes import Node
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """`{% generation %}` marks an assistant's words for training; the words are printed."""
+
+        tags = {"generation"}  # noqa: RUF012 - jinja2 reads a set on the class
+
+        def parse(self, parser: Any) -> list[Node]:
+            next(parser.stream)
+            body: list[Node] = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return body
+
+    made = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
+    )
+    made.filters["tojson"] = tojson
+    made.globals["raise_exception"] = complain
+    made.globals["strftime_now"] = today
+    return made
+
+
+def tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, **more: Any) -> str:
+    """JSON as it is, where jinja2's own filter escapes it for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **more)
+
+
+def complain(message: str) -> None:
+    """`raise_exception` of templates."""
+    raise Complaint(message)
+
+
+def today(form: str) -> str:
+    """`strftime_now` of templates."""
+    import time
+
+    return time.strftime(form)
+
+
+def marked(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with a mark behind the last one's text."""
+    last = messages[-1]
+    content = last.get("content")
+    if last.get("role") != "assistant" or not isinstance(content, str):
+        raise Refusal(
+            400,
+            "continue_final_message needs an assistant's text as the last message",
+            param="continue_final_message",
+        )
+    return [*messages[:-1], {**last, "content": content + MARKER}]
+
+
+def special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """`bos_token`, `eos_token` … as text."""
+    found = {}
+    for source in (read_json(folder / "special_tokens_map.json"), config):
+        for name, value in source.items():
+            text = value.get("content") if isinstance(value, dict) else value
+            if name.endswith("_token") and isinstance(text, str):
+                found[name] = text
+    return found
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, empty where there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(read_text(path))
+    except ValueError as error:
+        raise JoyError(f"not valid JSON: {error}", where=str(path)) from None
+    return found if isinstance(found, dict) else {}
+
+
+def read_text(path: Path) -> str:
+    """A text file; raises `JoyError`."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise JoyError(f"cannot read: {error}", where=str(path)) from None

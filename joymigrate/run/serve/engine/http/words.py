@@ -1,0 +1,93 @@
+"""Tokens as text: encoding prompts, and how single tokens are shown beside log-probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.engine.tokens import Numbers, Tokens
+
+CACHED = 2**16
+
+
+class Words:
+    """The tokenizer of one model, with what the APIs ask of it."""
+
+    def __init__(self, tokens: Tokens | Numbers, vocabulary: int) -> None:
+        """`vocabulary` is the number of ids that the model knows."""
+        self.tokens, self.vocabulary = tokens, vocabulary
+        self.shown: dict[int, tuple[str, bytes]] = {}
+        self.letters = byte_letters() if is_byte_level(tokens) else None
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """The ids of a text; `special` adds what the tokenizer puts around every text."""
+        try:
+            return self.tokens.encode(text, special=special)
+        except JoyError as error:
+            raise Refusal(400, error.what, param="prompt") from None
+        except Exception as error:  # the tokenizer's own errors have no common class
+            raise Refusal(400, f"the text cannot be encoded: {error}", param="prompt") from None
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
+        """The text of some ids."""
+        return self.tokens.decode(ids, skip_special=skip_special)
+
+    def check(self, ids: Sequence[int], param: str) -> None:
+        """Refuse ids that the model does not know."""
+        for token in ids:
+            if not 0 <= token < self.vocabulary:
+                raise Refusal(
+                    400,
+                    f"token id {token} is not in 0 to {self.vocabulary - 1}",
+                    param=param,
+                )
+
+    def show(self, token: int) -> tuple[str, bytes]:
+        """One token as text and as bytes. A part of a character shows as `bytes:\\x..`."""
+        found = self.shown.get(token)
+        if found is None:
+            if len(self.shown) >= CACHED:
+                self.shown.clear()
+            found = self.shown[token] = self.looked_up(token)
+        return found
+
+    def looked_up(self, token: int) -> tuple[str, bytes]:
+        hf = self.tokens.hf
+        if hf is None:
+            return f"token_id:{token}", b""
+        name = hf.convert_ids_to_tokens(token)
+        raw = None
+        if name is not None and token not in hf.all_special_ids:
+            raw = self.raw(str(name))
+        if raw is None:
+            raw = self.decode([token]).encode()
+        try:
+            return raw.decode(), raw
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw), raw
+
+    def raw(self, name: str) -> bytes | None:
+        """The bytes of a token by its name in the vocabulary, where that says them."""
+        if self.letters is not None:
+            found = [self.letters.get(letter) for letter in name]
+            return None if None in found else bytes(byte for byte in found if byte is not None)
+        if len(name) == 6 and name.startswith("<0x") and name.endswith(">"):
+            return bytes([int(name[3:5], 16)])
+        return name.replace("\u2581", " ").encode() if "\u2581" in name else None
+
+
+def is_byte_level(tokens: Tokens | Numbers) -> bool:
+    """Whether the vocabulary spells bytes by letters, as GPT-2 did."""
+    backend: Any = getattr(tokens, "backend", None)
+    return backend is not None and "ByteLevel" in repr(getattr(backend, "decoder", None))
+
+
+def byte_letters() -> dict[str, int]:
+    """GPT-2's letters for the 256 bytes: printable ones stand for themselves, the others follow
+    from 256 on."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    found = {chr(byte): byte for byte in plain}
+    others = [byte for byte in range(256) if byte not in plain]
+    return found | {chr(256 + place): byte for place, byte in enumerate(others)}

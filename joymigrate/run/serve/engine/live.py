@@ -1,0 +1,161 @@
+"""A request while it runs: its texts, what each has given out, and when each ends."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+from typing import Any
+
+from joymigrate.run.serve.engine.sampler import Choosing
+from joymigrate.run.serve.engine.sequence import Sequence
+from joymigrate.run.serve.engine.text import Detokeniser, TextStream
+from joymigrate.run.serve.engine.tokens import Numbers, Tokens
+from joymigrate.run.serve.engine.types import FinishReason, Output, Request, TokenLogprob, Usage
+
+
+@dataclass(slots=True, eq=False)
+class Text:
+    """One of a request's texts. `followers` start when its prompt is in the cache."""
+
+    request: Request
+    sequence: Sequence
+    choosing: Choosing
+    stream: TextStream
+    ends: frozenset[int]  # tokens that end it, the model's and the request's
+    followers: list[Text] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprob | None] | None = None
+    said_cached: bool = False
+    pooled: Any = None  # sum of states, for embeddings
+    vision: Any = None  # embeddings and positions of images
+
+    def take(self, token: int, logprob: TokenLogprob | None) -> Output:
+        """Append a token, and say what it makes certain."""
+        sampling, sequence = self.request.sampling, self.sequence
+        self.choosing.accept(token)
+        sequence.ids.append(token)
+        made = self.choosing.made
+        reason: FinishReason | None = None
+        stop: str | int | None = None
+        free = made > sampling.min_tokens
+        ended = free and token in self.ends
+        full = len(sequence.ids) >= sequence.limit
+        new = [] if ended and not sampling.include_stop else [token]
+        text = self.stream.feed(new, may_stop=made >= sampling.min_tokens, last=ended or full)
+        if self.stream.hit is not None:
+            reason, stop = "stop", self.stream.hit
+        elif ended:
+            reason = "stop"
+            stop = token if token in sampling.stop_token_ids else None
+        elif full:
+            reason = "length"
+        return self.output(
+            (token,),
+            text,
+            reason,
+            stop=stop,
+            logprobs=(logprob,) if logprob is not None else None,
+        )
+
+    def output(
+        self,
+        new: tuple[int, ...],
+        text: str,
+        reason: FinishReason | None,
+        *,
+        stop: str | int | None = None,
+        logprobs: tuple[TokenLogprob, ...] | None = None,
+        error: str | None = None,
+    ) -> Output:
+        """What a step gives to the caller."""
+        sequence = self.sequence
+        cached = max(0, sequence.cached)
+        prompt_logprobs = None
+        if self.prompt_logprobs is not None and not self.said_cached:
+            prompt_logprobs = tuple(self.prompt_logprobs)
+        self.said_cached = True
+        usage = None
+        if reason is not None:
+            usage = Usage(sequence.prompt, len(sequence.ids) - sequence.prompt, cached)
+        return Output(
+            self.request.id,
+            sequence.index,
+            new,
+            text,
+            reason,
+            stop,
+            logprobs,
+            prompt_logprobs,
+            usage,
+            cached,
+            error,
+        )
+
+    def cut(self, reason: FinishReason, error: str | None = None) -> Output:
+        """The last output of a text that is ended from outside."""
+        return self.output((), self.stream.feed([], may_stop=False, last=True), reason, error=error)
+
+
+def texts_of(
+    request: Request,
+    prompt: Many[int],
+    tokens: Tokens | Numbers,
+    ends: tuple[int, ...],
+    limit: int,
+    *,
+    vision: Any = None,
+    root: bytes = b"",
+) -> list[Text]:
+    """The `n` texts of a request; all but the first follow it."""
+    sampling = request.sampling
+    seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
+    stops = tuple(sampling.stop_token_ids) + (() if sampling.ignore_eos else ends)
+    every = sampling.prompt_logprobs is not None
+    made = []
+    for index in range(sampling.n):
+        sequence = Sequence(
+            request.id,
+            list(prompt),
+            len(prompt),
+            limit,
+            index=index,
+            priority=request.priority,
+            root=root,
+            cacheable=not (every and index == 0),
+            every=every and index == 0,
+        )
+        text = Text(
+            request,
+            sequence,
+            Choosing(
+                sampling,
+                seed,
+                index,
+                list(prompt),
+                ends=stops,
+                guide=request.guide() if request.guide is not None else None,
+            ),
+            TextStream(
+                Detokeniser(tokens, prompt, skip_special=sampling.skip_special),
+                sampling.stop,
+                include_stop=sampling.include_stop,
+            ),
+            frozenset(stops),
+            prompt_logprobs=[None] if every and index == 0 else None,
+            vision=vision,
+        )
+        sequence.state = text
+        made.append(text)
+    made[0].followers = made[1:]
+    return made
+
+
+def root_of(*parts: bytes) -> bytes:
+    """The start of a hash chain that only sequences with the same `parts` share."""
+    if not any(parts):
+        return b""
+    made = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        made.update(len(part).to_bytes(8, "little") + part)
+    return made.digest()

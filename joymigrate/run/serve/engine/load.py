@@ -1,0 +1,240 @@
+"""From a model folder to an engine: configuration, weights, tokenizer, and memory for the cache."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from joymigrate.device import CPU, Device, open_device
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine import graphs
+from joymigrate.run.serve.engine.cache import Cache
+from joymigrate.run.serve.engine.core import Engine
+from joymigrate.run.serve.engine.models.model import Model
+from joymigrate.run.serve.engine.models.spec import describe, read_config
+from joymigrate.run.serve.engine.parallel import Share, Team
+from joymigrate.run.serve.engine.tokens import end_ids, load_tokens
+from joymigrate.run.serve.engine.types import EngineOptions, ModelInfo
+from joymigrate.run.serve.engine.weights import Weights
+
+CPU_BLOCK = 16
+CARD_BLOCK = 128  # the paged kernels of cards read blocks of 128 (and multiples of 16 or 256)
+CPU_SHARE = 0.3  # of the free memory, for keys and values
+CPU_MOST = 4 << 30
+CARD_SHARE = 0.9  # of the card, for weights, activations, keys and values
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An engine and what it was made of."""
+
+    engine: Engine
+    info: ModelInfo
+    folder: Path
+    device: Device
+    team: Team | None = None
+
+
+def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loaded:
+    """Load a model folder. Raises `JoyError` when it cannot run as `options` say."""
+    from joymigrate.chips import hide_driverless
+
+    began = time.perf_counter()
+    hide_driverless()
+    folder = Path(folder)
+    options = options or EngineOptions()
+    raw = read_config(folder)
+    device = device_of(options.device)
+    dtype = dtype_of(options.dtype, raw, device)
+    team = gather(folder, raw, options, device) if options.tensor_parallel > 1 else None
+    share = team.share if team is not None else None
+    with torch.inference_mode():
+        model = load_model(folder, raw, dtype, card(device, options.device), options, share)
+        cache, notes = make_cache(model, options, device)
+    if team is not None:
+        team.ready(cache)
+    tokens = load_tokens(folder, trust_remote_code=options.trust_remote_code)
+    ends = end_ids(folder, model.config, tokens)
+    longest = min(model.positions, cache.blocks * cache.size, options.max_model_len or 1 << 60)
+    if options.max_model_len and options.max_model_len > longest:
+        raise JoyError(
+            f"max_model_len is {options.max_model_len}, but the model takes {model.positions} "
+            f"tokens and the cache holds {cache.blocks * cache.size}",
+            help="a smaller --max-model-len, or more --kv-memory",
+        )
+    forward: Any = team.forward(model, cache) if team is not None else None
+    uncaptured = graphs.why_not(cache, model.device) if team is None else "several processes"
+    if options.graphs and uncaptured is None:
+        forward = graphs.Graphs(model, cache, longest=longest, most=options.max_running)
+    elif options.graphs and not device.is_cpu:
+        notes = (*notes, f"steps are not captured: {uncaptured}")
+    engine = Engine(
+        model, cache, tokens, ends, options, longest, forward,
+        free=device.empty_cache, may_retry=team is None,
+    )  # fmt: skip
+    info = ModelInfo(
+        name=folder.resolve().name,
+        family=model.family,
+        path=model.path,
+        dtype=str(dtype).removeprefix("torch."),
+        device=device.type,
+        parameters=model.parameters,
+        weight_bytes=model.weight_bytes,
+        kv_bytes=cache.bytes,
+        block_size=cache.size,
+        blocks=cache.blocks,
+        max_model_len=longest,
+        attention=cache.attention,
+        linear=model.linear,
+        quantisation=getattr(model, "quantisation", None),
+        rehearsal=device.rehearsal,
+        load_seconds=time.perf_counter() - began,
+        notes=(*model.notes, *notes),
+    )
+    return Loaded(engine, info, folder, device, team)
+
+
+def gather(folder: Path, raw: dict[str, Any], options: EngineOptions, device: Device) -> Team:
+    """Start the other processes of a tensor-parallel engine, after what can be refused was."""
+    spec, reason = describe(raw) if not options.generic else (None, "asked for transformers")
+    if spec is None:
+        raise JoyError(f"tensor parallel needs the decoder, but {reason}")
+    Share(0, options.tensor_parallel).check(spec.heads, spec.kv_heads, spec.intermediate)
+    if not device.is_cpu and options.tensor_parallel > device.count():
+        raise JoyError(
+            f"tensor parallel over {options.tensor_parallel} cards, but there are {device.count()}"
+        )
+    return Team(folder, options)
+
+
+def device_of(name: str) -> Device:
+    """The opened device for `cpu`, `cuda`, or a chip's device type, with or without an index."""
+    from joymigrate.chips import all_chips, origin
+
+    kind = name.partition(":")[0]
+    if kind == CPU:
+        return Device(CPU)
+    chips = [chip for chip in all_chips().values() if chip.device == kind or chip.name == kind]
+    chip: Any = origin() if kind == origin().device else (chips[0] if chips else None)
+    if chip is None:
+        raise JoyError(f"there is no device '{name}'", help="cpu, cuda, or a chip's device type")
+    device = open_device(chip, required=True)
+    index = name.partition(":")[2]
+    device.use(int(index) if index.isdigit() else 0)
+    return device
+
+
+def card(device: Device, name: str) -> torch.device:
+    """The torch device of the wanted card."""
+    index = name.partition(":")[2]
+    return device.at(int(index) if index.isdigit() else None)
+
+
+def dtype_of(wanted: str, raw: dict[str, Any], device: Device) -> torch.dtype:
+    """The dtype to compute in; `auto` is the model's own (float32 where it does not say)."""
+    if wanted == "auto":
+        text = raw.get("text_config") or {}
+        wanted = str(
+            raw.get("dtype")
+            or raw.get("torch_dtype")
+            or text.get("dtype")
+            or text.get("torch_dtype")
+            or "float32"
+        )
+        if wanted == "float16" and device.is_cpu:
+            wanted = "bfloat16"  # float16 products are emulated on most CPUs
+    found = getattr(torch, wanted.removeprefix("torch."), None)
+    if found not in (torch.float32, torch.bfloat16, torch.float16):
+        raise JoyError(f"the model's dtype '{wanted}' is not served", help="--dtype bfloat16")
+    return found  # type: ignore[no-any-return]
+
+
+def load_model(
+    folder: Path,
+    raw: dict[str, Any],
+    dtype: torch.dtype,
+    device: torch.device,
+    options: EngineOptions,
+    share: Share | None = None,
+) -> Model:
+    """The model: the decoder where the family is one of its own, else through transformers."""
+    from joymigrate.run.serve.engine.models.decoder import Decoder
+    from joymigrate.run.serve.engine.quantised import quantised_reader
+    from joymigrate.run.train.formats import open_quantised
+
+    spec, reason = describe(raw) if not options.generic else (None, "asked for transformers")
+    if spec is not None:
+        weights = Weights(folder)
+        return Decoder(
+            spec,
+            weights,
+            dtype,
+            device,
+            prepack=options.prepack and not options.compile,
+            reader=quantised_reader(folder, weights),
+            share=share,
+            compile=options.compile,
+        )
+    if options.compile:
+        raise JoyError(f"--compile needs the decoder, but {reason}", help="leave --compile out")
+    if share is not None and share.world > 1:
+        raise JoyError(f"tensor parallel needs the decoder, but {reason}")
+    if open_quantised(folder) is not None:
+        raise JoyError(
+            f"quantised weights are served by the decoder alone, but {reason}", where=str(folder)
+        )
+    from joymigrate.run.serve.engine.models.library import load
+
+    return load(folder, raw, dtype, device, reason, trust_remote_code=options.trust_remote_code)
+
+
+def make_cache(
+    model: Model, options: EngineOptions, device: Device
+) -> tuple[Cache, tuple[str, ...]]:
+    """Blocks for as many tokens as the memory allows, and can be used."""
+    size = options.block_size or (CPU_BLOCK if device.is_cpu else CARD_BLOCK)
+    width = torch.empty(0, dtype=model.dtype).element_size()
+    per_block = size * width * sum(shape.numbers for shape in model.shapes)
+    longest = min(model.positions, options.max_model_len or model.positions)
+    useful = -(-longest // size) * options.max_running
+    notes: tuple[str, ...] = ()
+    if options.kv_blocks is not None:
+        blocks = options.kv_blocks
+    else:
+        memory = options.kv_memory_bytes or free_memory(device)
+        blocks = min(useful, memory // per_block)
+        if blocks * size < longest:
+            notes = (f"memory for {blocks * size} of the model's {longest} tokens",)
+    if blocks < 1:
+        raise JoyError(
+            f"there is no memory for one block of {size} tokens ({per_block} bytes)",
+            help="--kv-memory, a smaller model, or a smaller --block-size",
+        )
+    cache = Cache(model.shapes, blocks, size, model.dtype, model.device, options.attention)
+    return cache, notes
+
+
+def free_memory(device: Device) -> int:
+    """Bytes for keys and values."""
+    if device.is_cpu:
+        return min(CPU_MOST, int(CPU_SHARE * available_memory()))
+    memory = device.memory()
+    if memory.total is None:
+        return CPU_MOST
+    used = memory.reserved or memory.allocated or 0
+    return max(0, int(CARD_SHARE * memory.total) - used)
+
+
+def available_memory() -> int:
+    """Free memory of the machine, in bytes."""
+    try:
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    except ImportError:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

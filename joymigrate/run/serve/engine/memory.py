@@ -1,0 +1,177 @@
+"""The memory of a start, planned from headers: weights, KV blocks, and what is left of a card."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.preflight import FAIL, OK, WARN, Finding, Memory, Wanted
+from joymigrate.run.train.formats.tensors import indexed
+
+if TYPE_CHECKING:
+    from joymigrate.chips import Chip
+
+MIB, GIB = 2**20, 2**30
+USABLE = 0.9  # share of a card that the engine may fill
+RUNTIME_BYTES = 800 * MIB  # torch, its workspaces, activations of one step
+WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
+          "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1}  # fmt: skip
+FLOATS = ("F64", "F32", "F16", "BF16")
+BYTES_OF = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def plan(wanted: Wanted, config: Mapping[str, Any]) -> tuple[Memory, Finding]:
+    """Weights, KV blocks, and what is left."""
+    options = wanted.options
+    dtype = options.dtype if options.dtype != "auto" else dtype_of(config)
+    share = options.tensor_parallel
+    weights = math.ceil(weight_bytes(wanted.folder, dtype) / share)
+    per_token = math.ceil(kv_bytes(config, dtype) / share)
+    length = options.max_model_len or int(config.get("max_position_embeddings") or 4096)
+    block = options.block_size or (16 if wanted.chip is None else 128)
+    total = card_bytes(wanted)
+    blocks: int | None = options.kv_blocks
+    if blocks is None and options.kv_memory_bytes is not None:
+        blocks = options.kv_memory_bytes // (block * per_token)
+    if blocks is None and total is not None:
+        left = int(total * USABLE) - weights - RUNTIME_BYTES
+        blocks = max(0, left // (block * per_token))
+    tokens = None if blocks is None else blocks * block
+    memory = Memory(total, weights, RUNTIME_BYTES, per_token, block, blocks, tokens, length)
+    return memory, judged(memory, dtype, share)
+
+
+def judged(memory: Memory, dtype: str, share: int) -> Finding:
+    """Whether the plan holds, and what helps when not."""
+    where = "on one card" if share == 1 else f"on each of {share} cards"
+    said = (
+        f"weights {size(memory.weights)} as {dtype} {where}, KV cache "
+        f"{size(memory.kv_per_token * memory.block_size)} per block of {memory.block_size} tokens"
+    )
+    if memory.total is None:
+        return Finding(
+            "memory", WARN, f"{said}; the card's memory is not known",
+            "name its model with --sku, or give --kv-memory BYTES",
+        )  # fmt: skip
+    said += f"; {size(memory.total)} in all"
+    if memory.blocks == 0:
+        needed = memory.weights + RUNTIME_BYTES + memory.kv_per_token * memory.max_model_len
+        cards = math.ceil(needed / (memory.total * USABLE))
+        return Finding(
+            "memory", FAIL, f"{said}: no room for a KV cache",
+            f"--tensor-parallel {max(2, cards * share)}, --dtype bfloat16, or quantised weights "
+            "(joymigrate quantise)",
+        )  # fmt: skip
+    tokens = memory.tokens or 0
+    said += f": room for {tokens} tokens"
+    if tokens < memory.max_model_len:
+        return Finding(
+            "memory", FAIL, f"{said}, fewer than one text of {memory.max_model_len}",
+            f"--max-model-len {max(memory.block_size, tokens)}, more cards, or quantised weights",
+        )  # fmt: skip
+    return Finding("memory", OK, f"{said}, {tokens // memory.max_model_len} texts of full length")
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    if count >= GIB:
+        return f"{count / GIB:.1f} GiB"
+    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / 1024:.1f} KiB"
+
+
+def dtype_of(config: Mapping[str, Any]) -> str:
+    """The data type that the configuration names."""
+    text = config.get("text_config") or {}
+    named = config.get("dtype") or config.get("torch_dtype") or text.get("dtype")
+    return str(named) if str(named) in BYTES_OF else "float32"
+
+
+def weight_bytes(folder: Path, dtype: str) -> int:
+    """Bytes of the weights in memory: floating ones in `dtype`, others as they are on disk."""
+    total = 0
+    for path in weight_files(folder):
+        for entry in header(path).values():
+            kind = str(entry["dtype"])
+            width = BYTES_OF[dtype] if kind in FLOATS else WIDTHS.get(kind, 1)
+            total += math.prod(entry["shape"]) * width
+    return total
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that the engine would read: those of the index where there is one."""
+    index = next(iter(sorted(folder.glob("*.safetensors.index.json"))), None)
+    if index is not None:
+        return sorted(set(indexed(folder, index).values()))
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise JoyError(
+            "the folder has no safetensors weights", where=str(folder),
+            help="load the model with transformers and save_pretrained() it",
+        )  # fmt: skip
+    return files
+
+
+def header(path: Path) -> dict[str, Any]:
+    """The table at the beginning of a safetensors file (its length, then JSON)."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > path.stat().st_size:
+                raise ValueError("its header is longer than the file")
+            found = json.loads(file.read(length))
+    except (OSError, ValueError) as error:
+        raise JoyError(f"{path.name} is no safetensors file: {error}", where=str(path)) from None
+    found.pop("__metadata__", None)
+    ends = [entry["data_offsets"][1] for entry in found.values()]
+    if 8 + length + max(ends, default=0) > path.stat().st_size:
+        raise JoyError(f"{path.name} is cut off", where=str(path), help="download or copy it again")
+    return dict(found)
+
+
+def kv_bytes(config: Mapping[str, Any], dtype: str) -> int:
+    """Bytes of keys and values of one token over all layers.
+
+    By the names that transformers' configurations agree on; latent attention keeps less.
+    """
+    text = config.get("text_config") or config
+
+    def of(*names: str) -> int | None:
+        return next((int(text[name]) for name in names if text.get(name)), None)
+
+    layers = of("num_hidden_layers", "n_layer", "num_layers") or 1
+    heads = of("num_attention_heads", "n_head") or 1
+    groups = of("num_key_value_heads", "multi_query_group_num", "num_kv_heads") or heads
+    width = of("head_dim", "kv_channels") or (of("hidden_size", "n_embd") or heads) // heads
+    return 2 * layers * groups * width * BYTES_OF[dtype]
+
+
+def card_bytes(wanted: Wanted) -> int | None:
+    """Memory of one card: by the model named, by the card that is there, or of the host."""
+    if wanted.chip is None:
+        if importlib.util.find_spec("psutil") is None:
+            return None
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    if wanted.sku is not None:
+        return sku_bytes(wanted.chip, wanted.sku)
+    from joymigrate.device import Device, why_not
+
+    if why_not(wanted.chip) is not None:
+        return None
+    device = Device(wanted.chip.device, wanted.chip.name, wanted.chip.backend)
+    return device.memory().total
+
+
+def sku_bytes(chip: Chip, name: str) -> int | None:
+    """Memory of a named model; raises `JoyError` for an unknown one."""
+    for sku in chip.skus:
+        if name.lower() in (word.lower() for word in (sku.name, *sku.match)):
+            return None if sku.memory_gib is None else int(sku.memory_gib * GIB)
+    known = ", ".join(sku.name for sku in chip.skus)
+    raise JoyError(f"{chip.title} has no model '{name}'", help=f"--sku: one of {known}")

@@ -1,0 +1,331 @@
+"""Every other causal model of transformers, through our scheduler and cache.
+
+The model runs packed: all tokens of a step as one row, with their positions, and with an attention
+function of ours in place of its own. What is no attention over all past tokens (states of Mamba or
+of convolutions, attention that a model computes by itself) cannot run so; a model is tried when it
+is loaded, two short texts packed against the same two alone, and refused when they differ.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.batch import Batch, arrange, make_batch
+from joymigrate.run.serve.engine.cache import Cache, Shape
+from joymigrate.run.serve.engine.models.rotary import CHANGING
+from joymigrate.run.serve.engine.scheduler import Chunk
+from joymigrate.run.serve.engine.sequence import Sequence as Text
+
+OURS = "joymigrate_paged"
+HELP = "serve it with an engine that has it: serve --engine vllm, or behind a gateway"
+CURRENT = threading.local()
+# Two of the texts' lengths: more than one block of 4, not a multiple of it.
+TRIAL = (9, 5)
+
+
+@dataclass(slots=True)
+class Step:
+    """What the attention function needs while a step runs; without a cache it only looks on."""
+
+    batch: Batch | None = None
+    cache: Cache | None = None
+    seen: dict[int, Shape] = field(default_factory=dict)
+    calls: int = 0
+
+
+@contextmanager
+def during(step: Step) -> Iterator[Step]:
+    """Attention calls of this thread belong to `step`."""
+    before = getattr(CURRENT, "step", None)
+    CURRENT.step = step
+    try:
+        yield step
+    finally:
+        CURRENT.step = before
+
+
+def attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """An attention function of transformers: [1, H, T, D] queries → [1, T, H, E]."""
+    step: Step | None = getattr(CURRENT, "step", None)
+    if step is None:
+        raise RuntimeError("a model with paged attention was called outside the engine")
+    layer = getattr(module, "layer_idx", None)
+    if not isinstance(layer, int):
+        raise JoyError(f"{type(module).__name__} does not say which layer it is", help=HELP)
+    q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
+    step.calls += 1
+    if step.cache is None:
+        step.seen[layer] = Shape(
+            q.shape[1], k.shape[1], k.shape[2], v.shape[2], scaling, sliding_window, softcap,
+            s_aux is not None,
+        )  # fmt: skip
+        return v.repeat_interleave(q.shape[1] // k.shape[1], 1)[None], None
+    assert step.batch is not None
+    order = layer_order(step.cache, layer)
+    attended = step.cache.attend(
+        order,
+        q.contiguous(),
+        k,
+        v,
+        step.batch,
+        scale=scaling,
+        window=sliding_window,
+        softcap=softcap,
+        sinks=s_aux,
+    )
+    return attended[None], None
+
+
+def layer_order(cache: Cache, layer: int) -> int:
+    """Which of the cache's layers a model's layer is."""
+    return cache.order.get(layer, layer)
+
+
+def register() -> None:
+    """Make the attention function known to transformers."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(OURS, attention)
+
+
+class Library:
+    """A `Model` (see model.py) that transformers computes."""
+
+    path = "transformers"
+    linear = "transformers"
+    changing_base: int | None = None
+    starts_over = False
+    embeds = False
+    ours: Any = OURS  # implementations of attention: of the engine, and to compare with
+    plain: Any = "eager"
+
+    def __init__(self, model: Any, family: str, dtype: torch.dtype, device: torch.device) -> None:
+        self.model = model
+        self.config = model.config
+        self.family = family
+        self.dtype = dtype
+        self.device = device
+        text = model.config.get_text_config(decoder=True)
+        self.vocabulary = int(text.vocab_size)
+        self.positions = positions_of(text)
+        self.parameters = sum(p.numel() for p in model.parameters())
+        self.weight_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
+        self.takes = set(inspect.signature(model.forward).parameters)
+        self.notes: tuple[str, ...] = ()
+        self.shapes = self.probe()
+
+    def call(self, ids: Tensor, positions: Tensor, rows: Tensor) -> Tensor:
+        """Scores of the tokens after `rows`, float32."""
+        inputs = {"input_ids": ids[None], "position_ids": positions[None], "use_cache": False}
+        if "logits_to_keep" in self.takes:
+            scores = self.model(**inputs, logits_to_keep=rows).logits[0]
+        else:
+            scores = self.model(**inputs).logits[0][rows]
+        return scores.float()  # type: ignore[no-any-return]
+
+    def hidden(self, batch: Batch, cache: Cache) -> Tensor:
+        """The scores themselves: what a model does between its states and them is its own."""
+        with during(Step(batch, cache)):
+            return self.call(batch.ids, batch.positions, batch.rows)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores of the next token, float32."""
+        return hidden
+
+    def probe(self) -> list[Shape]:
+        """What each layer keeps, from a call with three tokens. Raises `JoyError` when layers
+        share keys and values, or do not call the attention function at all."""
+        ids = torch.arange(3, device=self.device)
+        with during(Step()) as step:
+            self.call(ids, ids, ids)
+        layers = int(self.model.config.get_text_config(decoder=True).num_hidden_layers)
+        if step.calls != len(step.seen) or len(step.seen) != layers:
+            raise JoyError(
+                f"{self.family}: {len(step.seen)} of {layers} layers attend through transformers' "
+                f"attention interface ({step.calls} calls); the others keep a state of another "
+                "kind, or share theirs",
+                help=HELP,
+            )
+        self.order = {layer: i for i, layer in enumerate(sorted(step.seen))}
+        return [step.seen[layer] for layer in sorted(step.seen)]
+
+    def look_alike(self) -> None:
+        """Raise `JoyError` unless two texts packed give what each gives alone."""
+        texts = [[(7 * i + 3 * n) % self.vocabulary for i in range(n)] for n in TRIAL]
+        want = self.alone(texts)
+        got = self.packed(texts)
+        # bfloat16 keeps 8 bits, and a model adds up layers of them
+        close = 5e-2 if self.dtype is not torch.float32 else 1e-3
+        spread = float(want.abs().max()) or 1.0
+        worst = float((want - got).abs().max()) / spread
+        if not worst < close:
+            raise JoyError(
+                f"{self.family}: texts packed together differ from the same alone by "
+                f"{worst:.1e} of the largest score, so something besides attention mixes tokens",
+                help=HELP,
+            )
+
+    def alone(self, texts: Sequence[list[int]]) -> Tensor:
+        """The last scores of each text, computed by transformers' own attention."""
+        self.model.set_attn_implementation(self.plain)
+        try:
+            rows = []
+            for ids in texts:
+                row = torch.tensor([ids], device=self.device)
+                rows.append(self.model(input_ids=row, use_cache=False).logits[0, -1].float())
+            return torch.stack(rows)
+        finally:
+            self.model.set_attn_implementation(self.ours)
+
+    def packed(self, texts: Sequence[list[int]]) -> Tensor:
+        """The last scores of each text: all but two tokens packed, then these one by one."""
+        size = 4
+        sequences = [Text("", list(ids), len(ids), len(ids)) for ids in texts]
+        first = 0
+        for sequence in sequences:
+            needed = -(-len(sequence.ids) // size)
+            sequence.blocks = list(range(first, first + needed))
+            first += needed
+        cache = Cache(self.shapes, first, size, self.dtype, self.device, "reference")
+        cache.order = self.order
+        for back in (2, 1, 0):
+            chunks = []
+            for sequence in sequences:
+                count = len(sequence.ids) - 2 if back == 2 else 1
+                chunks.append(Chunk(sequence, sequence.computed, count))
+                sequence.computed += count
+            batch = make_batch(arrange(chunks), size, self.device)
+            self.set_positions(batch)
+            scores = self.hidden(batch, cache)
+        by_text = dict(zip([id(c.sequence) for c in arrange(chunks)], scores, strict=True))
+        return torch.stack([by_text[id(sequence)] for sequence in sequences])
+
+    def set_positions(self, batch: Batch) -> None:
+        """Positions of a batch without images."""
+
+
+def positions_of(text: Any) -> int:
+    """The most tokens of one sequence."""
+    for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"):
+        found = getattr(text, name, None)
+        if isinstance(found, int):
+            return found
+    return 1 << 20
+
+
+def load(
+    folder: Path,
+    raw: dict[str, Any],
+    dtype: torch.dtype,
+    device: torch.device,
+    reason: str,
+    *,
+    trust_remote_code: bool = False,
+) -> Library:
+    """The model of a folder. Raises `JoyError` when it cannot run packed, with the reason."""
+    from joymigrate.chips import hide_driverless
+
+    hide_driverless()
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    register()
+    family = str(raw["model_type"])
+    vision = family in VISION
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    except Exception as error:
+        raise JoyError(
+            f"{family} is no model of this transformers: {first_line(error)}",
+            where=str(folder),
+            help="--trust-remote-code runs the folder's own code, where it brings some",
+        ) from error
+    refuse_early(config, family)
+    maker: Any = AutoModelForCausalLM
+    if vision:
+        from transformers import AutoModelForImageTextToText
+
+        maker = AutoModelForImageTextToText
+    try:
+        model = maker.from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation=VISION_PARTS if vision else OURS,
+            trust_remote_code=trust_remote_code,
+        )
+    except Exception as error:
+        raise JoyError(
+            f"{family} does not load: {first_line(error)}", where=str(folder), help=HELP
+        ) from error
+    model = model.to(device).eval()
+    if vision:
+        from joymigrate.run.serve.engine.models.vision import Seeing
+
+        return tried(Seeing(model, family, dtype, device, folder), reason)
+    return tried(Library(model, family, dtype, device), reason)
+
+
+VISION = ("qwen2_vl",)
+VISION_PARTS = {"": OURS, "text_config": OURS, "vision_config": "sdpa"}
+
+
+def tried(made: Library, reason: str) -> Library:
+    """The model, after its trial."""
+    made.look_alike()
+    made.notes = (f"through transformers: {reason}",)
+    return made
+
+
+def refuse_early(config: Any, family: str) -> None:
+    """Raise `JoyError` for models that can be told without loading their weights."""
+    from transformers import AutoModelForCausalLM
+
+    text = config.get_text_config(decoder=True)
+    parameters = getattr(text, "rope_parameters", None) or {}
+    kinds = [parameters, *(p for p in parameters.values() if isinstance(p, dict))]
+    for kind in kinds:
+        if kind.get("rope_type") in CHANGING:
+            raise JoyError(
+                f"{family}: its rotary embedding ({kind['rope_type']}) changes with the length of "
+                "a text, which texts computed together do not share",
+                help=HELP,
+            )
+    if family in VISION or type(config) not in AutoModelForCausalLM._model_mapping:
+        return
+    model = AutoModelForCausalLM._model_mapping[type(config)]
+    if getattr(model, "_is_stateful", False):
+        raise JoyError(
+            f"{family} keeps a state that is no list of keys and values, so it cannot be paged",
+            help=HELP,
+        )
+    if not getattr(model, "_supports_attention_backend", True):
+        raise JoyError(
+            f"{family} computes its attention by itself, not through transformers' interface",
+            help=HELP,
+        )
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its type."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

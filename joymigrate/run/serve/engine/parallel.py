@@ -1,0 +1,199 @@
+"""Tensor parallel: every process computes its heads and its part of the mlp; sums join them.
+
+One process decides and samples; the others are told each step's batch and compute the same layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.launch import free_port
+
+if TYPE_CHECKING:
+    from joymigrate.run.serve.engine.batch import Batch
+    from joymigrate.run.serve.engine.cache import Cache
+    from joymigrate.run.serve.engine.types import EngineOptions
+
+TOLD = ("ids", "positions", "slots", "table", "starts", "lengths", "rows", "spans")
+START_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """This process's part of every layer: number `rank` of `world`."""
+
+    rank: int = 0
+    world: int = 1
+    group: Any = None  # sums; None: of all processes
+    words: Any = None  # batches
+
+    def check(self, heads: int, kv_heads: int, intermediate: int) -> None:
+        """Raise `JoyError` when the model cannot be cut into so many equal parts."""
+        for name, size in (
+            ("query heads", heads),
+            ("key heads", kv_heads),
+            ("mlp rows", intermediate),
+        ):
+            if size % self.world:
+                raise JoyError(
+                    f"{size} {name} cannot be shared by {self.world} processes",
+                    help="--tensor-parallel must divide the heads and the mlp of the model",
+                )
+
+    def refuse(self, what: str) -> None:
+        """Raise `JoyError` for a part that is not cut, when there is more than one process."""
+        if self.world > 1:
+            raise JoyError(f"tensor parallel does not cut {what}", help="--tensor-parallel 1")
+
+    def part(self, rows: Tensor) -> Tensor:
+        """This process's part of rows that go to heads or mlp columns in order."""
+        return rows.chunk(self.world)[self.rank]
+
+    def columns(self, inputs: int) -> tuple[int, int] | None:
+        """This process's inputs of a layer whose outputs are summed."""
+        if self.world == 1:
+            return None
+        width = inputs // self.world
+        return (self.rank * width, (self.rank + 1) * width)
+
+    def sum(self, partial: Tensor) -> Tensor:
+        """The sum over all processes."""
+        if self.world == 1:
+            return partial
+        import torch.distributed as dist
+
+        dist.all_reduce(partial, group=self.group)
+        return partial
+
+
+class Team:
+    """The other processes of an engine, seen from the first one."""
+
+    def __init__(self, folder: Path, options: EngineOptions) -> None:
+        """Start `options.tensor_parallel` - 1 processes, which load their shares meanwhile."""
+        import torch.multiprocessing as mp
+
+        self.world = options.tensor_parallel
+        self.address = f"tcp://127.0.0.1:{free_port()}"
+        context = mp.get_context("spawn")
+        self.processes = [
+            context.Process(
+                target=work,
+                args=(rank, self.world, self.address, str(folder), options),
+                name=f"engine-{rank}",
+                daemon=True,
+            )
+            for rank in range(1, self.world)
+        ]
+        for process in self.processes:
+            process.start()
+        self.share = join(0, self.world, self.address, options.device)
+
+    def ready(self, cache: Cache) -> None:
+        """Tell the others how many blocks there are; returns when all have theirs."""
+        tell({"blocks": cache.blocks, "size": cache.size}, self.share)
+
+    def forward(self, model: Any, cache: Cache) -> Any:
+        """A function that computes a batch in all processes."""
+
+        def run(batch: Batch) -> Tensor:
+            if dead := [p.name for p in self.processes if not p.is_alive()]:
+                raise RuntimeError(f"{dead[0]} ended; its share of the model is gone")
+            tell({name: plain(getattr(batch, name)) for name in TOLD}, self.share)
+            hidden: Tensor = model.hidden(batch, cache)
+            return hidden
+
+        return run
+
+    def close(self, *, broken: bool = False) -> None:
+        """End the other processes; those of a `broken` engine, which hear nothing, are killed."""
+        import torch.distributed as dist
+
+        if broken:
+            for process in self.processes:
+                process.kill()
+        elif any(process.is_alive() for process in self.processes):
+            tell(None, self.share)
+        for process in self.processes:
+            process.join(timeout=10)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def work(rank: int, world: int, address: str, folder: str, options: EngineOptions) -> None:
+    """One of the other processes: its share of the model, computed whenever it is told to."""
+    import torch
+    import torch.distributed as dist
+
+    from joymigrate.run.serve.engine import load
+    from joymigrate.run.serve.engine.batch import Batch
+    from joymigrate.run.serve.engine.cache import Cache
+    from joymigrate.run.serve.engine.models.spec import read_config
+
+    torch.set_num_threads(options.threads or 1)
+    kind = options.device.partition(":")[0]
+    mine = replace(options, device=kind if kind == "cpu" else f"{kind}:{rank}")
+    device = load.device_of(mine.device)
+    share = join(rank, world, address, mine.device)
+    raw = read_config(Path(folder))
+    with torch.inference_mode():
+        card = load.card(device, mine.device)
+        dtype = load.dtype_of(options.dtype, raw, device)
+        model = load.load_model(Path(folder), raw, dtype, card, mine, share)
+        told: Any = hear(share)
+        cache = Cache(model.shapes, told["blocks"], told["size"], dtype, card, options.attention)
+        while (told := hear(share)) is not None:
+            batch = Batch(**{name: back(value, card) for name, value in told.items()}, ranges=[])
+            model.hidden(batch, cache)
+    dist.destroy_process_group()
+
+
+def join(rank: int, world: int, address: str, device: str) -> Share:
+    """Meet the other processes. Sums go through the device's own library, words through gloo."""
+    from datetime import timedelta
+
+    import torch.distributed as dist
+
+    from joymigrate.run.serve.engine.load import device_of
+
+    backend = device_of(device).backend
+    dist.init_process_group(
+        backend if backend == "gloo" else f"cpu:gloo,{device.partition(':')[0]}:{backend}",
+        init_method=address,
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=START_SECONDS),
+    )
+    words = dist.new_group(backend="gloo", timeout=timedelta(days=30))  # idle engines wait long
+    return Share(rank, world, None, words)
+
+
+def tell(message: Any, share: Share) -> None:
+    """Send something to all other processes."""
+    import torch.distributed as dist
+
+    dist.broadcast_object_list([message], src=0, group=share.words)
+
+
+def hear(share: Share) -> Any:
+    """What the first process tells."""
+    import torch.distributed as dist
+
+    box = [None]
+    dist.broadcast_object_list(box, src=0, group=share.words)
+    return box[0]
+
+
+def plain(value: Any) -> Any:
+    """A part of a batch that travels: tensors on the CPU."""
+    return value.cpu() if isinstance(value, Tensor) else value
+
+
+def back(value: Any, device: Any) -> Any:
+    """A part of a batch that arrived, on this process's device."""
+    return value.to(device) if isinstance(value, Tensor) else value

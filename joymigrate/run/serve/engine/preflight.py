@@ -1,0 +1,109 @@
+"""What the preflight finds: one finding per check, the plan of the memory, and the whole report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.types import EngineOptions
+
+if TYPE_CHECKING:
+    from joymigrate.chips import Chip
+
+SCHEMA = "joymigrate.preflight/1"
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: what was found, and what to do when it is not good."""
+
+    name: str
+    status: str
+    found: str
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """As in the report."""
+        return {
+            "name": self.name,
+            "status": self.status,
+            "found": self.found,
+            "remedy": self.remedy,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A plan: bytes per card, blocks of the KV cache, and how long texts may be at once."""
+
+    total: int | None
+    weights: int
+    runtime: int
+    kv_per_token: int
+    block_size: int
+    blocks: int | None
+    tokens: int | None
+    max_model_len: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the report."""
+        return {
+            "total_bytes": self.total,
+            "weight_bytes": self.weights,
+            "runtime_bytes": self.runtime,
+            "kv_bytes_per_token": self.kv_per_token,
+            "block_size": self.block_size,
+            "kv_blocks": self.blocks,
+            "kv_tokens": self.tokens,
+            "max_model_len": self.max_model_len,
+            "texts_of_full_length": None
+            if self.tokens is None
+            else self.tokens // self.max_model_len,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What was found about one start."""
+
+    model: str
+    chip: str | None
+    findings: tuple[Finding, ...]
+    memory: Memory | None
+
+    def __bool__(self) -> bool:
+        return all(one.status != FAIL for one in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report."""
+        return {
+            "schema": SCHEMA,
+            "model": self.model,
+            "chip": self.chip,
+            "ready": bool(self),
+            "checks": [one.to_json() for one in self.findings],
+            "memory": self.memory.to_json() if self.memory else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The start that is checked. `chip` None: the CPU; `sku` names the model of the card."""
+
+    folder: Path
+    options: EngineOptions
+    chip: Chip | None = None
+    sku: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8000
+    template: Path | None = None
+    generation: str = "auto"
+    override: str = ""
+
+
+def told_by(error: JoyError) -> str:
+    """An error in one line."""
+    return f"{error.what} ({error.where})" if error.where else error.what

@@ -1,0 +1,171 @@
+"""What runs in the next step: one budget of tokens, running sequences first, prompts in chunks.
+
+Pure: no clock, no tensor, no thread. `plan` decides, the caller computes, `advance` records. When
+blocks run out, the youngest running sequence gives its blocks back and starts over later; with the
+prefix cache it finds most of them again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from joymigrate.run.serve.engine.blocks import BlockPool
+from joymigrate.run.serve.engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens `start … start+count` of a sequence; `last` when a token follows from it."""
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def last(self) -> bool:
+        """Whether the chunk reaches the newest token, so that the next one can be sampled."""
+        return self.start + self.count == len(self.sequence.ids)
+
+
+class Scheduler:
+    """Sequences that wait and run, over one pool of blocks.
+
+    A sequence must fit into the pool alone: the caller keeps `limit` within
+    `pool.count * pool.size`.
+    """
+
+    def __init__(self, pool: BlockPool, *, max_batch_tokens: int, max_running: int) -> None:
+        self.pool = pool
+        self.max_batch_tokens = max_batch_tokens
+        self.max_running = max_running
+        self.waiting: list[tuple[tuple[int, int], Sequence]] = []  # a heap
+        self.running: dict[Sequence, None] = {}  # in the order of their start
+        self.preemptions = 0
+        self.prefix_queries = 0
+        self.prefix_hits = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs and nothing waits."""
+        return not self.running and not self.waiting
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence. Raises ValueError when it can never fit."""
+        if self.pool.needed(sequence.limit) > self.pool.count:
+            raise ValueError(f"{sequence.limit} tokens need more than {self.pool.count} blocks")
+        heapq.heappush(self.waiting, (sequence.order, sequence))
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take a sequence out, finished or aborted; its blocks are free at once."""
+        if sequence in self.running:
+            del self.running[sequence]
+        else:
+            self.waiting = [entry for entry in self.waiting if entry[1] is not sequence]
+            heapq.heapify(self.waiting)
+        self.give_back(sequence)
+
+    def plan(self) -> list[Chunk]:
+        """The next step's chunks: single tokens of running sequences, then prompts.
+
+        Holds the blocks that the chunks need. Empty only when idle.
+        """
+        chunks: dict[Sequence, Chunk] = {}
+        budget = self.max_batch_tokens
+        decodes = [sequence for sequence in self.running if sequence.decoding]
+        prompts = [sequence for sequence in self.running if not sequence.decoding]
+        preempted = self.preemptions
+        for sequence in sorted(decodes, key=lambda s: s.order) + sorted(
+            prompts, key=lambda s: s.order
+        ):
+            if budget == 0:
+                break
+            if sequence not in self.running:  # gave its blocks to an older one
+                continue
+            count = min(len(sequence.ids) - sequence.computed, budget)
+            if not self.make_room(sequence, sequence.computed + count, chunks):
+                continue
+            chunks[sequence] = Chunk(sequence, sequence.computed, count)
+            budget = self.max_batch_tokens - sum(chunk.count for chunk in chunks.values())
+        if self.preemptions == preempted:  # else who was just sent back would push out another
+            self.admit(chunks, budget)
+        return list(chunks.values())
+
+    def admit(self, chunks: dict[Sequence, Chunk], budget: int) -> None:
+        """Start waiting sequences while there are tokens, places and blocks for their prompts."""
+        while budget > 0 and self.waiting and len(self.running) < self.max_running:
+            sequence = self.waiting[0][1]
+            found = self.lookup(sequence)
+            held = sum(1 for block in found if not self.pool.references[block])
+            wanted = self.pool.needed(len(sequence.ids)) - len(found)
+            if wanted > self.pool.available - held:
+                return
+            heapq.heappop(self.waiting)
+            self.start(sequence, found)
+            count = min(len(sequence.ids) - sequence.computed, budget)
+            self.extend(sequence, sequence.computed + count)
+            chunks[sequence] = Chunk(sequence, sequence.computed, count)
+            budget -= count
+
+    def lookup(self, sequence: Sequence) -> list[int]:
+        """Cached blocks of the beginning; at least one token is left to compute."""
+        if not (self.pool.prefix_cache and sequence.cacheable):
+            return []
+        return self.pool.find(sequence.digests_of(self.pool.size, len(sequence.ids) - 1))
+
+    def start(self, sequence: Sequence, found: list[int]) -> None:
+        """Make a sequence a running one, with the blocks found in the prefix cache."""
+        self.pool.hold(found)
+        sequence.blocks = list(found)
+        sequence.computed = len(found) * self.pool.size
+        if sequence.cached < 0:
+            sequence.cached = min(sequence.computed, sequence.prompt)
+            self.prefix_queries += sequence.prompt
+            self.prefix_hits += sequence.cached
+        self.running[sequence] = None
+
+    def make_room(self, sequence: Sequence, tokens: int, chunks: dict[Sequence, Chunk]) -> bool:
+        """Hold blocks for `tokens`, from younger sequences if need be; False: it gave up itself."""
+        missing = self.pool.needed(tokens) - len(sequence.blocks)
+        while missing > self.pool.available:
+            victim = max(self.running, key=lambda s: s.order)
+            chunks.pop(victim, None)
+            self.preempt(victim)
+            if victim is sequence:
+                return False
+        self.extend(sequence, tokens)
+        return True
+
+    def extend(self, sequence: Sequence, tokens: int) -> None:
+        """Hold blocks until `tokens` fit."""
+        while len(sequence.blocks) * self.pool.size < tokens:
+            sequence.blocks.append(self.pool.allocate())
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Send a running sequence back to wait; it will compute its tokens again."""
+        del self.running[sequence]
+        self.give_back(sequence)
+        self.preemptions += 1
+        heapq.heappush(self.waiting, (sequence.order, sequence))
+
+    def restart(self, sequence: Sequence, root: bytes) -> None:
+        """Compute a running sequence anew: what it has was computed as something else."""
+        self.give_back(sequence)
+        sequence.root = root
+        sequence.digests = []
+
+    def give_back(self, sequence: Sequence) -> None:
+        """Release the blocks of a sequence."""
+        self.pool.release(sequence.blocks)
+        sequence.blocks = []
+        sequence.computed = 0
+
+    def advance(self, chunks: list[Chunk]) -> None:
+        """Record that the chunks were computed: their full blocks can be found from now on."""
+        for chunk in chunks:
+            sequence = chunk.sequence
+            before = sequence.computed // self.pool.size
+            sequence.computed = chunk.start + chunk.count
+            digests = sequence.digests_of(self.pool.size, sequence.computed)
+            for number in range(before, len(digests)):
+                self.pool.seal(sequence.blocks[number], digests[number])

@@ -1,0 +1,49 @@
+"""Weights of a model folder, as a model asks for them: by name and in a dtype."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joymigrate.run.train.formats.tensors import Folder
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+WRAPPED = "model."
+
+
+class Weights(Folder):
+    """The tensors of a folder; remembers which were taken."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        # Embedding models are often saved without the causal model around them.
+        self.bare = "embed_tokens.weight" in self.home
+        if self.bare:
+            self.home |= {WRAPPED + name: path for name, path in self.home.items()}
+        self.taken: set[str] = set()
+
+    def raw(self, name: str) -> Tensor:
+        """A tensor as it is on disk. Raises `JoyError` when there is none of this name."""
+        tensor = super().raw(name)
+        self.taken.add(name)
+        return tensor
+
+    def stored(self, name: str) -> str:
+        """What a tensor is called in its file."""
+        return name.removeprefix(WRAPPED) if self.bare else name
+
+    def get(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        """A tensor in `dtype`."""
+        return self.raw(name).to(dtype)
+
+    def maybe(self, name: str, dtype: torch.dtype | None = None) -> Tensor | None:
+        """A tensor in `dtype`, None where there is none."""
+        return self.get(name, dtype) if name in self else None
+
+    @property
+    def bytes(self) -> int:
+        """Size of the files."""
+        return sum(path.stat().st_size for path in set(self.home.values()))

@@ -1,0 +1,124 @@
+"""`/admin/…`: what the rollout does, and orders to it."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import time
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.gateway import replies
+from joymigrate.run.serve.gateway.events import ORDERS, ROLLED_BACK
+from joymigrate.run.serve.gateway.rollout import Rollout
+from joymigrate.run.serve.gateway.routing import Router
+
+SCHEMA = "joymigrate.rollout/1"
+
+
+def describe(rollout: Rollout, router: Router) -> dict[str, Any]:
+    """The rollout as `GET /admin/rollout` and `serve rollout status` show it."""
+    total, now = rollout.total, time.time()
+    return {
+        "schema": SCHEMA,
+        "state": rollout.state,
+        "weights": router.weights(),
+        "evidence": {
+            "requests": total.requests,
+            "failures": total.failures,
+            "rate": total.failures / total.requests if total.requests else None,
+            "upper_bound": rollout.upper_bound,
+            "confidence": rollout.plan.confidence,
+            "limit": rollout.plan.limit,
+            "needed": rollout.needed,
+            "shadow_requests": rollout.shadow_requests,
+            "kinds": dict(rollout.last_kinds),
+            "rule": rollout.rule.describe(),
+            "level": rollout.rule.level,
+        },
+        "primary": {"requests": rollout.primary.requests, "failures": rollout.primary.failures},
+        "step": {
+            "number": rollout.step + 1,
+            "of": len(rollout.plan.steps),
+            "seconds": max(0.0, now - rollout.step_since) if rollout.state == "ramping" else None,
+            "requests": rollout.step_requests,
+            "waits_for": rollout.missing(now) if rollout.state == "ramping" else None,
+        },
+        "gate": {"open": rollout.gate_open, "reason": rollout.gate_reason},
+        "upstreams": {
+            upstream.name: {
+                "role": upstream.role,
+                "up": upstream.up,
+                "inflight": upstream.inflight,
+                "waiting": len(upstream.waiting),
+                "allowed": router.allowed(upstream),
+            }
+            for upstream in (router.primary, router.standby)
+        },
+        "events": [
+            {
+                "time": change.time,
+                "kind": change.kind,
+                "text": change.text,
+                "state": change.state,
+                "weight": change.weight,
+            }
+            for change in rollout.changes
+        ],
+        "needs_order": rollout.state in (ROLLED_BACK, "paused"),
+    }
+
+
+def admitted(request: web.BaseRequest, admin_key: str | None) -> web.Response | None:
+    """None for an operator, a refusal for everybody else.
+
+    Without an admin key only this machine is admitted.
+    """
+    if admin_key is not None:
+        if hmac.compare_digest(bearer(request).encode(), admin_key.encode()):
+            return None
+        return replies.error(401, "this needs the admin key", "admin_key_required")
+    if is_loopback(request.remote):
+        return None
+    return replies.error(
+        403, "only this machine may do that; set admin_key to open it", "not_from_here"
+    )
+
+
+def bearer(request: web.BaseRequest) -> str:
+    """The key that a request shows: `Authorization: Bearer …`, `X-Api-Key` or `?key=`."""
+    shown = request.headers.get("Authorization", "")
+    if shown[:7].lower() == "bearer ":
+        return shown[7:].strip()
+    return request.headers.get("X-Api-Key") or request.query.get("key", "")
+
+
+def is_loopback(remote: str | None) -> bool:
+    try:
+        return ipaddress.ip_address((remote or "").split("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+async def read_order(request: web.BaseRequest) -> str:
+    """The order of a `POST /admin/rollout`; raises `JoyError`.
+
+    The JSON content type is required: a browser sends it only after asking, so that a foreign
+    page cannot give orders in an operator's name.
+    """
+    if request.content_type != "application/json":
+        raise JoyError("an order is JSON", where="/admin/rollout", help='{"order": "pause"}')
+    try:
+        order = orjson.loads(await request.read())["order"]
+    except (ValueError, KeyError, TypeError):
+        raise JoyError(
+            "an order is an object with 'order'", where="/admin/rollout", help='{"order": "pause"}'
+        ) from None
+    if order not in ORDERS:
+        raise JoyError(
+            f"unknown order {order!r}", where="/admin/rollout", help=f"one of {', '.join(ORDERS)}"
+        )
+    return str(order)

@@ -1,0 +1,132 @@
+"""One attempt of one request at one backend, from the free connection to its outcome."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from joymigrate.run.serve.gateway.backend import Answer
+from joymigrate.run.serve.gateway.calls import Call, forwarded
+from joymigrate.run.serve.gateway.events import Served
+from joymigrate.run.serve.gateway.meters import UpstreamMeters
+from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
+
+Details = Callable[[], dict[str, Any]]
+Report = Callable[[Served, Details], None]
+
+
+class Attempt:
+    """Holds a connection of an upstream; ends exactly once, with what the backend did.
+
+    An attempt that ended neither well nor badly (the client went away, back-pressure) is no
+    evidence about the backend.
+    """
+
+    __slots__ = (
+        "answer",
+        "call",
+        "ended",
+        "ended_at",
+        "first",
+        "instance",
+        "meters",
+        "report",
+        "tokens",
+        "upstream",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        upstream: Upstream,
+        instance: Instance,
+        meters: UpstreamMeters,
+        report: Report,
+    ) -> None:
+        self.call, self.upstream, self.instance = call, upstream, instance
+        self.meters, self.report = meters, report
+        self.answer: Answer | None = None
+        self.first: float | None = None  # when the first byte came
+        self.ended = False
+        self.tokens, self.ended_at = 0, 0.0
+        instance.inflight += 1
+
+    async def open(self, path: str | None = None, body: bytes | None = None) -> Answer:
+        """Send the client's request, or another `body` to another `path`; raises `Broken`."""
+        settings, call = self.upstream.settings, self.call
+        headers = forwarded(call.headers, drop_key=settings.key is not None)
+        if settings.key is not None:
+            headers["Authorization"] = f"Bearer {settings.key}"
+        self.answer = await self.upstream.backend.open(
+            self.instance.url,
+            call.method,
+            call.path if path is None else path,
+            headers,
+            call.body if body is None else body,
+        )
+        return self.answer
+
+    def begun(self) -> None:
+        """The first byte of the body came."""
+        self.first = time.perf_counter()
+        assert self.answer is not None
+        self.answer.started()
+
+    def ok(self, tokens: int = 0, prompt_tokens: int = 0, *, close: bool = True) -> None:
+        """The backend did its work. Without `close` the caller still reads the answer's end."""
+        if self.ended:
+            return
+        now, meters, call = time.perf_counter(), self.meters, self.call
+        meters.ends["ok"].value += 1
+        meters.request.add(now - call.started)
+        if self.first is not None:
+            meters.ttft.add(self.first - call.started)
+            if tokens > 1:
+                meters.tpot.add((now - self.first) / (tokens - 1))
+        meters.generated.value += tokens
+        meters.prompt.value += prompt_tokens
+        if not close:
+            self.answer = None
+        self.end(None, tokens, now)
+
+    def failed(self, kind: str) -> None:
+        """The backend failed. The rollout hears of it at once."""
+        if self.ended:
+            return
+        self.meters.ends["failed"].value += 1
+        self.meters.failures.of(self.meters.name, kind).add()
+        self.end(kind, 0, time.perf_counter())
+
+    def no_evidence(self, how: str) -> None:
+        """It ended without saying anything about the backend: `busy` or `abandoned`."""
+        if not self.ended:
+            self.meters.ends[how].value += 1
+            self.let_go()
+
+    def end(self, failure: str | None, tokens: int, now: float) -> None:
+        self.let_go()
+        if self.call.method != "POST":
+            return  # a list of models is no evidence about the models
+        self.tokens, self.ended_at = tokens, now
+        served = Served(time.time(), self.upstream.role, failure, 1, self.instance.url)
+        self.report(served, self.details)
+
+    def details(self) -> dict[str, Any]:
+        """What the request log says beside the outcome."""
+        started = self.call.started
+        return {
+            "path": self.call.path,
+            "upstream": self.meters.name,
+            "seconds": self.ended_at - started,
+            "first_byte_seconds": self.first - started if self.first else None,
+            "tokens": self.tokens,
+        }
+
+    def let_go(self) -> None:
+        """Give the connection back."""
+        self.ended = True
+        self.instance.inflight -= 1
+        self.upstream.release()
+        if self.answer is not None:
+            self.answer.close()

@@ -1,0 +1,204 @@
+"""One attempt at a backend: send a request, read the answer piece by piece.
+
+`Backend` is the seam: the HTTP backend below speaks to any server; an engine that lives in this
+process implements the same two protocols and is passed to `server.Gateway` by upstream name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from joymigrate.run.serve.gateway.failures import (
+    CONNECT,
+    FIRST_BYTE,
+    IDLE,
+    RESET,
+    TRUNCATED,
+    Broken,
+)
+from joymigrate.run.serve.gateway.settings import Limits, UpstreamSettings
+
+HOP_BY_HOP = frozenset(
+    (
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "trailers",
+        "transfer-encoding",
+        "upgrade",
+        "host",
+        "content-length",
+        "accept-encoding",  # answers must be readable to be judged
+        "expect",
+    )
+)
+READ_BYTES = 2**18
+ADDRESSES = 1024
+END_SECONDS = 0.25  # a server that holds its connection open after the end must not hold us
+
+
+class Answer(Protocol):
+    """What a backend answers. Bytes arrive as the backend sends them."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    async def read(self) -> bytes:
+        """The next bytes, `b""` at the orderly end; raises `Broken`."""
+
+    def started(self) -> None:
+        """The first byte of the body was seen: from now on the idle limit holds."""
+
+    async def finish(self) -> None:
+        """Read the orderly end behind the last event, so that the connection can serve again."""
+
+    def close(self) -> None:
+        """Let go of the answer, finished or not."""
+
+
+class Backend(Protocol):
+    """Something that answers requests of the OpenAI or Triton kind."""
+
+    async def open(
+        self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Answer:
+        """Send a request, wait for the answer's status; raises `Broken`."""
+
+    async def check(self, url: str, paths: tuple[str, ...], timeout_seconds: float) -> str | None:
+        """Why the backend is not healthy, or None when it is."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+class HttpAnswer:
+    """An answer over HTTP."""
+
+    __slots__ = ("begun", "content", "headers", "idle_seconds", "response", "status")
+
+    def __init__(self, response: Any, idle_seconds: float) -> None:
+        self.response = response
+        self.content = response.content
+        self.status: int = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.idle_seconds = idle_seconds
+        self.begun = False
+
+    async def read(self) -> bytes:
+        import aiohttp
+
+        try:
+            data: bytes = await self.content.readany()
+        except aiohttp.ServerTimeoutError as error:
+            raise Broken(IDLE if self.begun else FIRST_BYTE, str(error)) from None
+        except aiohttp.ClientPayloadError as error:
+            raise Broken(TRUNCATED, str(error)) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Broken(RESET, str(error)) from None
+        return data
+
+    def started(self) -> None:
+        self.begun = True
+        connection = self.response.connection
+        if connection is not None and connection.protocol is not None:
+            connection.protocol.read_timeout = self.idle_seconds
+
+    async def finish(self) -> None:
+        if not self.content.at_eof():
+            with contextlib.suppress(Broken, asyncio.TimeoutError):
+                await asyncio.wait_for(self.read(), END_SECONDS)
+        self.response.close()
+
+    def close(self) -> None:
+        self.response.close()  # a finished answer gave its connection back already
+
+
+class HttpBackend:
+    """Any server that speaks HTTP."""
+
+    def __init__(self, settings: UpstreamSettings, limits: Limits) -> None:
+        import aiohttp
+
+        from joymigrate.run.serve.gateway.connections import connector
+
+        self.settings, self.limits = settings, limits
+        self.addresses: dict[str, Any] = {}
+        self.session = aiohttp.ClientSession(
+            connector=connector(limits.keepalive_seconds),
+            timeout=aiohttp.ClientTimeout(
+                total=None,  # the relay keeps the time: a timer per request costs more
+                sock_connect=limits.connect_seconds,
+                sock_read=limits.first_byte_seconds,
+            ),
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=READ_BYTES,
+            max_line_size=2**16,
+            max_field_size=2**16,
+        )
+
+    async def open(
+        self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Answer:
+        import aiohttp
+
+        try:
+            response = await self.session.request(
+                method,
+                self.address(url + path),
+                data=body or None,
+                headers=headers,
+                allow_redirects=False,
+            )
+        except aiohttp.ConnectionTimeoutError as error:
+            raise Broken(CONNECT, f"no connection in time: {error}") from None
+        except (TimeoutError, asyncio.TimeoutError) as error:
+            raise Broken(FIRST_BYTE, str(error)) from None
+        except aiohttp.ClientConnectorError as error:
+            raise Broken(CONNECT, str(error)) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise Broken(RESET, str(error) or type(error).__name__) from None
+        return HttpAnswer(response, self.limits.idle_seconds)
+
+    def address(self, url: str) -> Any:
+        """The parsed address; most requests go to the same few."""
+        from yarl import URL
+
+        found = self.addresses.get(url)
+        if found is None:
+            if len(self.addresses) >= ADDRESSES:
+                self.addresses.clear()
+            found = self.addresses[url] = URL(url, encoded=True)
+        return found
+
+    async def check(self, url: str, paths: tuple[str, ...], timeout_seconds: float) -> str | None:
+        import aiohttp
+
+        limit = aiohttp.ClientTimeout(total=timeout_seconds)
+        trouble = "no health path"
+        for path in paths:
+            try:
+                async with self.session.get(url + path, timeout=limit) as response:
+                    status = response.status
+            except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+                return f"{type(error).__name__}: {error}"
+            if status < 400:
+                return None
+            trouble = f"{path} answers {status}"
+            if status not in ABSENT:
+                return trouble
+        # Who answers, but knows none of the paths, is alive, unless the user named the path.
+        return None if len(paths) > 1 else trouble
+
+    async def close(self) -> None:
+        await self.session.close()
+
+
+ABSENT = (401, 403, 404, 405, 501)

@@ -1,0 +1,100 @@
+"""A client's request as the gateway sees it: what kind it is, what it asks for, who asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from joymigrate.run.serve.gateway.backend import HOP_BY_HOP
+
+# The server unpacked the body while reading it, so its encoding no longer holds.
+NOT_SENT_ON = HOP_BY_HOP | {"content-encoding"}
+
+CHAT, TEXT, TRITON, OTHER = "chat", "text", "triton", "other"
+KINDS = {"/v1/chat/completions": CHAT, "/v1/completions": TEXT}
+STRICT = (CHAT, TEXT)
+USER_HEADERS = ("X-User-Id", "X-User")
+SESSION_HEADERS = ("X-Session-Id", "X-Conversation-Id")
+
+
+@dataclass(slots=True)
+class Call:
+    """One request. `parsed` is the JSON body where there is one; `point` places it in the ramp."""
+
+    kind: str
+    method: str
+    path: str  # with the query
+    headers: Mapping[str, str]  # the client's
+    body: bytes
+    parsed: dict[str, Any] | None
+    started: float  # seconds on the process's clock
+    settled: bool = False  # what the client got has been counted
+    point: float = 0.0  # 0 to 100: below the standby's weight it belongs to the standby
+
+    @property
+    def strict(self) -> bool:
+        """Whether its stream must say why it ended."""
+        return self.kind in STRICT
+
+
+def kind_of(path: str) -> str:
+    """The kind of API that a path (without query) belongs to."""
+    known = KINDS.get(path)
+    if known:
+        return known
+    return TRITON if path.startswith("/v2/models/") else OTHER
+
+
+def parsed_body(body: bytes, kind: str) -> dict[str, Any] | None:
+    """The JSON object of the body, or None."""
+    if kind == OTHER or not body:
+        return None
+    try:
+        parsed = orjson.loads(body)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def is_object(body: bytes) -> bool:
+    """Whether a body that orjson would not take is an object to a more lenient reader."""
+    try:
+        return isinstance(json.loads(body), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def forwarded(headers: Mapping[str, str], drop_key: bool) -> dict[str, str]:
+    """The headers that go on to a backend: the client's without those of this connection."""
+    kept = {name: value for name, value in headers.items() if name.lower() not in NOT_SENT_ON}
+    if drop_key:
+        for name in [n for n in kept if n.lower() in ("authorization", "x-api-key")]:
+            del kept[name]
+    kept["Accept-Encoding"] = "identity"
+    return kept
+
+
+def sticky_key(sticky: str, headers: Mapping[str, str], parsed: dict[str, Any] | None) -> str:
+    """Who asks, or an empty string where nobody says so."""
+    if sticky == "none":
+        return ""
+    if sticky.startswith("header:"):
+        return headers.get(sticky[7:], "")
+    body = parsed or {}
+    if sticky == "user":
+        named = body.get("user") or first(headers, USER_HEADERS)
+        return str(named or "")
+    named = first(headers, SESSION_HEADERS) or body.get("session_id") or body.get("user")
+    return str(named or "")
+
+
+def first(headers: Mapping[str, str], names: tuple[str, ...]) -> str:
+    """The first of these headers that is there."""
+    for name in names:
+        if name in headers:
+            return headers[name]
+    return ""

@@ -1,0 +1,341 @@
+"""A fake backend that speaks the OpenAI API over real HTTP and fails on schedule.
+
+Its "model" is a function: the next token depends on all tokens before it, so that two healthy
+fakes agree on every answer and a stream that goes on behind given token ids is the same stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from joymigrate.run.serve.gateway.faults import Schedule
+
+VOCABULARY = 50_000
+HANG_SECONDS = 3600.0
+DRIP_SECONDS = 0.05
+BANG = "!!!!"
+
+
+def next_id(before: list[int]) -> int:
+    """The token that follows `before`."""
+    return zlib.crc32(b",".join(b"%d" % token for token in before)) % VOCABULARY
+
+
+def generate(prompt: list[int], count: int) -> list[int]:
+    """`count` tokens that follow `prompt`."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_id(tokens))
+    return tokens[len(prompt) :]
+
+
+def text_of(token: int) -> str:
+    """How a token reads. Every seventh is not plain ASCII."""
+    return f" {'词' if token % 7 == 0 else 'w'}{token}"
+
+
+def prompt_ids(body: dict[str, Any]) -> list[int]:
+    """The prompt as token ids: as given, or one per word."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, list):
+        return [int(token) for token in prompt]
+    text = prompt if isinstance(prompt, str) else json.dumps(body.get("messages"))
+    return [zlib.crc32(word.encode()) % VOCABULARY for word in text.split()]
+
+
+def full_text(body: dict[str, Any], tokens: int) -> str:
+    """What a healthy backend answers to `body`."""
+    wanted = body.get("max_tokens") or tokens
+    return "".join(text_of(token) for token in generate(prompt_ids(body), wanted))
+
+
+@dataclass(slots=True)
+class Fake:
+    """One fake backend. `seen` counts inference requests, `injected` the faults by kind."""
+
+    schedule: Schedule = field(default_factory=Schedule)
+    tokens: int = 24
+    gap_seconds: float = 0.0
+    salt: tuple[int, ...] = ()  # another salt is another model
+    drift: float = 0.0  # share of the answers that differ from the other backend's
+    empty: bool = False  # answers without a word
+    takes_ids: bool = True  # accepts prompts of token ids
+    metrics: str = ""  # what /metrics says, if anything
+    seen: int = 0
+    healthy: bool = True
+    injected: Counter[str] = field(default_factory=Counter)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    keep_bodies: bool = False
+    server: asyncio.Server | None = None
+    port: int = 0
+    open: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    async def start(self, port: int = 0) -> None:
+        """Listen on loopback."""
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", port, backlog=1024)
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop like a process that died: nothing is said to anybody."""
+        if self.server is not None:
+            self.server.close()
+            for writer in list(self.open):
+                writer.transport.abort()
+            self.server = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the requests of one connection."""
+        self.open.add(writer)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                method, path, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
+                size = 0
+                for line in head.lower().split(b"\r\n"):
+                    if line.startswith(b"content-length:"):
+                        size = int(line[15:])
+                body = await reader.readexactly(size) if size else b""
+                if method == "GET":
+                    await self.get(writer, path)
+                else:
+                    await self.post(writer, path, json.loads(body or b"{}"))
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError, ValueError):
+            pass
+        finally:
+            self.open.discard(writer)
+            writer.close()
+
+    async def get(self, writer: asyncio.StreamWriter, path: str) -> None:
+        """Health and the list of models."""
+        if path == "/v1/models":
+            await whole(writer, 200, {"object": "list", "data": [{"id": "fake"}]})
+        elif path == "/metrics" and self.metrics:
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n\r\n"
+            text = self.metrics.encode()
+            writer.write(head % len(text) + text)
+        elif path == "/health":
+            await whole(writer, 200 if self.healthy else 503, {})
+        else:
+            await whole(writer, 404, {"error": {"message": "not here"}})
+
+    async def post(self, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]) -> None:
+        """One inference request, healthy or not."""
+        self.seen += 1
+        if self.keep_bodies:
+            self.bodies.append(body)
+        if isinstance(body.get("prompt"), list) and not self.takes_ids:
+            await whole(writer, 400, {"error": {"message": "a prompt is a string"}})
+            return
+        if body.get("model") == "unknown":
+            await whole(writer, 404, {"error": {"message": "no such model"}})
+            return
+        kind, rng = self.schedule.of(self.seen)
+        if kind is not None:
+            self.injected[kind] += 1
+        if await self.broken_before(writer, kind):
+            return
+        events = self.events(path, body, rng)
+        if body.get("stream"):
+            await self.stream(writer, events, kind, rng)
+        else:
+            await self.whole(writer, path, events, kind)
+
+    async def broken_before(self, writer: asyncio.StreamWriter, kind: str | None) -> bool:
+        """Faults that come instead of an answer."""
+        if kind == "refuse":
+            writer.transport.abort()
+            raise ConnectionResetError
+        if kind in ("status_500", "status_503"):
+            await whole(writer, int(kind[-3:]), {"error": {"message": "injected"}})
+            return True
+        if kind == "busy":
+            await whole(writer, 429, {"error": {"message": "busy"}}, "Retry-After: 1\r\n")
+            return True
+        if kind == "hang":
+            await asyncio.sleep(HANG_SECONDS)
+        return False
+
+    def events(self, path: str, body: dict[str, Any], rng: random.Random) -> list[dict[str, Any]]:
+        """The events of a healthy stream."""
+        prompt = prompt_ids(body)
+        count = body.get("max_tokens") or self.tokens
+        tokens = generate([*self.salt, *prompt], count)
+        if rng.random() < self.drift:
+            tokens = [*tokens[:-1], (tokens[-1] + 1) % VOCABULARY]
+        chat, ids = "chat" in path, bool(body.get("return_token_ids"))
+        made = []
+        for place, token in enumerate(tokens):
+            text = "" if self.empty else text_of(token)
+            choice: dict[str, Any] = {"index": 0}
+            choice |= {"delta": {"content": text}} if chat else {"text": text}
+            choice["finish_reason"] = "length" if place == count - 1 else None
+            if ids:
+                choice["token_ids"] = [token]
+            made.append(envelope(chat, prompt, choice))
+        if chat:
+            role = {"index": 0, "delta": {"role": "assistant", "content": ""}}
+            made.insert(0, envelope(chat, prompt, {**role, "finish_reason": None}))
+        if ids:
+            made[0]["prompt_token_ids"] = prompt
+        usage = {
+            "prompt_tokens": len(prompt),
+            "completion_tokens": count,
+            "total_tokens": len(prompt) + count,
+        }
+        if (body.get("stream_options") or {}).get("include_usage") or not body.get("stream"):
+            made.append({**envelope(chat, prompt, None), "usage": usage})
+        return made
+
+    async def stream(
+        self,
+        writer: asyncio.StreamWriter,
+        events: list[dict[str, Any]],
+        kind: str | None,
+        rng: random.Random,
+    ) -> None:
+        """Send a stream, and break it where the schedule says so."""
+        writer.write(STREAM_HEAD)
+        if kind == "error_after_200":
+            chunk(writer, sse({"error": {"message": "injected", "code": 500}}))
+            chunk(writer, b"data: [DONE]\n\n")
+            writer.write(b"0\r\n\r\n")
+            return
+        place = rng.randrange(1, max(2, len(events) - 2))
+        for number, event in enumerate(events):
+            if kind is not None and number == place and await self.broken_midway(writer, kind):
+                return
+            chunk(writer, sse(event))
+            if self.gap_seconds or kind == "drip":
+                await writer.drain()
+                await asyncio.sleep(DRIP_SECONDS if kind == "drip" else self.gap_seconds)
+        chunk(writer, b"data: [DONE]\n\n")
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    async def broken_midway(self, writer: asyncio.StreamWriter, kind: str) -> bool:
+        """A fault in the middle of a stream; True when the stream is over."""
+        if kind == "truncate":
+            writer.write(b"0\r\n\r\n")
+        elif kind == "missing_finish":
+            chunk(writer, b"data: [DONE]\n\n")
+            writer.write(b"0\r\n\r\n")
+        elif kind == "error_midway":
+            chunk(writer, sse({"error": {"message": "injected", "code": 500}}))
+            writer.write(b"0\r\n\r\n")
+        elif kind == "invalid_json":
+            chunk(writer, b'data: {"id": "x", "choices": [{"index"\xff\n\n')
+            writer.write(b"0\r\n\r\n")
+        elif kind == "cut":
+            chunk(writer, b'data: {"id": "x", "choi')
+            await writer.drain()
+            writer.close()
+            raise ConnectionResetError
+        elif kind == "reset":
+            await writer.drain()
+            await asyncio.sleep(0.001)  # let the good events out first
+            writer.transport.abort()
+            raise ConnectionResetError
+        elif kind == "hang_midway":
+            await writer.drain()
+            await asyncio.sleep(HANG_SECONDS)
+        elif kind == "garbage":
+            choice = {"index": 0, "delta": {"content": BANG}, "finish_reason": None}
+            for _ in range(40):
+                chunk(writer, sse(envelope(True, [], choice)))
+            chunk(writer, b"data: [DONE]\n\n")
+            writer.write(b"0\r\n\r\n")
+        else:
+            return False
+        return True
+
+    async def whole(
+        self,
+        writer: asyncio.StreamWriter,
+        path: str,
+        events: list[dict[str, Any]],
+        kind: str | None,
+    ) -> None:
+        """Send the same answer in one piece."""
+        chat = "chat" in path
+        choices = [event["choices"][0] for event in events if event.get("choices")]
+        parts = [c["delta"]["content"] if chat else c["text"] for c in choices]
+        finish = choices[-1]["finish_reason"]
+        text = "".join(parts)
+        if kind == "error_after_200":
+            await whole(writer, 200, {"error": {"message": "injected"}})
+            return
+        if kind == "missing_finish":
+            finish = None
+        if kind == "garbage":
+            text = text[:20] + BANG * 40
+        content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+        answer = {
+            **envelope(chat, [], {"index": 0, **content, "finish_reason": finish}),
+            "usage": events[-1]["usage"],
+        }
+        data = json.dumps(answer).encode()
+        if kind in ("invalid_json", "error_midway"):
+            data = data[: len(data) // 2]
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+        writer.write(head + b"content-length: %d\r\n\r\n" % len(data))
+        if kind in ("cut", "reset", "truncate", "hang_midway"):
+            writer.write(data[: len(data) // 2])
+            await writer.drain()
+            if kind == "hang_midway":
+                await asyncio.sleep(HANG_SECONDS)
+            writer.transport.abort() if kind == "reset" else writer.close()
+            raise ConnectionResetError
+        writer.write(data)
+        await writer.drain()
+
+
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+
+
+def envelope(chat: bool, prompt: list[int], choice: dict[str, Any] | None) -> dict[str, Any]:
+    """An event around one choice."""
+    return {
+        "id": f"cmpl-{zlib.crc32(repr(prompt).encode()):08x}",
+        "object": "chat.completion.chunk" if chat else "text_completion",
+        "created": 1,
+        "model": "fake",
+        "choices": [choice] if choice else [],
+    }
+
+
+def sse(event: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
+
+
+def chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """One chunk of a chunked body."""
+    writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+
+async def whole(
+    writer: asyncio.StreamWriter, status: int, body: dict[str, Any], headers: str = ""
+) -> None:
+    """A small JSON answer."""
+    data = json.dumps(body).encode()
+    writer.write(
+        (
+            f"HTTP/1.1 {status} {'OK' if status == 200 else 'Injected'}\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(data)}\r\n{headers}\r\n"
+        ).encode()
+        + data
+    )
+    with contextlib.suppress(ConnectionError):
+        await writer.drain()

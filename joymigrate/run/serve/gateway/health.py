@@ -1,0 +1,49 @@
+"""Asks every server of every upstream whether it is well; tells the rollout when that changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from joymigrate.run.serve.gateway.settings import HealthSettings
+from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
+
+DEFAULT_PATHS = ("/health", "/v1/models", "/v2/health/ready")
+
+
+async def watch(
+    upstream: Upstream, settings: HealthSettings, tell: Callable[[Upstream, bool, str], None]
+) -> None:
+    """Check for ever; `tell` hears when the upstream as a whole goes up or down."""
+    while True:
+        await check_once(upstream, settings, tell)
+        await asyncio.sleep(settings.interval_seconds)
+
+
+async def check_once(
+    upstream: Upstream, settings: HealthSettings, tell: Callable[[Upstream, bool, str], None]
+) -> None:
+    """Check each server once, all at the same time."""
+    paths = (upstream.settings.health,) if upstream.settings.health else DEFAULT_PATHS
+    troubles = await asyncio.gather(
+        *(
+            upstream.backend.check(instance.url, paths, settings.timeout_seconds)
+            for instance in upstream.instances
+        )
+    )
+    before = upstream.up
+    for instance, trouble in zip(upstream.instances, troubles, strict=True):
+        note(instance, trouble is None, settings)
+    if upstream.up != before:
+        detail = "; ".join(trouble for trouble in troubles if trouble)
+        tell(upstream, upstream.up, detail)
+
+
+def note(instance: Instance, well: bool, settings: HealthSettings) -> None:
+    """Change the opinion of one server after enough answers in a row that contradict it."""
+    if well == instance.up:
+        instance.streak = 0
+        return
+    instance.streak += 1
+    if instance.streak >= (settings.up_after if well else settings.down_after):
+        instance.up, instance.streak = well, 0

@@ -1,0 +1,80 @@
+"""The gateway's own pages: health, metrics, rollout, shadow, dashboard."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.gateway import admin, replies
+from joymigrate.run.serve.gateway.events import Order
+from joymigrate.run.serve.monitor import web as monitor_web
+
+if TYPE_CHECKING:
+    from joymigrate.run.serve.gateway.server import Gateway
+
+Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Pages:
+    """Everything that is answered here and not by a backend."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+
+    def by_path(self) -> dict[tuple[str, str], Page]:
+        """The pages by method and path."""
+        return {
+            ("GET", "/health"): self.show_health,
+            ("GET", "/metrics"): self.show_metrics,
+            ("GET", "/admin/rollout"): self.show_rollout,
+            ("POST", "/admin/rollout"): self.take_order,
+            ("GET", "/admin/shadow"): self.show_shadow,
+            ("GET", "/dashboard"): self.show_dashboard,
+            ("GET", "/monitor.json"): self.show_numbers,
+        }
+
+    async def show_health(self, request: web.BaseRequest) -> web.StreamResponse:
+        ups = {up.name: up.up for up in (self.gateway.router.primary, self.gateway.router.standby)}
+        ready = any(ups.values())
+        body = {"status": "ok" if ready else "down", "upstreams": ups}
+        return replies.data(body, 200 if ready else 503)
+
+    async def show_metrics(self, request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(
+            body=self.gateway.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"}
+        )
+
+    async def show_rollout(self, request: web.BaseRequest) -> web.StreamResponse:
+        refusal = admin.admitted(request, self.gateway.settings.admin_key)
+        return refusal or replies.data(admin.describe(self.gateway.rollout, self.gateway.router))
+
+    async def show_shadow(self, request: web.BaseRequest) -> web.StreamResponse:
+        refusal = admin.admitted(request, self.gateway.settings.admin_key)
+        return refusal or replies.data(self.gateway.shadow.summary())
+
+    async def show_dashboard(self, request: web.BaseRequest) -> web.StreamResponse:
+        refusal = admin.admitted(request, self.gateway.settings.admin_key)
+        return refusal or await monitor_web.dashboard(self.gateway.monitor, request)
+
+    async def show_numbers(self, request: web.BaseRequest) -> web.StreamResponse:
+        refusal = admin.admitted(request, self.gateway.settings.admin_key)
+        return refusal or await monitor_web.data(self.gateway.monitor, request)
+
+    async def take_order(self, request: web.BaseRequest) -> web.StreamResponse:
+        refusal = admin.admitted(request, self.gateway.settings.admin_key)
+        if refusal is not None:
+            return refusal
+        try:
+            order = await admin.read_order(request)
+            if order in ("resume", "promote"):
+                self.gateway.ask_gate()
+            self.gateway.handle(Order(time.time(), order))
+        except JoyError as error:
+            status = 400 if error.where == "/admin/rollout" else 409
+            body = {"error": {"message": error.what, "help": error.help, "code": "refused"}}
+            return replies.data(body, status)
+        return replies.data(admin.describe(self.gateway.rollout, self.gateway.router))

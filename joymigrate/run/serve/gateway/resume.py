@@ -1,0 +1,225 @@
+"""Takes a broken stream over on another backend, without losing or doubling a token.
+
+Two ways. With token ids of the prompt and of everything sent, the other backend is asked to go on
+behind them. Without, it is asked the same question again; what it says first is compared with what
+the client has, character by character, and only the rest is sent. Where the two differ, or where
+neither way can be exact (tool calls, several choices, log probabilities), the client gets a
+visible error event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import orjson
+
+from joymigrate.run.serve.gateway.calls import CHAT, TEXT, Call
+from joymigrate.run.serve.gateway.stream import Stream
+
+CONTENT = "content"
+KEPT = ("id", "created", "model", "system_fingerprint")
+EXTRAS = ("token_ids", "prompt_token_ids")
+MOVED = ("messages", "prompt", "max_completion_tokens", "tools", "tool_choice", "echo")
+
+
+class Diverged(Exception):
+    """The other backend says something else than what the client already has."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """What the client has received: the head of its events, text by channel, token ids."""
+
+    head: dict[str, Any] = field(default_factory=dict)
+    text: dict[str, str] = field(default_factory=dict)
+    ids: list[int] = field(default_factory=list)
+    prompt_ids: list[int] | None = None
+
+    @classmethod
+    def of(cls, stream: Stream) -> Sent:
+        """What a broken stream delivered before it broke.
+
+        Ids that came without text stand for a character that is not complete yet: they are not
+        counted as sent, the other backend generates them again.
+        """
+        spoken = [count for count, has_text in stream.ids_text if has_text]
+        sent = cls(
+            head={key: stream.first[key] for key in (*KEPT, "object") if key in stream.first}
+            if stream.first
+            else {},
+            ids=stream.ids[: spoken[-1]] if spoken else [],
+            prompt_ids=stream.prompt_ids,
+        )
+        for channel, pieces in {CONTENT: stream.pieces, **stream.channels}.items():
+            sent.text[channel] = "".join(pieces)
+        return sent
+
+
+class Continuation(Protocol):
+    """How to go on: what to ask, and how the answer's events become the client's."""
+
+    way: str
+    path: str | None
+    body: bytes | None
+    sent: Sent
+    exhausted: bool  # every token was sent: only the end is missing
+    wrote: bool  # something of it went to the client
+
+    def convert(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        """The event for the client, None when it has that already; raises `Diverged`."""
+
+
+def obstacle(call: Call, stream: Stream) -> str | None:
+    """Why a stream cannot be resumed exactly, or None when it can."""
+    body = call.parsed
+    if call.kind not in (CHAT, TEXT) or body is None:
+        return "only chat and completion streams can be resumed"
+    if stream.tools:
+        return "a tool call had begun"
+    if stream.highest > 0 or (body.get("n") or 1) != 1 or (body.get("best_of") or 1) != 1:
+        return "it has several choices"
+    if body.get("logprobs") or body.get("echo"):
+        return "it carries log probabilities or its prompt"
+    if isinstance(body.get("prompt"), list) and body["prompt"] and body["prompt"][0] is not None:
+        several = not isinstance(body["prompt"][0], int)
+        if several and len(body["prompt"]) > 1:
+            return "it has several prompts"
+    return None
+
+
+def continuations(call: Call, sent: Sent) -> list[Continuation]:
+    """The exact ways to go on behind what was sent, the better one first."""
+    body = call.parsed or {}
+    structured = body.get("response_format") or body.get("tools") or body.get("guided_json")
+    if sent.prompt_ids and sent.ids and not structured and list(sent.text) == [CONTENT]:
+        return [ByIds(call, sent), ByReplay(call, sent)]
+    return [ByReplay(call, sent)]
+
+
+class ByReplay:
+    """Ask again; skip, after comparison, what the client has."""
+
+    way = "replay"
+    path: str | None = None
+    body: bytes | None = None
+
+    def __init__(self, call: Call, sent: Sent) -> None:
+        self.chat = call.kind == CHAT
+        self.sent = sent
+        self.exhausted = self.wrote = False
+        self.left = dict(sent.text)
+
+    def convert(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        event = {**event, **{key: self.sent.head[key] for key in KEPT if key in self.sent.head}}
+        choices = event.get("choices")
+        if not choices:
+            return event if event.get("usage") else None
+        choice = dict(choices[0])
+        source = dict(choice.get("delta") or {}) if self.chat else choice
+        fresh = False
+        for name in list(source):
+            if self.chat and isinstance(source[name], str) and name != "role":
+                source[name] = self.skip(name, source[name])
+                fresh = fresh or bool(source[name])
+        if not self.chat:
+            source["text"] = self.skip(CONTENT, source.get("text") or "")
+            fresh = bool(source["text"])
+        elif self.sent.head:
+            source.pop("role", None)
+            fresh = fresh or bool(source.get("tool_calls"))
+        if choice.get("finish_reason"):
+            if any(self.left.values()):
+                raise Diverged("the other backend ended before the point of the break")
+        elif not fresh and self.sent.head:
+            return None
+        if self.chat:
+            choice["delta"] = source
+        return {**event, "choices": [choice if self.chat else source]}
+
+    def skip(self, channel: str, text: str) -> str:
+        """What of `text` the client does not have yet."""
+        due = self.left.get(channel, "")
+        if not due or not text:
+            return text
+        length = min(len(due), len(text))
+        if due[:length] != text[:length]:
+            raise Diverged("the other backend generates another text")
+        self.left[channel] = due[length:]
+        return text[length:]
+
+
+class ByIds:
+    """Hand over the ids of the prompt and of what was generated; the rest is new."""
+
+    way = "ids"
+    path: str | None = "/v1/completions"
+
+    def __init__(self, call: Call, sent: Sent) -> None:
+        asked = call.parsed or {}
+        self.chat = call.kind == CHAT
+        self.sent = sent
+        self.wrote = False
+        self.wants_usage = bool((asked.get("stream_options") or {}).get("include_usage"))
+        self.wants_ids = bool(asked.get("return_token_ids"))
+        body = {key: value for key, value in asked.items() if key not in MOVED}
+        limit = asked.get("max_completion_tokens") or asked.get("max_tokens")
+        # An explicit null lifts the default of 16 tokens that completions have.
+        body["max_tokens"] = limit - len(sent.ids) if limit else None
+        body["prompt"] = [*(sent.prompt_ids or ()), *sent.ids]
+        body["stream_options"] = {"include_usage": True}
+        body["return_token_ids"] = True
+        self.exhausted = limit is not None and limit <= len(sent.ids)
+        self.body: bytes | None = orjson.dumps(body)
+
+    def convert(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        head = {key: self.sent.head[key] for key in (*KEPT, "object") if key in self.sent.head}
+        event = {**event, **head}
+        if event.get("usage"):
+            event["usage"] = self.summed(event["usage"])
+        if not self.wants_ids:
+            for name in EXTRAS:
+                event.pop(name, None)
+        choices = event.get("choices")
+        if not choices:
+            return event if event.get("usage") and self.wants_usage else None
+        choice = {k: v for k, v in choices[0].items() if self.wants_ids or k not in EXTRAS}
+        text = choice.pop("text", None) or ""
+        if not text and not choice.get("finish_reason"):
+            return None
+        if self.chat:
+            choice["delta"] = {"content": text} if text else {}
+        else:
+            choice["text"] = text
+        return {**event, "choices": [choice]}
+
+    def summed(self, usage: dict[str, Any]) -> dict[str, Any]:
+        """The usage of both backends together: the replayed ids were generated, not prompted."""
+        generated = len(self.sent.ids) + int(usage.get("completion_tokens") or 0)
+        prompt = len(self.sent.prompt_ids or ())
+        return {
+            **usage,
+            "prompt_tokens": prompt,
+            "completion_tokens": generated,
+            "total_tokens": prompt + generated,
+        }
+
+
+def finish_event(call: Call, sent: Sent) -> dict[str, Any]:
+    """The last event of a stream whose tokens were all sent when it broke."""
+    rest: dict[str, Any] = {"delta": {}} if call.kind == CHAT else {"text": ""}
+    return {**sent.head, "choices": [{"index": 0, **rest, "finish_reason": "length"}]}
+
+
+def encode(event: dict[str, Any]) -> bytes:
+    """An event as it goes over the wire."""
+    return b"data: " + orjson.dumps(event) + b"\n\n"
+
+
+def error_event(message: str, code: str = "stream_interrupted") -> bytes:
+    """The visible end of a stream that could not be completed."""
+    error = {"message": message, "type": "upstream_error", "param": None, "code": code}
+    return encode({"error": error}) + b"data: [DONE]\n\n"
+
+
+DONE = b"data: [DONE]\n\n"

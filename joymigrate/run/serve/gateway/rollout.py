@@ -1,0 +1,369 @@
+"""The rollout of a standby backend as one pure state machine: events in, changes out.
+
+    standby -> ramping (steps of the traffic) -> promoted
+       any of them -> rolled_back, paused
+
+It owns no clock, socket or file: every event carries its time in seconds. The server and the
+simulation feed the same class. Rates are shares, weights percent of the requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.gateway.bounds import requests_needed, tail, upper_bound
+from joymigrate.run.serve.gateway.events import (
+    ORDERS,
+    PAUSED,
+    PRIMARY,
+    PROMOTED,
+    RAMPING,
+    ROLLED_BACK,
+    SECOND,
+    STANDBY,
+    Change,
+    Event,
+    Gate,
+    Health,
+    Order,
+    Plan,
+    Served,
+    Tally,
+    Tick,
+)
+from joymigrate.run.serve.gateway.evidence import Cusum, Rule
+
+KEPT_EVENTS = 200
+COMPARED_FAILURES = 3  # fewer failures of the primary say nothing about it
+EQUAL = 0.01  # the standby is worse than the primary when chance explains it less often
+
+
+@dataclass(slots=True)
+class Rollout:
+    """The state machine. `handle` takes an event and returns what changed."""
+
+    plan: Plan = field(default_factory=Plan)
+    make_rule: Callable[[], Rule] = Cusum
+    state: str = STANDBY
+    step: int = 0
+    step_since: float = 0.0
+    step_requests: int = 0
+    held: float = 0.0  # the weight while paused
+    paused_from: str = RAMPING
+    shadow_requests: int = 0
+    total: Tally = field(default_factory=Tally)  # the standby, since the evidence was reset
+    primary: Tally = field(default_factory=Tally)
+    since_quiet: Tally = field(default_factory=Tally)  # since the rule last had nothing to say
+    primary_since_quiet: Tally = field(default_factory=Tally)
+    up: dict[str, bool] = field(default_factory=lambda: {PRIMARY: True, SECOND: False})
+    down_since: float | None = None
+    incidents: dict[str, int] = field(default_factory=dict)  # instance -> second of the last one
+    gate_open: bool = False
+    gate_reason: str = "the ledger was not asked yet"
+    refused: bool = False
+    changes: list[Change] = field(default_factory=list)
+    last_kinds: dict[str, int] = field(default_factory=dict)  # failures of the standby by kind
+    rule: Rule = field(init=False)
+    needed: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rule = self.make_rule()
+        self.needed = self.count_needed()
+
+    def handle(self, event: Event) -> list[Change]:
+        """Take one event; return the changes it caused, oldest first."""
+        if isinstance(event, Served):
+            return self.served(event)
+        if isinstance(event, Tick):
+            return self.passed(event.time)
+        if isinstance(event, Health):
+            return self.health(event)
+        if isinstance(event, Gate):
+            return self.gate(event)
+        return self.ordered(event)
+
+    # What the backends did
+
+    def served(self, event: Served) -> list[Change]:
+        if event.role == PRIMARY:
+            self.primary.add(event)
+            self.primary_since_quiet.add(event)
+            return []
+        self.total.add(event)
+        self.since_quiet.add(event)
+        self.shadow_requests += event.count if event.shadow else 0
+        self.step_requests += event.count
+        tripped = self.failed(event) if event.failure else self.rule.successes(event.count)
+        if self.state == ROLLED_BACK:
+            return []
+        if tripped:
+            return self.trip(event)
+        if self.rule.quiet:
+            self.since_quiet, self.primary_since_quiet = Tally(), Tally()
+        return self.advance(event.time) if self.state == RAMPING else []
+
+    def failed(self, event: Served) -> bool:
+        """Tell the rule about a failure of the standby, capped to one incident where asked."""
+        kind = event.failure or ""
+        self.last_kinds[kind] = self.last_kinds.get(kind, 0) + event.count
+        self.needed = self.count_needed()
+        tripped = False
+        for _ in range(event.count):
+            if self.plan.burst_cap:
+                second = int(event.time)
+                if self.incidents.get(event.instance) == second:
+                    continue
+                self.incidents[event.instance] = second
+            tripped = self.rule.failure() or tripped
+        return tripped
+
+    def count_needed(self) -> int:
+        """Requests that the proof takes with the failures seen so far."""
+        return requests_needed(self.total.failures, self.plan.limit, self.plan.confidence)
+
+    def trip(self, event: Served) -> list[Change]:
+        """The rule tripped: the standby's fault, unless the primary fails as much."""
+        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(self.last_kinds.items()))
+        seen = f"{self.total.failures} of {self.total.requests} requests failed ({kinds})"
+        if self.both_fail():
+            if self.state == PAUSED:
+                self.forget_alarm()
+                return []
+            other = self.primary_since_quiet
+            return self.pause(
+                event.time,
+                f"both backends fail: {seen}; the primary {other.failures} of {other.requests}",
+            )
+        return self.roll_back(event.time, f"{self.rule.describe()}: {seen}")
+
+    def both_fail(self) -> bool:
+        """Whether the primary fails as often as the standby does, so that nobody is to blame."""
+        if not self.up[PRIMARY]:
+            return True
+        theirs, ours = self.primary_since_quiet, self.since_quiet
+        if theirs.failures < COMPARED_FAILURES:
+            return False
+        rate = theirs.failures / theirs.requests
+        return rate > self.plan.limit and tail(ours.failures, ours.requests, rate) >= EQUAL
+
+    # Time
+
+    def passed(self, now: float) -> list[Change]:
+        if self.state == ROLLED_BACK:
+            return []
+        in_use = self.state in (RAMPING, PROMOTED) and self.up[PRIMARY]
+        if in_use and self.down_since is not None:
+            down = now - self.down_since
+            if down >= self.plan.down_seconds:
+                return self.roll_back(now, f"the standby fails its health checks for {down:.0f} s")
+        if self.state == STANDBY and self.plan.start == "auto":
+            return self.begin(now, "the standby passed its health check")
+        return self.advance(now) if self.state == RAMPING else []
+
+    def begin(self, now: float, why: str) -> list[Change]:
+        """Start the ramp, when the standby is up and the gate is open."""
+        if not self.up[SECOND]:
+            return []
+        if not self.gate_open:
+            if self.refused:
+                return []
+            self.refused = True
+            return [self.note(now, "refused", f"the ramp is refused: {self.gate_reason}")]
+        self.enter(now, 0)
+        return [self.move(now, RAMPING, f"{why}; {self.plan.steps[0]:g} % of the traffic")]
+
+    def enter(self, now: float, step: int) -> None:
+        self.step, self.step_since, self.step_requests = step, now, 0
+
+    def advance(self, now: float) -> list[Change]:
+        """Take the next step when this one has lasted and the evidence allows it."""
+        age = now - self.step_since
+        if age >= self.plan.max_step_seconds:
+            return self.pause(now, f"inconclusive: {self.missing(now)} after {age:.0f} s")
+        if self.missing(now):
+            return []
+        if self.step + 1 < len(self.plan.steps):
+            self.enter(now, self.step + 1)
+            return [self.note(now, "step", f"{self.weight:g} % of the traffic; {self.proof()}")]
+        return [self.move(now, PROMOTED, self.proof())]
+
+    def missing(self, now: float) -> str:
+        """What the next step still waits for; empty when nothing."""
+        plan, last = self.plan, self.step + 1 >= len(self.plan.steps)
+        if now - self.step_since < plan.min_step_seconds:
+            return f"the step lasts at least {plan.min_step_seconds:g} s"
+        if not (self.up[PRIMARY] and self.up[SECOND]):
+            return "both backends must be healthy"
+        if not last and self.step_requests < plan.min_step_requests:
+            return f"{self.step_requests} of {plan.min_step_requests} requests of this step"
+        if self.rule.level > 0.5:
+            return f"the rule is at {self.rule.level:.0%} of its threshold"
+        needs_proof = last or plan.steps[self.step + 1] >= plan.proof_from
+        if needs_proof and self.total.requests < self.needed:
+            return (
+                f"{self.total.requests} of {self.needed} requests for an upper bound "
+                f"of {plan.limit:.2%}"
+            )
+        return ""
+
+    def proof(self) -> str:
+        """The cumulative rate with its bound, for the history."""
+        bound = self.upper_bound
+        return f"{self.total.failures} of {self.total.requests} failed, at most {bound:.3%}"
+
+    # Health and gate
+
+    def health(self, event: Health) -> list[Change]:
+        if self.up[event.role] == event.up:
+            return []
+        self.up[event.role] = event.up
+        if event.role == SECOND:
+            self.down_since = None if event.up else event.time
+        word = "up" if event.up else "down"
+        detail = f": {event.detail}" if event.detail else ""
+        made = [self.note(event.time, "health", f"the {event.role} is {word}{detail}")]
+        return made + self.passed(event.time)
+
+    def gate(self, event: Gate) -> list[Change]:
+        changed = (event.open, event.reason) != (self.gate_open, self.gate_reason)
+        self.gate_open, self.gate_reason = event.open, event.reason
+        if not changed:
+            return []
+        self.refused = False
+        word = "open" if event.open else "closed"
+        made = [self.note(event.time, "gate", f"the gate is {word}: {event.reason}")]
+        if not event.open and self.weight > 0:
+            return made + self.roll_back(event.time, f"the gate is closed: {event.reason}")
+        return made + self.passed(event.time)
+
+    # Orders
+
+    def ordered(self, order: Order) -> list[Change]:
+        now = order.time
+        if order.what == "rollback":
+            if self.state == ROLLED_BACK:
+                raise refusal("rollback", "it is rolled back already", "nothing is left to do")
+            return self.roll_back(now, f"ordered by the {order.by}")
+        if order.what == "pause":
+            if self.state not in (RAMPING, PROMOTED):
+                raise refusal("pause", f"the state is {self.state}", "only a ramp can be paused")
+            return self.pause(now, f"ordered by the {order.by}")
+        if order.what not in ("resume", "promote"):
+            raise refusal(order.what, "there is no such order", f"one of {', '.join(ORDERS)}")
+        if not self.gate_open:
+            raise refusal(
+                order.what, self.gate_reason, "verify the target, or start it with --unverified"
+            )
+        if order.what == "resume":
+            return self.resume(order)
+        if self.state == PROMOTED:
+            raise refusal("promote", "it is promoted already", "nothing is left to do")
+        if self.state == ROLLED_BACK:
+            self.forget_evidence()
+        self.forget_alarm()
+        return [self.move(now, PROMOTED, f"ordered by the {order.by}; {self.proof()}")]
+
+    def resume(self, order: Order) -> list[Change]:
+        """Go on after a pause; begin again, with fresh evidence, after a rollback."""
+        if self.state in (RAMPING, PROMOTED):
+            raise refusal("resume", f"the state is {self.state}", "nothing is paused")
+        if self.state == PAUSED and self.paused_from == PROMOTED:
+            self.forget_alarm()
+            return [self.move(order.time, PROMOTED, f"resumed by the {order.by}")]
+        step = self.step if self.state == PAUSED else 0
+        if self.state == ROLLED_BACK:
+            self.forget_evidence()
+        self.forget_alarm()
+        self.enter(order.time, step)
+        why = f"resumed by the {order.by}; {self.plan.steps[step]:g} % of the traffic"
+        return [self.move(order.time, RAMPING, why)]
+
+    # Moves
+
+    def roll_back(self, now: float, why: str) -> list[Change]:
+        return [self.move(now, ROLLED_BACK, why)]
+
+    def pause(self, now: float, why: str) -> list[Change]:
+        self.held, self.paused_from = self.weight, self.state
+        if self.state == STANDBY:
+            self.step = 0
+        self.forget_alarm()
+        return [self.move(now, PAUSED, why)]
+
+    def forget_alarm(self) -> None:
+        """Judge afresh from here; the totals stay."""
+        self.rule = self.make_rule()
+        self.since_quiet, self.primary_since_quiet = Tally(), Tally()
+
+    def forget_evidence(self) -> None:
+        """A new attempt: what the old one did no longer counts."""
+        self.total, self.primary = Tally(), Tally()
+        self.shadow_requests = 0
+        self.last_kinds = {}
+        self.needed = self.count_needed()
+
+    def move(self, now: float, state: str, text: str) -> Change:
+        self.state = state
+        return self.note(now, state, text)
+
+    def note(self, now: float, kind: str, text: str) -> Change:
+        change = Change(now, kind, text, self.state, self.weight)
+        self.changes.append(change)
+        del self.changes[:-KEPT_EVENTS]
+        return change
+
+    # What it says about itself
+
+    @property
+    def weight(self) -> float:
+        """The standby's share of the requests in percent."""
+        if self.state == RAMPING:
+            return self.plan.steps[self.step]
+        return {PROMOTED: 100.0, PAUSED: self.held}.get(self.state, 0.0)
+
+    @property
+    def upper_bound(self) -> float:
+        """The highest failure rate of the standby that its record leaves plausible."""
+        return upper_bound(self.total.failures, self.total.requests, self.plan.confidence)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that must survive a restart, as plain data."""
+        return {
+            "state": self.state,
+            "step": self.step,
+            "step_since": self.step_since,
+            "step_requests": self.step_requests,
+            "held": self.held,
+            "paused_from": self.paused_from,
+            "shadow_requests": self.shadow_requests,
+            "total": [self.total.requests, self.total.failures],
+            "primary": [self.primary.requests, self.primary.failures],
+            "kinds": self.last_kinds,
+            "rule": self.rule.state(),
+            "changes": [
+                [change.time, change.kind, change.text, change.state, change.weight]
+                for change in self.changes
+            ],
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Take up a `snapshot`. Health and gate are asked anew."""
+        self.state = str(saved["state"])
+        # A plan with fewer steps than the saved one goes on at its last step.
+        self.step = min(int(saved["step"]), len(self.plan.steps) - 1)
+        self.step_since, self.step_requests = saved["step_since"], saved["step_requests"]
+        self.held, self.paused_from = saved["held"], saved["paused_from"]
+        self.shadow_requests = saved["shadow_requests"]
+        self.total, self.primary = Tally(*saved["total"]), Tally(*saved["primary"])
+        self.last_kinds = dict(saved["kinds"])
+        self.rule.restore(saved["rule"])
+        self.changes = [Change(*change) for change in saved["changes"]]
+        self.needed = self.count_needed()
+
+
+def refusal(order: str, why: str, help: str) -> JoyError:
+    """An order that the state does not allow."""
+    return JoyError(f"cannot {order}: {why}", where="rollout", help=help)

@@ -1,0 +1,243 @@
+"""What a rollback rule would do: the gateway's own state machine against streams of outcomes.
+
+Answers come from `Rollout` itself, not from a model of it: the server imports the same class.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from joymigrate.run.serve.gateway.events import (
+    PROMOTED,
+    RAMPING,
+    ROLLED_BACK,
+    SECOND,
+    Gate,
+    Health,
+    Order,
+    Plan,
+    Served,
+    Tick,
+)
+from joymigrate.run.serve.gateway.evidence import Rule
+from joymigrate.run.serve.gateway.rollout import Rollout
+from joymigrate.run.serve.gateway.streams import Outcome, bernoulli, resampled
+
+SLICE_SECONDS = 300.0  # how often the calendar lets time pass
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """How one rule did at one true failure rate, over `runs` runs of at most `horizon` requests.
+
+    `delays` are the standby requests until the rollback, sorted; a run without one is left out.
+    """
+
+    rule: str
+    rate: float | None  # None for a recorded stream
+    runs: int
+    horizon: int
+    delays: tuple[int, ...]
+
+    @property
+    def share(self) -> float:
+        """Share of the runs that were rolled back within the horizon."""
+        return len(self.delays) / self.runs
+
+    def quantile(self, share: float) -> int | None:
+        """Requests until the rollback in `share` of all runs; None when fewer rolled back."""
+        place = math.ceil(share * self.runs) - 1
+        return self.delays[place] if place < len(self.delays) else None
+
+
+def ramped(plan: Plan, rule: Callable[[], Rule]) -> Rollout:
+    """A rollout that has just begun its ramp at time 0."""
+    rollout = Rollout(replace(plan, start="manual"), rule)
+    rollout.handle(Gate(0.0, True, "simulated"))
+    rollout.handle(Health(0.0, SECOND, True))
+    rollout.handle(Order(0.0, "resume"))
+    return rollout
+
+
+def until_rollback(
+    rollout: Rollout, stream: Iterable[Outcome], horizon: int, requests_per_s: float
+) -> int | None:
+    """Standby requests until the rollback, or None within `horizon` of them."""
+    done = 0
+    for outcome in stream:
+        left = min(outcome.count, horizon - done)
+        while left:
+            count = min(left, rollout.rule.trips_after or left)
+            done, left = done + count, left - count
+            time = done / requests_per_s if outcome.time is None else outcome.time
+            rollout.handle(Served(time, SECOND, outcome.failure, count, outcome.instance))
+            if rollout.state == ROLLED_BACK:
+                return done
+        if done >= horizon:
+            return None
+    return None
+
+
+def characterise(
+    name: str,
+    plan: Plan,
+    rule: Callable[[], Rule],
+    *,
+    rate: float | None = None,
+    record: Sequence[Outcome] = (),
+    runs: int = 2000,
+    horizon: int = 100_000,
+    seed: int = 0,
+    requests_per_s: float = 100.0,
+    block: int = 1000,
+) -> Delays:
+    """Run the state machine `runs` times against failures at `rate`, or resampled from `record`."""
+    rng = random.Random(f"{seed} {rate} {name}")
+    delays = []
+    for _ in range(runs):
+        stream: Iterator[Outcome] = (
+            bernoulli(rate, rng) if rate is not None else untimed(resampled(record, block, rng))
+        )
+        delay = until_rollback(ramped(plan, rule), stream, horizon, requests_per_s)
+        if delay is not None:
+            delays.append(delay)
+    return Delays(name, rate, runs, horizon, tuple(sorted(delays)))
+
+
+def untimed(stream: Iterable[Outcome]) -> Iterator[Outcome]:
+    """The stream without its recorded times, which resampling has put out of order."""
+    for outcome in stream:
+        yield replace(outcome, time=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a rule would have done with a recorded stream, as it was."""
+
+    rule: str
+    requests: int
+    failures: int
+    rolled_back_at: int | None  # the request, counted from 1
+    time: float | None  # seconds after the first request, where the record has times
+    upper_bound: float
+
+
+def replay(name: str, plan: Plan, rule: Callable[[], Rule], record: Sequence[Outcome]) -> Replayed:
+    """Feed the record once, in order, with its own times."""
+    rollout = ramped(plan, rule)
+    first = record[0].time or 0.0
+    at = None
+    for number, outcome in enumerate(record, 1):
+        time = (outcome.time or float(number)) - first
+        rollout.handle(Served(time, SECOND, outcome.failure, 1, outcome.instance))
+        if rollout.state == ROLLED_BACK and at is None:
+            at = number
+    stamp = record[at - 1].time if at else None
+    failures = sum(1 for outcome in record if outcome.failure)
+    return Replayed(
+        name,
+        len(record),
+        failures,
+        at,
+        stamp - first if stamp is not None else None,
+        rollout.upper_bound,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """One step on the calendar, in seconds after the start of the ramp.
+
+    `entered` is the median over the runs that got there; `proof_seconds` is how long the proof of
+    the limit (no failure in n requests) would take if the ramp stayed at this step.
+    """
+
+    weight: float
+    entered: float | None
+    reached: float  # share of the runs
+    standby_per_s: float
+    proof_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """When the steps of a ramp come, with this traffic."""
+
+    steps: tuple[StepTime, ...]
+    promoted: float | None
+    promoted_share: float
+    rolled_back_share: float
+
+
+def calendar(
+    plan: Plan,
+    rule: Callable[[], Rule],
+    *,
+    requests_per_s: float,
+    shadow: float = 0.0,
+    rate: float = 0.0,
+    runs: int = 50,
+    seed: int = 0,
+) -> Calendar:
+    """Let the ramp run with `requests_per_s` in all, `shadow` percent of the primary's mirrored."""
+    rng = random.Random(seed)
+    entered: dict[float, list[float]] = {weight: [] for weight in plan.steps}
+    ends: list[tuple[str, float]] = []
+    for _ in range(runs):
+        rollout = ramped(plan, rule)
+        ends.append(walk(rollout, requests_per_s, shadow, bernoulli(rate, rng)))
+        for change in rollout.changes:
+            if change.kind in ("step", RAMPING) and change.state == RAMPING:
+                entered[change.weight].append(change.time)
+    steps = tuple(
+        StepTime(
+            weight,
+            median(entered[weight]),
+            len(entered[weight]) / runs,
+            standby_rate(weight, requests_per_s, shadow),
+            Rollout(plan, rule).needed / standby_rate(weight, requests_per_s, shadow),
+        )
+        for weight in plan.steps
+    )
+    good = [time for state, time in ends if state == PROMOTED]
+    bad = sum(1 for state, _ in ends if state == ROLLED_BACK)
+    return Calendar(steps, median(good), len(good) / runs, bad / runs)
+
+
+def standby_rate(weight: float, requests_per_s: float, shadow: float) -> float:
+    """Requests per second that the standby sees: its own, and mirrored ones of the primary."""
+    return requests_per_s * (weight / 100 + (1 - weight / 100) * shadow / 100)
+
+
+def walk(
+    rollout: Rollout, requests_per_s: float, shadow: float, stream: Iterator[Outcome]
+) -> tuple[str, float]:
+    """Let one ramp run to its end; the end's state and time."""
+    now, owed, passes = 0.0, 0.0, 0
+    while rollout.state == RAMPING:
+        per_s = standby_rate(rollout.weight, requests_per_s, shadow)
+        length = max(SLICE_SECONDS, 1 / per_s)
+        now += length
+        owed += per_s * length
+        while owed >= 1 and rollout.state == RAMPING:
+            if passes == 0:
+                outcome = next(stream)
+                if outcome.failure:
+                    rollout.handle(Served(now, SECOND, outcome.failure))
+                    owed -= 1
+                    continue
+                passes = outcome.count
+            taken = min(passes, int(owed))
+            rollout.handle(Served(now, SECOND, None, taken))
+            passes -= taken
+            owed -= taken
+        rollout.handle(Tick(now))
+    return rollout.state, now
+
+
+def median(values: Sequence[float]) -> float | None:
+    """The middle value; None of nothing."""
+    return sorted(values)[len(values) // 2] if values else None

@@ -1,0 +1,349 @@
+"""Reads a server-sent event stream while it is relayed: what arrived whole, and what went wrong.
+
+`feed` returns the bytes that may go to the client: whole, well-formed events, byte for byte. A
+broken event and everything behind it is held back, so that another backend can take over.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import eq
+from typing import Any
+
+import orjson
+
+from joymigrate.run.serve.gateway.failures import (
+    ERROR_OBJECT,
+    GARBAGE,
+    INVALID_JSON,
+    MISSING_FINISH,
+    OVERSIZED,
+    TRUNCATED,
+    Garbage,
+)
+
+EVENT_BYTES = 8 * 2**20  # the largest single event
+BORDER = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+BLOCK = 4  # events from which on a block is taken at once
+LESSONS = 4  # how often a stream's own frame is looked for
+PROBE = "\u2192 probe"
+LINES = re.compile(rb"\r\n|\n|\r")
+
+
+class Stream:
+    """The state of one relayed stream of a chat or completion API.
+
+    `strict` streams must say why they finished; others (Triton, responses) only end cleanly.
+    `keep` collects the parsed events for someone who rewrites them.
+    """
+
+    __slots__ = (
+        "border",
+        "channels",
+        "done",
+        "events",
+        "failure",
+        "finish",
+        "first",
+        "garbage",
+        "highest",
+        "ids",
+        "ids_text",
+        "keep",
+        "lessons",
+        "pieces",
+        "prefix",
+        "prompt_ids",
+        "rest",
+        "strict",
+        "suffix",
+        "tools",
+        "usage",
+    )
+
+    def __init__(self, *, strict: bool = True, keep: bool = False) -> None:
+        self.strict, self.keep = strict, keep
+        self.rest = b""
+        self.failure: str | None = None
+        self.done = False
+        self.finish: list[str] = []  # one reason per finished choice
+        self.highest = 0  # highest index of a choice
+        self.first: dict[str, Any] | None = None
+        self.usage: dict[str, Any] | None = None
+        self.pieces: list[str] = []  # content
+        self.channels: dict[str, list[str]] = {}  # other text: reasoning
+        self.ids: list[int] = []
+        self.ids_text: list[tuple[int, bool]] = []  # ids so far, and whether text came with them
+        self.prompt_ids: list[int] | None = None
+        self.tools = False
+        self.garbage = Garbage()
+        self.prefix = self.suffix = self.border = b""  # what the last events had around their text
+        self.lessons = 0 if keep else LESSONS
+        self.events: list[dict[str, Any]] = []
+
+    def feed(self, data: bytes) -> bytes:
+        """Take what arrived; return the bytes to relay. Sets `failure` at the first bad event."""
+        if self.rest:
+            data = self.rest + data
+        if b"\r" in data:
+            return self.feed_any(data)
+        end = data.rfind(b"\n\n")
+        if end < 0:
+            return self.wait(data)
+        good, tried = 0, False
+        while good <= end:
+            if self.border and not tried:
+                tried = True
+                good += self.block(data[good:])
+                continue
+            close = data.find(b"\n\n", good)
+            if not self.take(data[good:close]):
+                return data[:good]
+            good = close + 2
+        self.rest = data[end + 2 :]
+        return data if not self.rest else data[: end + 2]
+
+    def feed_any(self, data: bytes) -> bytes:
+        """`feed` for streams with carriage returns."""
+        good = 0
+        for border in BORDER.finditer(data):
+            if not self.take(b"\n".join(LINES.split(data[good : border.start()]))):
+                return data[:good]
+            good = border.end()
+        self.wait(data[good:])
+        return data[:good]
+
+    def wait(self, rest: bytes) -> bytes:
+        """Keep an unfinished event for later."""
+        self.rest = rest
+        if len(rest) > EVENT_BYTES:
+            self.failure = OVERSIZED
+        return b""
+
+    def take(self, event: bytes) -> bool:
+        """Judge one whole event; False when it must not be relayed."""
+        if self.prefix and event.startswith(self.prefix) and event.endswith(self.suffix):
+            text = event[len(self.prefix) : -len(self.suffix)]
+            if b'"' not in text and b"\\" not in text and self.framed(text):
+                return True
+        if event[:6] == b"data: " and b"\n" not in event:
+            payload = event[6:]
+        else:
+            lines = [line[5:].lstrip(b" ") for line in event.split(b"\n") if line[:5] == b"data:"]
+            if not lines:
+                return True  # a comment, or an event without data
+            payload = b"\n".join(lines)
+        if payload == b"[DONE]":
+            return self.close()
+        try:
+            parsed = orjson.loads(payload)
+        except ValueError:
+            self.failure = INVALID_JSON
+            return False
+        if self.first is not None and not self.keep and self.plain(parsed):
+            if self.lessons:
+                self.learn(event)
+            return True
+        if not isinstance(parsed, dict):
+            self.failure = INVALID_JSON
+            return False
+        if parsed.get("error") or parsed.get("type") == "error":
+            self.failure = ERROR_OBJECT
+            return False
+        return self.read(parsed)
+
+    def block(self, data: bytes) -> int:
+        """Take many events at once that differ in nothing but their text; how many bytes.
+
+        The same proof as in `framed`, for a whole block: between two borders there is text only.
+        The block's last event is left to `take`, as is every block with anything unusual in it.
+        """
+        if not data.startswith(self.prefix):
+            return 0
+        parts = data.split(self.border)
+        if len(parts) < BLOCK:
+            return 0
+        texts = [parts[0][len(self.prefix) :], *parts[1:-1]]
+        raw = b" ".join(texts)
+        if b'"' in raw or b"\\" in raw:
+            return 0
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            return 0
+        if not text.isprintable() or "!" in text or "\ufffd" in text:
+            return 0
+        pieces = b"\n".join(texts).decode().split("\n")
+        watch = self.garbage
+        if not all(pieces) or pieces[0] == watch.last or any(map(eq, pieces, pieces[1:])):
+            return 0
+        watch.last, watch.repeats, watch.bangs = pieces[-1], 1, 0
+        watch.length += len(text) - len(pieces) + 1
+        self.pieces += pieces
+        return len(data) - len(parts[-1]) - len(self.prefix)
+
+    def framed(self, raw: bytes) -> bool:
+        """Take the text of an event that is otherwise equal to one that was parsed.
+
+        Between the quotes of a JSON string, printable text without quotes and backslashes stands
+        for itself, so the whole event is known to be good. False, with nothing read, otherwise.
+        """
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            return False
+        watch = self.garbage
+        if not text or text == watch.last or text[0] == "!" or not text.isprintable():
+            return False
+        if not raw.isascii() and "\ufffd" in text:
+            return False
+        watch.last, watch.repeats, watch.bangs = text, 1, 0
+        watch.length += len(text)
+        self.pieces.append(text)
+        return True
+
+    def learn(self, event: bytes) -> None:
+        """Remember what stands around the text, when it is certain where the text stands."""
+        self.lessons -= 1
+        raw = self.pieces[-1].encode()
+        if event.count(raw) != 1:
+            return
+        place = event.index(raw)
+        prefix, suffix = event[:place], event[place + len(raw) :]
+        if not (prefix.startswith(b"data: {") and prefix.endswith(b'"') and suffix[:1] == b'"'):
+            return
+        try:
+            choice = orjson.loads(prefix[6:] + PROBE.encode() + suffix)["choices"][0]
+            found = (choice.get("delta") or {}).get("content") or choice.get("text")
+        except (ValueError, KeyError, IndexError, TypeError):
+            return
+        if found == PROBE:
+            self.prefix, self.suffix, self.lessons = prefix, suffix, 0
+            self.border = suffix + b"\n\n" + prefix
+
+    def plain(self, parsed: Any) -> bool:
+        """Read a chunk that holds one piece of ordinary text and nothing else: nearly all do.
+
+        False, with nothing read, for every other event.
+        """
+        try:
+            (choice,) = parsed["choices"]
+            delta = choice.get("delta")
+            if delta is None:
+                text = choice["text"]
+            elif len(delta) == 1:
+                text = delta["content"]
+            else:
+                return False
+            watch = self.garbage
+            if (
+                not text
+                or text == watch.last
+                or text[0] == "!"
+                or choice["index"] != 0
+                or choice["finish_reason"] is not None
+                or "\ufffd" in text
+                or "token_ids" in choice
+                or "error" in parsed
+                or parsed.get("usage")
+            ):
+                return False
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return False
+        watch.last, watch.repeats, watch.bangs = text, 1, 0
+        watch.length += len(text)
+        self.pieces.append(text)
+        return True
+
+    def read(self, parsed: dict[str, Any]) -> bool:
+        """Take note of what a good event says."""
+        if self.first is None:
+            self.first = parsed
+            self.prompt_ids = parsed.get("prompt_token_ids")
+        if self.keep:
+            self.events.append(parsed)
+        usage = parsed.get("usage")
+        if usage:
+            self.usage = usage
+        for choice in parsed.get("choices") or ():
+            index = choice.get("index") or 0
+            if index > self.highest:
+                self.highest = index
+            if not self.read_choice(choice, index):
+                self.failure = GARBAGE
+                return False
+        if not self.strict and isinstance(parsed.get("text_output"), str):
+            return self.text(parsed["text_output"])
+        return True
+
+    def read_choice(self, choice: dict[str, Any], index: int) -> bool:
+        """One choice of a chunk; False when its text has turned into garbage."""
+        delta = choice.get("delta")
+        if delta is None:
+            text = choice.get("text")
+        else:
+            text = delta.get("content")
+            if len(delta) > 1 or text is None:
+                self.read_rest(delta)
+        if choice.get("prompt_token_ids"):
+            self.prompt_ids = choice["prompt_token_ids"]
+        ids = choice.get("token_ids")
+        if ids:
+            self.ids.extend(ids)
+            self.ids_text.append((len(self.ids), bool(text)))
+        reason = choice.get("finish_reason")
+        if reason:
+            self.finish.append(reason)
+        return not text or index != 0 or self.text(text)
+
+    def read_rest(self, delta: dict[str, Any]) -> None:
+        """What a delta holds besides its content."""
+        if delta.get("tool_calls") or delta.get("function_call"):
+            self.tools = True
+        for channel in ("reasoning_content", "reasoning"):
+            if delta.get(channel):
+                self.channels.setdefault(channel, []).append(delta[channel])
+
+    def text(self, text: str) -> bool:
+        """Keep a piece of the answer; False when the answer has turned into garbage."""
+        if not text:
+            return True
+        if self.garbage.add(text):
+            self.failure = GARBAGE
+            return False
+        self.pieces.append(text)
+        return True
+
+    def close(self) -> bool:
+        """`[DONE]` arrived."""
+        if self.strict and not self.finished:
+            self.failure = MISSING_FINISH
+            return False
+        self.done = True
+        return True
+
+    @property
+    def finished(self) -> bool:
+        """Whether every choice said why it ended."""
+        return len(self.finish) > self.highest
+
+    def end(self) -> str | None:
+        """The connection ended in order: the failure that this means, if any."""
+        if self.failure or self.done:
+            return self.failure
+        if (self.strict and not self.finished) or self.rest.strip():
+            self.failure = TRUNCATED
+        return self.failure
+
+    @property
+    def tokens(self) -> int:
+        """Generated tokens: as the backend counted them, else the pieces that came."""
+        if self.usage and isinstance(self.usage.get("completion_tokens"), int):
+            return int(self.usage["completion_tokens"])
+        return len(self.ids) or len(self.pieces)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt; 0 when the backend did not say."""
+        count = self.usage.get("prompt_tokens") if self.usage else None
+        return count if isinstance(count, int) else len(self.prompt_ids or ())

@@ -1,0 +1,181 @@
+"""`serve simulate`: reads what the user asks, runs the simulation, sums it up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.gateway import settings, simulate, streams
+from joymigrate.run.serve.gateway.events import Plan
+from joymigrate.run.serve.gateway.evidence import Rule
+from joymigrate.run.serve.gateway.simulate import Delays
+from joymigrate.run.serve.gateway.streams import Outcome
+
+SCHEMA = "joymigrate.rollout-simulation/1"
+RATES = (0.0002, 0.0005, 0.001, 0.0011, 0.0012, 0.0015, 0.002, 0.005, 0.01, 0.1, 1.0)
+HORIZONS = ((0.0009, 1), (0.003, 10))  # near the limit a decision takes long
+PERIODS = {
+    "s": 1,
+    "second": 1,
+    "m": 60,
+    "min": 60,
+    "minute": 60,
+    "h": 3600,
+    "hour": 3600,
+    "d": 86400,
+    "day": 86400,
+    "week": 604_800,
+}
+CALENDAR_RUNS = 50
+RESAMPLED_RUNS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the user wants to know. Rates are shares, `shadow` is percent."""
+
+    rates: tuple[float, ...] = ()
+    record: Path | None = None
+    upstream: str | None = None
+    rules: tuple[str, ...] = ()
+    runs: int = 2000
+    horizon: int = 100_000
+    seed: int = 0
+    requests_per_s: float | None = None
+    shadow: float = 0.0
+    config: Path | None = None
+    burst_cap: bool = False
+    standby_per_s: float = 100.0
+
+
+def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
+    """The simulation's JSON, and the curves for a picture."""
+    plan, rules = plan_and_rules(asked)
+    quick = replace(plan, min_step_seconds=0.0)
+    plans = dict.fromkeys(rules, quick)
+    if asked.burst_cap and not plan.burst_cap:
+        # The cap's price shows beside the same rule without it.
+        for name in list(rules):
+            capped = f"{name}, burst cap"
+            rules[capped], plans[capped] = rules[name], replace(quick, burst_cap=True)
+    record = streams.read(asked.record, asked.upstream) if asked.record else []
+    rates = asked.rates or (() if record else RATES)
+    curves: dict[str, list[Delays]] = {
+        name: [run(name, plans[name], rule, asked, rate) for rate in rates]
+        + ([run(name, plans[name], rule, asked, None, record)] if record else [])
+        for name, rule in rules.items()
+    }
+    found: dict[str, Any] = {
+        "schema": SCHEMA,
+        "runs": asked.runs,
+        "seed": asked.seed,
+        "burst_cap": plan.burst_cap or asked.burst_cap,
+        "rules": {name: rule().describe() for name, rule in rules.items()},
+        "rates": [row(delays, asked.horizon) for rows in curves.values() for delays in rows],
+    }
+    if record:
+        found["replay"] = [
+            asdict(simulate.replay(name, plans[name], rule, record)) for name, rule in rules.items()
+        ]
+    if asked.requests_per_s is not None:
+        first = next(iter(rules.values()))
+        found["calendar"] = asdict(
+            simulate.calendar(
+                plan,
+                first,
+                requests_per_s=asked.requests_per_s,
+                shadow=asked.shadow,
+                rate=rates[0] if asked.rates else 0.0,
+                runs=CALENDAR_RUNS,
+                seed=asked.seed,
+            )
+        ) | {"requests_per_s": asked.requests_per_s, "shadow": asked.shadow}
+    return found, curves
+
+
+def run(
+    name: str,
+    plan: Plan,
+    rule: Callable[[], Rule],
+    asked: Question,
+    rate: float | None,
+    record: Sequence[Outcome] = (),
+) -> Delays:
+    """One rule at one rate, or against a resampled record."""
+    return simulate.characterise(
+        name,
+        plan,
+        rule,
+        rate=rate,
+        record=record,
+        runs=asked.runs if rate is not None else min(asked.runs, RESAMPLED_RUNS),
+        horizon=asked.horizon if rate is None else horizon_of(rate, asked.horizon),
+        seed=asked.seed,
+        requests_per_s=asked.standby_per_s,
+    )
+
+
+def plan_and_rules(asked: Question) -> tuple[Plan, dict[str, Callable[[], Rule]]]:
+    """The plan, and the rules by name: the user's, the file's, else the default and the literal."""
+    here = asked.config or Path("command line")
+    loaded = settings.load(asked.config) if asked.config else None
+    plan = loaded.plan if loaded else Plan()
+    if asked.rules:
+        return plan, {text: settings.rule(text, here) for text in asked.rules}
+    if loaded:
+        return plan, {"configured": loaded.rule, "literal": settings.rule("literal", here)}
+    return plan, {name: settings.rule(name, here) for name in ("cusum", "literal")}
+
+
+def horizon_of(rate: float, horizon: int) -> int:
+    """Long enough to see a decision: at a rate near the limit it takes many requests."""
+    for below, factor in HORIZONS:
+        if rate < below:
+            return horizon * factor
+    return horizon
+
+
+def row(delays: Delays, horizon: int) -> dict[str, Any]:
+    """One rule at one rate."""
+    within = sum(1 for delay in delays.delays if delay <= horizon) / delays.runs
+    return {
+        "rule": delays.rule,
+        "rate": delays.rate,
+        "runs": delays.runs,
+        "rolled_back_share": within,
+        "within": horizon,
+        "median": delays.quantile(0.5),
+        "p95": delays.quantile(0.95),
+        "p99": delays.quantile(0.99),
+    }
+
+
+def parse_rate(text: str) -> float:
+    """`0.11%` or `0.0011`, as a share."""
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise JoyError(
+            f"not a failure rate: {text!r}", where="--rate", help="for example --rate 0.11%"
+        )
+    return value
+
+
+def parse_traffic(text: str) -> float:
+    """`30000/day`, as requests per second."""
+    amount, _, period = text.partition("/")
+    period = period.strip().rstrip("s") or "s" if period.strip() != "s" else "s"
+    try:
+        value = float(amount.replace(",", "").replace("_", ""))
+    except ValueError:
+        value = 0.0
+    if value <= 0 or period not in PERIODS:
+        raise JoyError(
+            f"not a traffic: {text!r}", where="--traffic", help="for example --traffic 30000/day"
+        )
+    return value / PERIODS[period]

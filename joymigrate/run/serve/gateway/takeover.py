@@ -1,0 +1,141 @@
+"""Completes a broken stream on other backends, event by event, or says visibly that it cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from joymigrate.run.serve.gateway import resume
+from joymigrate.run.serve.gateway.attempt import Attempt
+from joymigrate.run.serve.gateway.backend import Answer
+from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.failures import GARBAGE, Broken, of_status
+from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.gateway.upstreams import Instance
+
+if TYPE_CHECKING:
+    from joymigrate.run.serve.gateway.relay import Relay
+
+NOBODY = "no other backend is there to go on"
+
+
+async def take_over(
+    relay: Relay,
+    response: web.StreamResponse,
+    call: Call,
+    broken: Stream,
+    tried: list[Instance],
+) -> bool:
+    """True when the client has a whole stream in the end; False after a visible error event."""
+    if broken.strict and broken.finished:
+        await response.write(resume.DONE)  # every token is there; only the mark was missing
+        return True
+    hindrance = obstacle(call, broken)
+    if hindrance is None:
+        hindrance = await elsewhere(relay, response, call, resume.Sent.of(broken), tried)
+    if hindrance is None:
+        return True
+    why = f"the backend failed in the middle ({broken.failure})"
+    await response.write(resume.error_event(f"{why}; it cannot be resumed: {hindrance}"))
+    return False
+
+
+def obstacle(call: Call, broken: Stream) -> str | None:
+    """Why nobody needs to be asked."""
+    if broken.failure == GARBAGE:
+        return "what was sent is garbage"
+    return resume.obstacle(call, broken)
+
+
+async def elsewhere(
+    relay: Relay,
+    response: web.StreamResponse,
+    call: Call,
+    sent: resume.Sent,
+    tried: list[Instance],
+) -> str | None:
+    """Try the other backends in turn; None when one of them completed the stream."""
+    hindrance = NOBODY
+    while len(tried) < relay.limits.attempts:
+        attempt, _ = await relay.begin(call, tried)
+        if attempt is None:
+            return hindrance
+        ways = resume.continuations(call, sent)
+        try:
+            way = await go_on(relay, response, call, attempt, ways)
+        except Broken as again:
+            attempt.failed(again.kind)
+            hindrance = f"the next one failed, too ({again.kind})"
+            if any(way.wrote for way in ways):
+                return hindrance
+        except resume.Diverged as diverged:
+            attempt.no_evidence("abandoned")
+            return str(diverged)
+        except BaseException:
+            attempt.no_evidence("abandoned")
+            raise
+        else:
+            relay.meters.resumed.of(attempt.meters.name, way.way).add()
+            return None
+    return hindrance
+
+
+async def go_on(
+    relay: Relay,
+    response: web.StreamResponse,
+    call: Call,
+    attempt: Attempt,
+    ways: list[resume.Continuation],
+) -> resume.Continuation:
+    """Relay the continuation to its end; raises `Broken` or `Diverged`."""
+    if ways[0].exhausted:
+        attempt.no_evidence("abandoned")
+        await response.write(resume.encode(resume.finish_event(call, ways[0].sent)))
+        await response.write(resume.DONE)
+        return ways[0]
+    way, answer = await reopen(relay, call, attempt, ways)
+    stream = Stream(keep=True)
+    while not stream.done:
+        received = await answer.read()
+        if not received:
+            failure = stream.end()
+            if failure:
+                raise Broken(failure)
+            break
+        if attempt.first is None:
+            attempt.begun()
+        stream.feed(received)
+        for event in stream.events:
+            converted = way.convert(event)
+            if converted is not None:
+                way.wrote = True
+                await response.write(resume.encode(converted))
+        stream.events.clear()
+        if stream.failure:
+            raise Broken(stream.failure)
+    attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
+    try:
+        await response.write(resume.DONE)
+        await answer.finish()
+    finally:
+        answer.close()
+    return way
+
+
+async def reopen(
+    relay: Relay, call: Call, attempt: Attempt, ways: list[resume.Continuation]
+) -> tuple[resume.Continuation, Answer]:
+    """Ask in the first way that the backend accepts. Declining one is not a failure."""
+    status = 0
+    for way in ways:
+        body = way.body if way.body is not None else relay.asked(call, attempt.upstream)
+        answer = await attempt.open(way.path, body)
+        status = answer.status
+        if status >= 500:
+            raise Broken(of_status(status) or "", "on taking over")
+        content = answer.headers.get("Content-Type", "")
+        if status < 400 and content.startswith("text/event-stream"):
+            return way, answer
+        answer.close()
+    raise resume.Diverged(f"the other backend declined to go on (status {status})")

@@ -1,0 +1,94 @@
+"""The backends at run time: which of their servers are up, how much they carry, who waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+from joymigrate.run.serve.gateway.backend import Backend
+from joymigrate.run.serve.gateway.settings import Limits, UpstreamSettings
+
+
+class Overloaded(Exception):
+    """No free connection in time. Neither the client's nor the backend's mistake."""
+
+
+@dataclass(slots=True)
+class Instance:
+    """One server of an upstream."""
+
+    url: str
+    up: bool = False
+    inflight: int = 0
+    streak: int = 0  # equal health answers that contradict `up`
+
+
+@dataclass(slots=True)
+class Upstream:
+    """One backend with its limits. `up` when any of its servers is."""
+
+    settings: UpstreamSettings
+    backend: Backend
+    limits: Limits
+    instances: list[Instance] = field(default_factory=list)
+    inflight: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.instances = [Instance(url) for url in self.settings.urls]
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def role(self) -> str:
+        return self.settings.role
+
+    @property
+    def up(self) -> bool:
+        return any(instance.up for instance in self.instances)
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for a connection."""
+        return len(self.waiting)
+
+    def pick(self, tried: list[Instance]) -> Instance | None:
+        """The least busy server that was not tried; one that is up before one that is down."""
+        left = [instance for instance in self.instances if instance not in tried]
+        if len(left) < 2:
+            return left[0] if left else None
+        return min(left, key=lambda instance: (not instance.up, instance.inflight))
+
+    async def acquire(self) -> None:
+        """Wait for a free connection: in order, not for ever, and not in too long a queue."""
+        if self.inflight < self.settings.connections and not self.waiting:
+            self.inflight += 1
+            return
+        if len(self.waiting) >= self.limits.queue:
+            raise Overloaded(f"{len(self.waiting)} requests wait for {self.name}")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.append(turn)
+        try:
+            await asyncio.wait_for(turn, self.limits.queue_seconds)
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self.release()  # the turn came in the same moment: pass it on
+            elif turn in self.waiting:
+                self.waiting.remove(turn)
+            if isinstance(error, asyncio.TimeoutError):
+                raise Overloaded(
+                    f"no free connection to {self.name} in {self.limits.queue_seconds:g} s"
+                ) from None
+            raise
+
+    def release(self) -> None:
+        """Give a connection back, or on to the one that waits longest."""
+        while self.waiting:
+            turn = self.waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.inflight -= 1

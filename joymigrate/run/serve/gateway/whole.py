@@ -1,0 +1,69 @@
+"""Judges answers that come in one piece: valid JSON, no error, a reason to end, no garbage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from joymigrate.run.serve.gateway.failures import (
+    ERROR_OBJECT,
+    GARBAGE,
+    INVALID_JSON,
+    MISSING_FINISH,
+    Broken,
+    is_garbage,
+)
+
+
+def judge(body: bytes, *, strict: bool) -> dict[str, Any]:
+    """The parsed answer of a status below 400; raises `Broken`."""
+    try:
+        parsed = orjson.loads(body)
+    except ValueError as error:
+        raise Broken(INVALID_JSON, str(error)) from None
+    if not isinstance(parsed, dict):
+        if strict:
+            raise Broken(INVALID_JSON, f"a {type(parsed).__name__} instead of an object")
+        return {}
+    if parsed.get("error"):
+        raise Broken(ERROR_OBJECT, str(parsed["error"])[:200])
+    if strict:
+        choices = parsed.get("choices")
+        if not isinstance(choices, list):
+            raise Broken(INVALID_JSON, "no choices")
+        for choice in choices:
+            if choice.get("finish_reason", "absent") is None:
+                raise Broken(MISSING_FINISH, "finish_reason is null")
+    if is_garbage(text_of(parsed)):
+        raise Broken(GARBAGE)
+    return parsed
+
+
+def text_of(parsed: dict[str, Any]) -> str:
+    """The text of the first choice, or of a Triton answer."""
+    choices = parsed.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        message = choices[0].get("message") or {}
+        text = message.get("content") if message else choices[0].get("text")
+        return text if isinstance(text, str) else ""
+    text = parsed.get("text_output")
+    return text if isinstance(text, str) else ""
+
+
+def finish_of(parsed: dict[str, Any]) -> str | None:
+    """Why the first choice ended."""
+    choices = parsed.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        reason = choices[0].get("finish_reason")
+        return str(reason) if reason else None
+    return None
+
+
+def usage_of(parsed: dict[str, Any]) -> tuple[int, int]:
+    """Generated and prompt tokens, as far as the answer says."""
+    usage = parsed.get("usage") or {}
+    return (
+        int(usage.get("completion_tokens") or 0),
+        int(usage.get("prompt_tokens") or 0),
+    )

@@ -1,0 +1,55 @@
+"""Which format a folder's weights are in, and its reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train.formats import compressed_tensors, msmodelslim
+from joymigrate.run.train.formats.stored import Linear
+from joymigrate.run.train.formats.tensors import Folder, Source, read_json
+
+
+class Reader(Protocol):
+    """The quantised linears of a folder."""
+
+    @property
+    def format(self) -> str:
+        """The format's name."""
+        ...
+
+    @property
+    def scheme(self) -> str:
+        """What was quantised: `w8a8`, `w4a16`; `w8a8 static` where inputs have fixed scales."""
+        ...
+
+    def linear(self, name: str) -> Linear | None:
+        """The linear of this name (without `.weight`); None where its weight is plain."""
+        ...
+
+
+def open_quantised(folder: Path, source: Source | None = None) -> Reader | None:
+    """The reader of a folder's quantised weights, None where they are plain.
+
+    `source` has the tensors where somebody has opened them already. Raises `JoyError` for formats
+    that are not read: quantised weights must never be taken for plain ones.
+    """
+    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    said = config.get("quantization_config") or config.get("compression_config")
+    described = folder / msmodelslim.DESCRIPTION
+    if not said and not described.is_file():
+        return None
+    tensors = source if source is not None else Folder(folder)
+    if described.is_file():
+        return msmodelslim.Reader(tensors, read_json(described), str(described))
+    if not isinstance(said, dict):
+        raise JoyError("quantization_config is not an object", where=str(folder / "config.json"))
+    method = str(said.get("quant_method") or "unnamed")
+    if method != compressed_tensors.METHOD:
+        raise JoyError(
+            f"the weights are quantised by '{method}', which is not read",
+            where=str(folder / "config.json"),
+            help="compressed-tensors and msmodelslim are: joymigrate quantise the plain model",
+        )
+    return compressed_tensors.Reader(tensors, said, str(folder / "config.json"))

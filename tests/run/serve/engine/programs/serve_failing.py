@@ -1,0 +1,27 @@
+"""`joymigrate serve …` whose model raises an error from its Nth forward pass on.
+
+python serve_failing.py N ERROR MODEL_DIR [OPTION…]
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import Any
+
+from joymigrate.cli._main import run
+from joymigrate.run.serve.engine.models.decoder import Decoder
+
+first, said = int(sys.argv[1]), sys.argv[2]
+passes = itertools.count(1)
+hidden = Decoder.hidden
+
+
+def failing(self: Any, batch: Any, cache: Any) -> Any:
+    if next(passes) >= first:
+        raise RuntimeError(said)
+    return hidden(self, batch, cache)
+
+
+Decoder.hidden = failing  # type: ignore[method-assign]
+sys.exit(run(["serve", *sys.argv[3:]]))

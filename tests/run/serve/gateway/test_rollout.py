@@ -1,0 +1,290 @@
+"""The rollout's state machine, fed by hand: events in, state and history out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.gateway.events import (
+    PRIMARY,
+    SECOND,
+    Event,
+    Gate,
+    Health,
+    Order,
+    Plan,
+    Served,
+    Tick,
+)
+from joymigrate.run.serve.gateway.evidence import Cusum, Literal
+from joymigrate.run.serve.gateway.rollout import Rollout
+
+PLAN = Plan(min_step_seconds=60)
+
+
+def started(plan: Plan = PLAN) -> Rollout:
+    rollout = Rollout(plan)
+    rollout.handle(Gate(0, True, "test"))
+    rollout.handle(Health(0, SECOND, True))
+    return rollout
+
+
+def at(weight: float, plan: Plan = PLAN) -> Rollout:
+    """A ramp that has reached `weight`."""
+    rollout, now = started(plan), 0.0
+    while rollout.weight < weight:
+        now += 61
+        rollout.handle(Served(now, SECOND, None, 1000))
+    return rollout
+
+
+def fail(rollout: Rollout, times: int, role: str = SECOND, now: float = 1.0) -> None:
+    for _ in range(times):
+        rollout.handle(Served(now, role, "status_500"))
+
+
+def test_the_ramp_starts_when_the_standby_is_healthy_and_the_gate_is_open() -> None:
+    rollout = Rollout(PLAN)
+    assert rollout.handle(Health(0, SECOND, True))[-1].kind == "refused"
+    assert (rollout.state, rollout.weight) == ("standby", 0)
+    rollout.handle(Gate(1, True, "verdict pass"))
+    assert (rollout.state, rollout.weight) == ("ramping", 1)
+
+
+def test_a_manual_start_waits_for_its_order() -> None:
+    rollout = started(replace(PLAN, start="manual"))
+    rollout.handle(Tick(1000))
+    assert rollout.state == "standby"
+    rollout.handle(Order(1001, "resume"))
+    assert rollout.state == "ramping"
+
+
+def test_a_closed_gate_refuses_every_way_into_the_traffic() -> None:
+    for what in ("resume", "promote"):
+        rollout = Rollout(replace(PLAN, start="manual"))
+        rollout.handle(Health(0, SECOND, True))
+        rollout.handle(Gate(0, False, "'m' has a rehearsed verdict only"))
+        with pytest.raises(JoyError, match="rehearsed verdict only"):
+            rollout.handle(Order(1, what))
+        assert rollout.weight == 0
+
+
+@pytest.mark.parametrize("weight", [5, 100])
+def test_a_gate_that_closes_takes_the_traffic_back(weight: float) -> None:
+    rollout = at(weight)
+    rollout.handle(Gate(9999, False, "'m' did not pass on the chip"))
+    assert (rollout.state, rollout.weight) == ("rolled_back", 0)
+    assert "did not pass" in rollout.changes[-1].text
+
+
+def test_a_step_needs_its_time_and_its_requests() -> None:
+    rollout = started()
+    rollout.handle(Served(59, SECOND, None, 100))
+    assert rollout.weight == 1
+    rollout.handle(Tick(60))
+    assert rollout.weight == 5
+    rollout.handle(Tick(600))
+    assert rollout.weight == 5, "no requests at this step yet"
+
+
+def test_all_traffic_needs_the_bound_at_the_limit() -> None:
+    rollout = started()
+    for number in range(1, 4):
+        rollout.handle(Served(number * 61, SECOND, None, 100))
+    assert rollout.weight == 50
+    rollout.handle(Served(1000, SECOND, None, 2994 - 300))
+    assert rollout.weight == 50
+    rollout.handle(Served(1001, SECOND, None, 1))
+    assert rollout.weight == 100
+    assert rollout.upper_bound <= 0.001
+    rollout.handle(Tick(1062))
+    assert rollout.state == "promoted"
+
+
+def test_above_the_limit_rolls_back_and_stays_there() -> None:
+    rollout = at(20)
+    fail(rollout, 6)
+    assert rollout.state == "ramping"
+    fail(rollout, 1)
+    assert (rollout.state, rollout.weight) == ("rolled_back", 0)
+    rollout.handle(Served(5000, SECOND, None, 100_000))
+    rollout.handle(Tick(10_000))
+    rollout.handle(Health(10_001, SECOND, False))
+    rollout.handle(Health(10_002, SECOND, True))
+    assert rollout.state == "rolled_back"
+
+
+def test_a_promoted_standby_is_still_watched() -> None:
+    rollout = at(100)
+    rollout.handle(Tick(9999))
+    assert rollout.state == "promoted"
+    fail(rollout, 7)
+    assert rollout.state == "rolled_back"
+
+
+def test_when_both_fail_alike_the_ramp_pauses() -> None:
+    rollout = at(20)
+    fail(rollout, 28, PRIMARY)
+    fail(rollout, 7)
+    assert (rollout.state, rollout.weight) == ("paused", 20)
+    assert "both backends fail" in rollout.changes[-1].text
+
+
+def test_a_paused_ramp_rolls_back_once_only_the_standby_fails() -> None:
+    rollout = at(20)
+    fail(rollout, 28, PRIMARY)
+    fail(rollout, 7)
+    rollout.handle(Served(2, PRIMARY, None, 1000))
+    fail(rollout, 7)
+    assert rollout.state == "rolled_back"
+
+
+def test_a_primary_that_fails_far_less_does_not_excuse_the_standby() -> None:
+    rollout = at(20)
+    rollout.handle(Served(1, SECOND, "status_500"))
+    rollout.handle(Served(1, PRIMARY, None, 1000))
+    fail(rollout, 5, PRIMARY)
+    fail(rollout, 6)
+    assert rollout.state == "rolled_back"
+
+
+def test_a_dead_primary_does_not_roll_the_living_standby_back() -> None:
+    rollout = at(5)
+    rollout.handle(Health(1, PRIMARY, False, "connect"))
+    fail(rollout, 7)
+    assert rollout.state == "paused"
+
+
+def test_a_standby_that_stays_down_is_rolled_back_without_traffic() -> None:
+    rollout = at(5)
+    rollout.handle(Health(1000, SECOND, False, "connect"))
+    rollout.handle(Tick(1029))
+    assert rollout.state == "ramping"
+    rollout.handle(Tick(1030))
+    assert rollout.state == "rolled_back"
+
+
+def test_a_short_absence_of_the_standby_only_delays() -> None:
+    rollout = at(5)
+    rollout.handle(Served(1000, SECOND, None, 50))
+    rollout.handle(Health(1000, SECOND, False))
+    rollout.handle(Health(1020, SECOND, True))
+    rollout.handle(Tick(1100))
+    assert rollout.state == "ramping"
+
+
+def test_too_few_requests_for_too_long_is_inconclusive() -> None:
+    rollout = started(replace(PLAN, max_step_seconds=3600))
+    rollout.handle(Tick(3600))
+    assert rollout.state == "paused"
+    assert "inconclusive" in rollout.changes[-1].text
+
+
+def test_an_operator_can_pause_resume_promote_and_roll_back() -> None:
+    rollout = at(5)
+    rollout.handle(Order(1, "pause"))
+    assert (rollout.state, rollout.weight) == ("paused", 5)
+    rollout.handle(Order(2, "resume"))
+    assert (rollout.state, rollout.weight) == ("ramping", 5)
+    rollout.handle(Order(3, "promote"))
+    assert (rollout.state, rollout.weight) == ("promoted", 100)
+    rollout.handle(Order(4, "rollback"))
+    assert (rollout.state, rollout.weight) == ("rolled_back", 0)
+    rollout.handle(Order(5, "resume"))
+    assert (rollout.state, rollout.weight) == ("ramping", 1)
+    assert rollout.total.requests == 0, "a new attempt needs new evidence"
+
+
+@pytest.mark.parametrize(
+    ("state", "order"),
+    [("ramping", "resume"), ("rolled_back", "rollback"), ("rolled_back", "pause")],
+)
+def test_an_order_that_does_not_fit_is_refused_with_the_reason(state: str, order: str) -> None:
+    rollout = at(5)
+    if state == "rolled_back":
+        rollout.handle(Order(1, "rollback"))
+    with pytest.raises(JoyError, match=f"cannot {order}"):
+        rollout.handle(Order(2, order))
+
+
+def test_shadow_requests_count_as_evidence_before_the_ramp() -> None:
+    rollout = started(replace(PLAN, start="manual"))
+    rollout.handle(Served(1, SECOND, None, 5000, shadow=True))
+    assert rollout.upper_bound < 0.001
+    for _ in range(7):
+        rollout.handle(Served(2, SECOND, "first_byte_timeout", shadow=True))
+    assert rollout.state == "rolled_back"
+
+
+def test_with_a_burst_cap_one_restart_is_one_incident() -> None:
+    rollout = at(20, replace(PLAN, burst_cap=True))
+    for _ in range(50):
+        rollout.handle(Served(1000.2, SECOND, "reset", instance="a"))
+    assert rollout.state == "ramping"
+    for second in range(1001, 1007):
+        rollout.handle(Served(second, SECOND, "reset", instance="a"))
+    assert rollout.state == "rolled_back"
+
+
+def test_the_rule_can_be_another_one() -> None:
+    rollout = Rollout(PLAN, lambda: Literal(window=10_000, minimum=1000))
+    rollout.handle(Gate(0, True, ""))
+    rollout.handle(Health(0, SECOND, True))
+    fail(rollout, 999)
+    assert rollout.state == "ramping"
+    fail(rollout, 1)
+    assert rollout.state == "rolled_back"
+
+
+events: st.SearchStrategy[Callable[[float], Event]] = st.one_of(
+    st.builds(
+        lambda role, bad, count: lambda t: Served(t, role, "x" if bad else None, count),
+        st.sampled_from([PRIMARY, SECOND]),
+        st.booleans(),
+        st.integers(1, 2000),
+    ),
+    st.builds(
+        lambda role, up: lambda t: Health(t, role, up),
+        st.sampled_from([PRIMARY, SECOND]),
+        st.booleans(),
+    ),
+    st.just(Tick),
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(events, max_size=60))
+def test_a_restart_at_any_moment_changes_nothing(made: list[Callable[[float], Event]]) -> None:
+    rollout = started()
+    for number, make in enumerate(made):
+        rollout.handle(make(number * 31.0))
+    saved = json.loads(json.dumps(rollout.snapshot()))
+    again = Rollout(PLAN)
+    again.restore(saved)
+    assert (again.state, again.weight) == (rollout.state, rollout.weight)
+    assert again.snapshot() == rollout.snapshot()
+
+
+@settings(max_examples=200)
+@given(st.lists(events, max_size=80))
+def test_only_an_order_leads_out_of_a_rollback_or_a_pause(
+    made: list[Callable[[float], Event]],
+) -> None:
+    rollout, before = started(), "ramping"
+    for number, make in enumerate(made):
+        rollout.handle(make(number * 31.0))
+        if before == "rolled_back":
+            assert rollout.state == "rolled_back"
+        if before == "paused":
+            assert rollout.state in ("paused", "rolled_back")
+        before = rollout.state
+
+
+def test_the_default_rule_is_the_cusum() -> None:
+    assert isinstance(Rollout().rule, Cusum)

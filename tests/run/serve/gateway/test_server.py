@@ -1,0 +1,494 @@
+"""The rollout in a running gateway: decisions, hot standby, persistence, admin, gate, shadow."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.errors import JoyError
+from joymigrate.ledger import Ledger, Step, Subject
+from joymigrate.run.serve.gateway import rollout, server, settings, simulate
+from joymigrate.run.serve.gateway.calls import forwarded
+from joymigrate.run.serve.gateway.fake import Fake
+from joymigrate.run.serve.gateway.faults import Fault, Schedule
+from joymigrate.run.serve.gateway.server import Gateway
+
+from .conftest import Bench, Table, ramp, running
+
+
+def test_the_simulation_uses_the_gateways_own_state_machine() -> None:
+    assert simulate.Rollout is rollout.Rollout
+    assert server.Rollout is rollout.Rollout
+
+
+def test_a_dead_standby_is_rolled_back_and_no_client_notices(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in range(40):
+            assert (await bench.ask(f"{number}")).outcome == "ok"
+        state = await bench.get("/admin/rollout")
+        assert state["schema"] == "joymigrate.rollout/1"
+        assert state["state"] == "rolled_back"
+        assert state["weights"] == {"gpu": 100, "npu": 0}
+        evidence = state["evidence"]
+        assert (evidence["requests"], evidence["failures"]) == (7, 7)
+        assert evidence["upper_bound"] == 1.0
+        assert bench.npu.seen == 7, "no request after the decision"
+        assert [event["kind"] for event in state["events"]][-1] == "rolled_back"
+
+    table.run(scenario, npu={"status_500": 1.0}, rollout=ramp(50))
+
+
+def test_concurrent_requests_see_no_failure_and_none_starts_after_the_decision(
+    table: Table,
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        async def client(name: int) -> None:
+            for number in range(30):
+                answer = await bench.ask(f"{name} {number}", stream=number % 2 == 0)
+                assert answer.text == bench.expected(f"{name} {number}")
+
+        await asyncio.gather(*(client(name) for name in range(8)))
+        assert bench.gateway.rollout.state == "rolled_back"
+        decided = bench.npu.seen
+        await asyncio.gather(*(bench.ask(f"later {i}") for i in range(50)))
+        assert bench.npu.seen == decided
+        assert bench.seen == {"ok": 8 * 30 + 50}
+        assert bench.outcomes() == {"ok": 290}
+
+    faults = {"reset": 0.1, "status_500": 0.1, "truncate": 0.1, "error_after_200": 0.1}
+    table.run(scenario, npu=faults, rollout=ramp(50))
+
+
+def test_counters_sum_to_what_clients_counted(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        asked = [
+            bench.ask(f"{i}", stream=i % 3 > 0, model="unknown" if i % 10 == 0 else "m")
+            for i in range(200)
+        ]
+        answers = await asyncio.gather(*asked)
+        statuses = Counter(answer.status for answer in answers)
+        seen = bench.outcomes()
+        assert sum(seen.values()) == 200
+        assert seen["client_error"] == statuses[404] == 20
+        assert seen["ok"] == sum(1 for answer in answers if answer.outcome == "ok")
+        total, primary = bench.gateway.rollout.total, bench.gateway.rollout.primary
+        assert (total.requests, primary.requests) == (bench.npu.seen, bench.gpu.seen)
+        injected = sum(bench.npu.injected.values())
+        assert total.failures == injected
+        text = bench.gateway.metrics.text().decode()
+        assert f'joymigrate_requests_total{{outcome="ok"}} {float(seen["ok"])}' in text
+
+    faults = {"reset": 0.1, "status_500": 0.1, "cut": 0.1}
+    table.run(scenario, npu=faults, rollout={**ramp(50), "rule": "literal"})
+
+
+def test_the_ramp_walks_to_promotion_on_evidence(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        for wave in range(40):
+            await asyncio.gather(*(bench.ask(f"{wave} {i}", stream=False) for i in range(25)))
+            if bench.gateway.rollout.state == "promoted":
+                break
+            await asyncio.sleep(0.01)
+        state = await bench.get("/admin/rollout")
+        assert state["state"] == "promoted"
+        assert state["weights"] == {"gpu": 0, "npu": 100}
+        assert state["evidence"]["requests"] >= state["evidence"]["needed"] == 299
+        weights = [event["weight"] for event in state["events"] if event["kind"] == "step"]
+        assert weights == [50, 100]
+
+    plan = {"start": "auto", "steps": [20, 50, 100], "min_step_seconds": 0.05, "limit": 0.01}
+    table.run(scenario, rollout=plan)
+
+
+def test_a_dead_primary_is_replaced_by_the_standby_at_once(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.gpu.stop()
+        for number in range(30):
+            answer = await bench.ask(f"{number}")
+            assert (answer.outcome, answer.upstream) == ("ok", "npu")
+        while bench.gateway.router.primary.up:
+            await asyncio.sleep(0.01)
+        assert (await bench.ask()).outcome == "ok"
+        assert bench.gateway.rollout.state == "ramping"
+
+    table.run(scenario, rollout=ramp(5))
+
+
+def test_a_primary_that_dies_in_a_stream_hands_it_over(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        asked = [asyncio.create_task(bench.ask(f"{i}")) for i in range(10)]
+        while bench.gpu.seen < 10:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        await bench.gpu.stop()
+        for number, answer in enumerate(await asyncio.gather(*asked)):
+            assert (answer.outcome, answer.text) == ("ok", bench.expected(f"{number}"))
+
+    table.run(scenario, gpu=Fake(tokens=24, gap_seconds=0.01), npu=Fake(tokens=24),
+              rollout={"start": "manual"})  # fmt: skip
+
+
+def test_when_both_fail_the_ramp_pauses(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in range(40):
+            assert (await bench.ask(f"{number}")).outcome == "error"
+        assert bench.gateway.rollout.state == "paused"
+
+    table.run(scenario, gpu={"status_500": 1.0}, npu={"status_500": 1.0}, rollout=ramp(50))
+
+
+def test_a_rolled_back_standby_answers_nobody_even_when_the_primary_is_dead(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.order("rollback")
+        await bench.gpu.stop()
+        answer = await bench.ask()
+        assert answer.status == 502
+        assert bench.npu.seen == 0
+
+    table.run(scenario, rollout=ramp(50))
+
+
+def test_as_a_last_resort_it_may(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.order("rollback")
+        await bench.gpu.stop()
+        while bench.gateway.router.primary.up:
+            await asyncio.sleep(0.01)
+        assert (await bench.ask()).upstream == "npu"
+
+    table.run(scenario, rollout={**ramp(50), "last_resort": True})
+
+
+def test_orders_are_obeyed_or_refused_with_a_reason(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert (await bench.order("pause"))[1]["state"] == "paused"
+        assert (await bench.order("resume"))[1]["state"] == "ramping"
+        assert (await bench.order("rollback"))[1]["state"] == "rolled_back"
+        status, body = await bench.order("pause")
+        assert status == 409
+        assert "cannot pause" in body["error"]["message"]
+        status, body = await bench.order("jump")
+        assert status == 400
+        assert (await bench.order("promote"))[1]["weights"] == {"gpu": 0, "npu": 100}
+
+    table.run(scenario, rollout=ramp(5))
+
+
+def test_a_foreign_page_cannot_give_orders(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        form = {"Content-Type": "text/plain"}
+        url = bench.url + "/admin/rollout"
+        async with bench.session.post(url, data='{"order":"rollback"}', headers=form) as reply:
+            assert reply.status == 400
+        assert bench.gateway.rollout.state == "ramping"
+
+    table.run(scenario, rollout=ramp(5))
+
+
+def test_an_admin_key_is_asked_for_where_it_is_set(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert (await bench.order("pause"))[0] == 401
+        key = {"Authorization": "Bearer boss"}
+        assert (await bench.get("/admin/rollout", headers=key))["state"] == "ramping"
+
+    table.run(scenario, rollout=ramp(5), admin_key="boss")
+
+
+# The gate
+
+
+def record(folder: Path, verdict: str, grade: str, model: str = "qwen") -> None:
+    (folder / "pyproject.toml").touch()
+    Ledger(folder).record(
+        Step(
+            "verify",
+            chip="ascend",
+            subject=Subject(model),
+            verdict=verdict,
+            grade=grade,
+            stage="forward",
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "grade", "opens", "reason"),
+    [
+        ("pass", "measured", True, "passed on ascend"),
+        ("pass", "rehearsed", False, "rehearsed verdict only"),
+        ("fail", "measured", False, "did not pass"),
+        ("inconclusive", "measured", False, "did not pass"),
+        (None, None, False, "has no verdict"),
+    ],
+)
+def test_only_a_measured_passing_verdict_opens_the_gate(
+    table: Table, verdict: str | None, grade: str | None, opens: bool, reason: str
+) -> None:
+    if verdict and grade:
+        record(table.folder, verdict, grade)
+
+    async def scenario(bench: Bench) -> None:
+        state = await bench.get("/admin/rollout")
+        assert state["state"] == ("ramping" if opens else "standby")
+        assert reason in state["gate"]["reason"]
+        if not opens:
+            assert (await bench.order("promote"))[0] == 409
+            assert state["weights"]["npu"] == 0
+
+    table.run(scenario, rollout=ramp(50), unverified=False,
+              npu_more={"chip": "ascend", "model": "qwen", "ledger": "."})  # fmt: skip
+
+
+def test_a_standby_that_names_no_model_is_refused(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert bench.gateway.rollout.state == "standby"
+        assert "names no model" in bench.gateway.rollout.gate_reason
+
+    table.run(scenario, rollout=ramp(50), unverified=False)
+
+
+def test_a_standby_known_to_compute_wrongly_does_not_even_stand_in(table: Table) -> None:
+    record(table.folder, "fail", "measured")
+
+    async def scenario(bench: Bench) -> None:
+        await bench.gpu.stop()
+        assert (await bench.ask()).status == 502
+        assert bench.npu.seen == 0
+
+    table.run(scenario, rollout=ramp(50), unverified=False,
+              npu_more={"chip": "ascend", "model": "qwen"})  # fmt: skip
+
+
+# Shadow
+
+
+def test_the_shadow_compares_without_touching_answers(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in range(50):
+            answer = await bench.ask(f"{number}", stream=number % 2 == 0)
+            assert (answer.upstream, answer.outcome) == ("gpu", "ok")
+        while bench.gateway.shadow.running:
+            await asyncio.sleep(0.01)
+        seen = await bench.get("/admin/shadow")
+        assert (seen["compared"], bench.npu.seen) == (50, 50)
+        same = seen["same_text"]
+        assert 0 < same < 50, "a fifth of the answers drift"
+        low, high = seen["interval"]
+        assert low < same / 50 == seen["agreement"] < high
+        assert bench.gateway.rollout.shadow_requests == 50
+
+    table.run(scenario, npu=Fake(Schedule(seed=1), tokens=12, drift=0.2),
+              rollout={"start": "manual"}, shadow={"percent": 100, "concurrency": 64})  # fmt: skip
+
+
+def test_a_standby_that_fails_in_the_shadow_is_never_ramped(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in range(20):
+            assert (await bench.ask(f"{number}")).upstream == "gpu"
+            while bench.gateway.shadow.running:
+                await asyncio.sleep(0.001)
+        assert bench.gateway.rollout.state == "rolled_back"
+        assert bench.npu.seen == 7
+
+    table.run(scenario, npu={"reset": 1.0}, rollout={"start": "manual"}, shadow={"percent": 100})
+
+
+def test_an_empty_answer_where_the_primary_had_one_is_a_failure(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.ask(stream=False)
+        while bench.gateway.shadow.running:
+            await asyncio.sleep(0.001)
+        assert bench.gateway.rollout.last_kinds == {"empty_output": 1}
+
+    silent = Fake(tokens=1, empty=True)
+    table.run(scenario, npu=silent, rollout={"start": "manual"}, shadow={"percent": 100})
+
+
+# Persistence
+
+
+def yaml_of(folder: Path, gpu: Fake, npu: Fake, plan: dict[str, Any]) -> Path:
+    path = folder / "gateway.yaml"
+    path.write_text(
+        json.dumps(
+            {
+                "listen": "127.0.0.1:0",
+                "upstreams": {
+                    "gpu": {"url": gpu.url, "role": "primary"},
+                    "npu": {"url": npu.url, "role": "standby"},
+                },
+                "rollout": plan,
+                "monitor": {"devices": False},
+            }
+        )
+    )
+    return path
+
+
+def start(path: Path) -> tuple[subprocess.Popen[str], str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "joymigrate", "serve", "--config", str(path), "--unverified"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "listening on" in line:
+            return process, line.split()[-1]
+    raise AssertionError("the gateway did not start")
+
+
+def fetch(url: str, body: dict[str, Any] | None = None) -> Any:
+    data = json.dumps(body).encode() if body is not None else None
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as reply:
+        return json.loads(reply.read())
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_kill_9_loses_no_decision(tmp_path: Path, failing: bool) -> None:
+    faults = (Fault("status_500"),) if failing else ()
+    gpu, npu = Fake(tokens=4), Fake(Schedule(faults, name="npu"), tokens=4)
+
+    async def scenario() -> None:
+        await gpu.start()
+        await npu.start()
+        path = yaml_of(tmp_path, gpu, npu, ramp(50))
+        process, url = await asyncio.to_thread(start, path)
+        body = {"messages": [{"role": "user", "content": "x"}]}
+        try:
+            for _ in range(30):
+                await asyncio.to_thread(fetch, url + "/v1/chat/completions", body)
+            before = await asyncio.to_thread(fetch, url + "/admin/rollout")
+            saved = tmp_path / "gateway.state.json"
+            wanted = before["evidence"]["requests"]
+            deadline = time.monotonic() + 10
+            while json.loads(saved.read_text())["rollout"]["total"][0] < wanted:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.02)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        seen = npu.seen
+        process, url = await asyncio.to_thread(start, path)
+        try:
+            after = await asyncio.to_thread(fetch, url + "/admin/rollout")
+            await asyncio.to_thread(fetch, url + "/v1/chat/completions", body)
+        finally:
+            process.terminate()
+            assert process.wait(20) == 0
+        assert after["state"] == before["state"] == ("rolled_back" if failing else "ramping")
+        assert after["weights"] == before["weights"]
+        assert after["evidence"]["requests"] == before["evidence"]["requests"]
+        assert after["evidence"]["level"] == pytest.approx(before["evidence"]["level"])
+        if failing:
+            assert npu.seen == seen
+        await gpu.stop()
+        await npu.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_state_that_cannot_be_read_stops_the_gateway(tmp_path: Path) -> None:
+    path = yaml_of(tmp_path, Fake(), Fake(), ramp(50))
+    (tmp_path / "gateway.state.json").write_text("{")
+    with pytest.raises(JoyError, match="cannot read the state"):
+        Gateway(settings.load(path))
+
+
+def test_a_state_of_another_pair_is_not_taken_up(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, Fake(), Fake(), rollout=ramp(50)) as bench:
+            await bench.order("rollback")
+        other = {"chip": "musa"}
+        async with running(tmp_path, Fake(), Fake(), rollout=ramp(50), npu_more=other) as bench:
+            assert bench.gateway.rollout.state == "ramping"
+
+    asyncio.run(scenario())
+
+
+def test_a_restart_without_its_permission_takes_the_traffic_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, Fake(), Fake(), rollout=ramp(50)) as bench:
+            assert bench.gateway.rollout.state == "ramping"
+        again = running(tmp_path, Fake(), Fake(), rollout=ramp(50), unverified=False)
+        async with again as bench:
+            assert bench.gateway.rollout.state == "rolled_back"
+            await bench.ask()
+            assert bench.npu.seen == 0
+
+    asyncio.run(scenario())
+
+
+def test_the_request_log_feeds_the_simulation(table: Table) -> None:
+    seen = []
+
+    async def scenario(bench: Bench) -> None:
+        for number in range(30):
+            await bench.ask(f"{number}")
+        seen.append(bench.npu.seen)
+
+    table.run(scenario, npu={"reset": 0.3}, rollout={**ramp(50), "rule": "literal"},
+              log="requests.jsonl")  # fmt: skip
+    from joymigrate.run.serve.gateway import streams
+
+    record = streams.read(table.folder / "requests.jsonl", "npu")
+    assert [len(record)] == seen
+    assert 0 < sum(1 for outcome in record if outcome.failure) < 15
+
+
+def test_a_body_that_is_no_json_object_is_the_clients_fault(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        path = bench.url + "/v1/chat/completions"
+        for body in (b"{nope", b"[1]", b""):
+            async with bench.session.post(path, data=body) as reply:
+                assert reply.status == 400
+                assert (await reply.json())["error"]["code"] == "invalid_json"
+        assert bench.gpu.seen == bench.npu.seen == 0
+        assert bench.outcomes() == {"rejected": 3}
+
+    table.run(scenario)
+
+
+def test_a_packed_body_reaches_the_backend_unpacked_and_says_so(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        asked = {"model": "m", "messages": [{"role": "user", "content": "how are you"}]}
+        async with bench.session.post(
+            bench.url + "/v1/chat/completions",
+            data=gzip.compress(json.dumps(asked).encode()),
+            headers={"Content-Encoding": "gzip", "Content-Type": "application/json"},
+        ) as reply:
+            assert reply.status == 200
+            text = (await reply.json())["choices"][0]["message"]["content"]
+        assert text == bench.expected("how are you")
+        assert "content-encoding" not in forwarded({"Content-Encoding": "gzip"}, drop_key=False)
+
+    table.run(scenario)
+
+
+def test_a_second_gateway_on_the_same_address_leaves_the_state_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            holder.listen()
+            path = yaml_of(tmp_path, Fake(), Fake(), ramp(50))
+            port = holder.getsockname()[1]
+            path.write_text(path.read_text().replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+            with pytest.raises(JoyError, match="cannot listen"):
+                await server.Gateway(settings.load(path), unverified=True).start()
+        assert not (tmp_path / "gateway.state.json").exists()
+
+    asyncio.run(scenario())
