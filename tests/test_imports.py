@@ -122,11 +122,6 @@ RINGS: list[set[str]] = [
         "joymigrate.run.serve.engine.parallel",
     },
     {
-        "joymigrate.verify.bundle",
-        "joymigrate.verify.bundle.read",
-        "joymigrate.verify.crash",
-    },
-    {
         "joymigrate.cli._completion",
         "joymigrate.cli._main",
     },
@@ -165,10 +160,6 @@ RINGS: list[set[str]] = [
     {
         "joymigrate.run.train.tasks._language",
         "joymigrate.run.train.tasks.task",
-    },
-    {
-        "joymigrate.verify.classroom",
-        "joymigrate.verify.recorder",
     },
 ]
 

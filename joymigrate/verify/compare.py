@@ -59,11 +59,11 @@ def compare(
     found = Found(replaced=replaced(ours.program, theirs.program, pairing))
     environment(ours, theirs, found)
     identical(baseline, target, pairing, replay, found)
-    taught = lessons(ours, theirs, replay, tolerance, pairing, found)
-    steps(baseline, target, pairing, taught, found)
-    curve(baseline, target, tolerance, taught, found)
-    coverage = covered(baseline, target, pairing, taught, tolerance)
-    return judge(baseline, target, found, taught, coverage, exit_code)
+    replayed = judge_replay(ours, theirs, replay, tolerance, pairing, found)
+    steps(baseline, target, pairing, replayed, found)
+    curve(baseline, target, tolerance, replayed, found)
+    coverage = covered(baseline, target, pairing, replayed, tolerance)
+    return judge(baseline, target, found, replayed, coverage, exit_code)
 
 
 def replaced(
@@ -113,7 +113,7 @@ def identical(
     found.stages.append(stage("S1", rows))
 
 
-def lessons(
+def judge_replay(
     ours: Rank,
     theirs: Rank,
     replay: Mapping[str, Any],
@@ -123,9 +123,9 @@ def lessons(
 ) -> Forced:
     """S3 and S4: modules on the baseline's inputs."""
     table = ours.json("forced.json")
-    taught = forced.judge_forced(table, replay, ours.program, theirs.program, tolerance)
+    replayed = forced.judge_forced(table, replay, ours.program, theirs.program, tolerance)
     ignored = pairing.ignored
-    judged = [j for j in taught.rows if not matches(j.difference.module, ignored)]
+    judged = [j for j in replayed.rows if not matches(j.difference.module, ignored)]
     unequal = {row.module for row in found.rows if row.status.failed}
     judged = one_failure_per_fault(judged, unequal)
     for item in judged:
@@ -134,15 +134,15 @@ def lessons(
     for name in ("S3", "S4"):
         rows = [item.difference for item in judged if item.difference.stage == name]
         reason = None if table else "the baseline kept no tensors (--stats-only, or too large)"
-        if table and not taught.passes:
+        if table and not replayed.passes:
             reason = "the target made no call that the baseline was taught by"
         made = stage(name, rows, reason=reason)
-        if taught.errors and not any(row.status.failed for row in rows):
-            made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=taught.errors[0])
+        if replayed.errors and not any(row.status.failed for row in rows):
+            made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=replayed.errors[0])
         found.stages.append(made)
         found.rows += rows
-    found.notes += taught.notes
-    return taught
+    found.notes += replayed.notes
+    return replayed
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
@@ -203,7 +203,9 @@ def alone(rows: list[Difference], same: Any) -> list[Difference]:
     ]
 
 
-def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, found: Found) -> None:
+def steps(
+    baseline: Bundle, target: Bundle, pairing: Pairing, replayed: Forced, found: Found
+) -> None:
     """S5: optimisers apart from noise, then free steps where nothing before explains them."""
     ours, theirs = baseline.ranks[0], target.ranks[0]
     view = Display(ours.program)
@@ -228,7 +230,7 @@ def steps(baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, fo
         if culprit is not None:
             pass
         elif walked and step == ours.steps[0]:
-            culprit, reason = first_of(walk, taught, probed)
+            culprit, reason = first_of(walk, replayed, probed)
         elif walked and reason is None and explained is None:
             culprit = later(walk, probed, drawing(theirs), settled)
         settled = max(walk.worst("param"), 2.0**-20)
@@ -262,10 +264,12 @@ def missing(baseline: Bundle, target: Bundle) -> str | None:
     return Text("{counted} ({why})", counted=counted, why=stop["why"]) if stop else counted
 
 
-def first_of(walk: free.Walk, taught: Forced, probed: bool) -> tuple[Difference | None, str | None]:
+def first_of(
+    walk: free.Walk, replayed: Forced, probed: bool
+) -> tuple[Difference | None, str | None]:
     """The first place that the free run blames, and words for what it can't tell."""
     forward = walk.forward()
-    if forward is not None and taught.passes:
+    if forward is not None and replayed.passes:
         return None, (
             Text(
                 "the free run departs at {module} (error {error}), where the module itself "
@@ -278,7 +282,7 @@ def first_of(walk: free.Walk, taught: Forced, probed: bool) -> tuple[Difference 
         return None, "random numbers differ; without teacher forcing nothing after them compares"
     if forward is not None:
         return forward, None
-    backward = None if taught.passes else walk.backward()
+    backward = None if replayed.passes else walk.backward()
     moved = None if probed else walk.parameters
     return walk.loss() or backward or walk.updates() or (moved() if moved else None), None
 
@@ -295,9 +299,9 @@ def later(walk: free.Walk, probed: bool, random: set[str], settled: float) -> Di
 
 
 def drawing(theirs: Rank) -> set[str]:
-    """Roots that draw random numbers, as the replay found."""
-    lessons = theirs.json("replay.json").get("lessons", [])
-    return {lesson["root"] for lesson in lessons if any(lesson["draws"].values())}
+    """ModuleNames that draw random numbers, as the replay found."""
+    calls = theirs.json("replay.json").get("lessons", [])
+    return {call["root"] for call in calls if any(call["draws"].values())}
 
 
 def free_rows(
@@ -343,7 +347,7 @@ def free_rows(
 
 
 def curve(
-    baseline: Bundle, target: Bundle, tolerance: Tolerance, taught: Forced, found: Found
+    baseline: Bundle, target: Bundle, tolerance: Tolerance, replayed: Forced, found: Found
 ) -> None:
     """S6: losses of the recorded steps."""
     made, rows = judge_curve(
@@ -352,7 +356,7 @@ def curve(
         tolerance,
         explained=next((row.module for row in found.rows if row.status.failed), None),
         random=drawing(target.ranks[0]),
-        taught=bool(taught.passes),
+        taught=bool(replayed.passes),
     )
     found.stages.append(made)
     found.rows += rows
@@ -370,7 +374,7 @@ def stage(name: str, rows: Sequence[Difference], *, reason: str | None = None) -
 
 
 def covered(
-    baseline: Bundle, target: Bundle, pairing: Pairing, taught: Forced, tolerance: Tolerance
+    baseline: Bundle, target: Bundle, pairing: Pairing, replayed: Forced, tolerance: Tolerance
 ) -> Coverage:
     """Modules with parameters that the baseline called, and those that were compared."""
     ours, theirs = baseline.ranks[0], target.ranks[0]
@@ -393,7 +397,7 @@ def covered(
         if m["params"]
     }
     wanted = [p for p in called if p in owners and not matches(view(p), pairing.ignored)]
-    missing = [p for p in wanted if not (called[p] or p in taught.covered)]
+    missing = [p for p in wanted if not (called[p] or p in replayed.covered)]
     share = 1.0 - len(missing) / len(wanted) if wanted else 1.0 if called else 0.0
     names = tuple(view(place) for place in missing)
     return Coverage(share, compared, records, tolerance.module_coverage, names)
@@ -403,7 +407,7 @@ def judge(
     baseline: Bundle,
     target: Bundle,
     found: Found,
-    taught: Forced,
+    replayed: Forced,
     coverage: Coverage,
     exit_code: int,
 ) -> Verdict:
@@ -436,7 +440,7 @@ def judge(
             limit=f"{coverage.limit:.0%}",
             names=", ".join(coverage.uncompared[:5]),
         )
-    elif not taught.passes and any(untold(row) for row in found.rows):
+    elif not replayed.passes and any(untold(row) for row in found.rows):
         outcome, reason = (
             Outcome.INCONCLUSIVE,
             (

@@ -12,17 +12,22 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from joymigrate.language import Text
-
-if TYPE_CHECKING:
-    from joymigrate.verify.bundle import Rank
 
 LONGEST = 300  # characters of a message
 NOTES = "crash-*.json"  # in the bundle's folder, until the recording is over
 STOPS = "stopped-*"  # all of it is in the name: an empty file needs no room on a full disk
 OURS = Path(__file__).resolve().parents[1]
+
+
+class Recorded(Protocol):
+    """What one process recorded."""
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """What its files say, with the crash."""
 
 
 def uncaught() -> dict[str, str] | None:
@@ -95,7 +100,7 @@ def foreign(path: Path) -> bool:
     return path.is_relative_to(library) or path.is_relative_to(OURS)
 
 
-def of(ranks: Sequence[Rank]) -> Mapping[str, Any] | None:
+def of(ranks: Sequence[Recorded]) -> Mapping[str, Any] | None:
     """The crash of a recording: that of its earliest step, of the first process that tells one."""
     found = [rank.manifest["crash"] for rank in ranks if rank.manifest.get("crash")]
     return min(found, key=lambda crash: int(crash["step"]), default=None)

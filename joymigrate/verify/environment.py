@@ -63,7 +63,7 @@ def variables() -> dict[str, str]:
 
 def devices() -> dict[str, str]:
     """Accelerators in use and what their drivers call them."""
-    from joymigrate.verify.lessons import accelerators
+    from joymigrate.verify.isolated_pass import accelerators
 
     found = {}
     for module in accelerators():

@@ -1,4 +1,4 @@
-"""S3 and S4: what the target's modules made of the baseline's inputs, against the golden."""
+"""S3 and S4: what the target's modules made of the baseline's inputs, against float64."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify.cause import suspect
+from joymigrate.verify.cut import Cut
 from joymigrate.verify.display import Display
 from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.tolerance import Tolerance
@@ -44,29 +45,29 @@ def judge_forced(
     target_program: Mapping[str, Any],
     tolerance: Tolerance,
 ) -> Forced:
-    """Judge every lesson of a replay by the baseline's table."""
+    """Judge every replayed call by the baseline's table."""
     found = Forced()
     known = {(e["root"], e["number"]): e for e in table.get("lessons", [])}
     view = Display(program)
     kinds = classes(program)
     differing = settings(program, target_program, replay)
-    for lesson in replay.get("lessons", []):
-        golden = known.get((lesson["root"], lesson["number"]))
-        if golden is None:
+    for replayed in replay.get("lessons", []):
+        stored = known.get((replayed["root"], replayed["number"]))
+        if stored is None:
             continue
         found.passes += 1
-        if lesson["error"]:
-            found.errors.append(f"{view(lesson['root'] + ':')}: {lesson['error']}")
-        judge = Lesson(golden, lesson, tolerance, view, kinds, differing)
+        if replayed["error"]:
+            found.errors.append(f"{view(replayed['root'] + ':')}: {replayed['error']}")
+        judge = PassJudge(stored, replayed, tolerance, view, kinds, differing)
         found.rows += judge.rows()
         found.covered |= judge.covered
         found.notes += [
             Text(
                 "{module}: no gradients compared ({why})",
-                module=view(lesson["root"] + ":" + path),
+                module=view(replayed["root"] + ":" + path),
                 why=why,
             )
-            for path, why in lesson["failures"].items()
+            for path, why in replayed["failures"].items()
         ]
     return found
 
@@ -104,64 +105,65 @@ def settings(
     return made
 
 
-class Lesson:
+class PassJudge:
     """One pass of the target over one call of a root."""
 
     def __init__(
         self,
-        golden: Mapping[str, Any],
-        lesson: Mapping[str, Any],
+        stored: Mapping[str, Any],
+        replayed: Mapping[str, Any],
         tolerance: Tolerance,
         view: Display,
         kinds: Mapping[str, str],
         differing: Mapping[str, Mapping[str, tuple[Any, Any]]],
     ) -> None:
-        self.golden = {tuple(row[:4]): row for row in golden["rows"]}
-        self.lesson = lesson
-        self.golden_draws = golden["draws"]
-        self.native = lesson["pass"] == "native"
+        cuts = (Cut(*row) for row in stored["rows"])
+        self.stored = {cut.key: cut for cut in cuts}
+        self.replayed = replayed
+        self.stored_draws = stored["draws"]
+        self.native = replayed["pass"] == "native"
         self.tolerance = tolerance
         self.view = view
         self.kinds = kinds
         self.differing = differing
-        self.root = lesson["root"]
-        self.step = lesson.get("step")
+        self.root = replayed["root"]
+        self.step = replayed.get("step")
         self.covered: set[str] = set()
-        types = {row.get("dtype") for row in lesson["rows"]}
+        types = {row.get("dtype") for row in replayed["rows"]}
         # Between bfloat16 products a float32 sum is no better than what it is fed.
         self.coarse = next((t for t in ("bfloat16", "float16") if t in types), None)
 
     def rows(self) -> Iterable[Judged]:
         """Every cut that both sides have, and what only the baseline has."""
         made = []
-        seen = {(r["path"], r["call"], r["kind"], r["leaf"]): r for r in self.lesson["rows"]}
-        called = {(r["owner"], r["owner_call"]) for r in self.lesson["rows"]}
-        for key, row in self.golden.items():
-            if key[2] == "in" and key[0] == row[4] and key[1] == row[5]:
+        seen = {(r["path"], r["call"], r["kind"], r["leaf"]): r for r in self.replayed["rows"]}
+        called = {(r["owner"], r["owner_call"]) for r in self.replayed["rows"]}
+        for key, cut in self.stored.items():
+            if cut.kind == "in" and (cut.path, cut.call) == (cut.owner, cut.owner_call):
                 continue  # the root's own input: nobody's work
             mine = seen.get(key)
             if mine is None:
-                if key[2] == "grad" and (row[4], row[5]) not in called:
+                if cut.kind == "grad" and (cut.owner, cut.owner_call) not in called:
                     continue
-                made.append(self.judged(key, row, None, *self.absent(key, row)))
+                made.append(self.judged(cut, None, *self.absent()))
                 continue
-            made.append(self.judged(key, row, mine, *self.measured(key, row, mine)))
-            if key[2] == "out":
-                self.covered.add(f"{self.root}:{key[0]}")
+            made.append(self.judged(cut, mine, *self.measured(cut, mine)))
+            if cut.kind == "out":
+                self.covered.add(f"{self.root}:{cut.path}")
         return made
 
-    def absent(self, key: Any, row: Any) -> tuple[Status, str, Any, Any, str | None]:
+    def absent(self) -> tuple[Status, str, Any, Any, str | None]:
         """What only the baseline has."""
         return Status.UNCOMPARED, "relative_l2", None, None, "the target has no such value"
 
     def measured(
-        self, key: Any, row: Any, mine: Mapping[str, Any]
+        self, cut: Cut, mine: Mapping[str, Any]
     ) -> tuple[Status, str, Any, Any, str | None]:
         """Status, metric, value and limit of one cut; for errors the ratio to the baseline's."""
-        dtype, shape, missing = row[7], row[8], row[9]
+        shape, missing = cut.shape, cut.missing
         if missing != mine["missing"]:
             which = "the target" if mine["missing"] else "the baseline"
-            if key[2] == "grad" and not self.matters(row, mine):
+            if cut.kind == "grad" and not self.matters(cut, mine):
                 return Status.PASS, "gradient", 0.0, 0.0, None
             return (
                 Status.FAIL,
@@ -186,44 +188,43 @@ class Lesson:
         if not math.isfinite(error):
             return Status.NAN_MISMATCH, "nonfinite", error, 0.0, "NaN or inf on one side only"
         if error == 0:
-            return Status.IDENTICAL, "error_ratio", 0.0, self.limit(key, "ratio_pass"), None
-        base = row[13] if self.native and row[13] else row[12]
-        base = max(base, self.floor(dtype, mine["dtype"]), float(mine.get("own", 0.0)))
+            return Status.IDENTICAL, "error_ratio", 0.0, self.limit(cut, "ratio_pass"), None
+        base = cut.error if self.native and cut.error else cut.error32
+        base = max(base, self.floor(cut.dtype, mine["dtype"]), float(mine.get("own", 0.0)))
         if base == 0:
             return Status.FAIL, "mismatch", error, 0.0, "whole numbers differ"
         ratio = error / base
-        if ratio <= self.limit(key, "ratio_pass"):
+        if ratio <= self.limit(cut, "ratio_pass"):
             status = Status.PASS
-        elif ratio <= self.limit(key, "ratio_warn") or (base > 0.05 and ratio < 100):
+        elif ratio <= self.limit(cut, "ratio_warn") or (base > 0.05 and ratio < 100):
             status = Status.WARN
         else:
             status = Status.FAIL
-        return status, "error_ratio", ratio, self.limit(key, "ratio_warn"), None
+        return status, "error_ratio", ratio, self.limit(cut, "ratio_warn"), None
 
-    def matters(self, row: Any, mine: Mapping[str, Any]) -> bool:
+    def matters(self, cut: Cut, mine: Mapping[str, Any]) -> bool:
         """A gradient that is None on one side and zero on the other is no difference."""
-        return not (mine["missing"] and row[11] == 0.0)
+        return not (mine["missing"] and cut.norm == 0.0)
 
-    def stage(self, key: Any) -> str:
+    def stage(self, cut: Cut) -> str:
         """Forward in fp32 is S3; the program's own dtype, and gradients, are S4."""
-        return "S4" if self.native or key[2] == "grad" else "S3"
+        return "S4" if self.native or cut.kind == "grad" else "S3"
 
-    def limit(self, key: Any, name: str) -> float:
+    def limit(self, cut: Cut, name: str) -> float:
         """The ratio of errors that still passes, or still warns."""
-        return self.tolerance.limit(self.stage(key), name)
+        return self.tolerance.limit(self.stage(cut), name)
 
-    def floor(self, golden: str, target: str) -> float:
+    def floor(self, stored: str, target: str) -> float:
         """The smallest error that counts."""
         exact = ("int", "uint", "bool")
-        if golden.startswith(exact):
+        if stored.startswith(exact):
             return 0.0
         coarse = self.coarse if self.native and self.coarse else target
         return self.tolerance.floor("S4" if self.native else "S3", coarse)
 
     def judged(
         self,
-        key: Any,
-        row: Any,
+        cut: Cut,
         mine: Mapping[str, Any] | None,
         status: Status,
         metric: str,
@@ -232,38 +233,37 @@ class Lesson:
         reason: str | None,
     ) -> Judged:
         """One difference under the module whose code made it."""
-        owner, call, order = row[4], row[5], row[6]
-        place = f"{self.root}:{owner}"
+        place = f"{self.root}:{cut.owner}"
         difference = Difference(
             module=self.view(place),
-            call=call,
-            phase=(Phase.BACKWARD if key[2] == "grad" else Phase.FORWARD).value,
-            op=self.what(key, owner, call),
+            call=cut.owner_call,
+            phase=(Phase.BACKWARD if cut.kind == "grad" else Phase.FORWARD).value,
+            op=self.what(cut),
             metric=metric,
             value=value,
             limit=limit,
             status=status,
-            stage=self.stage(key),
+            stage=self.stage(cut),
             step=self.step,
             target_error=mine.get("error") if mine else None,
-            baseline_error=row[13] if self.native else row[12],
+            baseline_error=cut.error if self.native else cut.error32,
             reason=reason,
-            order=order,
+            order=cut.order,
         )
-        kind = self.kinds.get(place, owner)
+        kind = self.kinds.get(place, cut.owner)
         made = Judged(difference, place, kind)
         if status.failed and mine is not None:
-            made.cause = self.cause(key, place, f"{owner}#{call}", mine)
+            made.cause = self.cause(place, f"{cut.owner}#{cut.owner_call}", mine)
         return made
 
-    def cause(self, key: Any, place: str, spot: str, mine: Mapping[str, Any]) -> tuple[str, str]:
+    def cause(self, place: str, spot: str, mine: Mapping[str, Any]) -> tuple[str, str]:
         """What the numbers suggest."""
         if mine.get("missing"):
             return "missing gradient", "no gradient reaches this input or parameter"
         cause, evidence = suspect(
             mine.get("signature", {}),
             float(mine.get("error", 0.0)),
-            draws=(self.golden_draws.get(spot), self.lesson["draws"].get(spot)),
+            draws=(self.stored_draws.get(spot), self.replayed["draws"].get(spot)),
             settings=self.differing.get(place),
         )
         uncalled = self.uncalled(spot.rpartition("#")[0])
@@ -274,16 +274,17 @@ class Lesson:
 
     def uncalled(self, owner: str) -> list[str]:
         """Modules right below one that only the baseline calls."""
-        seen = {(r["path"], r["kind"]) for r in self.lesson["rows"]}
-        ours = {key[0] for key in self.golden if key[2] == "out" and key[0] != owner}
+        seen = {(r["path"], r["kind"]) for r in self.replayed["rows"]}
+        cuts = self.stored.values()
+        ours = {cut.path for cut in cuts if cut.kind == "out" and cut.path != owner}
         below = {path for path in ours if path.rpartition(".")[0] == owner}
         return sorted(path for path in below if (path, "out") not in seen)
 
-    def what(self, key: Any, owner: str, call: int) -> str:
+    def what(self, cut: Cut) -> str:
         """Which value of the module: `out`, `handed to mlp.act in 0`, `gradient of weight`."""
-        path, _, kind, leaf = key
+        kind, leaf, owner = cut.kind, cut.leaf, cut.owner
         if kind == "in":
-            short = path.removeprefix(f"{owner}.") if owner else path
+            short = cut.path.removeprefix(f"{owner}.") if owner else cut.path
             return Text("input {leaf} of {short}", leaf=leaf, short=short)
         if kind == "grad":
             return Text("gradient of {leaf}", leaf=leaf)

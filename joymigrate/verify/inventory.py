@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from joymigrate.verify.lessons import raw_bytes
-from joymigrate.verify.roots import Roots, plain
+from joymigrate.verify.isolated_pass import raw_bytes
+from joymigrate.verify.module_names import ModuleNames, plain
 
 SETTINGS = (bool, int, float, str)
 
@@ -32,7 +32,7 @@ class Inventory:
         self.names: dict[int, str] = {}
         self.known: set[str] = set()
 
-    def see(self, roots: Roots, root: str) -> None:
+    def see(self, roots: ModuleNames, root: str) -> None:
         """Note a root's modules and hash its weights, at its first recorded call."""
         if root in self.known:
             return
@@ -48,7 +48,7 @@ class Inventory:
                     made = {"kind": kind, **tensor_hash(tensor)}
                     self.weights[f"{root}:{plain(name)}"] = made
 
-    def parameter_names(self, roots: Roots) -> dict[int, str]:
+    def parameter_names(self, roots: ModuleNames) -> dict[int, str]:
         """`root:path.leaf` by the parameter's identity."""
         for root, module in roots.modules.items():
             for name, parameter in module.named_parameters():
@@ -57,7 +57,7 @@ class Inventory:
                 self.names.setdefault(id(parameter), f"{root}:{place}.{leaf}")
         return self.names
 
-    def to_json(self, roots: Roots) -> dict[str, Any]:
+    def to_json(self, roots: ModuleNames) -> dict[str, Any]:
         """For `program.json`."""
         return {
             "roots": [

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from joymigrate.verify.placed import arrived, distributed
+from joymigrate.verify.shard_map import arrived, distributed
 from joymigrate.verify.signs import WIDTH
 from joymigrate.verify.sketch import Shard, as_float, sketch, statistics
 

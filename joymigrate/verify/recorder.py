@@ -17,19 +17,20 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from joymigrate.verify import crash, leaves
+from joymigrate.verify import crash, pytree
 from joymigrate.verify.bundle.table import index_bytes
 from joymigrate.verify.bundle.write import RankWriter
-from joymigrate.verify.classroom import Classroom
 from joymigrate.verify.environment import environment
 from joymigrate.verify.inventory import Inventory, tensor_hash
 from joymigrate.verify.log import Log
+from joymigrate.verify.module_names import ModuleNames, unwrapped
+from joymigrate.verify.module_replay import ModuleReplay
 from joymigrate.verify.optimisers import probe, settings_of
-from joymigrate.verify.placed import Placed, Spread
-from joymigrate.verify.roots import Roots, unwrapped
+from joymigrate.verify.ranks import data_parallel, mesh, rank_and_world
+from joymigrate.verify.replay_session import ReplaySession
 from joymigrate.verify.settings import Settings
+from joymigrate.verify.shard_map import ShardMap, Spread
 from joymigrate.verify.sketch import Shard
-from joymigrate.verify.teacher import Pass
 
 MOST_CALLS = {True: 16, False: 4}  # of one module in one step, with gradients and without
 
@@ -41,12 +42,12 @@ class Recorder:
         self.settings = settings
         self.stop = stop  # puts back what was patched
         self.process, self.thread = os.getpid(), threading.get_ident()
-        self.roots = Roots()
+        self.module_names = ModuleNames()
         self.log = Log()
         self.inventory = Inventory()
-        self.placed = Placed()
-        self.classroom = Classroom(settings)
-        self.lesson: Pass | None = None
+        self.shard_map = ShardMap()
+        self.replay_session = ReplaySession(settings)
+        self.module_replay: ModuleReplay | None = None
         self.busy = False  # our own work, which is not recorded
         self.step = 0
         self.stepped = False
@@ -90,16 +91,16 @@ class Recorder:
         if module is self.inner:  # its wrapper's call is the same call
             self.inner = None
             return real(module, *args, **kwargs)
-        place = self.roots.find(module)
+        place = self.module_names.find(module)
         if place is None or not self.recording:
             return real(module, *args, **kwargs)
-        if self.classroom.in_window(place[1]):
-            self.teach(*place, module, args, kwargs)
+        if self.replay_session.in_window(place[1]):
+            self.replay_call(*place, module, args, kwargs)
         return self.recorded(":".join(place), module, args, kwargs, real)
 
     def root_call(self, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
         """A call from outside of any module: steps begin and end here."""
-        root, path = self.roots.open(module)
+        root, path = self.module_names.open(module)
         if self.stepped or (not self.optimisers and root in self.called):
             self.close_step()
         if self.over:
@@ -113,28 +114,28 @@ class Recorder:
                 return real(module, *args, **kwargs)
             finally:
                 self.stack.pop()
-        self.inventory.see(self.roots, root)
+        self.inventory.see(self.module_names, root)
         self.spread = data_parallel(module, (args, kwargs))
         alone = self.spread is None or self.spread[1] == 1
-        if alone and (not self.settings.window or self.classroom.in_window(path)):
-            self.teach(root, path, module, args, kwargs)
+        if alone and (not self.settings.window or self.replay_session.in_window(path)):
+            self.replay_call(root, path, module, args, kwargs)
         return self.recorded(f"{root}:{path}", module, args, kwargs, real)
 
-    def teach(self, root: str, path: str, module: Any, args: Any, kwargs: Any) -> None:
+    def replay_call(self, root: str, path: str, module: Any, args: Any, kwargs: Any) -> None:
         """Passes over copies of the module, before the call itself."""
         self.busy = True
         try:
-            self.classroom.lesson(self, root, path, unwrapped(module), args, kwargs)
-        except Exception as error:  # ours to bear: the program goes on untaught
-            self.lesson = None
+            self.replay_session.replay_call(self, root, path, unwrapped(module), args, kwargs)
+        except Exception as error:  # ours to bear: the program goes on without
+            self.module_replay = None
             what = str(error).splitlines()[0][:200] if str(error) else ""
-            self.notes.append(f"{root}:{path} is not taught: {type(error).__name__} {what}")
+            self.notes.append(f"{root}:{path} is not replayed: {type(error).__name__} {what}")
         finally:
             self.busy = False
 
-    def hold(self, lesson: Pass | None) -> None:
+    def hold(self, replay: ModuleReplay | None) -> None:
         """Which pass gets module calls."""
-        self.lesson = lesson
+        self.module_replay = replay
 
     def recorded(
         self, place: str, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]
@@ -142,14 +143,14 @@ class Recorder:
         """One call with its inputs and outputs recorded."""
         number = self.calls[place] = self.calls.get(place, -1) + 1
         wanted = number < MOST_CALLS[torch.is_grad_enabled()]
-        given = leaves.arguments(args, kwargs)
+        given = pytree.arguments(args, kwargs)
         if wanted and not self.stack:
             self.keep_inputs(place, number, given)
         if wanted and (self.settings.inputs or not self.stack):
-            for leaf, tensor in leaves.tensors(given):
+            for leaf, tensor in pytree.tensors(given):
                 self.add(place, number, "in", leaf, tensor)
         if wanted and self.step == self.settings.first and number == 0:
-            self.inventory.scalars[place] = leaves.scalars(given)
+            self.inventory.scalars[place] = pytree.scalars(given)
         if wanted:
             self.facts.setdefault("training", {}).setdefault(place, []).append(int(module.training))
         self.stack.append(place)
@@ -163,18 +164,18 @@ class Recorder:
         if wanted:
             self.outputs(place, number, made)
         if not self.stack:
-            for _, tensor in leaves.tensors(made):
+            for _, tensor in pytree.tensors(made):
                 if tensor.layout is torch.strided and not tensor.is_meta:
                     self.made[storage(tensor)] = tensor.detach()
         return made
 
     def outputs(self, place: str, number: int, made: Any) -> None:
         """Record what a call made, and the gradients that will come back to it."""
-        for leaf, tensor in leaves.tensors(made):
+        for leaf, tensor in pytree.tensors(made):
             self.add(place, number, "out", leaf, tensor)
             if not (self.settings.gradients and tensor.requires_grad and tensor.grad_fn):
                 continue
-            hook = self.coming_back(place, number, leaf, self.placed.of(tensor))
+            hook = self.coming_back(place, number, leaf, self.shard_map.of(tensor))
             tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
     def coming_back(
@@ -199,7 +200,7 @@ class Recorder:
         spread: Spread | None = None,
     ) -> None:
         """Record one tensor of the step."""
-        spread = spread or self.placed.of(tensor)
+        spread = spread or self.shard_map.of(tensor)
         if self.spread and tensor.dim() and kind in ("in", "out", "gout"):
             rank, world, rows = self.spread
             if rows and tensor.shape[0] % rows == 0:
@@ -213,7 +214,7 @@ class Recorder:
 
     def keep_inputs(self, place: str, number: int, given: dict[str, Any]) -> None:
         """Copies of a top-level call's inputs: the batch, whose bytes identify it."""
-        for leaf, tensor in leaves.tensors(given, objects=True):
+        for leaf, tensor in pytree.tensors(given, objects=True):
             if type(tensor) is torch.Tensor and not tensor.is_meta:
                 derived = tensor.grad_fn is not None or storage(tensor) in self.made
                 self.inputs.append((place, number, leaf, tensor.detach().clone(), derived))
@@ -224,7 +225,7 @@ class Recorder:
         """Gradients as the optimiser gets them, its settings, and what its code does."""
         if not self.watches() or not self.recording:
             return
-        names = self.inventory.parameter_names(self.roots)
+        names = self.inventory.parameter_names(self.module_names)
         groups: list[dict[str, Any]] = []
         for group in optimiser.param_groups:
             held = [names.get(id(p), f"?:{i}") for i, p in enumerate(group["params"])]
@@ -254,7 +255,7 @@ class Recorder:
         self.stepped = True
         if not self.recording:
             return
-        names = self.inventory.parameter_names(self.roots)
+        names = self.inventory.parameter_names(self.module_names)
         for group in optimiser.param_groups:
             for index, parameter in enumerate(group["params"]):
                 place, _, leaf = names.get(id(parameter), f"?:{index}").rpartition(".")
@@ -284,7 +285,7 @@ class Recorder:
         if len(self.batches) > 4 * (self.settings.last + 1):
             return
         found = {}
-        for leaf, tensor in leaves.tensors(value, objects=True):
+        for leaf, tensor in pytree.tensors(value, objects=True):
             if tensor.device.type == "cpu" and type(tensor) is torch.Tensor:
                 found[leaf] = tensor_hash(tensor)
         self.batches.append(found)
@@ -317,7 +318,7 @@ class Recorder:
     def own_update(self) -> None:
         """Parameters of a program that updates them without an optimiser of torch."""
         for root in sorted(self.trained):
-            for name, parameter in self.roots.modules[root].named_parameters():
+            for name, parameter in self.module_names.modules[root].named_parameters():
                 place, _, leaf = f"{root}:{name}".rpartition(".")
                 place, leaf = (place, leaf) if place else (f"{root}:", name)
                 if parameter.grad is not None and self.settings.gradients:
@@ -338,7 +339,7 @@ class Recorder:
                 for p, c, leaf, tensor, derived in self.inputs
             ]
             writer.add_json(f"step-{self.step}.json", self.facts)
-            self.classroom.write(writer, self.step, self.inputs)
+            self.replay_session.write(writer, self.step, self.inputs)
             writer.add_json("program.json", self.program())
             writer.facts["steps"] = [*writer.facts.get("steps", []), self.step]
             writer.commit()
@@ -348,11 +349,11 @@ class Recorder:
     def program(self) -> dict[str, Any]:
         """Everything that is known once."""
         return {
-            **self.inventory.to_json(self.roots),
+            **self.inventory.to_json(self.module_names),
             "batches": self.batches,
             "environment": environment(),
             "optimisers": self.optimisers,
-            "notes": [*self.notes, *self.classroom.notes],
+            "notes": [*self.notes, *self.replay_session.notes],
         }
 
     def open_writer(self) -> RankWriter:
@@ -410,43 +411,3 @@ class Recorder:
 def storage(tensor: torch.Tensor) -> int:
     """Where the tensor's bytes lie; a detached one lies where the original does."""
     return tensor.untyped_storage().data_ptr()
-
-
-def rank_and_world() -> tuple[int, int]:
-    """This process's number and how many there are."""
-    import torch.distributed as dist
-
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def mesh() -> dict[str, Any] | None:
-    """This process's coordinates in the device mesh, where the program made one."""
-    import torch.distributed as dist
-
-    if not (dist.is_available() and dist.is_initialized()):
-        return None
-    try:
-        from torch.distributed.device_mesh import _mesh_resources
-
-        found = list(getattr(_mesh_resources, "mesh_stack", []))
-    except ImportError:
-        found = []
-    if not found:
-        return {"rank": dist.get_rank()}
-    names = found[-1].mesh_dim_names or ()
-    return dict(zip(names, found[-1].get_coordinate() or (), strict=False))
-
-
-def data_parallel(module: Any, given: Any) -> tuple[int, int, int] | None:
-    """(rank, world, rows of the local batch) where each process has a part of the batch."""
-    import torch.distributed as dist
-
-    kind = type(module).__name__
-    if not (dist.is_available() and dist.is_initialized()):
-        return None
-    if kind != "DistributedDataParallel" and not hasattr(module, "unshard"):
-        return None
-    rows = next((t.shape[0] for _, t in leaves.tensors(given) if t.dim()), 0)
-    return dist.get_rank(), dist.get_world_size(), int(rows)

@@ -66,8 +66,8 @@ def watch_modules(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
     def call(module: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return real(module, *args, **kwargs)
-        if recorder.lesson is not None:
-            return recorder.lesson.call(module, args, kwargs, real)
+        if recorder.module_replay is not None:
+            return recorder.module_replay.call(module, args, kwargs, real)
         if not recorder.watches():
             return real(module, *args, **kwargs)
         return recorder.call(module, args, kwargs, real)
@@ -129,7 +129,7 @@ def watch_placements(recorder: Recorder, undo: list[Callable[[], None]]) -> None
     def to_local(self: Any, *args: Any, **kwargs: Any) -> Any:
         made = real(self, *args, **kwargs)
         if recorder.watches() and recorder.recording:
-            recorder.placed.note(self, made)
+            recorder.shard_map.note(self, made)
         return made
 
     if not recorder.over:

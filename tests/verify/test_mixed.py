@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from joymigrate.verify.bundle import open_bundle
+from joymigrate.verify.cut import Cut
 from joymigrate.verify.mixed import held_off
 from joymigrate.verify.model import Outcome
 from tests.verify.harness import record, replay
@@ -48,7 +49,8 @@ def test_the_float32_pass_of_such_a_module_is_exact(base: Path) -> None:
     (lesson,) = rank.json("forced.json")["lessons"]
     assert lesson["mixed"] == ["block"]
     assert lesson["native"]
-    own = {(row[0], row[2]): (row[12], row[13]) for row in lesson["rows"]}
+    cuts = [Cut(*row) for row in lesson["rows"]]
+    own = {(cut.path, cut.kind): (cut.error32, cut.error) for cut in cuts}
     exact, native = own["block.a", "out"]
     assert exact < 2.0**-22  # float32
     assert native > 2.0**-12  # bfloat16, in the pass that is the program's own
@@ -89,7 +91,7 @@ def test_autocast_that_only_the_target_enters_is_named(base: Path, tmp_path: Pat
     assert first.stage == "S3"
 
 
-def test_code_that_cannot_run_without_autocast_is_taught_with_it(tmp_path: Path) -> None:
+def test_code_that_cannot_run_without_autocast_is_replayed_with_it(tmp_path: Path) -> None:
     text = PROGRAM.replace("self.a(x)", "self.a(x.bfloat16())").replace(
         "(8, 16)", "(8, 16).float()"
     )

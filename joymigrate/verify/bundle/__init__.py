@@ -6,7 +6,7 @@ base.jmb/manifest.json        what was run, where, and the sha256 of every file 
          rank-0/program.json  modules, weights' hashes, optimisers, notes
          rank-0/step-0.safetensors   stats [N, 4], sketch [N, 64], index (what each row is)
          rank-0/step-0.json          losses, hyper-parameters, hashes of the batches
-         rank-0/forced.json          the teacher's table: one row per input and output of a module
+         rank-0/forced.json          the reference's table: one row per input and output of a module
          rank-0/forced-*.safetensors its tensors, each content once
          rank-0/weights-*.safetensors
 ```

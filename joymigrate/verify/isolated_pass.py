@@ -19,13 +19,13 @@ import torch
 from torch import nn
 
 from joymigrate.language import Text
-from joymigrate.verify import leaves
+from joymigrate.verify import pytree
 from joymigrate.verify.cloning import cast, clone_module
+from joymigrate.verify.float64_mode import Float64Mode
 from joymigrate.verify.measure import relative_error, signature
 from joymigrate.verify.mixed import held_off
+from joymigrate.verify.module_replay import ARGUMENTS, CutValue, Key, ModuleReplay
 from joymigrate.verify.noise import Noise
-from joymigrate.verify.teacher import ARGUMENTS, Found, Key, Pass
-from joymigrate.verify.wide import WideMode
 
 # Relative change of what is fed, to see how far rounding alone is carried: half a unit in the last
 # place of each type.
@@ -34,7 +34,7 @@ BFLOAT = 2.0**-9
 
 
 @dataclass(slots=True)
-class Row:
+class CutRow:
     """One value at a cut, as the baseline stores it."""
 
     owner: str
@@ -50,10 +50,10 @@ class Row:
 
 
 @dataclass(slots=True)
-class Golden:
+class Float64Reference:
     """What the baseline's float64 pass made: rows by place, tensors by content."""
 
-    rows: dict[Key, Row] = field(default_factory=dict)
+    rows: dict[Key, CutRow] = field(default_factory=dict)
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)
     draws: dict[str, Any] = field(default_factory=dict)
@@ -147,7 +147,7 @@ def default_of(dtype: torch.dtype | None) -> Iterator[None]:
         return
     torch.set_default_dtype(dtype)
     try:
-        with WideMode():
+        with Float64Mode():
             yield
     finally:
         torch.set_default_dtype(before)
@@ -161,13 +161,13 @@ def arguments_in(
     def change(path: str, tensor: torch.Tensor) -> torch.Tensor:
         return cast(tensor, dtype, device or tensor.device).clone()
 
-    made = leaves.replaced(tuple(args), change, objects=True)
-    return tuple(made), dict(leaves.replaced(dict(kwargs), change, objects=True))
+    made = pytree.replaced(tuple(args), change, objects=True)
+    return tuple(made), dict(pytree.replaced(dict(kwargs), change, objects=True))
 
 
 def named(root: nn.Module, prefix: str) -> dict[int, str]:
     """Paths of the modules below a copy."""
-    from joymigrate.verify.roots import plain
+    from joymigrate.verify.module_names import plain
 
     made: dict[int, str] = {}
     for path, member in root.named_modules():
@@ -181,14 +181,14 @@ def never(path: str) -> bool:
 
 
 @dataclass(slots=True)
-class Lesson:
-    """One call of a module that is taught: its arguments and how to run passes over copies."""
+class IsolatedPass:
+    """One call of a module that is replayed: its arguments and how to run passes over copies."""
 
     module: nn.Module
     path: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    hold: Callable[[Pass | None], None]  # tells the recorder which pass gets module calls
+    hold: Callable[[ModuleReplay | None], None]  # tells the recorder which pass gets module calls
     values: Mapping[str, torch.Tensor] | None = None  # the baseline's weights, in the target
     rename: Callable[[str], str] = str
     skip: Callable[[str], bool] = never
@@ -197,22 +197,22 @@ class Lesson:
 
     def run(
         self,
-        report: Callable[[Found], None],
+        report: Callable[[CutValue], None],
         dtype: torch.dtype | None,
         *,
         device: Any = None,
-        teacher: Any = None,
+        reference: Any = None,
         noise: float = 0.0,
         gradients: bool = True,
-    ) -> Pass:
+    ) -> ModuleReplay:
         """One pass; `dtype` None is the program's own, with its autocast."""
         copied = clone_module(self.module, dtype, device, self.values)
         names = {key: self.rename(path) for key, path in named(copied, self.path).items()}
         args, kwargs = arguments_in(self.args, self.kwargs, dtype, device)
-        made = Pass(
+        made = ModuleReplay(
             names,
             report,
-            teacher=teacher,
+            reference=reference,
             gradients=gradients,
             noise=noise,
             skip=self.skip,
@@ -240,7 +240,7 @@ class Lesson:
             if torch.is_autocast_enabled(device):
                 return False
         values = [p.dtype for p in self.module.parameters() if p.is_floating_point()]
-        given = leaves.tensors((self.args, dict(self.kwargs)))
+        given = pytree.tensors((self.args, dict(self.kwargs)))
         values += [t.dtype for _, t in given if t.is_floating_point()]
         return all(dtype == torch.float32 for dtype in values)
 
@@ -255,7 +255,7 @@ ATTEMPTS = (
 )
 
 
-def make_golden(lesson: Lesson, budget: int) -> Golden:
+def make_reference(isolated: IsolatedPass, budget: int) -> Float64Reference:
     """The baseline's side: the float64 pass and the baseline's own errors against it.
 
     Where float64 on the CPU does not work, float32 where the program runs takes its place, and the
@@ -263,43 +263,43 @@ def make_golden(lesson: Lesson, budget: int) -> Golden:
     """
     notes: list[Any] = []
     for dtype, device, held in ATTEMPTS:
-        if held or lesson.entered:
-            lesson.mixed = None if held else set()
+        if held or isolated.entered:
+            isolated.mixed = None if held else set()
             try:
-                return golden_in(lesson, budget, dtype, device, notes)
+                return attempt_reference(isolated, budget, dtype, device, notes)
             except Exception as error:  # the program's own code in a dtype it wasn't made for
                 what = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
                 where = device or "the device"
                 text = "no golden in {dtype} on {device}: {what}"
                 notes.append(Text(text, dtype=dtype, device=where, what=what))
-    return Golden(notes=notes)
+    return Float64Reference(notes=notes)
 
 
-def golden_in(
-    lesson: Lesson, budget: int, dtype: torch.dtype, device: Any, notes: list[Any]
-) -> Golden:
+def attempt_reference(
+    isolated: IsolatedPass, budget: int, dtype: torch.dtype, device: Any, notes: list[Any]
+) -> Float64Reference:
     """One attempt; raises what the program's own code raises."""
-    golden = Golden(notes=[*notes])
-    made = lesson.run(lambda found: store(golden, found, budget), dtype, device=device)
-    golden.mixed = sorted(lesson.entered) if lesson.mixed is None else []
-    golden.calls = dict(made.calls)
-    golden.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
-    golden.draws = dict(made.draws.log)
-    golden.notes += [
+    reference = Float64Reference(notes=[*notes])
+    made = isolated.run(lambda found: store(reference, found, budget), dtype, device=device)
+    reference.mixed = sorted(isolated.entered) if isolated.mixed is None else []
+    reference.calls = dict(made.calls)
+    reference.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
+    reference.draws = dict(made.draws.log)
+    reference.notes += [
         Text("{module}: no gradients ({why})", module=p, why=why)
         for p, why in made.failures.items()
     ]
-    own_errors(lesson, golden)
-    return golden
+    own_errors(isolated, reference)
+    return reference
 
 
-def own_errors(lesson: Lesson, golden: Golden) -> None:
-    """How far the baseline itself is from the golden, as it is and with its inputs shaken."""
+def own_errors(isolated: IsolatedPass, reference: Float64Reference) -> None:
+    """How far the baseline itself is from the reference, as it is and with its inputs shaken."""
 
-    def measure(name: str) -> Callable[[Found], None]:
-        def report(found: Found) -> None:
-            row = golden.rows.get(found.key)
-            value = golden.value(found.key)
+    def measure(name: str) -> Callable[[CutValue], None]:
+        def report(found: CutValue) -> None:
+            row = reference.rows.get(found.key)
+            value = reference.value(found.key)
             if row is not None and value is not None and found.tensor is not None:
                 error = relative_error(found.tensor, value)
                 setattr(row, name, max(getattr(row, name), error))
@@ -307,25 +307,25 @@ def own_errors(lesson: Lesson, golden: Golden) -> None:
         return report
 
     for noise in (0.0, ROUNDING[torch.float32]):
-        lesson.run(measure("error32"), torch.float32, teacher=golden, noise=noise)
+        isolated.run(measure("error32"), torch.float32, reference=reference, noise=noise)
     # Constants made inside of a module are not shaken with its inputs: sin(t · f) carries the
     # rounding of f times t. One unit in the last place of every result shows that.
     for seed in (11, 12):
         with Noise(1.0, seed):
-            lesson.run(measure("error32"), torch.float32, teacher=golden)
-    if lesson.is_native_float32() and not golden.mixed:
+            isolated.run(measure("error32"), torch.float32, reference=reference)
+    if isolated.is_native_float32() and not reference.mixed:
         return
-    golden.native = True
+    reference.native = True
     with contextlib.suppress(RuntimeError):
         for noise in (0.0, BFLOAT):
-            lesson.run(measure("error"), None, teacher=golden, noise=noise)
+            isolated.run(measure("error"), None, reference=reference, noise=noise)
 
 
-def store(golden: Golden, found: Found, budget: int) -> None:
-    """Keep one value of the golden, rounded to float32, while it fits."""
+def store(reference: Float64Reference, found: CutValue, budget: int) -> None:
+    """Keep one value of the reference, rounded to float32, while it fits."""
     if found.tensor is None:
-        row = Row(found.owner, found.owner_call, found.order, "none", (), missing=True)
-        golden.rows[found.key] = row
+        row = CutRow(found.owner, found.owner_call, found.order, "none", (), missing=True)
+        reference.rows[found.key] = row
         return
     value = found.tensor.detach()
     dtype = str(value.dtype).removeprefix("torch.")
@@ -335,20 +335,20 @@ def store(golden: Golden, found: Found, budget: int) -> None:
         value = value.to(torch.complex64)
     value = value.to("cpu").clone()
     norm = float(torch.linalg.vector_norm(value.to(torch.float64))) if value.numel() else 0.0
-    row = Row(found.owner, found.owner_call, found.order, dtype, tuple(value.shape), norm=norm)
-    golden.rows[found.key] = row
+    row = CutRow(found.owner, found.owner_call, found.order, dtype, tuple(value.shape), norm=norm)
+    reference.rows[found.key] = row
     content = content_of(value)
-    if content not in golden.tensors:
+    if content not in reference.tensors:
         size = value.numel() * value.element_size()
-        if golden.bytes + size > budget:
+        if reference.bytes + size > budget:
             return
-        golden.bytes += size
-        golden.tensors[content] = value
+        reference.bytes += size
+        reference.tensors[content] = value
     row.content = content
 
 
 @dataclass(slots=True)
-class Outcome:
+class PassResult:
     """What one pass of the target found, as JSON-able rows."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -358,43 +358,47 @@ class Outcome:
     error: str | None = None
 
 
-def examine(lesson: Lesson, golden: Golden, dtype: torch.dtype | None) -> Outcome:
-    """The target's side: its modules on the baseline's inputs, against the golden."""
-    outcome = Outcome()
+def examine(
+    isolated: IsolatedPass, reference: Float64Reference, dtype: torch.dtype | None
+) -> PassResult:
+    """The target's side: its modules on the baseline's inputs, against the reference."""
+    outcome = PassResult()
 
-    def report(found: Found) -> None:
-        outcome.rows.append(judged(found, golden, dtype))
+    def report(found: CutValue) -> None:
+        outcome.rows.append(judged(found, reference, dtype))
 
     try:
-        made = lesson.run(report, dtype, teacher=golden)
+        made = isolated.run(report, dtype, reference=reference)
     except Exception as error:  # the program's own code, on what the baseline fed
         outcome.error = (
             f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}"
         )
         return outcome
-    if dtype is None and not golden.native:
-        own_rounding(lesson, golden, outcome)
+    if dtype is None and not reference.native:
+        own_rounding(isolated, reference, outcome)
     outcome.draws = dict(made.draws.log)
     outcome.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
     outcome.failures = dict(made.failures)
     return outcome
 
 
-def own_rounding(lesson: Lesson, golden: Golden, outcome: Outcome) -> None:
+def own_rounding(isolated: IsolatedPass, reference: Float64Reference, outcome: PassResult) -> None:
     """How far rounding of the inputs to the target's own dtype is carried, where the baseline
     computed in a finer one: added to the rows as `own`."""
     rows = {(r["path"], r["call"], r["kind"], r["leaf"]): r for r in outcome.rows}
 
-    def report(found: Found) -> None:
-        row, value = rows.get(found.key), golden.value(found.key)
+    def report(found: CutValue) -> None:
+        row, value = rows.get(found.key), reference.value(found.key)
         if row is not None and value is not None and found.tensor is not None:
             row["own"] = relative_error(found.tensor, value)
 
     with contextlib.suppress(RuntimeError):
-        lesson.run(report, torch.float32, teacher=golden, noise=BFLOAT)
+        isolated.run(report, torch.float32, reference=reference, noise=BFLOAT)
 
 
-def judged(found: Found, golden: Golden, dtype: torch.dtype | None) -> dict[str, Any]:
+def judged(
+    found: CutValue, reference: Float64Reference, dtype: torch.dtype | None
+) -> dict[str, Any]:
     """One row of the target: its error, and what kind of difference it is when it is large."""
     path, call, kind, leaf = found.key
     made: dict[str, Any] = {
@@ -407,12 +411,12 @@ def judged(found: Found, golden: Golden, dtype: torch.dtype | None) -> dict[str,
         "order": found.order,
         "missing": found.tensor is None,
     }
-    row = golden.rows.get(found.key)
+    row = reference.rows.get(found.key)
     if found.tensor is None or row is None or row.missing:
         return made
     made["shape"] = list(found.tensor.shape)
     made["dtype"] = str(found.tensor.dtype).removeprefix("torch.")
-    value = golden.value(found.key)
+    value = reference.value(found.key)
     if value is None:
         return made
     if tuple(found.tensor.shape) != row.shape:
@@ -425,4 +429,12 @@ def judged(found: Found, golden: Golden, dtype: torch.dtype | None) -> dict[str,
     return made
 
 
-__all__ = ["ARGUMENTS", "Golden", "Lesson", "Outcome", "Row", "examine", "make_golden"]
+__all__ = [
+    "ARGUMENTS",
+    "CutRow",
+    "Float64Reference",
+    "IsolatedPass",
+    "PassResult",
+    "examine",
+    "make_reference",
+]

@@ -15,7 +15,7 @@ from joymigrate.verify.sketch import Shard
 Spread = tuple[str, Shard]
 
 
-class Placed:
+class ShardMap:
     """What `DTensor.to_local` gave, as long as it lives."""
 
     def __init__(self) -> None:

@@ -1,13 +1,13 @@
 """One pass over a module tree that is cut at every module, so that no error travels.
 
-Each module gets the teacher's inputs, runs its own code with its children's outputs replaced by
-the teacher's, and is held against the teacher's outputs. What it hands to a child counts as its
+Each module gets the reference's inputs, runs its own code with its children's outputs replaced by
+the reference's, and is held against the reference's outputs. What it hands to a child counts as its
 own work as well. The same cut gives the local vector-Jacobian product: cotangents of ±1 at the
 module's outputs and at what it handed down, gradients at its inputs, at its children's outputs and
 at its own parameters.
 
-Three uses: making the golden (float64, no teacher), measuring the baseline's own error against
-it, and measuring the target's.
+Three uses: making the float64 reference (none is given), measuring the baseline's own error
+against it, and measuring the target's.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ import numpy as np
 import torch
 from torch import nn
 
-from joymigrate.verify import leaves
+from joymigrate.verify import pytree
 from joymigrate.verify.draws import DrawMode, Draws, DropoutMode
 
 ARGUMENTS, OUTPUT, GRADIENT, BUFFER = "in", "out", "grad", "buffer"
 Key = tuple[str, int, str, str]  # path, call, kind, leaf
 
 
-class Teacher(Protocol):
+class ReferenceValues(Protocol):
     """Where the values at the cuts come from."""
 
     def value(self, key: Key) -> torch.Tensor | None:
-        """The teacher's tensor at this place, float32 on the CPU; None where it has none."""
+        """The reference's tensor at this place, float32 on the CPU; None where it has none."""
 
     def knows(self, path: str, call: int) -> bool:
-        """Whether this call of this module took place in the teacher's run."""
+        """Whether this call of this module took place in the reference's run."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Frame:
 
 
 @dataclass(slots=True)
-class Found:
+class CutValue:
     """One value at a cut: the tensor, and where it stands."""
 
     key: Key
@@ -62,8 +62,8 @@ class Found:
     order: int
 
 
-class Pass:
-    """Runs one root call. `report` gets every value; `teacher` None makes the golden.
+class ModuleReplay:
+    """Runs one root call. `report` gets every value; `reference` None makes the float64 one.
 
     `noise` multiplies what is fed by 1 ± noise: how much rounding of the inputs alone does.
     `wide` turns a float32 value that the program made by itself into float64 at the next cut.
@@ -72,9 +72,9 @@ class Pass:
     def __init__(
         self,
         names: Mapping[int, str],
-        report: Callable[[Found], None],
+        report: Callable[[CutValue], None],
         *,
-        teacher: Teacher | None = None,
+        reference: ReferenceValues | None = None,
         gradients: bool = True,
         noise: float = 0.0,
         skip: Callable[[str], bool] = lambda path: False,
@@ -83,7 +83,7 @@ class Pass:
         self.names = names
         self.wide = wide
         self.report = report
-        self.teacher = teacher
+        self.reference = reference
         self.gradients = gradients
         self.noise = noise
         self.skip = skip
@@ -121,11 +121,11 @@ class Pass:
         if path is None or recomputed or self.skip(path):
             return real(module, *args, **kwargs)
         number = self.calls[path] = self.calls.get(path, -1) + 1
-        if self.teacher is not None and self.stack and not self.teacher.knows(path, number):
+        if self.reference is not None and self.stack and not self.reference.knows(path, number):
             return real(module, *args, **kwargs)
         frame = Frame(path, number, module)
-        given = leaves.arguments(args, kwargs)
-        self.scalars[path, number] = leaves.scalars(given)
+        given = pytree.arguments(args, kwargs)
+        self.scalars[path, number] = pytree.scalars(given)
         fed, versions = self.feed(frame, given)
         self.stack.append(frame)
         try:
@@ -138,61 +138,61 @@ class Pass:
         return self.take(frame, made)
 
     def feed(self, frame: Frame, given: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-        """The teacher's inputs in place of those that the parent made."""
+        """The reference's inputs in place of those that the parent made."""
         parent = self.stack[-1] if self.stack else None
         versions: list[Any] = []
 
         def change(leaf: str, live: torch.Tensor) -> torch.Tensor:
             key = (frame.path, frame.call, ARGUMENTS, leaf)
             if parent is not None:
-                self.found(key, parent, live)
+                self.report_value(key, parent, live)
                 if live.requires_grad:
                     parent.handed[f"{frame.path}#{frame.call}.{leaf}"] = live
-            elif self.teacher is None:
-                self.report(Found(key, frame.path, frame.call, live, self.order))
-            taught = self.taught(key, live)
+            elif self.reference is None:
+                self.report(CutValue(key, frame.path, frame.call, live, self.order))
+            fed_value = self.reference_value(key, live)
             differentiable = live.requires_grad or parent is None
-            if not (self.wants_gradient() and taught.is_floating_point() and differentiable):
-                versions.append((live, taught, taught._version))
-                return taught
-            taught.requires_grad_(True)
-            frame.inputs[leaf] = taught
-            fed = taught.clone()
+            if not (self.wants_gradient() and fed_value.is_floating_point() and differentiable):
+                versions.append((live, fed_value, fed_value._version))
+                return fed_value
+            fed_value.requires_grad_(True)
+            frame.inputs[leaf] = fed_value
+            fed = fed_value.clone()
             versions.append((live, fed, fed._version))
             return fed
 
-        return leaves.replaced(given, change), versions
+        return pytree.replaced(given, change), versions
 
     def take(self, frame: Frame, made: Any) -> Any:
-        """Report what the module made, and hand the teacher's outputs to its parent."""
+        """Report what the module made, and hand the reference's outputs to its parent."""
         parent = self.stack[-1] if self.stack else None
-        outputs = leaves.tensors(made)
+        outputs = pytree.tensors(made)
         for leaf, tensor in outputs:
-            self.found((frame.path, frame.call, OUTPUT, leaf), frame, tensor)
+            self.report_value((frame.path, frame.call, OUTPUT, leaf), frame, tensor)
         for name, buffer in frame.module.named_buffers(recurse=False):
             if buffer is not None and frame.module.training:
-                self.found((frame.path, frame.call, BUFFER, name), frame, buffer)
+                self.report_value((frame.path, frame.call, BUFFER, name), frame, buffer)
         if self.wants_gradient():
             self.backward(frame, outputs)
         if parent is None:
             return made
 
         def change(leaf: str, live: torch.Tensor) -> torch.Tensor:
-            taught = self.taught((frame.path, frame.call, OUTPUT, leaf), live)
-            if self.wants_gradient() and live.requires_grad and taught.is_floating_point():
-                taught.requires_grad_(True)
-                parent.children[f"{frame.path}#{frame.call}.{leaf}"] = taught
-                return taught.clone()
-            return taught
+            fed_value = self.reference_value((frame.path, frame.call, OUTPUT, leaf), live)
+            if self.wants_gradient() and live.requires_grad and fed_value.is_floating_point():
+                fed_value.requires_grad_(True)
+                parent.children[f"{frame.path}#{frame.call}.{leaf}"] = fed_value
+                return fed_value.clone()
+            return fed_value
 
-        return leaves.replaced(made, change)
+        return pytree.replaced(made, change)
 
-    def taught(self, key: Key, live: torch.Tensor) -> torch.Tensor:
-        """The teacher's value here in the live tensor's dtype; without a teacher, the live one.
+    def reference_value(self, key: Key, live: torch.Tensor) -> torch.Tensor:
+        """The reference's value here in the live tensor's dtype; without one, the live one.
 
         Both are rounded to float32 first: every pass sees the same numbers.
         """
-        value = self.teacher.value(key) if self.teacher is not None else None
+        value = self.reference.value(key) if self.reference is not None else None
         if value is None or value.shape != live.shape:
             value = live.detach()
             if value.dtype == torch.float64:
@@ -209,9 +209,9 @@ class Pass:
         """Whether products with the Jacobian are computed here."""
         return self.gradients and torch.is_grad_enabled()
 
-    def found(self, key: Key, owner: Frame, tensor: torch.Tensor | None) -> None:
+    def report_value(self, key: Key, owner: Frame, tensor: torch.Tensor | None) -> None:
         """Report one value."""
-        self.report(Found(key, owner.path, owner.call, tensor, self.order))
+        self.report(CutValue(key, owner.path, owner.call, tensor, self.order))
         self.order += 1
 
     def backward(self, frame: Frame, outputs: list[tuple[str, torch.Tensor]]) -> None:
@@ -245,7 +245,7 @@ class Pass:
         for leaf, gradient in zip(starts, gradients, strict=True):
             if gradient is None and leaf.startswith("param.") and leaf[6:] not in own:
                 continue
-            self.found((frame.path, frame.call, GRADIENT, leaf), frame, gradient)
+            self.report_value((frame.path, frame.call, GRADIENT, leaf), frame, gradient)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 NARROW = (torch.float32, "torch.FloatTensor", "torch.cuda.FloatTensor")
 
 
-class WideMode(TorchFunctionMode):
+class Float64Mode(TorchFunctionMode):
     """`float()` is `double()`, and an argument float32 is float64."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

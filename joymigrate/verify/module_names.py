@@ -34,7 +34,7 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
             return module
 
 
-class Roots:
+class ModuleNames:
     """The outermost modules of a program and the names of everything below them."""
 
     def __init__(self) -> None:

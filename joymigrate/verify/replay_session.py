@@ -1,4 +1,4 @@
-"""Which calls are taught, what of it is written, and what a replay is taught from."""
+"""Which calls are replayed module by module, what of it is written, and what a replay reads."""
 
 from __future__ import annotations
 
@@ -15,61 +15,70 @@ from joymigrate.language import Text
 from joymigrate.verify.align import Alignment, align, read_map
 from joymigrate.verify.bundle import Rank, open_bundle
 from joymigrate.verify.bundle.write import RankWriter
-from joymigrate.verify.lessons import Golden, Lesson, Row, content_of, examine, make_golden
+from joymigrate.verify.cut import Cut
+from joymigrate.verify.isolated_pass import (
+    CutRow,
+    Float64Reference,
+    IsolatedPass,
+    content_of,
+    examine,
+    make_reference,
+)
 from joymigrate.verify.measure import relative_error
-from joymigrate.verify.roots import plain
+from joymigrate.verify.module_names import plain
+from joymigrate.verify.ranks import rank_and_world
 from joymigrate.verify.settings import Settings
 
-MOST_LESSONS = 2  # of one outermost module
+MOST_REPLAYED_CALLS = 2  # of one outermost module
 
 
-class Classroom:
-    """The lessons of one process, in a recording and in a replay."""
+class ReplaySession:
+    """The replayed calls of one process, in a recording and in a replay."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.notes: list[str] = []
-        self.given: dict[str, int] = {}  # place → lessons so far
+        self.given: dict[str, int] = {}  # place → replayed calls so far
         self.left = settings.budget_bytes
-        self.unwritten: list[tuple[dict[str, Any], Golden]] = []
-        self.lessons: list[dict[str, Any]] = []
+        self.unwritten: list[tuple[dict[str, Any], Float64Reference]] = []
+        self.recorded_calls: list[dict[str, Any]] = []
         self.contents: set[str] = set()
         self.weights: dict[str, dict[str, str]] = {}  # place → name → content
         self.weight_tensors: dict[str, torch.Tensor] = {}
         self.results: list[dict[str, Any]] = []
-        self.teacher: Baseline | None = None
+        self.baseline: Baseline | None = None
         if settings.baseline:
-            self.teacher = Baseline(Path(settings.baseline), settings)
+            self.baseline = Baseline(Path(settings.baseline), settings)
 
     def in_window(self, path: str) -> bool:
         """Whether a module is one of those that `--window` names."""
         return any(fnmatch.fnmatchcase(path, pattern) for pattern in self.settings.window)
 
-    def lesson(
+    def replay_call(
         self, recorder: Any, root: str, path: str, module: Any, args: Any, kwargs: Any
     ) -> None:
         """Teach one call, when it is one of those that are."""
         key = f"{root}:{path}"
         number = self.given.get(key, 0)
-        taught = self.settings.tensor_steps
-        if number >= MOST_LESSONS or (number and recorder.step not in taught):
+        steps = self.settings.tensor_steps
+        if number >= MOST_REPLAYED_CALLS or (number and recorder.step not in steps):
             return
-        if self.settings.stats_only and self.teacher is None:
+        if self.settings.stats_only and self.baseline is None:
             return
         if any(type(p).__name__ == "DTensor" for p in module.parameters()):
             return
         self.given[key] = number + 1
-        lesson = Lesson(module, path, args, kwargs, recorder.hold)
+        isolated = IsolatedPass(module, path, args, kwargs, recorder.hold)
         step = recorder.step
-        if self.teacher is not None:
-            found = self.teacher.examine(recorder, lesson, root, path, number)
+        if self.baseline is not None:
+            found = self.baseline.examine(recorder, isolated, root, path, number)
             self.results += [{**item, "step": step} for item in found]
             return
-        self.record(lesson, root, path, step, number)
+        self.record(isolated, root, path, step, number)
 
-    def record(self, lesson: Lesson, root: str, path: str, step: int, number: int) -> None:
-        """The golden of one call, and with the first one the weights."""
-        size = sum(p.numel() * 4 for p in lesson.module.parameters())
+    def record(self, isolated: IsolatedPass, root: str, path: str, step: int, number: int) -> None:
+        """The reference of one call, and with the first one the weights."""
+        size = sum(p.numel() * 4 for p in isolated.module.parameters())
         if size > self.left:
             self.notes.append(
                 Text(
@@ -81,16 +90,18 @@ class Classroom:
             )
             return
         if f"{root}:{path}" not in self.weights:
-            self.keep_weights(f"{root}:{path}", lesson.module)
+            self.keep_weights(f"{root}:{path}", isolated.module)
             self.left -= size
-        golden = make_golden(lesson, self.left)
-        self.left -= golden.bytes
-        self.notes += [f"{root}: {note}" for note in golden.notes]
-        if not golden.rows:
-            self.notes.append(Text("{root}: call {number} is not taught", root=root, number=number))
+        reference = make_reference(isolated, self.left)
+        self.left -= reference.bytes
+        self.notes += [f"{root}: {note}" for note in reference.notes]
+        if not reference.rows:
+            self.notes.append(
+                Text("{root}: call {number} is not replayed", root=root, number=number)
+            )
             return
         entry = {"root": root, "path": path, "step": step, "number": number}
-        self.unwritten.append((entry, golden))
+        self.unwritten.append((entry, reference))
 
     def keep_weights(self, place: str, module: torch.nn.Module) -> None:
         """Parameters and buffers as they are before the first call."""
@@ -104,9 +115,9 @@ class Classroom:
             self.weight_tensors[content] = value
 
     def write(self, writer: RankWriter, step: int, inputs: Sequence[Any]) -> None:
-        """Write what was taught in this step."""
-        if self.teacher is not None:
-            writer.add_json("replay.json", {"lessons": self.results, **self.teacher.report()})
+        """Write what was kept of this step."""
+        if self.baseline is not None:
+            writer.add_json("replay.json", {"lessons": self.results, **self.baseline.report()})
             return
         if not self.settings.stats_only and step in self.settings.tensor_steps:
             self.write_batches(writer, step, inputs)
@@ -117,15 +128,15 @@ class Classroom:
         if not self.unwritten:
             return
         tensors: dict[str, torch.Tensor] = {}
-        for entry, golden in self.unwritten:
-            tensors.update(golden.tensors)
-            self.lessons.append({**entry, **golden_json(golden)})
+        for entry, reference in self.unwritten:
+            tensors.update(reference.tensors)
+            self.recorded_calls.append({**entry, **reference_json(reference)})
         fresh = {k: v.contiguous() for k, v in tensors.items() if k not in self.contents}
         if fresh:
             writer.add(f"forced-{step}.safetensors", save_torch(fresh))
             self.contents |= fresh.keys()
         self.unwritten = []
-        writer.add_json("forced.json", {"lessons": self.lessons, "weights": self.weights})
+        writer.add_json("forced.json", {"lessons": self.recorded_calls, "weights": self.weights})
 
     def write_batches(self, writer: RankWriter, step: int, inputs: Sequence[Any]) -> None:
         """The inputs of top-level calls, each content once."""
@@ -143,52 +154,58 @@ class Classroom:
             self.contents |= found.keys()
 
 
-def golden_json(golden: Golden) -> dict[str, Any]:
-    """A golden's table."""
+def reference_json(reference: Float64Reference) -> dict[str, Any]:
+    """A reference's table."""
     return {
-        "native": golden.native,
-        "mixed": golden.mixed,
-        "calls": golden.calls,
-        "scalars": golden.scalars,
-        "draws": golden.draws,
+        "native": reference.native,
+        "mixed": reference.mixed,
+        "calls": reference.calls,
+        "scalars": reference.scalars,
+        "draws": reference.draws,
         "rows": [
-            [
+            Cut(
                 *key,
-                row.owner,
-                row.owner_call,
-                row.order,
-                row.dtype,
-                list(row.shape),
-                row.missing,
-                row.content,
-                row.norm,
-                row.error32,
-                row.error,
-            ]
-            for key, row in golden.rows.items()
+                owner=row.owner,
+                owner_call=row.owner_call,
+                order=row.order,
+                dtype=row.dtype,
+                shape=list(row.shape),
+                missing=row.missing,
+                content=row.content,
+                norm=row.norm,
+                error32=row.error32,
+                error=row.error,
+            )
+            for key, row in reference.rows.items()
         ],
     }
 
 
-def read_golden(raw: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Golden:
-    """A golden from its table."""
-    golden = Golden(tensors=tensors, scalars=raw["scalars"], draws=raw["draws"])
-    golden.calls, golden.native = raw["calls"], raw["native"]
-    golden.mixed = raw.get("mixed", [])
-    for path, call, kind, leaf, owner, owner_call, order, dtype, shape, *rest in raw["rows"]:
-        missing, content, norm, error32, error = rest
-        golden.rows[path, call, kind, leaf] = Row(
-            owner, owner_call, order, dtype, tuple(shape), missing, content, norm, error32, error
+def read_reference(raw: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Float64Reference:
+    """A reference from its table."""
+    reference = Float64Reference(tensors=tensors, scalars=raw["scalars"], draws=raw["draws"])
+    reference.calls, reference.native = raw["calls"], raw["native"]
+    reference.mixed = raw.get("mixed", [])
+    for cut in (Cut(*row) for row in raw["rows"]):
+        reference.rows[cut.key] = CutRow(
+            owner=cut.owner,
+            owner_call=cut.owner_call,
+            order=cut.order,
+            dtype=cut.dtype,
+            shape=tuple(cut.shape),
+            missing=cut.missing,
+            content=cut.content,
+            norm=cut.norm,
+            error32=cut.error32,
+            error=cut.error,
         )
-    return golden
+    return reference
 
 
 class Baseline:
-    """The teacher of a replay: one rank of the baseline's bundle."""
+    """What a replay compares with: one rank of the baseline's bundle."""
 
     def __init__(self, path: Path, settings: Settings) -> None:
-        from joymigrate.verify.recorder import rank_and_world
-
         bundle = open_bundle(path)
         number = rank_and_world()[0]
         known = [rank.number for rank in bundle.ranks]
@@ -216,7 +233,7 @@ class Baseline:
             return self.roots[root]
         theirs = self.program.get("roots", [])
         free = [r for r in theirs if r["name"] not in self.roots.values()]
-        module = recorder.roots.modules[root]
+        module = recorder.module_names.modules[root]
         kind, holds = type(module).__name__, any(True for _ in module.parameters())
         found = next((r for r in free if r["name"] == root), None)
         alike = [r for r in free if bool(r["parameters"]) == holds]
@@ -236,7 +253,7 @@ class Baseline:
         return self.alignments[root]
 
     def examine(
-        self, recorder: Any, lesson: Lesson, root: str, path: str, number: int
+        self, recorder: Any, isolated: IsolatedPass, root: str, path: str, number: int
     ) -> list[dict[str, Any]]:
         """Teach the target's modules, and note how they did."""
         theirs = self.baseline_root(recorder, root)
@@ -255,29 +272,29 @@ class Baseline:
         if raw is None or start is None:
             return []
         tensors = self.load()
-        golden = read_golden(raw, tensors)
+        reference = read_reference(raw, tensors)
         held = self.table["weights"].get(f"{theirs}:{start}", {})
         back = {
             name: below(renamed(joined(start, name), aligned.target_names), path) for name in held
         }
-        lesson.values = {
+        isolated.values = {
             back[name]: tensors[content] for name, content in held.items() if content in tensors
         }
         if number == 0:
-            found = unequal_weights(held, tensors, back, lesson.module)
+            found = unequal_weights(held, tensors, back, isolated.module)
             self.identity.update({f"{theirs}:{joined(start, n)}": v for n, v in found.items()})
-        lesson.mixed = set(golden.mixed)
-        lesson.rename = lambda path: aligned.baseline_names.get(path, f"?{path}")
-        lesson.skip = lambda path: (
+        isolated.mixed = set(reference.mixed)
+        isolated.rename = lambda path: aligned.baseline_names.get(path, f"?{path}")
+        isolated.skip = lambda path: (
             path.startswith("?")
             or any(fnmatch.fnmatchcase(path, pattern) for pattern in aligned.ignored)
         )
         made = []
         passes: list[torch.dtype | None] = [torch.float32]
-        if golden.native or not lesson.is_native_float32():
+        if reference.native or not isolated.is_native_float32():
             passes.append(None)
         for dtype in passes:
-            outcome = examine(lesson, golden, dtype)
+            outcome = examine(isolated, reference, dtype)
             made.append(
                 {
                     "root": theirs,
