@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse import aliases, generators, numerics
-from joymigrate.run.rehearse.laid import Laid, refuse_host_tensor
+from joymigrate.run.rehearse.host_arguments import HostArguments, refuse_host_tensor
 from joymigrate.run.rehearse.operator import Operator, out_variant
 from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.settings import Settings
-from joymigrate.run.rehearse.vendor import AGREES, Made, Vendor
+from joymigrate.run.rehearse.vendor import AGREES, Vendor, VendorPass
 
 _torch_function_mode = torch._C._is_torch_function_mode_enabled
 SEEN_LIMIT = 2048  # combinations of one operator that go through the vendor's C++
@@ -138,14 +138,14 @@ class Call:
         signature: list[Any] = []
         engine = self.engine
         nested = getattr(engine.local, "nested", False)
-        laid = Laid(operator, pairs, signature, nested or operator.mixes_devices)
-        host_args = [laid.value(value) for value in args]
-        host_kwargs = {name: laid.value(value) for name, value in kwargs.items()} if kwargs else {}
-        index = laid.device
+        host = HostArguments(operator, pairs, signature, nested or operator.mixes_devices)
+        host_args = [host.value(value) for value in args]
+        host_kwargs = {name: host.value(value) for name, value in kwargs.items()} if kwargs else {}
+        index = host.device
         if index < 0:
             index = torch.npu.current_device()  # type: ignore[attr-defined]
-        if laid.host_tensor is not None and pairs and not (nested or operator.mixes_host):
-            refuse_host_tensor(operator, laid.host_tensor, index)
+        if host.host_tensor is not None and pairs and not (nested or operator.mixes_host):
+            refuse_host_tensor(operator, host.host_tensor, index)
 
         if nested:  # inside the vendor's C++: see which kernels this part of it asks for
             return self.first(args, kwargs, host_args, host_kwargs, pairs, index, None)
@@ -241,26 +241,26 @@ class Call:
         outermost = key is not None
         engine.local.nested = True
         try:
-            made = engine.vendor.call(operator, args, kwargs, written, index)
+            passed = engine.vendor.call(operator, args, kwargs, written, index)
         finally:
             engine.local.nested = not outermost
         result = self.run(host_args, host_kwargs, index)
-        plan = engine.vendor.compare(operator, result, made, pairs)
-        back = self.back(result, args, kwargs, pairs, index, plan, made.results)
+        plan = engine.vendor.compare(operator, result, passed, pairs)
+        back = self.back(result, args, kwargs, pairs, index, plan, passed.results)
         if outermost:
-            self.remember(key, made, plan, result, back)
+            self.remember(key, passed, plan, result, back)
         return back
 
-    def remember(self, key: Any, made: Made, plan: Any, result: Any, back: Any) -> None:
+    def remember(self, key: Any, passed: VendorPass, plan: Any, result: Any, back: Any) -> None:
         """What later calls of this combination need to know."""
         engine, operator = self.engine, self.operator
         source = self.source
-        if made.ran and source != "reference":
+        if passed.ran and source != "reference":
             source = "vendor_cpp"
         if engine.record.operators.get(operator.name) != "vendor_cpp":
             engine.record.operators[operator.name] = source
-        if made.kernels and not engine.always:
-            operator.kernels[key] = made.kernels
+        if passed.kernels and not engine.always:
+            operator.kernels[key] = passed.kernels
             operator.hits[key] = 0
         operator.seen[key] = plan
         operator.usual = tuple(form and (form[0], None) for form in plan)

@@ -25,7 +25,7 @@ BASE_FORMATS = (-1, 0, 1, 2, 3, 27, 30, 32, 35)  # NCHW, NHWC, ND, …: plain st
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class VendorPass:
     """What a pass through the vendor's C++ gave: whether it ran, and its result tensors."""
 
     ran: bool
@@ -49,10 +49,10 @@ class Vendor:
         kwargs: dict[str, Any],
         written: Sequence[Any],
         index: int,
-    ) -> Made:
+    ) -> VendorPass:
         """Run the vendor's C++ for this call. Its errors are the program's errors."""
         if operator.vendor is None or operator.data_dependent:
-            return Made(False)
+            return VendorPass(False)
         before = [(tensor, tensor.clone()) for tensor in flat_tensors(written)]
         generator = generator_of(operator, args, kwargs, index)
         state = generator.get_state() if generator is not None else None
@@ -71,14 +71,14 @@ class Vendor:
         kernels = tuple(self.shim.since(asked))
         self.warn_of_limits(operator, kernels, flat_tensors(args))
         if operator.writes:
-            return Made(True, kernels=kernels)
+            return VendorPass(True, kernels=kernels)
         operator.on_host |= {
             number
             for number, item in enumerate(listed(result))
             if isinstance(item, Tensor) and item.device.type == "cpu"
         }
         results = tuple(self.own_memory(item, args, kwargs) for item in listed(result))
-        return Made(True, results, kernels)
+        return VendorPass(True, results, kernels)
 
     def warn_of_limits(
         self, operator: Operator, kernels: Sequence[str], inputs: Sequence[Tensor]
@@ -114,13 +114,13 @@ class Vendor:
         return result
 
     def compare(
-        self, operator: Operator, result: Any, made: Made, pairs: Any
+        self, operator: Operator, result: Any, passed: VendorPass, pairs: Any
     ) -> tuple[tuple[torch.dtype, tuple[int, ...]] | None, ...]:
         """The plan for later calls: per result, dtype and strides where the vendor's differ."""
-        if made.results is None:
+        if passed.results is None:
             return AGREES
         plan: list[tuple[torch.dtype, tuple[int, ...]] | None] = []
-        for number, (ours, theirs) in enumerate(zip(listed(result), made.results, strict=False)):
+        for number, (ours, theirs) in enumerate(zip(listed(result), passed.results, strict=False)):
             plan.append(self.form(operator, number, ours, theirs))
         return tuple(plan) if any(plan) else AGREES
 

@@ -12,7 +12,7 @@ from joymigrate.run.rehearse.callsite import call_site
 from joymigrate.run.rehearse.operator import Operator
 
 
-class Laid:
+class HostArguments:
     """Lays CPU tensors over the device arguments of one call, and notes what was met."""
 
     __slots__ = ("device", "host_tensor", "mixes", "operator", "pairs", "signature")
