@@ -33,6 +33,9 @@ def command(
     policy: str = typer.Option(
         "count", "--policy", help="Operators the chip has no kernel for: count or error."
     ),
+    strict: bool = typer.Option(
+        False, "--strict", help="Raise where the chip refuses a call; exit code 1 if swallowed."
+    ),
     inject: list[str] | None = typer.Option(
         None, "--inject", help="A faulty operator: gelu=1e-2 (relative error). Repeatable."
     ),
@@ -75,6 +78,7 @@ def command(
         precision=precision,
         policy=policy,
         inject=inject or [],
+        strict=strict,
     )
     with session.open_session(options) as settings:
         if not quiet:
@@ -104,4 +108,4 @@ def command(
             print(report.as_text(result), file=sys.stderr)
     if output is not None:
         report.write(result, form, output, language.lang)
-    return code
+    return report.exit_code(result)

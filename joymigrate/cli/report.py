@@ -36,7 +36,7 @@ def command(
     lang: str | None = LANG,
     statistics: bool = typer.Option(False, "--statistics", help="Counts by rule, no findings."),
     fail_on: str = typer.Option(
-        "", "--fail-on", help="Of a rehearsal: exit 1 with fallbacks, traps, documented …"
+        "", "--fail-on", help="Of a rehearsal: exit 1 with fallbacks, traps, refusals …"
     ),
 ) -> int:
     """Show a result that joymigrate wrote as JSON in another format, or a project's page."""

@@ -11,7 +11,7 @@ from joymigrate.language import Text
 
 VERDICTS = ("pass", "inconclusive", "off")
 PERCENT = ("automatic", "coverage")
-WHOLE = ("by_hand", "fallbacks")
+WHOLE = ("by_hand", "fallbacks", "refusals")
 GIB = 2**30
 
 
@@ -27,6 +27,7 @@ class Gates:
     baseline: bool = True  # the program must not fail before the migration by its own fault
     rehearse: bool = True  # the program must end with exit code 0
     fallbacks: int | None = None  # most operators that run on the CPU
+    refusals: int | str = 0  # most calls that the chip refuses by its documents or host code
     memory_gib: float | None = None  # most memory of one device
     coverage: float | None = None  # least share of calls that the chip runs, per cent
     verify: str = "inconclusive"
@@ -59,6 +60,8 @@ def check(name: str, value: Any, where: str) -> None:
             raise JoyError(
                 f"gate '{name}' is one of {', '.join(VERDICTS)}, got {value!r}", where=where
             )
+    elif name == "refusals" and value == "off":
+        return
     elif isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise JoyError(f"gate '{name}' is a number from 0 on, got {value!r}", where=where)
     elif name in PERCENT and value > 100:
@@ -71,7 +74,7 @@ def check(name: str, value: Any, where: str) -> None:
 OF = {
     "scan": ("automatic", "by_hand"),
     "baseline": ("baseline",),
-    "rehearse": ("rehearse", "fallbacks", "memory_gib"),
+    "rehearse": ("rehearse", "refusals", "fallbacks", "memory_gib"),
     "coverage": ("coverage",),
     "verify": ("verify",),
     "train": ("loss",),
@@ -181,6 +184,7 @@ CHECKS: dict[str, Check] = {
     "baseline": baseline,
     "rehearse": rehearse,
     "fallbacks": most("fallbacks", "operators on the CPU: {found}; the gate allows {limit}"),
+    "refusals": most("refusals", "refused calls: {found}; the gate allows {limit}"),
     "memory_gib": memory_gib,
     "coverage": least(
         "calls_pct", "{found} % of the calls run on the chip; the gate asks for {limit} %", ".1f"

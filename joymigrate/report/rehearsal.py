@@ -22,9 +22,11 @@ SINGULAR = {
     "fallbacks": "fallback",
     "traps": "trap",
     "documented": "documented",
+    "host_checked": "host-checked",
     "unsimulated": "unsimulated",
 }
-GROUNDS = tuple(SINGULAR)
+REFUSALS = ("documented", "host_checked")  # what `refusals` means
+GROUNDS = (*SINGULAR, "refusals")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def grounds(words: Sequence[str]) -> tuple[str, ...]:
                 f"--fail-on knows no '{word}'.{did_you_mean(word, GROUNDS)}",
                 help=f"one or several of {', '.join(GROUNDS)}",
             )
-    return tuple(words)
+    return tuple(one for word in words for one in (REFUSALS if word == "refusals" else (word,)))
 
 
 def fails(document: Mapping[str, Any], on: Sequence[str], folder: Path) -> bool:
@@ -77,10 +79,13 @@ def found(document: Mapping[str, Any], folder: Path) -> Iterator[Note]:
         yield Note(
             "unsimulated", f"{item['op']} has no reference here", "it could not be rehearsed"
         )
-    for item in document.get("documented") or ():
-        words = f"{item['op']}: {item['kernel']} is not documented to take {item['dtype']}"
+    for item in document.get("refusals") or document.get("documented") or ():
+        said = item.get("message") or f"{item['kernel']} takes no {item['dtype']}"
         place = inside(str(item.get("where") or ""), folder)
-        yield Note("documented", "the chip would refuse this", words, place or "")
+        words = f"{item['op']}: {said}"
+        yield Note(
+            item.get("grade", "documented"), "the chip would refuse this", words, place or ""
+        )
 
 
 def inside(where: str, folder: Path) -> str | None:
@@ -142,7 +147,7 @@ def closing(document: Mapping[str, Any], notes: Sequence[Note]) -> str:
     """How the program ended, and what was found."""
     counts = [
         f"{number} {ground if number > 1 else SINGULAR[ground]}"
-        for ground in GROUNDS
+        for ground in SINGULAR
         if (number := sum(note.ground == ground for note in notes))
     ]
     found_words = ", ".join(counts) or "nothing to report"

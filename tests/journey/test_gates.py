@@ -66,6 +66,7 @@ def test_a_wrong_gate_is_named_with_what_would_be_right(raw: dict, words: str) -
         ("baseline", "baseline", True, "failure", "needs a GPU", "broken"),
         ("rehearse", "rehearse", True, "exit_code", 0, 1),
         ("rehearse", "fallbacks", 1, "fallbacks", 1, 2),
+        ("rehearse", "refusals", 3, "refusals", 3, 4),
         ("rehearse", "memory_gib", 2, "peak_bytes", 2 * 2**30, 2 * 2**30 + 1),
         ("coverage", "coverage", 95, "calls_pct", 95.0, 94.99),
     ],

@@ -42,12 +42,21 @@ class Engine:
         record.sources.append(self.count_kernels)
 
     def count_kernels(self, record: Record) -> None:
-        """Chip kernels of the calls that did not go through the vendor's C++ again."""
+        """Chip kernels, checks and refusals of the calls that did not go through the vendor's C++
+        again."""
         record.repeated.clear()
+        record.repeated_checks.clear()
+        record.repeated_refusals.clear()
         for operator in self.operators:
             for key, hits in list(operator.hits.items()):
-                for kernel in operator.kernels[key] if hits else ():
+                if not hits:
+                    continue
+                for kernel in operator.kernels.get(key, ()):
                     record.repeated[kernel] += hits
+                judge, refusals = operator.judged[key]
+                record.repeated_checks[judge] += hits
+                for refusal in refusals:
+                    record.repeated_refusals[refusal] += hits
 
     def kernel(
         self, operator: Operator, compute: Callable[..., Any], source: str
@@ -259,9 +268,12 @@ class Call:
             source = "vendor_cpp"
         if engine.record.operators.get(operator.name) != "vendor_cpp":
             engine.record.operators[operator.name] = source
-        if passed.kernels and not engine.always:
-            operator.kernels[key] = passed.kernels
+        engine.record.checks[passed.judge] += 1
+        if not engine.always:
+            operator.judged[key] = (passed.judge, passed.refusals)
             operator.hits[key] = 0
+            if passed.kernels:
+                operator.kernels[key] = passed.kernels
         operator.seen[key] = plan
         operator.usual = tuple(form and (form[0], None) for form in plan)
         if self.direct and type(back) is Tensor and back.dtype is result.dtype and back.numel():

@@ -6,7 +6,10 @@ that caused it, or refuse it under `--policy error`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import warnings
+from collections.abc import Callable, Iterable
+from importlib.machinery import ExtensionFileLoader
 from typing import Any
 
 import torch
@@ -27,31 +30,74 @@ COUNTED: set[str] = set()
 
 
 def falling_back() -> list[str]:
-    """Operators with a CPU kernel that reach the package's fallback on the device."""
+    """Operators of any namespace that reach the package's fallback on the device."""
     registrations = torch._C._dispatch_get_registrations_for_dispatch_key
     names = set(registrations("CPU")) - set(registrations(KEY))
     for key in COMPOSITES:
         names -= set(registrations(key))
-    return sorted(name for name in names if name.startswith("aten::"))
+    return sorted(names)
 
 
-def install(
-    names: list[str],
-    put: Callable[[str, Callable[..., Any]], None],
-    settings: Settings,
-    record: Record,
-) -> None:
-    """Put a counting kernel before the package's fallback, operator by operator."""
-    get_kernel = getattr(torch.library, "get_kernel", None)
-    if get_kernel is None:
-        return
-    for name in names:
-        try:
-            kernel = get_kernel(name, KEY)
-        except RuntimeError:
-            continue
-        put(name, counting(name, kernel, settings, record))
-        COUNTED.add(name)
+class Fallbacks:
+    """Puts a counting kernel before the package's fallback, operator by operator; also for
+    operators that a library or the program itself defines later."""
+
+    def __init__(
+        self,
+        put: Callable[[str, Callable[..., Any]], None],
+        settings: Settings,
+        record: Record,
+    ) -> None:
+        self.put = put
+        self.settings = settings
+        self.record = record
+        self.known: set[str] = set()
+
+    def count(self, names: Iterable[str]) -> None:
+        """Count the uses of these operators from now on."""
+        get_kernel = getattr(torch.library, "get_kernel", None)
+        if get_kernel is None:
+            return
+        for name in names:
+            self.known.add(name)
+            try:
+                kernel = get_kernel(name, KEY)
+            except RuntimeError:
+                continue
+            self.put(name, counting(name, kernel, self.settings, self.record))
+            COUNTED.add(name)
+
+    def look_again(self) -> None:
+        """Count what was defined since the last look."""
+        new = [name for name in falling_back() if name not in self.known]
+        if new:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns that kernels are overridden
+                self.count(new)
+
+    def watch(self) -> None:
+        """Look again after each thing that can define operators: an extension module, a library
+        that torch loads, a kernel that Python registers."""
+        for owner, name in (
+            (ExtensionFileLoader, "exec_module"),
+            (torch.ops, "load_library"),
+            (torch.library.Library, "impl"),
+        ):
+            self.after(owner, name)
+
+    def after(self, owner: Any, name: str) -> None:
+        """Look again whenever `owner.name` returns."""
+        real = getattr(owner, name)
+        looking = self
+
+        @functools.wraps(real)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            result = real(*args, **kwargs)
+            if name != "impl" or "CPU" in (*args, *kwargs.values()):
+                looking.look_again()
+            return result
+
+        setattr(owner, name, watched)
 
 
 def counting(name: str, kernel: Any, settings: Settings, record: Record) -> Callable[..., Any]:

@@ -68,6 +68,8 @@ class Installer:
         if namespace not in self.libraries:
             self.libraries[namespace] = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
         self.libraries[namespace].impl(rest, kernel, KEY, allow_override=True)
+        # torch refuses a second kernel from Python; the program may well bring one of its own.
+        torch.library._impls.discard(f"{namespace}/{rest}/{KEY}")
         if name in STRAIGHT_TO_CHIP:
             self.libraries[namespace].impl(
                 rest, torch.library.fallthrough_kernel, "AutogradPrivateUse1", allow_override=True
@@ -94,16 +96,20 @@ def install(settings: Settings, shim: Shim) -> None:
         warnings.simplefilter("ignore")  # torch warns that kernels are overridden: on purpose
         installer = Installer()
         falling_back = fallback.falling_back()  # before we register anything
+        fallbacks = fallback.Fallbacks(installer.put, settings, record)
         if settings.mode != "dry":
             install_kernels(installer, settings, shim, record)
-        fallback.install(falling_back, installer.put, settings, record)
+        fallbacks.count(falling_back)
         watch_casts(installer, record)
+    fallbacks.watch()
     _installed.append(installer.libraries)
 
 
 def install_kernels(installer: Installer, settings: Settings, shim: Shim, record: Record) -> None:
     """Override the package's kernels by the engine's."""
-    engine = Engine(settings, record, Vendor(shim, record, Limits(settings.soc)))
+    engine = Engine(
+        settings, record, Vendor(shim, record, Limits(settings.soc), strict=settings.strict)
+    )
     references = load_references()
     composites = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
     computable = registered("CPU").union(*map(registered, composites))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.chips import rules_root
+from joymigrate.language import Text
 
 TABLE = Path("ascend") / "ops" / "kernel_dtypes.csv"
 DOCUMENTS = "ops-nn e5c3fa9, ops-math c419332, ops-transformer c29bc10, ops-cv 6ae8765 (2025-11)"
@@ -38,6 +39,11 @@ class Refusal:
     dtype: str
     source: str
 
+    @property
+    def message(self) -> Text:
+        """What is refused, in one clause."""
+        return Text("{kernel} takes no {dtype}", kernel=self.kernel, dtype=self.dtype)
+
 
 class Limits:
     """The table of one chip model. `dtypes` maps a kernel to the dtypes it takes."""
@@ -51,6 +57,10 @@ class Limits:
         for beginning, lacking in MODELS.items():
             if soc.startswith(beginning):
                 self.model.update(lacking)
+
+    def judges(self, kernels: Sequence[str]) -> bool:
+        """Whether the documents say anything about one of these kernels."""
+        return any(k in self.dtypes and k not in SILENT for k in kernels)
 
     def refused(self, kernels: Sequence[str], dtypes: Iterable[str]) -> list[Refusal]:
         """What the kernels of one operator would refuse among its inputs' dtypes."""

@@ -42,6 +42,7 @@ def read_options(
     precision: str,
     policy: str,
     inject: Sequence[str],
+    strict: bool = False,
 ) -> Settings:
     """Settings without a session yet (`session`, `libraries` and `package` are empty)."""
     chip = rehearsable(to or load(Path.cwd())["to"])
@@ -58,6 +59,7 @@ def read_options(
         mode=one_of("--mode", mode, MODES),
         precision=one_of("--precision", precision, PRECISIONS),
         policy=one_of("--policy", policy, POLICIES),
+        strict=strict,
         inject=dict(injection(item) for item in inject),
     )
 

@@ -35,7 +35,7 @@ def page(result: Mapping[str, Any]) -> str:
         section("Memory over time", plot(result["ranks"])),
         section("Traps", trap_table(result["traps"])),
         section("Operators that fell back to the CPU", fallback_table(result["fallbacks"])),
-        section("What the chip would refuse, by its documents", documented_table(result)),
+        section("What the chip would refuse", refusal_table(result)),
         section("Operators without simulation", count_table(result["unsimulated"], "op")),
         section("Results in another form than on the CPU", difference_table(result)),
         section("Ranks and processes", rank_table(result["ranks"])),
@@ -188,18 +188,19 @@ def fallback_table(fallbacks: Sequence[Mapping[str, Any]]) -> str:
     return table(("operator", "calls", "where"), rows)
 
 
-def documented_table(result: Mapping[str, Any]) -> str:
+def refusal_table(result: Mapping[str, Any]) -> str:
     rows = [
         (
             f"<code>{escape(row['where'])}</code>",
-            f"<code>{escape(row['kernel'])}</code>",
-            escape(row["dtype"]),
             f"<code>{escape(row['op'])}</code>",
+            escape(tell(row["message"])),
+            row["calls"],
+            escape(tell(row["grade"])),
             escape(tell(row["source"])),
         )
-        for row in result["documented"]
+        for row in result["refusals"]
     ]
-    return table(("where", "kernel", "takes no", "operator", "source (documented)"), rows)
+    return table(("where", "operator", "refused", "calls", "grade", "source"), rows)
 
 
 def count_table(rows: Sequence[Mapping[str, Any]], label: str) -> str:

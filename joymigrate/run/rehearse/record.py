@@ -42,7 +42,10 @@ class Record:
     unsimulated: Counter[str] = field(default_factory=Counter)
     differences: dict[str, str] = field(default_factory=dict)
     traps: dict[str, dict[str, Any]] = field(default_factory=dict)
-    documented: dict[str, dict[str, str]] = field(default_factory=dict)
+    refusals: dict[str, dict[str, Any]] = field(default_factory=dict)
+    repeated_refusals: Counter[str] = field(default_factory=Counter)  # by the keys of `refusals`
+    checks: Counter[str] = field(default_factory=Counter)  # first calls, by who judged them
+    repeated_checks: Counter[str] = field(default_factory=Counter)
     kernels: Counter[str] = field(default_factory=Counter)
     repeated: Counter[str] = field(default_factory=Counter)  # further calls of seen operators
     kernel_sequence: list[str] = field(default_factory=list)
@@ -54,6 +57,16 @@ class Record:
     def fallback(self, operator: str, where: str) -> None:
         """One operator ran on the CPU because the chip has no kernel for it."""
         self.fallbacks.setdefault(operator, Counter())[where] += 1
+
+    def refuse(self, operator: str, kernel: str, message: str, **more: Any) -> str:
+        """The chip would refuse this call; once per operator, kernel and message. Returns the key
+        under which further calls count (`repeated_refusals`)."""
+        key = f"{operator} {kernel} {message}"
+        row = self.refusals.setdefault(
+            key, {"op": operator, "kernel": kernel, "message": message, "calls": 0, **more}
+        )
+        row["calls"] += 1
+        return key
 
     def trap(self, kind: str, where: str, remedy: str, message: str, **more: Any) -> None:
         """Something that works elsewhere and not here; once per kind and place."""

@@ -11,9 +11,9 @@ from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.files import write_output
 from joymigrate.language import Language, speaking, tell, with_texts
 from joymigrate.run.rehearse.settings import Settings
-from joymigrate.run.rehearse.summary import as_text, gib, summarise
+from joymigrate.run.rehearse.summary import as_text, exit_code, gib, summarise
 
-__all__ = ["as_text", "banner", "chosen_format", "summarise", "write"]
+__all__ = ["as_text", "banner", "chosen_format", "exit_code", "summarise", "write"]
 
 FORMATS = ("text", "json", "html")
 

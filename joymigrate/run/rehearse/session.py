@@ -50,6 +50,8 @@ def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
     made[ENVIRONMENT] = str(settings.session)
     made["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     made["TASK_QUEUE_ENABLE"] = "0"
+    if settings.policy == "error":  # the package's own refusal, for what we can't count by name
+        made["TORCH_NPU_FALLBACK_CPU_DISABLE"] = "1"
     return made
 
 

@@ -53,6 +53,7 @@ class Settings:
     mode: str = "run"
     precision: str = "fp32"
     policy: str = "count"
+    strict: bool = False  # a call that the chip refuses by its documents raises
     inject: dict[str, float] = field(default_factory=dict)
 
     def save(self) -> None:

@@ -11,6 +11,9 @@ from joymigrate.run.rehearse.settings import Settings
 
 SCHEMA = "joymigrate.rehearsal/1"
 WAYS = ("vendor_cpp", "reference", "cpu_alias")
+# Who judged the arguments of a call: the vendor's documents, or nobody (no kernel of the call is
+# documented, it depends on data, or there were too many forms of one operator).
+CHECKS = ("documents", "nobody")
 
 
 def summarise(
@@ -18,6 +21,7 @@ def summarise(
 ) -> dict[str, Any]:
     """One document for all processes."""
     operators = merged_operators(records)
+    refused = refusals(records)
     return {
         "schema": SCHEMA,
         "rehearsal": True,
@@ -29,6 +33,7 @@ def summarise(
         "memory_bytes": settings.memory_bytes,
         "precision": settings.precision,
         "policy": settings.policy,
+        "strict": settings.strict,
         "inject": settings.inject,
         "exit_code": exit_code,
         "processes": len(records),
@@ -45,9 +50,9 @@ def summarise(
             (r["kernel_sequence"] for r in records if r["kernel_sequence"]), []
         ),
         "traps": traps(records),
-        "documented": list(
-            {key: row for record in records for key, row in record["documented"].items()}.values()
-        ),
+        "refusals": refused,
+        "documented": [row for row in refused if row["grade"] == "documented"],
+        "arguments_judged": judged(records),
         "differences": [
             {"op": name, "vendor": text}
             for name, text in sorted(
@@ -115,6 +120,32 @@ def fallbacks(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-int(str(row["calls"])), str(row["op"])))
 
 
+def refusals(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Calls that the chip refuses, of all processes, most calls first."""
+    rows: dict[str, dict[str, Any]] = {}
+    for record in records:
+        for key, row in record["refusals"].items():
+            calls = row["calls"] + record["repeated_refusals"].get(key, 0)
+            known = rows.setdefault(key, {**row, "calls": 0})
+            known["calls"] += calls
+    return sorted(rows.values(), key=lambda row: (-row["calls"], row["op"]))
+
+
+def judged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How many calls had their arguments judged, and by whom; the rest were judged by nobody."""
+    counts = summed(records, "checks") + summed(records, "repeated_checks")
+    calls = sum(total(record["calls"]) for record in records)
+    by = {who: counts[who] for who in CHECKS if who != "nobody"}
+    return {"calls": calls, "by": by, "nobody": calls - sum(by.values())}
+
+
+def exit_code(result: Mapping[str, Any]) -> int:
+    """The program's own; 1 where it ended well though a strict rehearsal met a refusal, which
+    the program then swallowed."""
+    code = int(result["exit_code"])
+    return 1 if code == 0 and result["strict"] and result["refusals"] else code
+
+
 def traps(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Traps of all processes; the same place in several ranks is one trap."""
     made: dict[str, dict[str, Any]] = {}
@@ -162,6 +193,7 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines.append("  " + tell("it never imported torch, or ran in a Python without joymigrate"))
         return "\n".join(lines)
     lines.append("  " + tell("program ended with exit code {code}", code=result["exit_code"]))
+    lines.append("  " + refusal_line(result))
     peaks = ", ".join(f"{d} {gib(b)}" for d, b in result["peak_memory_bytes"].items())
     lines.append("  " + tell("peak memory: {peaks}", peaks=peaks or "the device was not used"))
     if result["mode"] == "dry":
@@ -186,18 +218,39 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines.append(f"  {counts}")
     lines += text_of("fell back to the CPU", result["fallbacks"])
     lines += text_of("without simulation", result["unsimulated"])
-    for row in result["documented"][:10]:
+    for row in result["refusals"][:10]:
         refused = tell(
-            "documented: {kernel} takes no {dtype} ({op}); the chip would refuse this",
-            kernel=row["kernel"],
-            dtype=row["dtype"],
+            "refused ({grade}): {message} ({op}, {calls} call{calls_s})",
+            grade=tell(row["grade"]),
+            message=tell(row["message"]),
             op=row["op"],
+            calls=row["calls"],
         )
         lines.append(f"  {row['where']}: {refused}")
+    if len(result["refusals"]) > 10:
+        lines.append("  " + tell("… and {number} more", number=len(result["refusals"]) - 10))
     for trap in result["traps"]:
         lines.append(f"  {trap['where']}: {tell(trap['message'])}")
         lines.append(f"    {tell('help:')} {tell(trap['remedy'])}")
     return tidied("\n".join(lines))
+
+
+def refusal_line(result: Mapping[str, Any]) -> str:
+    """How many calls the chip would refuse, and of how many that was asked."""
+    shown = result["arguments_judged"]
+    asked = shown["calls"] - shown["nobody"]
+    share = tell(
+        "arguments of {asked} of {calls} calls were judged", asked=asked, calls=shown["calls"]
+    )
+    calls = sum(row["calls"] for row in result["refusals"])
+    if not calls:
+        return tell("refusals: none; {share}", share=share)
+    return tell(
+        "REFUSALS: the chip would refuse {calls} call{calls_s} of {kinds} kind{kinds_s}; {share}",
+        calls=calls,
+        kinds=len(result["refusals"]),
+        share=share,
+    )
 
 
 def text_of(title: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:

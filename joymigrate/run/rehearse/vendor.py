@@ -31,15 +31,18 @@ class VendorPass:
     ran: bool
     results: tuple[Tensor | None, ...] | None = None
     kernels: tuple[str, ...] = ()  # that the chip would have run
+    refusals: tuple[str, ...] = ()  # keys of the record's
+    judge: str = "nobody"  # who judged the arguments: see `CHECKS` in summary.py
 
 
 class Vendor:
     """Calls the kernels that the package registered, before they were overridden."""
 
-    def __init__(self, shim: Shim, record: Record, limits: Limits) -> None:
+    def __init__(self, shim: Shim, record: Record, limits: Limits, *, strict: bool = False) -> None:
         self.shim = shim
         self.record = record
         self.limits = limits
+        self.strict = strict
         self.keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
 
     def call(
@@ -69,33 +72,43 @@ class Vendor:
             if generator is not None and state is not None:
                 generator.set_state(state)
         kernels = tuple(self.shim.since(asked))
-        self.warn_of_limits(operator, kernels, flat_tensors(args))
+        refusals = self.refuse(operator, kernels, flat_tensors(args))
+        judge = "documents" if self.limits.judges(kernels) else "nobody"
         if operator.writes:
-            return VendorPass(True, kernels=kernels)
+            return VendorPass(True, None, kernels, refusals, judge)
         operator.on_host |= {
             number
             for number, item in enumerate(listed(result))
             if isinstance(item, Tensor) and item.device.type == "cpu"
         }
         results = tuple(self.own_memory(item, args, kwargs) for item in listed(result))
-        return VendorPass(True, results, kernels)
+        return VendorPass(True, results, kernels, refusals, judge)
 
-    def warn_of_limits(
+    def refuse(
         self, operator: Operator, kernels: Sequence[str], inputs: Sequence[Tensor]
-    ) -> None:
-        """Note what the documents say that the chip would refuse."""
+    ) -> tuple[str, ...]:
+        """Note what the documents say that the chip would refuse; under `--strict` raise it."""
         dtypes = [str(t.dtype).removeprefix("torch.") for t in inputs if t.get_device() >= 0]
+        keys = []
         for refusal in self.limits.refused(kernels, dtypes):
-            key = f"{operator.name} {refusal.kernel} {refusal.dtype}"
-            if key not in self.record.documented:
-                self.record.documented[key] = {
-                    "op": operator.name,
-                    "kernel": refusal.kernel,
-                    "dtype": refusal.dtype,
-                    "where": call_site(),
-                    "source": refusal.source,
-                    "grade": "documented",
-                }
+            where = call_site()
+            keys.append(
+                self.record.refuse(
+                    operator.name,
+                    refusal.kernel,
+                    refusal.message,
+                    dtype=refusal.dtype,
+                    where=where,
+                    source=refusal.source,
+                    grade="documented",
+                )
+            )
+            if self.strict:
+                raise RuntimeError(
+                    f"rehearsal: {refusal.message} ({operator.name}); the chip refuses this call "
+                    f"(documented: {refusal.source}; {where})"
+                )
+        return tuple(keys)
 
     def own_memory(self, result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
         """A result tensor that can be filled: plain memory that is no argument's."""

@@ -81,6 +81,74 @@ def test_what_the_documents_refuse_is_a_warning_of_that_grade(
     assert rows["aclnnMatmul", "int32"]["source"].startswith("hicann/ops-nn")
 
 
+STRICT = """
+import torch
+x = torch.ones(4, 4, device="npu", dtype=torch.int32)
+for _ in range(3):
+    {body}
+"""
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("body", "options", "code", "calls"),
+    [
+        ("x @ x", (), 0, 3),  # said aloud, and every call counts
+        ("x @ x", ("--strict",), 1, 1),  # raised at the first
+        (
+            "import contextlib\n    with contextlib.suppress(RuntimeError): x @ x",
+            ("--strict",),
+            1,
+            3,
+        ),
+        ("x + x", ("--strict",), 0, 0),
+    ],
+)
+def test_a_refusal_is_counted_and_a_strict_rehearsal_fails_on_it(
+    rehearse: Run, tmp_path: Path, body: str, options: tuple[str, ...], code: int, calls: int
+) -> None:
+    (tmp_path / "strict.py").write_text(STRICT.format(body=body))
+    done = rehearse("python", "strict.py", options=options)
+    assert done.code == code, done.err
+    assert done.report is not None
+    assert sum(row["calls"] for row in done.report["refusals"]) == calls
+    assert ("REFUSALS" in done.err) is (calls > 0)
+    shown = done.report["arguments_judged"]
+    assert (
+        0 < shown["by"]["documents"] <= shown["calls"] == shown["by"]["documents"] + shown["nobody"]
+    )
+
+
+LATER = """
+import torch
+x = torch.ones(3, device="npu")
+
+@torch.library.custom_op("joytest::twice", mutates_args=(), device_types="cpu")
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+library = torch.library.Library("joytest2", "DEF")
+library.define("more(Tensor x) -> Tensor")
+library.impl("more", lambda x: x + 1, "CPU")
+print(twice(x).sum().item(), torch.ops.joytest2.more(x).sum().item())
+library.impl("more", lambda x: x.add(5), "PrivateUse1")  # the program's own kernel wins
+print(torch.ops.joytest2.more(x).sum().item())
+"""
+
+
+@pytest.mark.compiler
+def test_fallbacks_of_every_namespace_are_counted(rehearse: Run, tmp_path: Path) -> None:
+    (tmp_path / "later.py").write_text(LATER)
+    done = rehearse("python", "later.py")
+    assert done.out == "6.0 6.0\n18.0\n", done.err
+    assert done.report is not None
+    calls = {row["op"]: row["calls"] for row in done.report["fallbacks"]}
+    assert calls == {"joytest::twice": 1, "joytest2::more": 1}
+    refused = rehearse("python", "later.py", options=("--policy", "error"))
+    assert refused.code == 1
+    assert "joytest::twice" in refused.err
+
+
 def test_a_model_without_a_dtype_is_told_apart() -> None:
     old, new = limits.Limits("Ascend910A"), limits.Limits("Ascend910B3")
     assert [r.dtype for r in old.refused(["aclnnMatmul"], ["bfloat16"])] == ["bfloat16"]
