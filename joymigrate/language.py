@@ -15,7 +15,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
+from joymigrate.data import folders, rules_root
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.schema import read_yaml
 
 LANGUAGES = ("en", "zh")
 FIELD = re.compile(r"\{([^{}\s]+)\}")
@@ -220,10 +222,8 @@ def catalogue(lang: str) -> Mapping[str, str]:
     """English template → its translation, of the house's files and of every chip's."""
     if lang == "en":
         return {}
-    from joymigrate.chips import all_chips, rules_root
-
     files = sorted((rules_root() / "common" / lang).glob("*.yaml"))
-    files += [chip.folder / f"{lang}.yaml" for chip in all_chips().values()]
+    files += [folder / f"{lang}.yaml" for folder, _ in folders()]
     found: dict[str, str] = {}
     for path in files:
         if path.is_file():
@@ -233,8 +233,6 @@ def catalogue(lang: str) -> Mapping[str, str]:
 
 def read(path: Path) -> dict[str, str]:
     """One catalogue: a list of `{en, zh}`. Raises `JoyError` for anything else."""
-    from joymigrate.chips import read_yaml
-
     lang = path.stem if path.stem in LANGUAGES else path.parent.name
     found: dict[str, str] = {}
     for item in read_yaml(path) or []:

@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from joymigrate.chips.files import rules_root
+from joymigrate.data import rules_root
 from joymigrate.profile.oplist import package
 from joymigrate.profile.oplist.build import build
 from joymigrate.profile.oplist.entries import Entry, Package, Release, read

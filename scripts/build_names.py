@@ -23,8 +23,9 @@ from typing import Any
 import yaml
 
 from joymigrate.chips.extract import Extractor, Folder, Revision, Tree, Wheel
-from joymigrate.chips.files import read_yaml, rules_root
 from joymigrate.chips.names import span_of, version_key
+from joymigrate.data import rules_root
+from joymigrate.schema import read_yaml
 
 
 def main() -> None:

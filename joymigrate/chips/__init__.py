@@ -7,13 +7,10 @@ and backwards and no chip's name occurs in code.
 
 from joymigrate.chips.advice import Advice, PackageAdvice
 from joymigrate.chips.chip import Chip, Sku
-from joymigrate.chips.files import read_yaml, rules_root
 from joymigrate.chips.load import (
-    ENTRY_POINT_GROUP,
     SCHEMA,
     all_chips,
     first_marked,
-    folders,
     get,
     load_folder,
     origin,
@@ -22,6 +19,8 @@ from joymigrate.chips.load import (
 from joymigrate.chips.names import NameList
 from joymigrate.chips.presence import driverless, hide_driverless
 from joymigrate.chips.relation import Relation, relate
+from joymigrate.data import ENTRY_POINT_GROUP, folders, rules_root
+from joymigrate.schema import read_yaml
 
 __all__ = [
     "ENTRY_POINT_GROUP",

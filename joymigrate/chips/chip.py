@@ -16,9 +16,10 @@ from joymigrate.chips.advice import (
     read_advice,
     read_package,
 )
-from joymigrate.chips.files import read_yaml, rules_root
+from joymigrate.data import rules_root
 from joymigrate.errors import JoyError
 from joymigrate.model import Tier
+from joymigrate.schema import read_yaml
 
 NOTHING: Mapping[str, Any] = {}
 

@@ -8,52 +8,18 @@ to a path, or to a function that returns one). No chip's name occurs in this fil
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Iterator, Mapping
-from importlib import metadata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from joymigrate.chips.advice import checked_fields, is_text, is_texts
 from joymigrate.chips.chip import Chip, Sku
-from joymigrate.chips.files import read_yaml, rules_root
+from joymigrate.data import folders, rules_root
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.schema import read_yaml
 
-ENTRY_POINT_GROUP = "joymigrate.chips"
 SCHEMA = "joymigrate.chip/1"
 HELP = "see docs/chips.md"
-
-
-def folders() -> Iterator[tuple[Path, str]]:
-    """Every chip folder with where it came from: built in ones first, then outside packages."""
-    for path in sorted(rules_root().iterdir()):
-        if (path / "chip.yaml").is_file():
-            yield path, "built in"
-    for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
-        yield outside(entry)
-
-
-def outside(entry: metadata.EntryPoint) -> tuple[Path, str]:
-    """The folder that an outside package registers. What goes wrong there names the package."""
-    package = entry.dist.name if entry.dist else entry.value
-    help = f"correct the entry point '{ENTRY_POINT_GROUP}' of {package}, or uninstall it"
-    try:
-        found = entry.load()
-        path = Path(os.fspath(found() if callable(found) else found))
-    except Exception as error:
-        raise JoyError(
-            f"the chip '{entry.name}' of package {package} can't be loaded: "
-            f"{type(error).__name__}: {error}",
-            where=entry.value,
-            help=help,
-        ) from error
-    if not (path / "chip.yaml").is_file():
-        raise JoyError(
-            f"the chip '{entry.name}' of package {package} has no chip.yaml",
-            where=str(path),
-            help=help,
-        )
-    return path, f"package {package}"
 
 
 REQUIRED = ("name", "title", "device", "backend")

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.chips.extract import Extractor, Folder
-from joymigrate.chips.load import ENTRY_POINT_GROUP, SCHEMA, all_chips, origin
+from joymigrate.chips.load import SCHEMA, all_chips, origin
 from joymigrate.chips.validate import NAME, WORD
+from joymigrate.data import ENTRY_POINT_GROUP
 from joymigrate.errors import JoyError
 
 

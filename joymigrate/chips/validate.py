@@ -16,12 +16,13 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from joymigrate.chips.chip import Chip, forget
-from joymigrate.chips.files import read_yaml, rules_root
 from joymigrate.chips.load import all_chips, first_marked, load_folder
 from joymigrate.chips.problems import Problem, at, problem_of, unknown_keys
 from joymigrate.chips.validate_names import DOTTED, check_api, check_names, check_target
+from joymigrate.data import rules_root
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.model import Tier
+from joymigrate.schema import read_yaml
 
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 WORD = re.compile(r"[A-Za-z_]\w*")

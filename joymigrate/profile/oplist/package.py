@@ -21,9 +21,9 @@ from typing import Any
 
 import yaml
 
-from joymigrate.chips.files import loader
 from joymigrate.errors import JoyError
 from joymigrate.profile.oplist.entries import LAYOUT, Entry, Package, Release
+from joymigrate.schema.source import loader
 
 DENSE = ("supported", "symint", "autograd")
 SECTIONS = (*DENSE, "quant", "custom")

@@ -7,6 +7,7 @@ Relative paths count from the job file's folder. `--set optimiser.lr=1e-4` overr
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import yaml
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.layout import Layout
-from joymigrate.run.train.schema import read, setting
+from joymigrate.schema import document, load_file, read, setting
 
 SCHEMA = "joymigrate.job/1"
 DTYPES = ("float32", "bfloat16", "float16")
@@ -53,8 +54,8 @@ class Data:
 
     SHORT = "train"
 
-    train: tuple[str, ...] = setting(help="JSONL, Parquet or text files")
-    eval: tuple[str, ...] = setting((), "files of the same kind for `train evaluate`")
+    train: tuple[str, ...] = setting(help="JSONL, Parquet or text files", single=True)
+    eval: tuple[str, ...] = setting((), "files of the same kind for `train evaluate`", single=True)
     format: str = setting(
         "auto", "auto goes by the suffix", choices=("auto", "jsonl", "parquet", "text")
     )
@@ -84,7 +85,9 @@ class Method:
     rank: int = setting(8, "lora: rank of the added matrices", least=1)
     alpha: float = setting(16.0, "lora: scale of the added matrices, over the rank")
     dropout: float = setting(0.0, "lora: dropout on the adapter's input", least=0)
-    targets: tuple[str, ...] = setting((), "lora: names of linear layers (default: all but heads)")
+    targets: tuple[str, ...] = setting(
+        (), "lora: names of linear layers (default: all but heads)", single=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,7 @@ class Guard:
     rollbacks: int = setting(2, "how often, before the run fails", least=0)
 
 
+@document("job", "A training job: what `joymigrate train JOB.yaml` reads.")
 @dataclass(frozen=True, slots=True)
 class Job:
     """One training run. `folder` is where relative paths start; it is not part of the file."""
@@ -182,7 +186,10 @@ class Job:
     seed: int = setting(0, "of weights, order and dropout", least=0)
     run: str | None = setting(None, "the run folder (default: runs/NAME)")
     max_restarts: int = setting(0, "how often workers that died are started again", least=0)
-    folder: str = setting(".", "where relative paths start")
+    folder: str = setting(".", "where relative paths start", hidden=True)
+
+    def __post_init__(self) -> None:
+        check(self)
 
     def path(self, relative: str) -> Path:
         """A path of the job file."""
@@ -196,30 +203,12 @@ class Job:
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Job:
     """The job of a file with `key=value` overrides; `JoyError` names the key that is wrong."""
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JoyError(
-            f"cannot read the job: {error.strerror}",
-            where=str(path),
-            help="joymigrate train init job.yaml writes one",
-        ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        line = " ".join(str(error).split())
-        raise JoyError(f"not valid YAML: {line}", where=str(path)) from None
+    help = "joymigrate train init job.yaml writes one"
+    raw, source = load_file(path, "job", help)
     if not isinstance(raw, dict):
-        raise JoyError("the job has no keys", where=str(path), help="joymigrate train init")
-    document = override(raw, overrides)
-    document.pop("schema", None)
-    document.setdefault("name", path.stem)
-    document["folder"] = str(path.resolve().parent)
-    try:
-        job = read(Job, document, "")
-        check(job)
-    except JoyError as error:
-        place = f"{path} {error.where}" if error.where else str(path)
-        raise JoyError(error.what, where=place, help=error.help) from None
-    return job
+        raise JoyError("the job has no keys", where=str(path), help=help)
+    job = read(Job, override(raw, overrides), source)
+    return dataclasses.replace(job, name=job.name or path.stem, folder=str(path.resolve().parent))
 
 
 def override(raw: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.schema import setting
+from joymigrate.schema import setting
 
 AXES = ("pp", "dp", "fsdp", "tp")  # slowest first
 

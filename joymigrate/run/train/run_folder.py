@@ -15,8 +15,8 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.digests import write_bytes, write_json
-from joymigrate.run.train.job import Job, check
-from joymigrate.run.train.schema import read
+from joymigrate.run.train.job import Job
+from joymigrate.schema import read
 
 JOB, METRICS, STATUS, STOP = "job.json", "metrics.jsonl", "status.json", "stop"
 CHECKPOINTS, MODEL, BOARD = "checkpoints", "model", "tensorboard"
@@ -67,11 +67,9 @@ class RunFolder:
             raise JoyError(
                 "not a run folder", where=str(self.path), help="it has no job.json"
             ) from None
-        raw.pop("schema", None)
+        folder = raw.pop("folder", ".")
         raw["task"] = {"name": raw["task"]["name"], **raw["task"]["options"]}
-        job = read(Job, raw, "")
-        check(job)
-        return job
+        return dataclasses.replace(read(Job, raw, str(self.path / JOB)), folder=folder)
 
     def report(self, **changes: Any) -> None:
         """Update status.json in one step."""

@@ -1,0 +1,29 @@
+"""One validator, and JSON Schema, for every document that goes in or out.
+
+A document is a frozen dataclass marked with `@document`, beside the code that owns it. `read_file`
+reads one, with one clear error per mistake; `json_schema` describes it for editors and tests;
+`names` and `find` know all of them, by looking through the package.
+"""
+
+from joymigrate.schema.describe import json_schema
+from joymigrate.schema.fields import setting
+from joymigrate.schema.read import mistakes, read, read_file
+from joymigrate.schema.registry import Document, document, find, names
+from joymigrate.schema.source import Source, load_file, parse_toml, parse_yaml, read_yaml
+
+__all__ = [
+    "Document",
+    "Source",
+    "document",
+    "find",
+    "json_schema",
+    "load_file",
+    "mistakes",
+    "names",
+    "parse_toml",
+    "parse_yaml",
+    "read",
+    "read_file",
+    "read_yaml",
+    "setting",
+]

@@ -1,0 +1,47 @@
+"""Every document has a valid schema, stands on the page, and can be printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from joymigrate.cli import _main
+from joymigrate.schema import find, json_schema, names
+
+PAGE = Path(__file__).parents[2] / "docs" / "schema.md"
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_schema_is_valid_2020_12(name: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json_schema(find(name))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["title"] == f"joymigrate.{name}/{find(name).version}"
+    assert schema["description"].endswith(".")
+
+
+def test_the_page_is_what_the_command_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "schema.md"
+    assert _main.run(["schema", "--format", "md", "-o", str(made)]) == 0
+    assert made.read_text() == PAGE.read_text(), "joymigrate schema --format md -o docs/schema.md"
+
+
+def test_the_command_lists_prints_and_checks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _main.run(["schema"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == names()
+    assert _main.run(["schema", "job"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "joymigrate.job/1"
+    assert _main.run(["schema", "jop"]) == 2
+    assert "Did you mean 'job'?" in capsys.readouterr().err
+    job = tmp_path / "job.yaml"
+    job.write_text("model: m\ndata: d.jsonl\nstepz: 3\nseed: x\n")
+    assert _main.run(["schema", "job", "--check", str(job)]) == 1
+    said = capsys.readouterr().err
+    assert "unknown key 'stepz'. Did you mean 'steps'?" in said
+    assert f"{job}:4 seed" in said
