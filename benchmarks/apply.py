@@ -45,14 +45,14 @@ def main() -> None:
     """Print a table and a JSON line."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     moments: list[float] = []
-    real = transaction.put
+    real = transaction.move_into_place
 
     def noted(staged: Path, target: Path) -> None:
         moments.append(time.perf_counter())
         real(staged, target)
         moments.append(time.perf_counter())
 
-    transaction.put = noted
+    transaction.move_into_place = noted
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         paths = [root / f"m{number}.py" for number in range(count)]

@@ -60,7 +60,7 @@ def measure(decisions: int, seed: int) -> dict[str, float]:
     kinds = rng.choice(len(KINDS), decisions, p=[share for _, share in KINDS])
     owners = rng.choice(len(queues), decisions)
     tasks = {
-        (size, kind): jobs.Task(*SIZES[size], kinds=(KINDS[kind][0],))
+        (size, kind): jobs.PodGroup(*SIZES[size], kinds=(KINDS[kind][0],))
         for size in range(len(SIZES))
         for kind in range(len(KINDS))
     }
@@ -122,7 +122,7 @@ def warm_up(scheduler: Scheduler) -> None:
     """Build the lookup tables, which belong to the start."""
     for number, (pods, cards) in enumerate(SIZES):
         for kind, _ in KINDS:
-            job = jobs.Job(f"warm{number}{kind}", (jobs.Task(pods, cards, kinds=(kind,)),))
+            job = jobs.Job(f"warm{number}{kind}", (jobs.PodGroup(pods, cards, kinds=(kind,)),))
             scheduler.on(Submitted(job))
             scheduler.on(Cancelled(job.name))
 

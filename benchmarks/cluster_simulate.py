@@ -28,7 +28,7 @@ SHARES = np.array([10480, 463, 2044, 1916, 200, 120, 39], dtype=float)
 def draw(count: int, load: float, cards: int, seed: int) -> Trace:
     """`count` jobs in four queues, over the time in which they offer `load` of the cards."""
     rng = np.random.default_rng(seed)
-    tasks = [jobs.Task(pods, per_pod) for pods, per_pod in SIZES]
+    tasks = [jobs.PodGroup(pods, per_pod) for pods, per_pod in SIZES]
     sizes = rng.choice(len(SIZES), count, p=SHARES / SHARES.sum())
     seconds = np.clip(rng.lognormal(np.log(1800), 1.2, count), 60, 86400 * 3)
     asked = sum(tasks[int(s)].card_share * float(t) for s, t in zip(sizes, seconds, strict=True))

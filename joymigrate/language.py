@@ -72,10 +72,10 @@ class Text(str):
         return Text("{p0}{p1}", p0=other, p1=self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return made, (self.template, dict(self.fields))
+        return compose, (self.template, dict(self.fields))
 
 
-def made(template: str, fields: Mapping[str, str]) -> Text:
+def compose(template: str, fields: Mapping[str, str]) -> Text:
     """A `Text` of its two parts."""
     return Text(template, **fields)
 
@@ -255,7 +255,7 @@ def restored(data: Any, texts: Mapping[str, Any] | None = None) -> Any:
         if found is None:
             return data
         rest = {key: one for key, one in texts.items() if key != data}
-        return made(found["template"], restored(found["fields"], rest))
+        return compose(found["template"], restored(found["fields"], rest))
     if isinstance(data, Mapping):
         return {key: restored(one, texts) for key, one in data.items() if key != "texts"}
     return [restored(one, texts) for one in data] if isinstance(data, list) else data
@@ -274,7 +274,7 @@ def speaking(language: Language) -> Iterator[Language]:
         _SPOKEN.reset(token)
 
 
-def spoken() -> str:
+def current_language() -> str:
     """The language that `tell` speaks: `en` where nobody said another."""
     found = _SPOKEN.get()
     return found.lang if found else "en"
@@ -290,6 +290,6 @@ def tell(text: str, /, **fields: object) -> str:
 
 def tidied(text: str) -> str:
     """Text of several parts, in Chinese with full-width colons behind Chinese words."""
-    if spoken() != "zh":
+    if current_language() != "zh":
         return text
     return re.sub(r"([\u3400-\u9fff）」]): ", r"\1：", text).replace("： ", "：")

@@ -20,7 +20,7 @@ WIDEST = 2**32  # numpy takes no larger seed
 
 def start() -> None:
     """Seed `random` now, numpy and torch as they are imported. Each rank has its own numbers."""
-    number = asked()
+    number = requested_seed()
     if number is None:
         return
     random.seed(number)
@@ -28,7 +28,7 @@ def start() -> None:
     attach.after_import("torch", lambda: seed_torch(number), who="seed torch")
 
 
-def asked() -> int | None:
+def requested_seed() -> int | None:
     """The seed of this process; None where none was asked for."""
     text = os.environ.get(ENVIRONMENT, "")
     if not text.isdigit():

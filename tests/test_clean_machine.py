@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.cli import _needs
+from joymigrate.cli import _requirements
 from joymigrate.cli._main import command_names
 from joymigrate.config import tomllib
 from scripts.clean_machine import attempt, build, workplace
@@ -49,7 +49,7 @@ def test_every_command_is_tried_unless_it_says_why_not() -> None:
     tried = {exercise.line.split()[1] for exercise in EXERCISES}
     assert set(command_names()) - tried <= set(left_out)
     for name in tried:
-        assert _needs.uses(name)
+        assert _requirements.uses(name)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ OUTSIDE = frozenset({
 })  # fmt: skip
 
 
-def told(error: JoyError) -> int:
+def show_error(error: JoyError) -> int:
     """Show a mistake of the user's."""
     print(f"error: {error}", file=sys.stderr)
     return Exit.ERROR

@@ -9,7 +9,9 @@ SWITCH = "JOYMIGRATE_SWITCH"
 REHEARSAL = "joymigrate.run.rehearse.activate:start"
 
 
-def filled(environment: Mapping[str, str], chip: str, *, rehearsed: bool = False) -> dict[str, str]:
+def fill_environment(
+    environment: Mapping[str, str], chip: str, *, rehearsed: bool = False
+) -> dict[str, str]:
     """The environment with the hook that installs the fills for `chip`."""
     from joymigrate.run.rehearse.fill.start import ENVIRONMENT, HOOK
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joymigrate.cli._verdicts import Place
+from joymigrate.cli._verdicts import VerdictPlace
 
 if TYPE_CHECKING:
     from joymigrate.verify.bundle import Bundle
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def where(
     to: str | None, subject: str | None, checkpoint: str | None, made: Bundle, rehearsed: bool
-) -> Place:
+) -> VerdictPlace:
     """The place of the verdict: the chip that the target ran on, else the CPU.
 
     What ran on the CPU is about the CPU, whatever `--to` says.
@@ -23,18 +23,18 @@ def where(
     from joymigrate import chips
 
     if to == "cpu":
-        return Place("cpu", "measured", subject, checkpoint)
+        return VerdictPlace("cpu", "measured", subject, checkpoint)
     facts = made.ranks[0].program.get("environment", {})
     used = facts.get("devices") or {}
     chip = chips.target(to)
     if chip.device not in used:
-        return Place("cpu", "measured", subject, checkpoint)
+        return VerdictPlace("cpu", "measured", subject, checkpoint)
     grade = "rehearsed" if rehearsed or facts.get("rehearsal") else "measured"
-    return Place(chip.name, grade, subject, checkpoint)
+    return VerdictPlace(chip.name, grade, subject, checkpoint)
 
 
-def judged(
-    baseline: Bundle, made: Bundle, place: Place, mapping: Path | None, code: int = 0
+def judge(
+    baseline: Bundle, made: Bundle, place: VerdictPlace, mapping: Path | None, code: int = 0
 ) -> tuple[dict[str, Any], Verdict]:
     """The verdict and its document."""
     from joymigrate.verify.align import read_map

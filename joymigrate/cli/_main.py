@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from joymigrate.cli._failures import bug, leave_stdout, outside, told, usage_error
+from joymigrate.cli._failures import bug, leave_stdout, outside, show_error, usage_error
 from joymigrate.errors import Exit, JoyError, did_you_mean
 from joymigrate.extras import absent
 
@@ -169,7 +169,7 @@ def run(arguments: list[str] | None = None) -> int:
         result = command.main(args=arguments, prog_name="joymigrate", standalone_mode=False)
         sys.stdout.flush()
     except JoyError as error:
-        return told(error)
+        return show_error(error)
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
@@ -180,7 +180,7 @@ def run(arguments: list[str] | None = None) -> int:
     except Exception as error:
         known = outside(error) or (absent(error) if isinstance(error, ImportError) else None)
         if known is not None:
-            return told(known)
+            return show_error(known)
         return usage_error(error) if hasattr(error, "format_message") else bug(error)
     return int(result) if isinstance(result, int) else Exit.OK
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.cli._output import emit, talk
-from joymigrate.cli._scanning import View, configured, now, run
+from joymigrate.cli._scanning import ScanView, configured, now, run
 
 if TYPE_CHECKING:
     from joymigrate.rewrite.portfolio import Portfolio
 
 
-def rank(file: Path, origin: str | None, overrides: dict[str, Any], view: View) -> int:
+def rank(file: Path, origin: str | None, overrides: dict[str, Any], view: ScanView) -> int:
     """Scan every repository of repos.yaml, show them in order; the number of sites."""
     from joymigrate.report import result
     from joymigrate.rewrite import portfolio
@@ -27,7 +27,7 @@ def rank(file: Path, origin: str | None, overrides: dict[str, Any], view: View) 
     return sum(readiness.sites for _, _, readiness in assessed)
 
 
-def show_portfolio(found: Portfolio, view: View) -> None:
+def show_portfolio(found: Portfolio, view: ScanView) -> None:
     """Render a portfolio where it belongs."""
     from joymigrate.report import portfolio
     from joymigrate.report.html import portfolio as page

@@ -49,13 +49,13 @@ def command(
     lang: str | None = LANG,
 ) -> int:
     """Judge every operator of TRACE: native, fused, composite, on the CPU, missing, unknown."""
-    from joymigrate.cli.oplist import chosen
+    from joymigrate.cli.oplist import choose_list
     from joymigrate.profile.coverage import cover
     from joymigrate.profile.readers import read_all
 
     one_of(form, FORMATS, "--format")
     one_of(by, SHARES, "--by")
-    oplist = chosen(to, version, ops, wheel)
+    oplist = choose_list(to, version, ops, wheel)
     read = read_all(traces)
     coverage = cover(read, oplist)
     with speaking(speaker("en" if form in ("json", "trace") else lang)):

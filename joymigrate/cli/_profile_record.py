@@ -56,10 +56,10 @@ def command(
     settings = Settings(
         session=Path(), out=output, steps=steps, warmup=warmup, stack=stack, variables=variables(to)
     )
-    run = recorded if capture == "run" else rehearsed
+    run = record_here if capture == "run" else record_rehearsed
     code, written = run(resolved, settings, to=to, soc=soc, migrate=migrate)
     if not quiet:
-        for line in said(written):
+        for line in summarise(written):
             print(line, file=sys.stderr)
     if not written and code == 0:
         raise JoyError(
@@ -81,7 +81,7 @@ def variables(to: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*VARIABLES, *known, *raw.get("variables", ())]))
 
 
-def recorded(
+def record_here(
     resolved: list[str], settings: Settings, *, to: str | None, soc: str | None, migrate: bool
 ) -> tuple[int, list[Written]]:
     """Record the program where it runs."""
@@ -102,7 +102,7 @@ def recorded(
     return code, record.read_written(settings.out)
 
 
-def rehearsed(
+def record_rehearsed(
     resolved: list[str], settings: Settings, *, to: str | None, soc: str | None, migrate: bool
 ) -> tuple[int, list[Written]]:
     """Record the program on the simulated chip: its operators, its own decompositions."""
@@ -136,7 +136,7 @@ def rehearsed(
     return code, record.read_written(settings.out)
 
 
-def said(written: list[Written]) -> list[str]:
+def summarise(written: list[Written]) -> list[str]:
     """What was written, in a line per file."""
     lines = []
     for each in written:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from joymigrate.errors import JoyError
 
 if TYPE_CHECKING:
-    from joymigrate.cli._verdicts import View
+    from joymigrate.cli._verdicts import VerdictView
     from joymigrate.verify.bundle import Bundle
 
 
@@ -65,7 +65,7 @@ def target(replay: Replay, baseline: Bundle, chip: str | None) -> Iterator[tuple
             noise=replay.noise,
             window=tuple(str(p) for p in baseline.manifest.get("window", ())),
         )
-        base = drawn(baseline, _program.environment())
+        base = replay_draws(baseline, _program.environment())
         environment = stack.enter_context(around(replay, chip, base))
         with session.recording(settings, resolved, environment) as running, aside(replay.aside):
             code = _program.run(resolved, _switch.with_start(running.environment))
@@ -84,7 +84,7 @@ def target(replay: Replay, baseline: Bundle, chip: str | None) -> Iterator[tuple
         yield made, code
 
 
-def drawn(baseline: Bundle, environment: dict[str, str]) -> dict[str, str]:
+def replay_draws(baseline: Bundle, environment: dict[str, str]) -> dict[str, str]:
     """The environment with the random numbers of the recording, whoever asks for others."""
     from joymigrate.verify.environment import DRAWN
 
@@ -161,7 +161,7 @@ def run(
     to: str | None,
     subject: str | None,
     checkpoint: str | None,
-    view: View,
+    view: VerdictView,
     output: Path | None,
     verbose: bool,
 ) -> int:
@@ -169,7 +169,7 @@ def run(
     from dataclasses import replace
 
     from joymigrate.cli import _verdicts
-    from joymigrate.cli._judging import judged, where
+    from joymigrate.cli._judging import judge, where
     from joymigrate.verify.bundle import open_bundle
 
     baseline = open_bundle(replay.baseline)
@@ -177,7 +177,7 @@ def run(
     with target(replay, baseline, to) as (made, code):
         name = stem(replay.command)
         place = where(to, subject or name, checkpoint, made, replay.rehearse)
-        document, verdict = judged(baseline, made, place, replay.mapping, code)
+        document, verdict = judge(baseline, made, place, replay.mapping, code)
         place = replace(place, subject=subject)
         inputs = [replay.baseline]
         return _verdicts.finish(

@@ -19,7 +19,7 @@ STYLES = ("direct", "agnostic", "shim")
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ScanView:
     """How the result is shown."""
 
     format: str

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joymigrate.cli._output import emit
-from joymigrate.cli._serve_model import Start, engine_options
+from joymigrate.cli._serve_model import ServeOptions, engine_options
 from joymigrate.errors import Exit
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MARKS = {"ok": "ok", "warn": "--", "fail": "!!"}
 
 
-def check(start: Start, sku: str | None, format: str, output: Path | None) -> int:
+def check(start: ServeOptions, sku: str | None, format: str, output: Path | None) -> int:
     """Look at everything; exit 1 when the start would fail."""
     from joymigrate.run.serve.engine.check import check as look
     from joymigrate.run.serve.engine.preflight import Wanted

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from joymigrate.cli._serve_model import Start
+from joymigrate.cli._serve_model import ServeOptions
 from joymigrate.errors import Exit, JoyError
 
 
 def serve(
-    start: Start,
+    start: ServeOptions,
     engine: str,
     *,
     python: Path | None,

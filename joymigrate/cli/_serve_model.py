@@ -17,7 +17,7 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ServeOptions:
     """What the command line asks for. `to` and `device` None: the best device that is there."""
 
     model: Path
@@ -41,7 +41,7 @@ class Start:
     override: str = ""
 
 
-def serve(start: Start) -> int:
+def serve(start: ServeOptions) -> int:
     """Load the model, listen, serve until a signal."""
     import asyncio
 
@@ -49,7 +49,7 @@ def serve(start: Start) -> int:
     from joymigrate.run.serve.engine.http.server import Server, run
 
     log = logs.open_log(start.log_format, quiet=start.quiet, verbose=start.verbose)
-    service = opened(start)
+    service = open_model(start)
     info = service.info
 
     async def whole() -> None:
@@ -84,7 +84,7 @@ def serve(start: Start) -> int:
     return Exit.OK
 
 
-def opened(start: Start) -> Service:
+def open_model(start: ServeOptions) -> Service:
     """The gate, then the model; the first refusal costs no loading."""
     from joymigrate.run.serve.engine.http.admission import Limits
     from joymigrate.run.serve.engine.http.opening import open_service
@@ -106,7 +106,7 @@ def opened(start: Start) -> Service:
     )  # fmt: skip
 
 
-def engine_options(start: Start) -> tuple[EngineOptions, Chip | None]:
+def engine_options(start: ServeOptions) -> tuple[EngineOptions, Chip | None]:
     """The options, and the target chip that they mean (None: the CPU or the origin)."""
     from joymigrate.run.serve.engine.types import EngineOptions
 
@@ -133,7 +133,7 @@ def device_of(to: str | None, device: str | None) -> tuple[str, Chip | None]:
     return CPU, None
 
 
-def refuse_unproven(start: Start, chip: Chip) -> None:
+def refuse_unproven(start: ServeOptions, chip: Chip) -> None:
     """A target chip serves models with a passing verdict; raises `JoyError` for others."""
     import os
 

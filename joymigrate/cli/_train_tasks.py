@@ -11,7 +11,7 @@ import typer
 from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
-    from joymigrate.run.train.evaluate import Wish
+    from joymigrate.run.train.evaluate import EvaluateOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +47,7 @@ def evaluate(
     from joymigrate.run.train import evaluate as evaluating
 
     chosen = one_of(form, ("text", "json"), "--format")
-    wish = evaluating.Wish(batch=batch, limit=limit, step=step, device=device)
+    wish = evaluating.EvaluateOptions(batch=batch, limit=limit, step=step, device=device)
     found = run(target, job, data, wish)
     if output is not None:
         emit(evaluating.lines(found.rows), output)
@@ -84,14 +84,14 @@ def predict(
     from joymigrate.cli._output import emit
     from joymigrate.run.train import evaluate as evaluating
 
-    wish = evaluating.Wish(
+    wish = evaluating.EvaluateOptions(
         references=False, batch=batch, limit=limit, step=step, device=device, new_tokens=tokens
     )
     emit(evaluating.lines(run(target, job, data, wish).rows), output)
     return Exit.OK
 
 
-def run(target: Path, job: Path | None, data: list[Path], wish: Wish):  # type: ignore[no-untyped-def]
+def run(target: Path, job: Path | None, data: list[Path], wish: EvaluateOptions):  # type: ignore[no-untyped-def]
     """Load the job and look."""
     from joymigrate.cli._output import talk
     from joymigrate.cli.train import need_extra

@@ -48,7 +48,7 @@ VERBOSE = typer.Option(False, "-v", "--verbose", help="Show passed records as we
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class VerdictPlace:
     """Where a verdict belongs: the chip, how well it is known, and what it is about."""
 
     chip: str
@@ -64,14 +64,14 @@ class Place:
 
 def place(
     to: str | None, subject: str | None, grade: str = "documented", checkpoint: str | None = None
-) -> Place:
+) -> VerdictPlace:
     """The chip's own name, and the grade; inside a rehearsal everything is rehearsed."""
     from joymigrate.chips import target
 
     one_of(grade, GRADES, "--grade")
     if os.environ.get("JOYMIGRATE_REHEARSE"):
         grade = "rehearsed"
-    return Place(target(to).name if to != "cpu" else "cpu", grade, subject, checkpoint)
+    return VerdictPlace(target(to).name if to != "cpu" else "cpu", grade, subject, checkpoint)
 
 
 def device(wish: str | None, chip: str, *, rehearse: bool) -> str:
@@ -89,7 +89,7 @@ def device(wish: str | None, chip: str, *, rehearse: bool) -> str:
     return open_device(get(chip)).type
 
 
-def measured(place: Place, facts: Mapping[str, Any]) -> Place:
+def measured(place: VerdictPlace, facts: Mapping[str, Any]) -> VerdictPlace:
     """The place of results that this machine made: on the CPU they are about the CPU."""
     if facts.get("rehearsal"):
         return replace(place, grade="rehearsed")
@@ -98,16 +98,16 @@ def measured(place: Place, facts: Mapping[str, Any]) -> Place:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class VerdictView:
     """How a verdict is shown."""
 
     form: str
     lang: str = "en"
 
 
-def checked(form: str, lang: str | None = None) -> View:
+def checked(form: str, lang: str | None = None) -> VerdictView:
     """The output format and the language."""
-    return View(one_of(form, FORMATS, "--format"), language_of(lang))
+    return VerdictView(one_of(form, FORMATS, "--format"), language_of(lang))
 
 
 def exit_code(outcome: str) -> int:
@@ -115,16 +115,16 @@ def exit_code(outcome: str) -> int:
     return {"pass": Exit.OK, "fail": Exit.FOUND}.get(outcome, Exit.INCONCLUSIVE)
 
 
-def render(document: Mapping[str, Any], view: View, *, verbose: bool = False) -> str:
+def render(document: Mapping[str, Any], view: VerdictView, *, verbose: bool = False) -> str:
     """The document in one of the formats. JSON keeps its words, with what their Chinese is made
     of under `texts`."""
     if view.form == "json":
         return json.dumps(with_texts(document), ensure_ascii=False, indent=1) + "\n"
     with speaking(Language(view.lang, document.get("texts"))):
-        return said(document, view.form, verbose=verbose)
+        return render_verdict(document, view.form, verbose=verbose)
 
 
-def said(document: Mapping[str, Any], form: str, *, verbose: bool = False) -> str:
+def render_verdict(document: Mapping[str, Any], form: str, *, verbose: bool = False) -> str:
     """The document as text, Markdown or a page, in the language that is spoken."""
     if form == "md":
         from joymigrate.report import verdict_md
@@ -144,8 +144,8 @@ def said(document: Mapping[str, Any], form: str, *, verbose: bool = False) -> st
 def finish(
     document: Mapping[str, Any],
     verdict: Verdict,
-    place: Place,
-    view: View,
+    place: VerdictPlace,
+    view: VerdictView,
     output: Path | None,
     inputs: Sequence[Path] = (),
     origin: Origin | None = None,

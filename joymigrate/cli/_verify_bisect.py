@@ -39,7 +39,7 @@ def command(
     program is run once more and keeps the tensors of that window, and COMMAND is replayed.
     """
     from joymigrate.cli import _program, _replaying, _switch
-    from joymigrate.cli._judging import judged, where
+    from joymigrate.cli._judging import judge, where
     from joymigrate.cli._verifying import byte_size
     from joymigrate.verify import session
     from joymigrate.verify.bundle import open_bundle
@@ -52,7 +52,7 @@ def command(
         if not window:
             with _replaying.target(replay, first, to) as (made, code):
                 place = where(to, None, None, made, False)
-                document, verdict = judged(first, made, place, None, code)
+                document, verdict = judge(first, made, place, None, code)
             window = suspects(verdict)
             if not window:
                 return _verdicts.finish(document, verdict, place, view, output, [baseline])
@@ -79,7 +79,7 @@ def command(
         narrow = open_bundle(room / "window.jmb")
         with _replaying.target(second, narrow, to) as (made, code):
             place = where(to, None, None, made, False)
-            document, verdict = judged(narrow, made, place, None, code)
+            document, verdict = judge(narrow, made, place, None, code)
             return _verdicts.finish(document, verdict, place, view, output, [baseline])
 
 

@@ -29,7 +29,7 @@ def command(
 
     Free steps accumulate rounding: a bundle that a replay kept (`--keep`) tells more.
     """
-    from joymigrate.cli._judging import judged, where
+    from joymigrate.cli._judging import judge, where
     from joymigrate.verify import msprobe
     from joymigrate.verify.bundle import open_bundle
     from joymigrate.verify.model import verdict_json
@@ -44,7 +44,7 @@ def command(
         return _verdicts.finish(document, verdict, dumped, view, output, inputs, verbose=verbose)
     ours, theirs = open_bundle(baseline), open_bundle(target)
     place = where(to, subject, checkpoint, theirs, False)
-    document, verdict = judged(ours, theirs, place, mapping)
+    document, verdict = judge(ours, theirs, place, mapping)
     return _verdicts.finish(
         document, verdict, place, view, output, [baseline, target], verbose=verbose
     )

@@ -18,7 +18,7 @@ from joymigrate.errors import Exit
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
     from joymigrate.cli._installed import Check
-    from joymigrate.cli._needs import Readiness, Use
+    from joymigrate.cli._requirements import Readiness, Use
     from joymigrate.config import Config
 
 SCHEMA = "joymigrate.doctor/1"
@@ -51,7 +51,7 @@ def command(
     With --show-config: the configuration instead.
     """
     from joymigrate import chips, config
-    from joymigrate.cli import _installed, _needs
+    from joymigrate.cli import _installed, _requirements
 
     one_of(format, FORMATS, "--format")
     settings = config.load(project, {"to": to})
@@ -59,9 +59,9 @@ def command(
     if show_config:
         emit(settings_text(settings, format), output)
         return Exit.OK
-    uses = asked(words or [])
-    found = _installed.checks(chip, probe_chip=not words or _needs.about_chip(uses))
-    ready = _needs.readiness(uses, found, chip)
+    uses = select_uses(words or [])
+    found = _installed.checks(chip, probe_chip=not words or _requirements.about_chip(uses))
+    ready = _requirements.readiness(uses, found, chip)
     if format == "json":
         document = {"schema": SCHEMA, "to": chip.name, **machine(), **as_json(found, ready)}
         emit(json.dumps(document, ensure_ascii=False, indent=1) + "\n", output)
@@ -70,17 +70,17 @@ def command(
     return Exit.OK if not words or all(item.ready for item in ready) else Exit.FOUND
 
 
-def asked(words: list[str]) -> list[Use]:
+def select_uses(words: list[str]) -> list[Use]:
     """Every use of every command, or those of the one that is named."""
-    from joymigrate.cli import _needs
+    from joymigrate.cli import _requirements
     from joymigrate.cli._main import command_names
 
     names = command_names()
     if not words:
-        return [use for name in names for use in _needs.uses(name)]
+        return [use for name in names for use in _requirements.uses(name)]
     name, *more = words
     one_of(name, tuple(names), "doctor")
-    every = _needs.uses(name)
+    every = _requirements.uses(name)
     way = " ".join(more)
     found = [use for use in every if not way or f"{use.way} ".startswith(f"{way} ")]
     if not found:

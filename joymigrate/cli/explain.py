@@ -49,7 +49,7 @@ def command(
         return Exit.OK
     if not rules:
         raise JoyError("no rule to explain", help="joymigrate explain JM101, or --list")
-    found = [book.spoken(book.explain(rule, chip, source), say) for rule in rules]
+    found = [book.translate(book.explain(rule, chip, source), say) for rule in rules]
     if format == "json":
         data = book.document(found[0]) if len(found) == 1 else book.list_of(found)
         emit(json_.dumps(data), output)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from joymigrate.cli._going import WIDTH, Going
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, use_color
+from joymigrate.cli._progress import WIDTH, JourneyProgress
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language
 
@@ -78,7 +78,7 @@ def command(
 ) -> int:
     """Take PATH from CUDA to another chip, step by step, as far as the gates let it."""
     from joymigrate import chips, config
-    from joymigrate.journey import Request, devices_of, read_entry, read_gates, travel
+    from joymigrate.journey import Request, devices_of, read_entry, read_gates, run_journey
 
     one_of(format, FORMATS, "--format")
     lang = language_of(lang, path)
@@ -115,9 +115,9 @@ def command(
     if dry_run:
         emit(planned_text(request, gates, here, until, lang))
         return Exit.OK
-    going = Going(quiet=quiet or ci, lang=lang, warns=not quiet)
+    going = JourneyProgress(quiet=quiet or ci, lang=lang, warns=not quiet)
     try:
-        journey = travel(
+        journey = run_journey(
             request,
             gates,
             until=until,
@@ -132,7 +132,7 @@ def command(
     folder = (ci_output or journey.folder / "ci") if ci else None
     written = write_reports(journey, report, folder, lang)
     if format == "text" and going.terminal and sys.stdout.isatty():
-        emit(last_words(journey, shown(written), lang))
+        emit(last_words(journey, shorten_path(written), lang))
         return code_of(journey)
     emit(rendered(journey, format, lang))
     if not quiet:
@@ -145,7 +145,7 @@ def code_of(journey: Journey) -> int:
     return Exit.FOUND if journey.verdict == "fail" else Exit.OK
 
 
-def shown(path: Path) -> str:
+def shorten_path(path: Path) -> str:
     """A path as short as it can be said from here."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
@@ -174,9 +174,9 @@ def planned_text(
     """The plan: every step with its gates and the commands that it would run."""
     from joymigrate.journey import NAMES, commands, plan
     from joymigrate.journey.gates import OF
-    from joymigrate.journey.travel import known
+    from joymigrate.journey.runner import check_step_name
 
-    known(until)
+    check_step_name(until)
     say = Language(lang)
     head = "{project} to {chip}, style {style}"
     lines = [say(head, project=request.project, chip=request.chip, style=request.style), ""]

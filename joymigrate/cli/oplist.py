@@ -38,7 +38,7 @@ FORMAT = typer.Option("text", "--format", help="text or json.")
 OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
 
 
-def chosen(
+def choose_list(
     to: str | None, version: str | None, ops: Path | None = None, wheel: Path | None = None
 ) -> OpList:
     """The list that the options name."""
@@ -86,7 +86,7 @@ def show(
     wanted = split(status)
     for one in wanted:
         one_of(one, tuple(s.value for s in Status), "--status")
-    found = from_wheel(chip_of(to)) if installed else chosen(to, version, ops, wheel)
+    found = from_wheel(chip_of(to)) if installed else choose_list(to, version, ops, wheel)
     every = list(found.rows())
     for name in names or []:
         if not any(named(op, overload, [name]) for op, overload, _ in every):
@@ -142,15 +142,15 @@ def side(text: str, to: str | None) -> OpList:
     """One side of a comparison."""
     path = Path(text)
     if text.endswith(".whl"):
-        return chosen(to, None, wheel=path)
+        return choose_list(to, None, wheel=path)
     if path.suffix in (".yaml", ".yml", ".csv"):
-        return chosen(to, None, ops=path)
+        return choose_list(to, None, ops=path)
     name, at, version = text.partition("@")
     if at:
-        return chosen(name or to, version or None)
+        return choose_list(name or to, version or None)
     if text[:1].isdigit():
-        return chosen(to, text)
-    return chosen(text, None)
+        return choose_list(to, text)
+    return choose_list(text, None)
 
 
 @app.command("build")
@@ -214,12 +214,12 @@ def validate(
     from joymigrate.report.json_ import dumps
 
     one_of(form, FORMATS, "--format")
-    oplist = chosen(to, version, ops, wheel)
+    oplist = choose_list(to, version, ops, wheel)
     raw = read_json(dump) if dump else rehearsed_dump(oplist)
     real = dispatcher.read(raw, str(dump or "the rehearsal"))
     short = ".".join(str(real.get("version", "")).split(".")[:2])
     if version is None and ops is None and wheel is None and short in oplist.entries.releases:
-        oplist = chosen(to, short)
+        oplist = choose_list(to, short)
     if short and oplist.version and short != oplist.version:
         talk([f"warning: the list is for {oplist.version}, the dispatcher has {short}"])
     found = compare.validate(oplist, real)

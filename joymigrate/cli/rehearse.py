@@ -86,7 +86,7 @@ def command(
                 print(report.banner(settings), file=sys.stderr, flush=True)
         environment = session.environment(settings, _program.environment())
         if fill:
-            environment = _fill.filled(environment, settings.chip, rehearsed=True)
+            environment = _fill.fill_environment(environment, settings.chip, rehearsed=True)
         around = (
             _switch.switched(
                 resolved,

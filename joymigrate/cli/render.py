@@ -65,10 +65,10 @@ def image(
             help=f"-o {path / 'containers' / chip.name}",
         )
     lines = made.translate(found, chip)
-    start = made.given(chip, base, python or found.python) if base else made.choose(
+    start = made.custom_base(chip, base, python or found.python) if base else made.choose(
         chip, made.torch_of(found), python or found.python, sku
     )  # fmt: skip
-    wanted = made.Wanted(
+    wanted = made.ContainerSpec(
         name=f"{made.image_name(project.name)}:{chip.name}",
         folder=folder.relative_to(project).as_posix(),
         command=command_of(project, entry, serve, port),
@@ -81,7 +81,7 @@ def image(
         lines = made.with_server(lines, found)
     files = made.render(found, lines, chip, start, wanted)
     write(folder, files, force)
-    talk([told(folder, start.image, lines)])
+    talk([summarise(folder, start.image, lines)])
     return Exit.OK
 
 
@@ -133,7 +133,7 @@ def write(folder: Path, files: dict[str, str], force: bool) -> None:
         emit(text, folder / name)
 
 
-def told(folder: Path, start: str, lines: Sequence[Line]) -> str:
+def summarise(folder: Path, start: str, lines: Sequence[Line]) -> str:
     """What was written, in one line."""
     kinds = [one.kind for one in lines]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))

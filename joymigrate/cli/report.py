@@ -11,7 +11,7 @@ import typer
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk
-from joymigrate.cli._scanning import View
+from joymigrate.cli._scanning import ScanView
 from joymigrate.errors import Exit, JoyError, did_you_mean
 
 WANTS = {"package:matplotlib": "the plots of a project's page"}
@@ -61,7 +61,7 @@ def command(
         folder = root or Path.cwd()
         emit(rehearsal.render(document, format, folder), output)
         return Exit.FOUND if rehearsal.fails(document, on, folder) else Exit.OK
-    view = View(format, output, lang, "auto", statistics)
+    view = ScanView(format, output, lang, "auto", statistics)
     emit(scan(document, file, root, view), output)
     if output is not None:
         talk([f"wrote {output}"])
@@ -89,7 +89,7 @@ def read(file: Path) -> dict[str, Any]:
     return dict(document)
 
 
-def scan(document: dict[str, Any], file: Path, root: Path | None, view: View) -> str:
+def scan(document: dict[str, Any], file: Path, root: Path | None, view: ScanView) -> str:
     """A `joymigrate.scan/1` document in another format."""
     from dataclasses import replace
 

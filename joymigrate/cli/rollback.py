@@ -58,7 +58,7 @@ def lines(done: RolledBack, quiet: bool) -> list[str]:
     if not quiet:
         for record, undone in zip(done.records, done.undone, strict=True):
             found.append(f"step {undone.id} ({undone.kind}) undone as step {record.id}:")
-            found += [f"  {file.path}{gone(file.sha256)}" for file in record.outputs]
+            found += [f"  {file.path}{removed_mark(file.sha256)}" for file in record.outputs]
         found += [
             f"edited since and overwritten: {path} (back with: joymigrate rollback "
             f"{done.records[0].id})"
@@ -77,6 +77,6 @@ def lines(done: RolledBack, quiet: bool) -> list[str]:
     ]
 
 
-def gone(sha256: str | None) -> str:
+def removed_mark(sha256: str | None) -> str:
     """Marks a file that the rollback removed."""
     return " (removed)" if sha256 is None else ""

@@ -37,7 +37,7 @@ def command(
     resolved = _program.resolve(arguments)
     base = _program.environment()
     if fill:
-        base = _fill.filled(base, chip.name)
+        base = _fill.fill_environment(base, chip.name)
     with _switch.switched(
         resolved, base, chip=chip, kind=switch, follow_imports=follow_imports, quiet=quiet
     ) as environment:

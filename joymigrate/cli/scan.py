@@ -14,7 +14,7 @@ from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk, use_color
 from joymigrate.cli._portfolio import rank
-from joymigrate.cli._scanning import View, configured, must_exist, now, run
+from joymigrate.cli._scanning import ScanView, configured, must_exist, now, run
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language
 
@@ -80,7 +80,7 @@ def command(
     """
     one_of(format, FORMATS if portfolio is None else PORTFOLIO_FORMATS, "--format")
     asked = language_of(lang, paths[0] if paths else None)
-    view = View(format, output, asked, color, statistics, show_kept, verbose, quiet)
+    view = ScanView(format, output, asked, color, statistics, show_kept, verbose, quiet)
     overrides = {
         "to": to,
         "style": style,
@@ -112,7 +112,7 @@ def command(
 
 
 def result_of(
-    scan: Scan, settings: Config, paths: list[Path], diff: str | None, view: View
+    scan: Scan, settings: Config, paths: list[Path], diff: str | None, view: ScanView
 ) -> Result:
     """The scan after the baseline and `--diff`, with its summary and its rules."""
     from joymigrate.report import result
@@ -154,12 +154,12 @@ def save_baseline(scan: Scan, path: Path) -> int:
     return Exit.OK
 
 
-def show(result: Result, view: View) -> None:
+def show(result: Result, view: ScanView) -> None:
     """Render the result where it belongs, and say on stderr what it leaves out."""
     from joymigrate.report import text
-    from joymigrate.report.result import spoken
+    from joymigrate.report.result import translate
 
-    result = spoken(result, Language(view.lang))
+    result = translate(result, Language(view.lang))
     terminal = view.output is None and view.format == "text" and sys.stdout.isatty()
     color = use_color(view.color, sys.stderr)
     lines = text.warnings(result, color=color)
@@ -177,14 +177,14 @@ def show(result: Result, view: View) -> None:
 
 
 def render(
-    result: Result, view: View, terminal: bool, texts: Mapping[str, Any] | None = None
+    result: Result, view: ScanView, terminal: bool, texts: Mapping[str, Any] | None = None
 ) -> str:
     """The result in its format and language; `texts` come with a JSON document."""
     from joymigrate.report import github, json_, md, sarif, text
     from joymigrate.report.html import scan as page
-    from joymigrate.report.result import spoken
+    from joymigrate.report.result import translate
 
-    result = spoken(result, Language(view.lang, texts))
+    result = translate(result, Language(view.lang, texts))
     if view.format == "text":
         color = view.output is None and use_color(view.color, sys.stdout)
         summary = terminal and not view.quiet

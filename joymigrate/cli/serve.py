@@ -112,7 +112,7 @@ def serve(
     need_extra("transformers", "tokenizers")
     from joymigrate.cli import _serve_check, _serve_external, _serve_model
 
-    start = _serve_model.Start(
+    start = _serve_model.ServeOptions(
         model=model,
         host=host,
         port=port,
@@ -150,7 +150,7 @@ def serve(
         },
     )
     if check:
-        return _serve_check.check(start, sku, chosen(format), output)
+        return _serve_check.check(start, sku, check_format(format), output)
     if engine != "joymigrate":
         return _serve_external.serve(
             start,
@@ -267,11 +267,11 @@ def order(
     from joymigrate.run.serve.gateway import client, show
 
     found = client.ask(address(url, config), what, key)
-    print(show.as_json(found) if chosen(format) == "json" else show.rollout(found))
+    print(show.as_json(found) if check_format(format) == "json" else show.rollout(found))
     return Exit.OK
 
 
-def chosen(format: str) -> str:
+def check_format(format: str) -> str:
     """The output format, checked."""
     if format not in ("text", "json"):
         raise JoyError(f"unknown format '{format}'", help="--format text or --format json")
@@ -298,7 +298,7 @@ def models(
         versions = str(transformers.__version__)
     else:
         found, versions = families.verified(), families.versions()
-    render = served.as_json if chosen(format) == "json" else served.as_text
+    render = served.as_json if check_format(format) == "json" else served.as_text
     _output.emit(render(found, versions), output)
     failed = verify and any(family.status != "pass" for family in found)
     return Exit.FOUND if failed else Exit.OK
@@ -325,7 +325,7 @@ def drill(
 
     outcome = asyncio.run(drills.run(plan, talk if verbose else lambda line: None))
     found = outcome.to_json()
-    show.emit(show.as_json(found) if chosen(format) == "json" else show.drill(found), output)
+    show.emit(show.as_json(found) if check_format(format) == "json" else show.drill(found), output)
     return Exit.OK if outcome.passed else Exit.FOUND
 
 
@@ -381,5 +381,5 @@ def simulate(
         from joymigrate.run.serve.gateway.plot import draw
 
         draw(curves, plot, horizon)
-    show.emit(show.as_json(found) if chosen(format) == "json" else show.study(found), output)
+    show.emit(show.as_json(found) if check_format(format) == "json" else show.study(found), output)
     return Exit.OK

@@ -13,7 +13,7 @@ from joymigrate.cli._scanning import must_exist
 from joymigrate.errors import Exit
 
 if TYPE_CHECKING:
-    from joymigrate.ledger import Ledger, Recovered, State
+    from joymigrate.ledger import Ledger, Recovered, StepState
 
 SCHEMA = "joymigrate.status/1"
 FORMATS = ("text", "json")
@@ -48,7 +48,7 @@ def command(
     return Exit.OK
 
 
-def text(ledger: Ledger, states: list[State]) -> list[str]:
+def text(ledger: Ledger, states: list[StepState]) -> list[str]:
     """One line per step, the edited files below it, and how to go back."""
     if not states:
         return [f"No steps yet in {ledger.root}."]
@@ -65,7 +65,7 @@ def text(ledger: Ledger, states: list[State]) -> list[str]:
     return [*lines, f"joymigrate rollback takes back step {latest.id} ({latest.kind})."]
 
 
-def row(state: State) -> list[str]:
+def row(state: StepState) -> list[str]:
     """The columns: id, time, kind, what it was about, verdict, the tree."""
     step = state.step
     files = f"{len(step.outputs)} file{'' if len(step.outputs) == 1 else 's'}"
@@ -80,7 +80,7 @@ def row(state: State) -> list[str]:
     return [step.id, step.time, undoes, step.chip or "", about, verdict, fate]
 
 
-def as_json(state: State) -> dict[str, Any]:
+def as_json(state: StepState) -> dict[str, Any]:
     """One step with how the tree stands to it."""
     from joymigrate.ledger import to_json
 

@@ -63,7 +63,7 @@ def train(
     loaded = jobs.load(job, wishes)
     if engine is not None:
         return _train_more.elsewhere(loaded, engine, show=render)
-    start = launch.Start(
+    start = launch.LaunchOptions(
         processes=processes,
         nodes=nodes,
         meeting=meeting,

@@ -9,15 +9,15 @@ from joymigrate.journey.devices import devices_of
 from joymigrate.journey.entry import read_entry
 from joymigrate.journey.gates import Gates, read_gates
 from joymigrate.journey.model import Journey, Outcome, Request, Status
-from joymigrate.journey.plan import NAMES, Planned, commands, plan
-from joymigrate.journey.travel import travel
+from joymigrate.journey.plan import NAMES, PlannedStep, commands, plan
+from joymigrate.journey.runner import run_journey
 
 __all__ = [
     "NAMES",
     "Gates",
     "Journey",
     "Outcome",
-    "Planned",
+    "PlannedStep",
     "Request",
     "Status",
     "commands",
@@ -25,5 +25,5 @@ __all__ = [
     "plan",
     "read_entry",
     "read_gates",
-    "travel",
+    "run_journey",
 ]

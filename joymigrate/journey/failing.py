@@ -10,7 +10,7 @@ from pathlib import Path
 LINES = 60  # of a log's end
 
 
-class Why(str, Enum):
+class FailureReason(str, Enum):
     """`unclear`: it said nothing that tells."""
 
     BROKEN = "broken"
@@ -44,20 +44,20 @@ FRAME = re.compile(r"^\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+)", re.MULT
 TRACEBACK = "Traceback (most recent call last):"
 
 
-def why(log: str, gpu_here: bool) -> tuple[Why, str]:
+def why(log: str, gpu_here: bool) -> tuple[FailureReason, str]:
     """The reason, and the line that says it."""
     log = of_a_rank(log)
     lines = [line for line in log.strip().splitlines()[-LINES:] if not FRAMES.match(line)]
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     if gpu_here:
-        return Why.BROKEN, last
+        return FailureReason.BROKEN, last
     raised = raise_of(lines)
     # A compiled package that lacks a CUDA library raises ImportError, too.
     if GPU.search(last) or (raised and GPU.search(raised)):
-        return Why.NEEDS_GPU, last
+        return FailureReason.NEEDS_GPU, last
     if OWN.search(last):
-        return Why.BROKEN, last
-    return Why.UNCLEAR, last
+        return FailureReason.BROKEN, last
+    return FailureReason.UNCLEAR, last
 
 
 def of_a_rank(log: str) -> str:

@@ -83,7 +83,7 @@ OF = {
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class GateViolation:
     """A gate that holds a journey: what was found, what it allows, and both in a sentence."""
 
     gate: str
@@ -92,7 +92,9 @@ class Held:
     why: str
 
 
-def held(step: str, figures: Mapping[str, Any], verdict: str | None, gates: Gates) -> Held | None:
+def find_violation(
+    step: str, figures: Mapping[str, Any], verdict: str | None, gates: Gates
+) -> GateViolation | None:
     """The first gate of a step that its figures don't satisfy. A figure that is not there holds
     nothing."""
     for gate in OF.get(step, ()):
@@ -101,7 +103,7 @@ def held(step: str, figures: Mapping[str, Any], verdict: str | None, gates: Gate
             continue
         found = CHECKS[gate](figures, verdict, limit)
         if found is not None:
-            return Held(gate, found[0], limit, found[1])
+            return GateViolation(gate, found[0], limit, found[1])
     return None
 
 
@@ -161,7 +163,7 @@ def memory_gib(figures: Mapping[str, Any], verdict: str | None, limit: float) ->
     )
 
 
-def judged(figures: Mapping[str, Any], verdict: str | None, limit: str) -> Any:
+def judge_verdict(figures: Mapping[str, Any], verdict: str | None, limit: str) -> Any:
     """A verdict that is worse than the gate allows."""
     if not refuses(limit, verdict):
         return None
@@ -189,8 +191,8 @@ CHECKS: dict[str, Check] = {
     "coverage": least(
         "calls_pct", "{found} % of the calls run on the chip; the gate asks for {limit} %", ".1f"
     ),
-    "verify": judged,
-    "loss": judged,
+    "verify": judge_verdict,
+    "loss": judge_verdict,
     "serve": serve,
 }
 

@@ -40,7 +40,7 @@ def touches(ledger: Ledger, step: Step, project: Path) -> bool:
     return any((ledger.root / e.path).is_relative_to(project) for e in entries(ledger, step))
 
 
-def restored(ledger: Ledger, steps: Sequence[Step], project: Path, scratch: Path) -> bool:
+def restore_original(ledger: Ledger, steps: Sequence[Step], project: Path, scratch: Path) -> bool:
     """Lay the project without the rewrites `steps` into `scratch`; False where that fails."""
     shutil.rmtree(scratch, ignore_errors=True)
     copy(project, scratch)
@@ -58,7 +58,7 @@ def taken_back(ledger: Ledger, step: Step, entry: Entry, target: Path, project: 
     """Give one file of the copy its content from before `step`."""
     known = target.is_file() and sha256(target.read_bytes()) == entry.after
     if not known:
-        return unpatched(ledger, step, entry, target, project)
+        return undo_edits(ledger, step, entry, target, project)
     if entry.before is None:
         target.unlink()
         return True
@@ -66,7 +66,7 @@ def taken_back(ledger: Ledger, step: Step, entry: Entry, target: Path, project: 
     return True
 
 
-def unpatched(ledger: Ledger, step: Step, entry: Entry, target: Path, project: Path) -> bool:
+def undo_edits(ledger: Ledger, step: Step, entry: Entry, target: Path, project: Path) -> bool:
     """Take the rewrite's edits out of a file that was edited since."""
     if entry.before is None:  # a file of ours that the user changed or removed
         target.unlink(missing_ok=True)
@@ -122,11 +122,11 @@ def line_before(ledger: Ledger, steps: Sequence[Step], project: Path, path: str,
                 continue
             old = (ledger.folder(step.id) / "before" / entry.before).read_bytes().splitlines()
             new = reached.read_bytes().splitlines()
-            line = mapped(old, new, line)
+            line = map_line(old, new, line)
     return line
 
 
-def mapped(old: Sequence[bytes], new: Sequence[bytes], line: int) -> int:
+def map_line(old: Sequence[bytes], new: Sequence[bytes], line: int) -> int:
     """The line of `old` that `line` of `new` comes from, counted from 1."""
     blocks = SequenceMatcher(None, new, old, autojunk=False).get_opcodes()
     for _, start, end, before, after in blocks:

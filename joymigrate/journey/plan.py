@@ -9,12 +9,12 @@ from typing import Any
 
 from joymigrate import __version__
 from joymigrate.journey import steps
+from joymigrate.journey.context import StepContext, numbers
 from joymigrate.journey.model import Outcome, Request
-from joymigrate.journey.travelling import Travelling, numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedStep:
     """One step to come. `skip` says why it will be left out; None: it will run.
 
     Its result holds as long as the request's `fields` and the results of the steps `after` which
@@ -23,12 +23,12 @@ class Planned:
 
     name: str
     title: str
-    run: Callable[[Travelling], Outcome]
+    run: Callable[[StepContext], Outcome]
     fields: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     skip: str | None = None
 
-    def asked(self, request: Request) -> dict[str, Any]:
+    def request_document(self, request: Request) -> dict[str, Any]:
         """What the step is asked for, as JSON keeps it."""
         values = {name: plain(getattr(request, name)) for name in self.fields}
         return {"joymigrate": __version__, **values}
@@ -41,36 +41,38 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | str | None) else str(value)
 
 
-def plan(request: Request) -> list[Planned]:
+def plan(request: Request) -> list[PlannedStep]:
     """All steps, in order."""
     none = None if request.entry else "no program was named with --entry"
     code = ("chip", "style", "unsafe")
     here = ("entry", "chip", "devices")
     planned = [
-        Planned("scan", "find what is tied to the origin", steps.scan.run, code),
-        Planned(
+        PlannedStep("scan", "find what is tied to the origin", steps.scan.run, code),
+        PlannedStep(
             "baseline", "run it here as it is", steps.baseline.run,
             ("entry", "steps", "baseline", "baseline_entry"), (), none,
         ),
-        Planned("rewrite", "rewrite what is certain", steps.rewrite.run, code),
-        Planned("rehearse", "run it on the chip", steps.rehearse.run, here, ("rewrite",), none),
-        Planned(
+        PlannedStep("rewrite", "rewrite what is certain", steps.rewrite.run, code),
+        PlannedStep("rehearse", "run it on the chip", steps.rehearse.run, here, ("rewrite",), none),
+        PlannedStep(
             "coverage", "which operators the chip has", steps.coverage.run,
             here, ("rewrite",), none,
         ),
-        Planned(
+        PlannedStep(
             "advice", "what would make it fast", steps.advice.run,
             ("chip",), ("coverage",), none,
         ),
-        Planned(
+        PlannedStep(
             "verify", "compare with the baseline", steps.verify.run,
             (*here, "steps", "map"), ("baseline", "rewrite"), none,
         ),
-        Planned(
+        PlannedStep(
             "train", "its losses beside the baseline's", steps.train.run,
             (*here, "train", "baseline_entry"), ("baseline", "rewrite", "rehearse"), none,
         ),
-        Planned("serve", "serve the model and ask it", steps.serve.run, ("serve",), ("rewrite",)),
+        PlannedStep(
+            "serve", "serve the model and ask it", steps.serve.run, ("serve",), ("rewrite",),
+        ),
     ]  # fmt: skip
     return planned
 

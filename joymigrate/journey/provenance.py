@@ -24,7 +24,7 @@ OPTIONS = {"chip": "to"}  # the option of a field, where its name is another
 def provenance(request: Request, *, chip_here: bool) -> dict[str, Any]:
     """What has to be known to repeat a journey, taken before its first step changes a file."""
     chip = get(request.chip)
-    packages = {name: installed(name) for name in ("torch", chip.distribution) if name}
+    packages = {name: installed_version(name) for name in ("torch", chip.distribution) if name}
     return {
         "schema": SCHEMA,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -50,7 +50,7 @@ def repeat(request: Request) -> list[str]:
     return [*words, "--fresh"]
 
 
-def installed(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
     """The version of an installed distribution."""
     try:
         return version(name)

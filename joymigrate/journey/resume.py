@@ -9,17 +9,19 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.journey import original
-from joymigrate.journey.gates import Gates, held
+from joymigrate.journey.gates import Gates, find_violation
 from joymigrate.journey.model import SCHEMA, Journey, Outcome, Status, outcomes_from, to_json
-from joymigrate.journey.plan import Planned
-from joymigrate.journey.tree import changed, snapshot
+from joymigrate.journey.plan import PlannedStep
+from joymigrate.journey.tree import find_changes, snapshot
 from joymigrate.ledger import Ledger, sha256
 
 FILE = "journey.json"
 ENDED = (Status.DONE, Status.STOPPED)
 
 
-def resumed(journey: Journey, steps: list[Planned], gates: Gates, ledger: Ledger) -> Journey:
+def reusable_outcomes(
+    journey: Journey, steps: list[PlannedStep], gates: Gates, ledger: Ledger
+) -> Journey:
     """The outcomes that still hold: asked for the same, the same files, the same evidence.
 
     A step that is taken again is so with all that rest on it. A step that a gate held counts as
@@ -31,8 +33,8 @@ def resumed(journey: Journey, steps: list[Planned], gates: Gates, ledger: Ledger
         return replace(journey, files=now)
     outputs = frozenset(raw["outputs"])
     files, step = raw["files"], raw["rewrite_step"]
-    theirs = changed(files, now, outputs)
-    ours = adopted(journey, ledger, files, now, theirs)
+    theirs = find_changes(files, now, outputs)
+    ours = adopt_rewrite(journey, ledger, files, now, theirs)
     if ours:
         step = ours
     elif theirs:
@@ -56,7 +58,7 @@ def load(journey: Journey) -> Mapping[str, Any] | None:
 
 
 def holding(
-    journey: Journey, raw: Mapping[str, Any], steps: list[Planned], gates: Gates
+    journey: Journey, raw: Mapping[str, Any], steps: list[PlannedStep], gates: Gates
 ) -> list[Outcome]:
     """The outcomes that need not be taken again."""
     found = {outcome.name: outcome for outcome in outcomes_from(raw)}
@@ -65,11 +67,11 @@ def holding(
         outcome = found.get(planned.name)
         if outcome is None or outcome.status not in ENDED:
             continue
-        if dict(outcome.asked) != planned.asked(journey.request):
+        if dict(outcome.asked) != planned.request_document(journey.request):
             continue
         if not all(name in kept for name in planned.after) or not intact(journey, outcome):
             continue
-        if held(outcome.name, outcome.figures, outcome.verdict, gates):
+        if find_violation(outcome.name, outcome.figures, outcome.verdict, gates):
             continue
         figures = {key: value for key, value in outcome.figures.items() if key != "held"}
         kept[outcome.name] = replace(outcome, status=Status.DONE, held="", figures=figures)
@@ -88,7 +90,7 @@ def intact(journey: Journey, outcome: Outcome) -> bool:
     return True
 
 
-def adopted(
+def adopt_rewrite(
     journey: Journey,
     ledger: Ledger,
     files: Mapping[str, str],

@@ -17,7 +17,7 @@ SCHEMA = "joymigrate.running/1"
 
 
 @contextmanager
-def marked(folder: Path, step: str, steps: Sequence[str]) -> Iterator[None]:
+def mark_running(folder: Path, step: str, steps: Sequence[str]) -> Iterator[None]:
     """Say in `folder` that this process is at `step` of `steps`, until the block ends.
 
     A killed process leaves the file behind; readers ask whether its `pid` lives on `host`.

@@ -42,7 +42,7 @@ def differing(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
     return {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
 
 
-def changed(
+def find_changes(
     before: Mapping[str, str], now: Mapping[str, str], outputs: Collection[str]
 ) -> list[str]:
     """What somebody else changed since `before`.
@@ -57,7 +57,7 @@ def changed(
     )
 
 
-def written(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
+def find_written(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
     """The files that a program wrote while it ran; code is never counted as such."""
     return {path for path in differing(before, now) if Path(path).suffix in DATA}
 

@@ -6,23 +6,23 @@ produced. A step that changed files carries the old contents (`before/`, by hash
 
 from __future__ import annotations
 
-from joymigrate.ledger.book import Ledger, RolledBack, State
+from joymigrate.ledger.current import CurrentVerdicts
+from joymigrate.ledger.ledger import Ledger, RolledBack, StepState
 from joymigrate.ledger.place import FOLDER, project_root
 from joymigrate.ledger.recovery import Recovered
-from joymigrate.ledger.standing import Standing
 from joymigrate.ledger.step import FileHash, Step, Subject, sha256, to_json
 from joymigrate.ledger.tree import Change
 
 __all__ = [
     "FOLDER",
     "Change",
+    "CurrentVerdicts",
     "FileHash",
     "Ledger",
     "Recovered",
     "RolledBack",
-    "Standing",
-    "State",
     "Step",
+    "StepState",
     "Subject",
     "project_root",
     "sha256",

@@ -94,7 +94,7 @@ def plan(root: Path, steps: Sequence[Step], target: Step) -> list[Step]:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class ForeignEdit:
     """A file that someone else changed after the step that is to be taken back."""
 
     path: str
@@ -102,7 +102,7 @@ class Foreign:
     happened: str  # edited, removed, created
 
 
-def foreign(root: Path, steps: Sequence[Step]) -> list[Foreign]:
+def foreign(root: Path, steps: Sequence[Step]) -> list[ForeignEdit]:
     """Files that are neither as a step left them nor as they were before it.
 
     `steps` are to be taken back in this order; every one sees the tree that the one before left.
@@ -114,7 +114,7 @@ def foreign(root: Path, steps: Sequence[Step]) -> list[Foreign]:
         for item in read_manifest(home, step.id) or ():
             present = state.get(item.path) if item.path in state else tree.hash_of(root / item.path)
             if present not in (item.before, item.after):
-                found.append(Foreign(item.path, step.id, happening(item, present)))
+                found.append(ForeignEdit(item.path, step.id, happening(item, present)))
             state[item.path] = item.before
     return found
 

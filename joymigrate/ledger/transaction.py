@@ -203,7 +203,7 @@ def finish(root: Path, step: Step, entries: Sequence[Entry]) -> None:
         if entries[number].after is None:
             target.unlink(missing_ok=True)
         else:
-            put(home / "stage" / str(number), target)
+            move_into_place(home / "stage" / str(number), target)
     for item in entries:
         if item.after is None:
             remove_folders(root, item.prunes)
@@ -227,7 +227,7 @@ def close(home: Path) -> None:
     shutil.rmtree(home / "stage", ignore_errors=True)
 
 
-def put(staged: Path, target: Path) -> None:
+def move_into_place(staged: Path, target: Path) -> None:
     """Rename, also onto another file system: there a copy beside the target is renamed.
 
     A staged file that is gone was renamed before the interruption.

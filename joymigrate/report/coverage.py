@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from joymigrate.language import padded, spoken, tell, tidied, with_texts
+from joymigrate.language import current_language, padded, tell, tidied, with_texts
 from joymigrate.profile.coverage import Coverage, Covered, weight
 from joymigrate.profile.support import Status
 from joymigrate.report.json_ import dumps
@@ -138,7 +138,7 @@ def closing(coverage: Coverage) -> str:
         )
         if coverage.count(status)
     ]
-    comma = "、" if spoken() == "zh" else ", "
+    comma = "、" if current_language() == "zh" else ", "
     said = comma.join(parts) if parts else tell("all stay on the chip")
     number = len(coverage.ops)
     return tell(

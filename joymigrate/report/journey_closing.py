@@ -23,8 +23,8 @@ def closing(document: Mapping[str, Any], report: str, lang: str = "en") -> str:
     for step in steps(Evidence(document, lang=lang)):
         one = step.raw
         if one["help"] and (one["status"] in ("failed", "stopped") or doubtful(one)):
-            lines += ["", say("next_of", lang, step=step.name), *advice(step.said("help"))]
-    lines += left(document, lang)
+            lines += ["", say("next_of", lang, step=step.name), *advice(step.step_text("help"))]
+    lines += todo_lines(document, lang)
     lines += ["", *folded(say(document["grade"], lang), WIDTH)]
     if document.get("rewrite_step"):
         lines.append(say("back", lang, step=document["rewrite_step"]))
@@ -52,7 +52,7 @@ def broken(line: str) -> list[str]:
     return [indent + part for part in folded(text, WIDTH - len(indent))] or [""]
 
 
-def left(document: Mapping[str, Any], lang: str) -> Iterator[str]:
+def todo_lines(document: Mapping[str, Any], lang: str) -> Iterator[str]:
     """The sites that are the user's to mend, the first of them by name."""
     rewrite = next((one for one in document["journey"] if one["name"] == "rewrite"), None)
     sites = rewrite["figures"].get("sites") if rewrite else None
@@ -63,12 +63,12 @@ def left(document: Mapping[str, Any], lang: str) -> Iterator[str]:
     yield say("left_sites", lang, count=rewrite["figures"]["left"] if rewrite else len(sites))
     for site in sites[:MOST_SITES]:
         said = tell(site["message"])
-        yield cut(f"  {site['path']}:{site['line']}  {site['rule']}  {said}")
+        yield truncate(f"  {site['path']}:{site['line']}  {site['rule']}  {said}")
     if len(sites) > MOST_SITES:
         yield "  …  joymigrate scan ."
 
 
-def cut(line: str) -> str:
+def truncate(line: str) -> str:
     """A line that fits; wide characters take two columns."""
     if cell_len(line) <= WIDTH:
         return line

@@ -17,8 +17,8 @@ from joymigrate.report.journey.evidence import FINE_SECONDS, SECONDS, Evidence, 
 from joymigrate.report.journey.origin import origin
 from joymigrate.report.journey.phrase import tell
 from joymigrate.report.journey.pictures import pictures
-from joymigrate.report.journey.sentences import effort, found, gate
-from joymigrate.report.journey.summary import called, left, said, summary, tone
+from joymigrate.report.journey.sentences import describe_step, effort, gate
+from joymigrate.report.journey.summary import closing_words, step_name, summary, todo_section, tone
 from joymigrate.report.journey.words import WORDS
 from joymigrate.report.journey_text import title
 from joymigrate.report.journey_words import say
@@ -28,7 +28,7 @@ from joymigrate.report.labels import Labels
 def render(document: Mapping[str, Any], folder: Path, lang: str = "en", *, link: str = "") -> str:
     """The page; `folder` holds the evidence, `link` is the way to it from where the page lies."""
     evidence = Evidence(document, folder, link, lang)
-    sections = [summary(evidence, lang), left(evidence, lang)]
+    sections = [summary(evidence, lang), todo_section(evidence, lang)]
     sections += [step_section(step, lang) for step in steps(evidence)]
     sections.append(origin(evidence, lang))
     entry = " ".join(document["entry"])
@@ -45,7 +45,7 @@ def render(document: Mapping[str, Any], folder: Path, lang: str = "en", *, link:
 
 def step_section(step: Step, lang: str) -> Section:
     """One step: what it is for, its result, its pictures, its evidence, its commands."""
-    return Section(step.name, called(step, lang), Html("".join(step_parts(step, lang))))
+    return Section(step.name, step_name(step, lang), Html("".join(step_parts(step, lang))))
 
 
 def step_parts(step: Step, lang: str) -> Iterator[str]:
@@ -57,7 +57,7 @@ def step_parts(step: Step, lang: str) -> Iterator[str]:
     yield f'<div class="found">{page.badge(say(raw["status"], lang), tone(step))} '
     yield f"<p>{result(step, lang)}</p></div>"
     if raw["help"] and urgent(step):
-        yield f"<h3>{escape(say('next', lang))}</h3><pre>{escape(step.said('help'))}</pre>"
+        yield f"<h3>{escape(say('next', lang))}</h3><pre>{escape(step.step_text('help'))}</pre>"
     if raw["status"] in ("done", "stopped", "failed"):
         yield from pictures(step, lang)
     if raw["evidence"]:
@@ -96,8 +96,8 @@ def result(step: Step, lang: str) -> Html:
     """What a step found, in sentences; in its own words where it failed or did nothing."""
     status, at = step.raw["status"], step.evidence
     if status in ("skipped", "pending", "failed"):
-        return said(step)
-    phrases = found(step)
+        return closing_words(step)
+    phrases = describe_step(step)
     held = gate(step) if status == "stopped" else None
     if held is not None:
         phrases = [held, *phrases]
@@ -105,5 +105,5 @@ def result(step: Step, lang: str) -> Html:
         phrases.append(effort(step, lang))
     shown = [one.html(lang, at) for one in phrases if one.whole]
     if not shown or (status == "stopped" and held is None) or undecided(step):
-        shown = [sentence(said(step), lang), *shown]
+        shown = [sentence(closing_words(step), lang), *shown]
     return Html((" " if lang == "en" else "").join(shown))

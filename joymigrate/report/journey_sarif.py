@@ -22,7 +22,7 @@ RULES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SarifFinding:
     """One result: a rule of `RULES`, its text, and `path:line` where that is known."""
 
     rule: str
@@ -59,28 +59,28 @@ def merged(
     return log
 
 
-def results(document: Mapping[str, Any]) -> Iterator[Found]:
+def results(document: Mapping[str, Any]) -> Iterator[SarifFinding]:
     """What every step has to say."""
     steps = {one["name"]: one for one in document["journey"]}
     rehearsal = steps.get("rehearse", {}).get("figures", {})
     for trap in rehearsal.get("found_traps", ()):
         help_ = f" Help: {trap['remedy']}" if trap["remedy"] else ""
-        yield Found("trap", f"{trap['message']}.{help_}", trap["where"])
+        yield SarifFinding("trap", f"{trap['message']}.{help_}", trap["where"])
     lacking = {}
     for op in steps.get("coverage", {}).get("figures", {}).get("lacking", ()):
         lacking[op["op"]] = op
         text = f"{op['op']} is {op['status']} on {document['chip']}, {op['calls']} calls"
-        yield Found("uncovered", text, str(op.get("where") or ""))
+        yield SarifFinding("uncovered", text, str(op.get("where") or ""))
     for name in rehearsal.get("fallback_ops", ()):
         if name not in lacking:
-            yield Found("fallback", f"{name} runs on the CPU")
+            yield SarifFinding("fallback", f"{name} runs on the CPU")
     first = steps.get("verify", {}).get("figures", {}).get("first_divergence")
     if first and steps["verify"]["verdict"] == "fail":
         text = f"{first['module']} ({first['phase']}): {first['metric']} {first['value']}"
-        yield Found("divergence", f"{text}, the limit is {first['limit']}")
+        yield SarifFinding("divergence", f"{text}, the limit is {first['limit']}")
     for one in document["journey"]:
         if one["status"] in ("failed", "stopped"):
-            yield Found("held", f"{one['name']}: {one['summary']}")
+            yield SarifFinding("held", f"{one['name']}: {one['summary']}")
 
 
 def place(where: str, before: Before) -> tuple[str | None, int]:

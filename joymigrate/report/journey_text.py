@@ -13,7 +13,7 @@ from joymigrate.chips import get
 from joymigrate.errors import JoyError
 from joymigrate.report.journey.evidence import Evidence, Step, steps
 from joymigrate.report.journey.sentences import short
-from joymigrate.report.journey.summary import called
+from joymigrate.report.journey.summary import step_name
 from joymigrate.report.journey_words import say
 from joymigrate.report.text import Paint
 
@@ -29,7 +29,7 @@ def text(document: Mapping[str, Any], lang: str = "en", *, color: bool = False) 
     paint = Paint(color)
     evidence = Evidence(document, lang=lang)
     taken = steps(evidence)
-    names = max((cell_len(called(step, lang)) for step in taken), default=0)
+    names = max((cell_len(step_name(step, lang)) for step in taken), default=0)
     verdict = "green" if document["verdict"] == "pass" else "yellow"
     verdict = "red" if document["verdict"] == "fail" else verdict
     lines = [paint(title(document, lang), "bold", verdict), ""]
@@ -37,8 +37,8 @@ def text(document: Mapping[str, Any], lang: str = "en", *, color: bool = False) 
         lines += row(step, names, lang, paint)
     for step in taken:
         if step.raw["help"] and (step.raw["status"] in ("failed", "stopped") or step.doubtful):
-            lines += ["", paint(say("next_of", lang, step=called(step, lang)), "bold")]
-            lines += [f"  {part}" for part in step.said("help").splitlines()]
+            lines += ["", paint(say("next_of", lang, step=step_name(step, lang)), "bold")]
+            lines += [f"  {part}" for part in step.step_text("help").splitlines()]
     lines += ["", *folded(say(document["grade"], lang), WIDTH)]
     if document.get("rewrite_step"):
         lines.append(say("back", lang, step=document["rewrite_step"]))
@@ -50,7 +50,7 @@ def row(step: Step, names: int, lang: str, paint: Paint) -> list[str]:
     status, seconds = step.raw["status"], step.raw["seconds"]
     took = f"{seconds:.1f} s" if seconds else ""
     style = "yellow" if step.doubtful else STYLES[status]
-    name = called(step, lang)
+    name = step_name(step, lang)
     head = f"  {paint(MARKS[status], style)}  {name}{' ' * (names - cell_len(name))}  "
     indent = 10 + names
     room = WIDTH - indent - 10
@@ -64,7 +64,7 @@ def in_short(step: Step, lang: str) -> str:
     """What a step found, in one sentence."""
     phrase = short(step)
     if phrase is None:
-        return step.said("summary")
+        return step.step_text("summary")
     return phrase.text(lang)
 
 
@@ -107,11 +107,11 @@ def markdown(document: Mapping[str, Any], lang: str = "en") -> str:
     taken = steps(Evidence(document, lang=lang))
     for step in taken:
         status, seconds = say(step.raw["status"], lang), f"{step.raw['seconds']:.1f}"
-        cells = (step.name, status, step.said("summary"), seconds)
+        cells = (step.name, status, step.step_text("summary"), seconds)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     for step in taken:
         if step.raw["help"]:
-            lines += ["", f"**{step.name}**", "", "```", step.said("help"), "```"]
+            lines += ["", f"**{step.name}**", "", "```", step.step_text("help"), "```"]
     if document.get("rewrite_step"):
         lines += ["", say("back", lang, step=document["rewrite_step"])]
     return "\n".join(lines) + "\n"
@@ -120,7 +120,10 @@ def markdown(document: Mapping[str, Any], lang: str = "en") -> str:
 def junit(document: Mapping[str, Any], lang: str = "en") -> str:
     """One test case per step."""
     taken = steps(Evidence(document, lang=lang))
-    cases = [{**one.raw, "summary": one.said("summary"), "help": one.said("help")} for one in taken]
+    cases = [
+        {**one.raw, "summary": one.step_text("summary"), "help": one.step_text("help")}
+        for one in taken
+    ]
     failures = sum(one["status"] in ("failed", "stopped") for one in cases)
     skipped = sum(one["status"] in ("skipped", "pending") for one in cases)
     total = sum(one["seconds"] for one in cases)

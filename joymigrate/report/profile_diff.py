@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.profile.diff import HEIGHTS, Difference, Pair
-from joymigrate.report.html.page import Html, Page, Part, Section, Tile, bar, notes, table, tiles
+from joymigrate.report.html.page import BarPart, Html, Page, Section, Tile, bar, notes, table, tiles
 from joymigrate.report.json_ import dumps
 from joymigrate.report.labels import Labels
 
@@ -86,7 +86,7 @@ def html(found: Difference) -> str:
     lost = [pair for pair in found.pairs["operators"] if pair.lost_us > 0][:8]
     if lost:
         tones = ("report", "unsafe", "safe", "plain")
-        parts = [Part(p.lost_us, p.name, tones[i % len(tones)]) for i, p in enumerate(lost)]
+        parts = [BarPart(p.lost_us, p.name, tones[i % len(tones)]) for i, p in enumerate(lost)]
         summary = Html(summary + bar(parts, legend=True) + "<p>Lost time per step, µs.</p>")
     sections = [Section("summary", "Summary", Html(summary + notes(found.notes)))]
     for height in HEIGHTS:

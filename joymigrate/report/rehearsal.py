@@ -30,7 +30,7 @@ GROUNDS = (*SINGULAR, "refusals")
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RehearsalNote:
     """One thing that a rehearsal found; `place` is `file:line`, empty where nobody can say."""
 
     ground: str
@@ -41,7 +41,7 @@ class Note:
 
 def render(document: Mapping[str, Any], form: str, folder: Path) -> str:
     """The document in a format; places are shown relative to `folder`."""
-    notes = [*found(document, folder)]
+    notes = [*collect_notes(document, folder)]
     lines = {"github": github, "md": markdown, "text": text}[form](document, notes)
     return "\n".join(lines) + "\n"
 
@@ -59,31 +59,31 @@ def grounds(words: Sequence[str]) -> tuple[str, ...]:
 
 def fails(document: Mapping[str, Any], on: Sequence[str], folder: Path) -> bool:
     """Whether the rehearsal found something of the kinds named. Traps count in the user's files."""
-    return any(note.ground in on for note in found(document, folder))
+    return any(note.ground in on for note in collect_notes(document, folder))
 
 
-def found(document: Mapping[str, Any], folder: Path) -> Iterator[Note]:
+def collect_notes(document: Mapping[str, Any], folder: Path) -> Iterator[RehearsalNote]:
     """Everything that a rehearsal found, the places below `folder` relative to it."""
     for item in document.get("traps") or ():
         place = inside(str(item.get("where") or ""), folder)
         if place is not None:  # a trap in a library is the library's
-            yield Note("traps", str(item["message"]), str(item.get("remedy") or ""), place)
+            yield RehearsalNote("traps", str(item["message"]), str(item.get("remedy") or ""), place)
     for item in document.get("fallbacks") or ():
         places = [p for p in (inside(str(w), folder) for w in item.get("where") or ()) if p]
         calls = f"{item['calls']} call" + ("" if item["calls"] == 1 else "s")
         title = f"{item['op']} runs on the CPU"
-        yield Note(
+        yield RehearsalNote(
             "fallbacks", title, f"the chip has no kernel for it; {calls}", next(iter(places), "")
         )
     for item in document.get("unsimulated") or ():
-        yield Note(
+        yield RehearsalNote(
             "unsimulated", f"{item['op']} has no reference here", "it could not be rehearsed"
         )
     for item in document.get("refusals") or document.get("documented") or ():
         said = item.get("message") or f"{item['kernel']} takes no {item['dtype']}"
         place = inside(str(item.get("where") or ""), folder)
         words = f"{item['op']}: {said}"
-        yield Note(
+        yield RehearsalNote(
             item.get("grade", "documented"), "the chip would refuse this", words, place or ""
         )
 
@@ -100,7 +100,7 @@ def inside(where: str, folder: Path) -> str | None:
     return f"{path.resolve().relative_to(folder.resolve()).as_posix()}:{line}"
 
 
-def github(document: Mapping[str, Any], notes: Sequence[Note]) -> Iterator[str]:
+def github(document: Mapping[str, Any], notes: Sequence[RehearsalNote]) -> Iterator[str]:
     """One workflow command per note; GitHub shows them on the lines of a pull request."""
     for note in notes:
         properties = [f"title={value(note.title)}"]
@@ -111,7 +111,7 @@ def github(document: Mapping[str, Any], notes: Sequence[Note]) -> Iterator[str]:
     yield closing(document, notes)
 
 
-def markdown(document: Mapping[str, Any], notes: Sequence[Note]) -> Iterator[str]:
+def markdown(document: Mapping[str, Any], notes: Sequence[RehearsalNote]) -> Iterator[str]:
     """A summary for the page of a job."""
     yield f"### {md.escaped(headline(document))}"
     yield ""
@@ -128,7 +128,7 @@ def markdown(document: Mapping[str, Any], notes: Sequence[Note]) -> Iterator[str
         yield f"- peak memory of {device}: {peak / 2**20:.1f} MiB"
 
 
-def text(document: Mapping[str, Any], notes: Sequence[Note]) -> Iterator[str]:
+def text(document: Mapping[str, Any], notes: Sequence[RehearsalNote]) -> Iterator[str]:
     """Lines for a terminal or a log."""
     yield headline(document)
     for note in notes:
@@ -143,7 +143,7 @@ def headline(document: Mapping[str, Any]) -> str:
     return f"Rehearsal on a simulated {document.get('soc')} with {package}"
 
 
-def closing(document: Mapping[str, Any], notes: Sequence[Note]) -> str:
+def closing(document: Mapping[str, Any], notes: Sequence[RehearsalNote]) -> str:
     """How the program ended, and what was found."""
     counts = [
         f"{number} {ground if number > 1 else SINGULAR[ground]}"

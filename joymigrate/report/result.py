@@ -52,7 +52,7 @@ class Result:
         inner = root.relative_to(folder).as_posix()
         return "" if inner == "." else f"{inner}/"
 
-    def shown(self, path: str) -> str:
+    def display_path(self, path: str) -> str:
         """A finding's path as the user can open it from `folder`.
 
         Files of followed packages have no path below the root; theirs stays as the scan names it.
@@ -94,7 +94,7 @@ def build(
     )
 
 
-def spoken(result: Result, say: Language) -> Result:
+def translate(result: Result, say: Language) -> Result:
     """The result with the texts of its rules and findings in one language."""
     if say.lang == "en":
         return result

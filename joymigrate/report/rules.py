@@ -61,7 +61,7 @@ def explain(rule_id: str, chip: chips.Chip, origin: chips.Chip) -> Explanation:
     return Explanation(known[key], chip, examples(known[key], chip, origin), writings)
 
 
-def spoken(found: Explanation, say: Language) -> Explanation:
+def translate(found: Explanation, say: Language) -> Explanation:
     """The explanation with the rule's texts in one language."""
     return replace(found, rule=rules.spoken({found.rule.id: found.rule}, say)[found.rule.id])
 

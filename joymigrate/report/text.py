@@ -59,7 +59,7 @@ def render(
 def finding_line(result: Result, finding: Finding, paint: Paint) -> str:
     """`path:line:col: JM101 [*] message (reason)`."""
     cell = "" if finding.cell is None else f"cell {finding.cell + 1}:"
-    path = paint(result.shown(finding.path), "bold")
+    path = paint(result.display_path(finding.path), "bold")
     colon = paint(":", "cyan")
     where = f"{path}{colon}{cell}{finding.line}{colon}{finding.column}{colon}"
     rule = paint(finding.rule, "bold", "red")
@@ -164,7 +164,7 @@ def statistics(result: Result, paint: Paint) -> list[str]:
 def kept_line(result: Result, index: int) -> str:
     """One mention that stays as it is."""
     kept = result.scan.kept[index]
-    where = f"{result.shown(kept.path)}:{kept.line}:{kept.column}"
+    where = f"{result.display_path(kept.path)}:{kept.line}:{kept.column}"
     kind = result.say("kept ({kind})", kind=result.say(kept.kind))
     return f"{where}: {kind} {one_line(kept.text)}"
 
@@ -174,7 +174,7 @@ def warnings(result: Result, *, color: bool = False) -> list[str]:
     say = result.say
     note = Paint(color)(say("warning:"), "yellow")
     unused = [
-        f"{result.shown(path)}:{line}:1: {note} {say('unused ignore')}: {one_line(text)}"
+        f"{result.display_path(path)}:{line}:1: {note} {say('unused ignore')}: {one_line(text)}"
         for path, line, text in result.scan.unused_ignores
     ]
     stale = [
@@ -187,7 +187,9 @@ def warnings(result: Result, *, color: bool = False) -> list[str]:
 def skipped(result: Result) -> list[str]:
     """Files that were not read, one line each."""
     say = result.say
-    return [f"{result.shown(o.path)}: {say('not read')}: {o.reason}" for o in result.scan.skipped]
+    return [
+        f"{result.display_path(o.path)}: {say('not read')}: {o.reason}" for o in result.scan.skipped
+    ]
 
 
 def readiness(result: Result, *, color: bool = False) -> str:

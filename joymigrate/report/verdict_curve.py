@@ -13,7 +13,7 @@ from joymigrate.report.verdict_words import TONES, figure
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class LossCurve:
     """The object `curve` of a verdict."""
 
     curve: Mapping[str, Any]

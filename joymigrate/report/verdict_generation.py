@@ -9,7 +9,7 @@ from typing import Any
 from joymigrate.language import Text, padded, tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Section
-from joymigrate.report.verdict_plots import Curve, line_plot
+from joymigrate.report.verdict_plots import PlotLine, line_plot
 from joymigrate.report.verdict_words import figure, percent
 
 SHOWN = 50
@@ -94,7 +94,7 @@ class Generation:
         if curve:
             points = [(p["position"], float(p["logprob"])) for p in curve]
             picture = line_plot(
-                [Curve("mean |difference|", points)],
+                [PlotLine("mean |difference|", points)],
                 "token",
                 "log-probability difference",
                 log=True,

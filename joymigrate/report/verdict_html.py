@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from joymigrate.language import spoken, tell
+from joymigrate.language import current_language, tell
 from joymigrate.report import verdict_parts
 from joymigrate.report.html import page
-from joymigrate.report.html.page import Html, Page, Part, Section, Tile
+from joymigrate.report.html.page import BarPart, Html, Page, Section, Tile
 from joymigrate.report.labels import Labels
 from joymigrate.report.verdict_md import side_rows
-from joymigrate.report.verdict_plots import Curve, Mark, beside, line_plot
+from joymigrate.report.verdict_plots import Mark, PlotLine, beside, line_plot
 from joymigrate.report.verdict_words import (
     MEANING,
     STATUS_TONES,
@@ -49,7 +49,7 @@ def render(document: Mapping[str, Any], *, when: str = "") -> str:
         title=tell("Verdict: {headline}", headline=headline(document)),
         subtitle=subtitle or MEANING[document["verdict"]],
         sections=sections,
-        say=Labels(spoken()),
+        say=Labels(current_language()),
         footer="joymigrate verify",
     ).render()
 
@@ -83,10 +83,10 @@ def summary(document: Mapping[str, Any]) -> Section:
     body = page.tiles(tiles)
     if document.get("rehearsal"):
         note = "Rehearsal: the chip was simulated. This verdict does not stand for a real one."
-        body = Html(f"{body}<p>{page.badge('rehearsal', 'unsafe')} {page.told(note)}</p>")
+        body = Html(f"{body}<p>{page.badge('rehearsal', 'unsafe')} {page.translate(note)}</p>")
     if document.get("reason"):
-        body = Html(f"{body}<p>{page.told(document['reason'])}</p>")
-    parts = [Part(n, status, STATUS_TONES[status]) for status, n in found.items()]
+        body = Html(f"{body}<p>{page.translate(document['reason'])}</p>")
+    parts = [BarPart(n, status, STATUS_TONES[status]) for status, n in found.items()]
     if len(parts) > 1:
         body = Html(f"{body}{page.bar(parts, legend=True)}")
     return Section("summary", "Summary", body)
@@ -100,7 +100,9 @@ def divergence(first: Mapping[str, Any]) -> Section:
         ("limit", figure(first["limit"])),
     ]
     rows += [
-        (key, page.told(first[key])) for key in ("stage", "cause", "evidence") if first.get(key)
+        (key, page.translate(first[key]))
+        for key in ("stage", "cause", "evidence")
+        if first.get(key)
     ]
     return Section("divergence", "First divergence", page.table(["", ""], rows))
 
@@ -120,7 +122,7 @@ def depth_plots(document: Mapping[str, Any], points: Sequence[Mapping[str, Any]]
     steps = list(dict.fromkeys(point.get("step") for point in points))
     shown = steps if len(steps) <= MOST_CURVES else [*steps[: MOST_CURVES - 1], steps[-1]]
     curves = [
-        Curve(
+        PlotLine(
             "all modules" if step is None else tell("step {number}", number=step),
             [(p["order"], real(p["error"])) for p in points if p.get("step") == step],
         )
@@ -148,7 +150,7 @@ def step_plots(document: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
     if not points:
         return
     sides = [[(p["step"], real(p["loss"][side])) for p in points] for side in (0, 1)]
-    curves = [Curve("baseline", sides[0]), Curve("target", sides[1])]
+    curves = [PlotLine("baseline", sides[0]), PlotLine("target", sides[1])]
     yield page.figure(line_plot(curves, "step", "loss"), "Loss of both sides over steps.")
     apart = [
         (x, abs(b - a) / max(abs(a), 1e-12))
@@ -164,7 +166,7 @@ def step_plots(document: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
             None,
         )
     picture = line_plot(
-        [Curve("difference", apart)],
+        [PlotLine("difference", apart)],
         "step",
         "relative difference of the loss",
         log=True,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from joymigrate.report.html.page import Section
 
 
-class Part(Protocol):
+class VerdictPart(Protocol):
     """One object of the document, in three forms."""
 
     def text(self) -> list[str]:
@@ -26,19 +26,19 @@ class Part(Protocol):
         """Sections of the page."""
 
 
-def of(document: Mapping[str, Any]) -> list[Part]:
+def of(document: Mapping[str, Any]) -> list[VerdictPart]:
     """The parts that this document has."""
-    from joymigrate.report.verdict_curve import Curve
+    from joymigrate.report.verdict_curve import LossCurve
     from joymigrate.report.verdict_generation import Generation
     from joymigrate.report.verdict_operators import Operators
     from joymigrate.report.verdict_quantise import Quantised
     from joymigrate.report.verdict_task import TaskFigures
 
-    found: list[Part] = []
+    found: list[VerdictPart] = []
     if document.get("task"):
         found.append(TaskFigures(document["task"]))
     if document.get("curve"):
-        found.append(Curve(document["curve"], document.get("growth", {})))
+        found.append(LossCurve(document["curve"], document.get("growth", {})))
     if document.get("generation"):
         found.append(Generation(document["generation"]))
     if document.get("quantise"):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from joymigrate.report.html.page import Html, escape, told
+from joymigrate.report.html.page import Html, escape, translate
 
 WIDTH, HEIGHT = 560, 260
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 14, 40
@@ -18,7 +18,7 @@ DASHES = ("", "6 3", "2 3", "8 3 2 3")  # curves differ without colour too
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class PlotLine:
     """One line: (x, y) points; a y of NaN interrupts it."""
 
     name: str
@@ -35,7 +35,7 @@ class Mark:
 
 
 def line_plot(
-    curves: Sequence[Curve],
+    curves: Sequence[PlotLine],
     x_title: str,
     y_title: str,
     *,
@@ -52,7 +52,7 @@ def line_plot(
         if math.isfinite(y) and (y > 0 or not log)
     ]
     if not points:
-        return Html('<p class="empty">' + told("nothing to draw") + "</p>")
+        return Html('<p class="empty">' + translate("nothing to draw") + "</p>")
     ys = [y for _, y in points] + ([limit] if limit is not None and (limit > 0 or not log) else [])
     xs = [x for curve in curves for x, _ in curve.points]  # plots side by side share their x
     view = View.around(xs, ys, log)
@@ -63,7 +63,7 @@ def line_plot(
             f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{level:.1f}" y2="{level:.1f}" '
             'stroke="var(--report-fill)" stroke-dasharray="4 4"/>'
             f'<text x="{WIDTH - RIGHT}" y="{level - 4:.1f}" text-anchor="end">'
-            f"{told(limit_name)}</text>"
+            f"{translate(limit_name)}</text>"
         )
     for index, curve in enumerate(curves):
         parts.append(view.line(curve, index, dots=len(curve.points) <= 60))
@@ -135,8 +135,8 @@ class View:
         middle = (TOP + HEIGHT - BOTTOM) / 2
         parts.append(
             f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">'
-            f'{told(x_title)}</text><text transform="translate(13 {middle:.0f}) rotate(-90)" '
-            f'text-anchor="middle">{told(y_title)}</text>'
+            f'{translate(x_title)}</text><text transform="translate(13 {middle:.0f}) rotate(-90)" '
+            f'text-anchor="middle">{translate(y_title)}</text>'
         )
         return "".join(parts)
 
@@ -148,7 +148,7 @@ class View:
         step = max(1, math.ceil((last - first) / 7))
         return [10.0**power for power in range(first, last + 1, step)]
 
-    def line(self, curve: Curve, index: int, dots: bool) -> str:
+    def line(self, curve: PlotLine, index: int, dots: bool) -> str:
         """One curve, interrupted where it has no value."""
         colour, dash = COLOURS[index % 4], DASHES[index % 4]
         runs: list[list[str]] = [[]]
@@ -177,12 +177,12 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     return [step * n for n in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def key(curves: Sequence[Curve]) -> str:
+def key(curves: Sequence[PlotLine]) -> str:
     """The legend below a plot."""
     items = "".join(
         f'<li><svg width="26" height="10" aria-hidden="true"><line x1="0" x2="26" y1="5" y2="5" '
         f'stroke="{COLOURS[i % 4]}" stroke-width="2" stroke-dasharray="{DASHES[i % 4]}"/></svg> '
-        f"{told(curve.name)}</li>"
+        f"{translate(curve.name)}</li>"
         for i, curve in enumerate(curves)
     )
     return f'<ul class="legend">{items}</ul>'
@@ -192,7 +192,7 @@ def svg(content: str, label: str, height: int = HEIGHT) -> str:
     """The frame of a picture, with its label for those who don't see it."""
     return (
         f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
-        f'aria-label="{told(label)}" font-size="12" fill="var(--text)" '
+        f'aria-label="{translate(label)}" font-size="12" fill="var(--text)" '
         f'font-family="system-ui, sans-serif">{content}</svg>'
     )
 
@@ -219,7 +219,7 @@ def interval_plot(
         parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="20" y2="{height - 36}" stroke="{colour}" '
             f'stroke-dasharray="4 3"/><text x="{x:.1f}" y="14" text-anchor="middle">'
-            f"{told(text)}</text>"
+            f"{translate(text)}</text>"
         )
     for index, (name, value, start, end) in enumerate(rows):
         y = 38 + 30 * index
@@ -229,13 +229,13 @@ def interval_plot(
             f'<line x1="{a:.1f}" x2="{b:.1f}" y1="{y}" y2="{y}" stroke="var(--link)" '
             f'stroke-width="3"/><circle cx="{view.x(value):.1f}" cy="{y}" r="5" '
             f'fill="var(--link)"/><text x="{b + 8:.1f}" y="{y + 4}">'
-            f"{told(name.split(' ')[0])}</text>"
+            f"{translate(name.split(' ')[0])}</text>"
         )
     for value in ticks(view.x_low, view.x_high, 7):
         parts.append(
             f'<text x="{view.x(value):.1f}" y="{height - 20}" text-anchor="middle">{value:g}</text>'
         )
     parts.append(
-        f'<text x="{WIDTH / 2}" y="{height - 4}" text-anchor="middle">{told(title)}</text>'
+        f'<text x="{WIDTH / 2}" y="{height - 4}" text-anchor="middle">{translate(title)}</text>'
     )
     return Html(svg("".join(parts), title, height))

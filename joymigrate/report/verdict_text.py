@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from joymigrate.language import padded, spoken, tell, tidied
+from joymigrate.language import current_language, padded, tell, tidied
 from joymigrate.report import verdict_parts
 from joymigrate.report.verdict_words import counts, figure, headline, listed, part_of, place, worst
 
@@ -20,7 +20,7 @@ def render(document: Mapping[str, Any], *, verbose: bool = False) -> str:
     first = document.get("first_divergence")
     if first:
         lines.append(tell("first divergence: {place}", place=place(first)))
-        lines.append(f"  {measured(first)}")
+        lines.append(f"  {describe_metric(first)}")
         lines += [
             f"  {tell(key)}: {tell(first[key])}" for key in ("cause", "evidence") if first.get(key)
         ]
@@ -34,7 +34,7 @@ def render(document: Mapping[str, Any], *, verbose: bool = False) -> str:
 
 def colon() -> str:
     """What stands before a reason."""
-    return "：" if spoken() == "zh" else ": "
+    return "：" if current_language() == "zh" else ": "
 
 
 def stages(document: Mapping[str, Any]) -> Iterator[str]:
@@ -54,10 +54,10 @@ def records(document: Mapping[str, Any], verbose: bool) -> Iterator[str]:
             continue
         where = place(record)
         why = f" ({tell(record['reason'])})" if record.get("reason") else ""
-        yield f"{padded(tell(record['status']), 12)} {where}: {measured(record)}{why}"
+        yield f"{padded(tell(record['status']), 12)} {where}: {describe_metric(record)}{why}"
 
 
-def measured(record: Mapping[str, Any]) -> str:
+def describe_metric(record: Mapping[str, Any]) -> str:
     """The metric, its value and its limit."""
     return tell(
         "{metric} {value}, limit {limit}",

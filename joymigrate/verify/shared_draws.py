@@ -43,9 +43,9 @@ def install() -> None:
 
 def shared(base: Any) -> Any:
     """Draws that are counted by operator and shape."""
-    from joymigrate.seeded import asked
+    from joymigrate.seeded import requested_seed
 
-    seed = asked() or 0
+    seed = requested_seed() or 0
 
     class Shared(base):  # type: ignore[misc]
         """One count for each operator and shape; no log, for a program draws without end."""

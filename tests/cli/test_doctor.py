@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from joymigrate.chips import Chip, all_chips
-from joymigrate.cli import _installed, _needs
+from joymigrate.cli import _installed, _requirements
 from joymigrate.cli._main import command_names, load, run
 from joymigrate.extras import extras_of
 from scripts.clean_machine.exercises import EXERCISES, Exercise
@@ -78,12 +78,12 @@ def test_a_wrong_setting_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def lacking(
     needs: tuple[str, ...], *found: _installed.Check, wants: dict[str, str] | None = None
-) -> _needs.Readiness:
+) -> _requirements.Readiness:
     """What a use with these needs comes to when the checks found this."""
     from joymigrate.chips import target
 
-    use = _needs.Use("one", "two", needs, wants)
-    return _needs.readiness([use], list(found), target(None))[0]
+    use = _requirements.Use("one", "two", needs, wants)
+    return _requirements.readiness([use], list(found), target(None))[0]
 
 
 NO_CC = _installed.Check("program", "cc", "missing", help="apt-get install gcc")
@@ -126,40 +126,42 @@ def test_what_is_only_wanted_leaves_a_use_ready() -> None:
 def test_a_chip_that_cannot_be_simulated_is_needed_itself() -> None:
     chip = next(c for c in all_chips().values() if not (c.origin or _installed.can_rehearse(c)))
     absent = _installed.Check("chip", chip.distribution or chip.name, "missing", help="vendor")
-    use = _needs.Use("migrate", "", ("chip|rehearsal",))
-    (answer,) = _needs.readiness([use], [absent], chip)
+    use = _requirements.Use("migrate", "", ("chip|rehearsal",))
+    (answer,) = _requirements.readiness([use], [absent], chip)
     assert answer.missing == (f"{absent.name}: vendor",)
 
 
 LEAVES = {
-    f"{name} {leaf}".strip(): name for name in command_names() for leaf in _needs.leaves(load(name))
+    f"{name} {leaf}".strip(): name
+    for name in command_names()
+    for leaf in _requirements.leaves(load(name))
 }
 
 
 def test_every_command_has_a_use_and_no_declaration_is_about_nothing() -> None:
-    every = {use.name for name in command_names() for use in _needs.uses(name)}
+    every = {use.name for name in command_names() for use in _requirements.uses(name)}
     for leaf, command in LEAVES.items():
-        if leaf == command or leaf.endswith(f" {_needs.HIDDEN}"):
-            assert any(use.command == command for use in _needs.uses(command))
+        if leaf == command or leaf.endswith(f" {_requirements.HIDDEN}"):
+            assert any(use.command == command for use in _requirements.uses(command))
             continue
         assert leaf in every
     for name in command_names():
         inner = [leaf.removeprefix(name).strip() for leaf in LEAVES if LEAVES[leaf] == name]
-        needs, wants = _needs.declared(name)
+        needs, wants = _requirements.declared(name)
         for way in (*needs, *wants):
             first = way.partition(" ")[0]
             own = HIDDEN_OR_PLAIN & set(inner)
             assert way in ("", *inner) or first in inner or own, f"{name}: {way}"
 
 
-HIDDEN_OR_PLAIN = {_needs.HIDDEN, ""}
+HIDDEN_OR_PLAIN = {_requirements.HIDDEN, ""}
 KINDS = {"chip", "chip-package", "rehearsal", "extra", "package", "program"}
 
 
 def test_every_need_is_one_that_can_be_judged() -> None:
     extras = {check.name for check in _installed.extras()}
     for name in command_names():
-        for use in _needs.uses(name):
+        for use in _requirements.uses(name):
             for need in (*use.needs, *(use.wants or ())):
                 for part in need.split("|"):
                     kind, _, what = part.partition(":")
@@ -173,9 +175,9 @@ def test_every_need_is_one_that_can_be_judged() -> None:
 def test_what_the_clean_machine_showed_a_command_to_need_is_declared(exercise: Exercise) -> None:
     """scripts/clean_machine runs each line without its extras; doctor must say the same."""
     words = exercise.line.split()[1:]
-    uses = [use for use in _needs.uses(words[0]) if " ".join(words).startswith(use.name)]
-    options = [use for use in _needs.uses(words[0]) if use.way.split(" ")[0] in words[1:]]
-    found = max(options or uses or _needs.uses(words[0])[:1], key=lambda use: len(use.way))
+    uses = [use for use in _requirements.uses(words[0]) if " ".join(words).startswith(use.name)]
+    options = [use for use in _requirements.uses(words[0]) if use.way.split(" ")[0] in words[1:]]
+    found = max(options or uses or _requirements.uses(words[0])[:1], key=lambda use: len(use.way))
     needed = {extra for need in found.needs for extra in brought(need)}
     wanted = {extra for need in found.wants or () for extra in brought(need)}
     if exercise.extras:

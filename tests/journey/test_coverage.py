@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from joymigrate.journey.steps.coverage import PART, TRACE, recorded
+from joymigrate.journey.steps.coverage import PART, TRACE, record_trace
 
 
 @dataclass
@@ -49,7 +49,7 @@ def test_a_program_that_ends_early_here_is_recorded_on_the_chip(
 ) -> None:
     (tmp_path / "coverage").mkdir()
     at: Any = Machine(tmp_path, here, there)
-    done, on = recorded(at)
+    done, on = record_trace(at)
     assert (done.code, on) == (code, where)
     assert at.path(TRACE).read_text() == trace
     assert not at.path(PART).exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.journey.failing import Why, raised, why
+from joymigrate.journey.failing import FailureReason, raised, why
 
 HEAD = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
 
@@ -16,42 +16,46 @@ HEAD = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modul
     [
         (
             f"{HEAD}    import deepspeed\nModuleNotFoundError: No module named 'deepspeed'\n",
-            Why.BROKEN,
+            FailureReason.BROKEN,
             "ModuleNotFoundError: No module named 'deepspeed'",
         ),
         (
             f"{HEAD}    open('data.csv')\nFileNotFoundError: [Errno 2] No such file: 'data.csv'\n",
-            Why.BROKEN,
+            FailureReason.BROKEN,
             "FileNotFoundError: [Errno 2] No such file: 'data.csv'",
         ),
-        ("train.py: error: unrecognized arguments: --stps 3\n", Why.BROKEN, "train.py: error: "),
-        ("python: can't open file 'x.py': [Errno 2]\n", Why.BROKEN, "python: can't open"),
+        (
+            "train.py: error: unrecognized arguments: --stps 3\n",
+            FailureReason.BROKEN,
+            "train.py: error: ",
+        ),
+        ("python: can't open file 'x.py': [Errno 2]\n", FailureReason.BROKEN, "python: can't open"),
         (
             f"{HEAD}    model.cuda()\nAssertionError: Torch not compiled with CUDA enabled\n",
-            Why.NEEDS_GPU,
+            FailureReason.NEEDS_GPU,
             "AssertionError: Torch not compiled with CUDA enabled",
         ),
         (
             f"{HEAD}    assert torch.cuda.is_available()\n           ^^^^^\nAssertionError\n",
-            Why.NEEDS_GPU,
+            FailureReason.NEEDS_GPU,
             "AssertionError",
         ),
-        ("no GPU found, stopping\n", Why.NEEDS_GPU, "no GPU found, stopping"),
+        ("no GPU found, stopping\n", FailureReason.NEEDS_GPU, "no GPU found, stopping"),
         (
             f"{HEAD}    import apex\nImportError: libcudart.so.12: cannot open shared object\n",
-            Why.NEEDS_GPU,
+            FailureReason.NEEDS_GPU,
             "ImportError: libcudart",
         ),
         (
             f"{HEAD}    name = input('which? ')\nEOFError: EOF when reading a line\n",
-            Why.BROKEN,
+            FailureReason.BROKEN,
             "EOFError: EOF when reading a line",
         ),
-        ("", Why.UNCLEAR, ""),
-        ("something odd\n", Why.UNCLEAR, "something odd"),
+        ("", FailureReason.UNCLEAR, ""),
+        ("something odd\n", FailureReason.UNCLEAR, "something odd"),
     ],
 )
-def test_the_reason_is_told_from_the_last_words(log: str, reason: Why, said: str) -> None:
+def test_the_reason_is_told_from_the_last_words(log: str, reason: FailureReason, said: str) -> None:
     recorder = "error: the program ended with exit code 1; nothing was recorded\n  at: a.jmb\n"
     found, text = why(log + recorder, gpu_here=False)
     assert found is reason
@@ -59,7 +63,9 @@ def test_the_reason_is_told_from_the_last_words(log: str, reason: Why, said: str
 
 
 def test_with_a_gpu_in_the_machine_every_failure_is_the_programs_own() -> None:
-    assert why("AssertionError: Torch not compiled with CUDA enabled", True)[0] is Why.BROKEN
+    assert (
+        why("AssertionError: Torch not compiled with CUDA enabled", True)[0] is FailureReason.BROKEN
+    )
 
 
 def of_torchrun(rank: str) -> str:
@@ -82,18 +88,20 @@ def of_torchrun(rank: str) -> str:
     [
         (
             f'{HEAD}    raise RuntimeError("no NCCL")\nRuntimeError: no NCCL built in\n',
-            Why.NEEDS_GPU,
+            FailureReason.NEEDS_GPU,
             "RuntimeError: no NCCL built in",
         ),
         (
             '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9\n'
             "[rank0]:     rows['b']\n[rank0]: KeyError: 'b'\n",
-            Why.BROKEN,
+            FailureReason.BROKEN,
             "KeyError: 'b'",
         ),
     ],
 )
-def test_a_launcher_does_not_hide_what_its_rank_said(rank: str, reason: Why, said: str) -> None:
+def test_a_launcher_does_not_hide_what_its_rank_said(
+    rank: str, reason: FailureReason, said: str
+) -> None:
     assert why(of_torchrun(rank), gpu_here=False) == (reason, said)
 
 
@@ -141,11 +149,11 @@ ACCELERATE = (
 def test_accelerate_is_looked_through_to_the_program_that_it_started() -> None:
     log = f"{HEAD}    import scipy\nModuleNotFoundError: No module named 'scipy'\n{ACCELERATE}"
     assert why(log, gpu_here=False) == (
-        Why.BROKEN, "ModuleNotFoundError: No module named 'scipy'",
+        FailureReason.BROKEN, "ModuleNotFoundError: No module named 'scipy'",
     )  # fmt: skip
 
 
 def test_a_launchers_own_words_are_all_there_is_where_the_program_said_nothing() -> None:
     reason, said = why(ACCELERATE, gpu_here=False)
-    assert reason is Why.UNCLEAR
+    assert reason is FailureReason.UNCLEAR
     assert said.startswith("subprocess.CalledProcessError: ")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.journey.gates import OF, Gates, held, read_gates, refuses
+from joymigrate.journey.gates import OF, Gates, find_violation, read_gates, refuses
 
 
 def test_defaults_let_an_undecided_comparison_go_on() -> None:
@@ -76,28 +76,28 @@ def test_a_limit_just_holds_and_just_fails(
 ) -> None:
     gates = Gates(**{gate: limit})
     rest = {"said": "it fell over"}
-    assert held(step, {figure: holds, **rest}, "pass", gates) is None
-    found = held(step, {figure: fails, **rest}, "pass", gates)
+    assert find_violation(step, {figure: holds, **rest}, "pass", gates) is None
+    found = find_violation(step, {figure: fails, **rest}, "pass", gates)
     assert found is not None
     assert (found.gate, found.limit) == (gate, limit)
     off = Gates(**{gate: False if isinstance(limit, bool) else None})
-    assert held(step, {figure: fails, **rest}, "pass", off) is None
+    assert find_violation(step, {figure: fails, **rest}, "pass", off) is None
 
 
 @pytest.mark.parametrize(("step", "gate"), [("verify", "verify"), ("train", "loss")])
 def test_a_verdict_is_held_by_its_own_gate(step: str, gate: str) -> None:
-    assert held(step, {}, "inconclusive", Gates(**{gate: "inconclusive"})) is None
-    found = held(step, {}, "inconclusive", Gates(**{gate: "pass"}))
+    assert find_violation(step, {}, "inconclusive", Gates(**{gate: "inconclusive"})) is None
+    found = find_violation(step, {}, "inconclusive", Gates(**{gate: "pass"}))
     assert found is not None
     assert found.why == "the verdict is inconclusive; the gate asks for pass"
-    assert held(step, {}, "fail", Gates(**{gate: "inconclusive"})) is not None
-    assert held(step, {}, "fail", Gates(**{gate: "off"})) is None
+    assert find_violation(step, {}, "fail", Gates(**{gate: "inconclusive"})) is not None
+    assert find_violation(step, {}, "fail", Gates(**{gate: "off"})) is None
 
 
 def test_a_model_without_an_answer_is_held() -> None:
-    assert held("serve", {}, "pass", Gates()) is None
-    assert held("serve", {}, "fail", Gates()) is not None
-    assert held("serve", {}, "fail", Gates(serve=False)) is None
+    assert find_violation("serve", {}, "pass", Gates()) is None
+    assert find_violation("serve", {}, "fail", Gates()) is not None
+    assert find_violation("serve", {}, "fail", Gates(serve=False)) is None
 
 
 def test_every_gate_belongs_to_a_step() -> None:
@@ -107,4 +107,4 @@ def test_every_gate_belongs_to_a_step() -> None:
 
 def test_a_figure_that_is_missing_holds_nothing() -> None:
     strict = Gates(automatic=100, by_hand=0, fallbacks=0, memory_gib=0, coverage=100)
-    assert all(held(step, {}, "pass", strict) is None for step in OF)
+    assert all(find_violation(step, {}, "pass", strict) is None for step in OF)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.journey.original import line_before, mapped, restored, rewrites
+from joymigrate.journey.original import line_before, map_line, restore_original, rewrites
 from joymigrate.ledger import Change, Ledger, Step
 from joymigrate.rewrite.diff import unified
 
@@ -38,7 +38,7 @@ def test_every_rewritten_file_comes_back(ledger: Ledger, tmp_path: Path) -> None
     project, copy = ledger.root / "project", tmp_path / "copy"
     steps = rewrites(ledger, project)
     assert [step.id for step in steps] == ["0001"]
-    assert restored(ledger, steps, project, copy)
+    assert restore_original(ledger, steps, project, copy)
     assert (copy / "run.py").read_bytes() == BEFORE
     assert not (copy / "jm.py").exists()
     assert (copy / "other.py").read_text() == "x = 1\n"
@@ -49,14 +49,14 @@ def test_every_rewritten_file_comes_back(ledger: Ledger, tmp_path: Path) -> None
 def test_the_users_edits_stay(ledger: Ledger, tmp_path: Path) -> None:
     project, copy = ledger.root / "project", tmp_path / "copy"
     (project / "run.py").write_bytes(AFTER.replace(b"return w", b"return w + 1"))
-    assert restored(ledger, rewrites(ledger, project), project, copy)
+    assert restore_original(ledger, rewrites(ledger, project), project, copy)
     assert (copy / "run.py").read_bytes() == BEFORE.replace(b"return w", b"return w + 1")
 
 
 def test_an_edit_in_a_rewritten_line_leaves_no_original(ledger: Ledger, tmp_path: Path) -> None:
     project, copy = ledger.root / "project", tmp_path / "copy"
     (project / "run.py").write_bytes(AFTER.replace(b"jm.device()", b"'cpu'"))
-    assert not restored(ledger, rewrites(ledger, project), project, copy)
+    assert not restore_original(ledger, rewrites(ledger, project), project, copy)
 
 
 def test_a_rewrite_that_was_rolled_back_does_not_count(ledger: Ledger) -> None:
@@ -74,4 +74,4 @@ def test_lines_are_told_as_they_were(ledger: Ledger) -> None:
 
 
 def test_a_line_that_is_new_points_to_where_it_was_put() -> None:
-    assert mapped([b"a", b"b"], [b"a", b"new", b"b"], 2) == 2
+    assert map_line([b"a", b"b"], [b"a", b"new", b"b"], 2) == 2

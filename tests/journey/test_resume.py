@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.journey.alone import alone
+from joymigrate.journey.context import StepContext
 from joymigrate.journey.gates import Gates
+from joymigrate.journey.lock import hold_journey
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.plan import NAMES, plan
-from joymigrate.journey.travel import travel
-from joymigrate.journey.travelling import Travelling
+from joymigrate.journey.runner import run_journey
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAM = """\
@@ -58,7 +58,7 @@ def request_(project: Path) -> Request:
 def leaves_a_file(name: str, ran: list[str]) -> Any:
     """A step that notes that it ran and leaves evidence."""
 
-    def run(at: Travelling) -> Outcome:
+    def run(at: StepContext) -> Outcome:
         ran.append(name)
         at.path(f"{name}.txt").write_text(name)
         figures = {"exit_code": 0, "fallbacks": 1, "calls_pct": 90.0, "automatic_pct": 50.0}
@@ -75,7 +75,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def planned(request: Request) -> list[Any]:
         return [replace(one, run=leaves_a_file(one.name, names)) for one in plan(request)]
 
-    monkeypatch.setattr(import_module("joymigrate.journey.travel"), "plan", planned)
+    monkeypatch.setattr(import_module("joymigrate.journey.runner"), "plan", planned)
     return names
 
 
@@ -100,30 +100,30 @@ CHANGES: list[tuple[str, Any, set[str]]] = [
 def test_a_change_of_the_request_redoes_what_rests_on_it(
     what: str, change: dict[str, Any], again: set[str], request_: Request, ran: list[str]
 ) -> None:
-    travel(request_, Gates())
+    run_journey(request_, Gates())
     assert ran == list(NAMES)
     ran.clear()
-    travel(replace(request_, **change), Gates())
+    run_journey(replace(request_, **change), Gates())
     assert set(ran) == again
 
 
 def test_evidence_that_was_changed_or_is_gone_is_made_again(
     request_: Request, ran: list[str]
 ) -> None:
-    folder = travel(request_, Gates()).folder
+    folder = run_journey(request_, Gates()).folder
     ran.clear()
     (folder / "coverage.txt").write_text("forged")
     (folder / "serve.txt").unlink()
-    travel(request_, Gates())
+    run_journey(request_, Gates())
     assert ran == ["coverage", "advice", "serve"]
 
 
 def test_a_tighter_gate_asks_again_and_a_looser_one_lets_pass_what_was_held(
     request_: Request, ran: list[str]
 ) -> None:
-    assert travel(request_, Gates()).verdict == "pass"
+    assert run_journey(request_, Gates()).verdict == "pass"
     ran.clear()
-    held = travel(request_, Gates(coverage=95))
+    held = run_journey(request_, Gates(coverage=95))
     assert ran == ["coverage"]
     assert held.verdict == "fail"
     assert [one.status.value for one in held.outcomes if one.name in ("coverage", "advice")] == [
@@ -131,7 +131,7 @@ def test_a_tighter_gate_asks_again_and_a_looser_one_lets_pass_what_was_held(
         "pending",
     ]
     ran.clear()
-    freed = travel(request_, Gates(coverage=90))
+    freed = run_journey(request_, Gates(coverage=90))
     assert ran == ["advice"]  # what came after does not rest on it, and was kept
     outcome = freed.outcome("coverage")
     assert outcome is not None
@@ -142,35 +142,35 @@ def test_a_tighter_gate_asks_again_and_a_looser_one_lets_pass_what_was_held(
 def test_the_users_edit_begins_anew_and_a_programs_output_does_not(
     request_: Request, ran: list[str]
 ) -> None:
-    travel(request_, Gates())
+    run_journey(request_, Gates())
     ran.clear()
     (request_.project / "results.json").write_text("{}")
-    travel(request_, Gates())
+    run_journey(request_, Gates())
     assert ran == []
     (request_.project / "train.py").write_text(PROGRAM.replace("0.1", "0.2"))
-    travel(request_, Gates())
+    run_journey(request_, Gates())
     assert ran == list(NAMES)
 
 
 def test_fresh_takes_every_step_and_until_stops_behind_one(
     request_: Request, ran: list[str]
 ) -> None:
-    stopped = travel(request_, Gates(), until="coverage")
+    stopped = run_journey(request_, Gates(), until="coverage")
     assert ran == list(NAMES[: NAMES.index("coverage") + 1])
     assert {one.status for one in stopped.outcomes[5:]} == {Status.PENDING}
     ran.clear()
-    travel(request_, Gates())
+    run_journey(request_, Gates())
     assert ran == list(NAMES[NAMES.index("coverage") + 1 :])
     ran.clear()
-    travel(request_, Gates(), fresh=True)
+    run_journey(request_, Gates(), fresh=True)
     assert ran == list(NAMES)
 
 
 def test_a_second_journey_in_the_same_project_is_refused(request_: Request, ran: list[str]) -> None:
-    folder = travel(request_, Gates(), until="scan").folder
-    with alone(folder), pytest.raises(JoyError, match=f"process {os.getpid()}"):
-        travel(request_, Gates())
-    travel(request_, Gates(), until="scan")
+    folder = run_journey(request_, Gates(), until="scan").folder
+    with hold_journey(folder), pytest.raises(JoyError, match=f"process {os.getpid()}"):
+        run_journey(request_, Gates())
+    run_journey(request_, Gates(), until="scan")
 
 
 # From here on the steps are the real ones.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.journey import stamped
+from joymigrate.journey import timed_process
 from joymigrate.journey.speed import rate, speed
 
 
@@ -62,7 +62,7 @@ def test_the_programs_own_rate_is_kept_without_its_first_line() -> None:
 def test_a_command_leaves_its_output_and_the_times_of_its_lines(tmp_path: Path) -> None:
     program = "import sys; print('hello'); print('loss 1'); sys.stderr.write('bad\\n'); sys.exit(3)"
     log = tmp_path / "log.txt"
-    code, lines = stamped.run(
+    code, lines = timed_process.run(
         [sys.executable, "-u", "-c", program], log, tmp_path, os.environ, lambda t: "loss" in t
     )
     assert code == 3
@@ -74,13 +74,13 @@ def test_a_command_leaves_its_output_and_the_times_of_its_lines(tmp_path: Path) 
 def test_a_child_that_outlives_the_command_does_not_hold_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stamped, "DRAIN_SECONDS", 0.1)
+    monkeypatch.setattr(timed_process, "DRAIN_SECONDS", 0.1)
     program = (
         "import subprocess, sys; print('loss 1', flush=True); "
         "p = subprocess.Popen([sys.executable, '-c', 'import sys; sys.stdin.read()'], "
         "stdin=subprocess.PIPE); import os; os._exit(0)"
     )
-    code, lines = stamped.run(
+    code, lines = timed_process.run(
         [sys.executable, "-c", program], tmp_path / "log", tmp_path, os.environ, lambda t: True
     )
     assert code == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from joymigrate.journey.tree import changed, snapshot, total, written
+from joymigrate.journey.tree import find_changes, find_written, snapshot, total
 
 
 def test_code_and_settings_count_and_outputs_and_environments_do_not(tmp_path: Path) -> None:
@@ -16,15 +16,15 @@ def test_code_and_settings_count_and_outputs_and_environments_do_not(tmp_path: P
 
 def test_a_file_that_a_run_left_behind_is_not_the_users_edit() -> None:
     before = {"a.py": "1", "config.json": "1"}
-    assert changed(before, {**before, "results.json": "2", "log.txt": "3"}, ()) == []
-    assert changed(before, {**before, "config.json": "2"}, ()) == ["config.json"]
-    assert changed(before, {**before, "config.json": "2"}, {"config.json"}) == []
-    assert changed(before, {**before, "new.py": "2"}, ()) == ["new.py"]
-    assert changed(before, {"config.json": "1"}, ()) == ["a.py"]
+    assert find_changes(before, {**before, "results.json": "2", "log.txt": "3"}, ()) == []
+    assert find_changes(before, {**before, "config.json": "2"}, ()) == ["config.json"]
+    assert find_changes(before, {**before, "config.json": "2"}, {"config.json"}) == []
+    assert find_changes(before, {**before, "new.py": "2"}, ()) == ["new.py"]
+    assert find_changes(before, {"config.json": "1"}, ()) == ["a.py"]
 
 
 def test_code_that_changes_during_a_run_is_never_its_output() -> None:
-    assert written({"a.py": "1"}, {"a.py": "2", "r.json": "1"}) == {"r.json"}
+    assert find_written({"a.py": "1"}, {"a.py": "2", "r.json": "1"}) == {"r.json"}
 
 
 def test_the_hash_knows_names_and_content() -> None:

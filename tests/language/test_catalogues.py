@@ -43,7 +43,7 @@ PACKAGES = [
     "verify/forced.py", "verify/free.py", "verify/generate.py", "verify/identity.py",
     "verify/isolated_pass.py", "verify/loss.py", "verify/model.py", "verify/optimiser_stage.py",
     "verify/ops/judge.py", "verify/ops/operator.py", "verify/ops/replay.py", "verify/task",
-    "journey/gates.py", "journey/plan.py", "journey/travel.py", "journey/steps", "cli/_going.py",
+    "journey/gates.py", "journey/plan.py", "journey/runner.py", "journey/steps", "cli/_progress.py",
 ]  # fmt: skip
 
 

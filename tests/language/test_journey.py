@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from joymigrate.chips import get
-from joymigrate.cli._going import Going
+from joymigrate.cli._progress import JourneyProgress
 from joymigrate.cli.migrate import planned_text
-from joymigrate.journey.gates import CHECKS, Gates, held
+from joymigrate.journey.context import CompletedCommand, StepContext
+from joymigrate.journey.gates import CHECKS, Gates, find_violation
 from joymigrate.journey.gates import OF as GATES
 from joymigrate.journey.model import Journey, Outcome, Request, Status, outcomes_from, to_json
 from joymigrate.journey.plan import NAMES, plan
+from joymigrate.journey.runner import with_pending
 from joymigrate.journey.steps import baseline, coverage, rehearse, scan, train, verify
-from joymigrate.journey.travel import with_pending
-from joymigrate.journey.travelling import Done, Travelling
 from joymigrate.language import HAN, Language, Text
 from joymigrate.report import journey_html, journey_text
 from joymigrate.report.journey_closing import closing
-from joymigrate.report.live.look import Row, Seen
+from joymigrate.report.live.look import ProjectView, StepRow
 from joymigrate.report.live.parts import page as live_page
 from tests.language.test_reports import english
 
@@ -37,21 +37,21 @@ FIRST = {
 }  # fmt: skip
 
 
-def travelling(folder: Path) -> Travelling:
+def travelling(folder: Path) -> StepContext:
     """A step's view of a journey in which nothing has run."""
     request = Request(folder, ENTRY, "ascend")
-    return Travelling(request, Gates(), folder / ".joymigrate" / "journey")
+    return StepContext(request, Gates(), folder / ".joymigrate" / "journey")
 
 
-def failed_baseline(at: Travelling, log: str) -> Outcome:
+def failed_baseline(at: StepContext, log: str) -> Outcome:
     """What the baseline tells of a program that printed `log` and ended with 1."""
     path = at.path("log.txt")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(log, encoding="utf-8")
-    return baseline.failed(at, Done("", 1, path), {"exit_code": 1})
+    return baseline.explain_failure(at, CompletedCommand("", 1, path), {"exit_code": 1})
 
 
-def outcomes(at: Travelling) -> list[Outcome]:
+def outcomes(at: StepContext) -> list[Outcome]:
     """One of every kind of step, most of them with something to tell."""
     sites = {"sites": 7, "files": 2, "safe": 5, "unsafe": 0, "by_hand": 2, "rewritten": 3}
     trap = {"where": "train.py:3", "message": Text(LACKS, name="nvtx"),
@@ -67,7 +67,7 @@ def outcomes(at: Travelling) -> list[Outcome]:
             "rehearse",
             Status.STOPPED,
             "ran to its end",
-            help=rehearse.advice(at, [trap], run, Done("", 0, at.path("log.txt"))),
+            help=rehearse.advice(at, [trap], run, CompletedCommand("", 0, at.path("log.txt"))),
         ),
         Outcome(
             "coverage",
@@ -112,10 +112,10 @@ def test_a_journey_says_no_english_sentence(document: dict[str, Any], tmp_path: 
 
 def test_the_live_page_says_no_english_sentence(document: dict[str, Any]) -> None:
     rows = [
-        Row("0002", "2026-01-01T00:00:00Z", Text("rollback of {step}", step="0001"), "", "", "", "",
-            "", Text("rolled back by {step}", step="0002"), True, "", "joymigrate x", ())
+        StepRow("0002", "2026-01-01T00:00:00Z", Text("rollback of {step}", step="0001"), "", "", "",
+            "", "", Text("rolled back by {step}", step="0002"), True, "", "joymigrate x", ())
     ]  # fmt: skip
-    page = live_page(Seen("p", "/p", tuple(rows), document), "zh")
+    page = live_page(ProjectView("p", "/p", tuple(rows), document), "zh")
     assert english(page.replace("<pre>", "<p>")) == []
     assert "已被 0002 回退" in page
 
@@ -148,7 +148,7 @@ FIGURES: dict[str, tuple[dict[str, Any], str | None, Any]] = {
 def test_a_gate_that_holds_says_so_in_chinese(gate: str) -> None:
     figures, verdict, limit = FIGURES[gate]
     step = next(name for name, gates in GATES.items() if gate in gates)
-    hold = held(step, figures, verdict, replace(Gates(), **{gate: limit}))
+    hold = find_violation(step, figures, verdict, replace(Gates(), **{gate: limit}))
     assert hold is not None
     assert hold.gate == gate
     said = Language("zh")(hold.why)
@@ -164,14 +164,16 @@ def test_a_baseline_that_fails_by_itself_says_so_in_chinese(tmp_path: Path) -> N
 
 
 def test_a_first_divergence_is_told_in_chinese(tmp_path: Path) -> None:
-    said = Language("zh")(verify.told(travelling(tmp_path), {"first_divergence": FIRST}, None))
+    said = Language("zh")(
+        verify.explain_verdict(travelling(tmp_path), {"first_divergence": FIRST}, None)
+    )
     assert said.startswith("net.0：结果是基线的 1.01 倍\n  相对误差 0.01")
 
 
 def test_progress_and_plan_are_chinese() -> None:
     request = Request(Path("/p"), ENTRY, get("ascend").name)
     out = io.StringIO()
-    going = Going(quiet=False, stream=out, lang="zh")
+    going = JourneyProgress(quiet=False, stream=out, lang="zh")
     steps = plan(request)
     for step in steps:
         going("begin", step, None)

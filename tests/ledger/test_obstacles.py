@@ -88,7 +88,7 @@ def test_another_error_of_the_disk_than_a_foreign_file_system_is_not_hidden(
 
     monkeypatch.setattr(os, "replace", broken)
     with pytest.raises(OSError, match="Input/output"):
-        transaction.put(tmp_path / "staged", tmp_path / "target")
+        transaction.move_into_place(tmp_path / "staged", tmp_path / "target")
     assert (tmp_path / "staged").exists()
 
 

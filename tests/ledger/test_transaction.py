@@ -119,14 +119,14 @@ def test_a_rename_that_fails_brings_the_old_tree_back(
 ) -> None:
     ledger = project(tmp_path)
     old = tree_of(tmp_path)
-    real = transaction.put
+    real = transaction.move_into_place
 
     def full(staged: Path, target: Path) -> None:
         if target.name == "c.py":
             raise OSError(28, "No space left on device", str(target))
         real(staged, target)
 
-    monkeypatch.setattr(transaction, "put", full)
+    monkeypatch.setattr(transaction, "move_into_place", full)
     with pytest.raises(JoyError, match="No space left on device"):
         ledger.apply(NEW, STEP)
     assert tree_of(tmp_path) == old
@@ -140,14 +140,14 @@ def test_an_interrupt_half_way_brings_the_old_tree_back(
 ) -> None:
     ledger = project(tmp_path)
     old = tree_of(tmp_path)
-    real = transaction.put
+    real = transaction.move_into_place
 
     def interrupted(staged: Path, target: Path) -> None:
         real(staged, target)
         if target.name == "b.py":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(transaction, "put", interrupted)
+    monkeypatch.setattr(transaction, "move_into_place", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ledger.apply(NEW, STEP)
     assert tree_of(tmp_path) == old
@@ -193,13 +193,13 @@ def interrupted(root: Path) -> Ledger:
     ledger = project(root)
 
     def act() -> None:
-        real = transaction.put
+        real = transaction.move_into_place
 
         def put(staged: Path, target: Path) -> None:
             real(staged, target)
             os.kill(os.getpid(), signal.SIGKILL)
 
-        transaction.put = put  # type: ignore[assignment]
+        transaction.move_into_place = put  # type: ignore[assignment]
         ledger.apply(NEW, STEP)
 
     assert run_and_die(act, 10**9)

@@ -16,7 +16,7 @@ import pytest
 from joymigrate.model import Finding, Tier
 from joymigrate.report.html import page as page_module
 from joymigrate.report.html import scan
-from joymigrate.report.html.page import Html, Page, Part, Section, bar, code, escape, table
+from joymigrate.report.html.page import BarPart, Html, Page, Section, bar, code, escape, table
 from joymigrate.report.labels import AREAS, WORDS, Labels
 from joymigrate.rewrite.rules import AREAS as RULE_AREAS
 from tests.report.build import result_of, site, write
@@ -159,7 +159,9 @@ def test_the_frame_escapes_what_is_not_markup() -> None:
 
 
 def test_a_bar_speaks_its_figures() -> None:
-    shown = bar([Part(3, "safe", "safe"), Part(1, "by hand", "report"), Part(0, "none", "plain")])
+    shown = bar(
+        [BarPart(3, "safe", "safe"), BarPart(1, "by hand", "report"), BarPart(0, "none", "plain")]
+    )
     assert 'aria-label="safe 3, by hand 1, none 0"' in shown
     assert "width:75.00%" in shown
     assert shown.count("<i ") == 2

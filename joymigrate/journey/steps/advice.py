@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from joymigrate.journey.context import StepContext
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.steps.coverage import TRACE
-from joymigrate.journey.travelling import Travelling
 from joymigrate.language import Text
 
 
@@ -16,7 +16,7 @@ def words(request: Request, form: str, path: str) -> list[str]:
     return ["profile", "advise", trace, "--to", request.chip, "--format", form, "-o", path]
 
 
-def run(at: Travelling) -> Outcome:
+def run(at: StepContext) -> Outcome:
     """Advice from the recording of the step before. Advice never stops a journey."""
     for form, name in (("json", "advice.json"), ("html", "advice.html")):
         path = str(at.path(f"advice/{name}"))

@@ -11,10 +11,10 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.journey import original
-from joymigrate.journey.failing import Why, why
+from joymigrate.journey.context import CompletedCommand, StepContext, StepFailed
+from joymigrate.journey.failing import FailureReason, why
 from joymigrate.journey.losses import write_curve
 from joymigrate.journey.model import Outcome, Request, Status
-from joymigrate.journey.travelling import Done, StepFailed, Travelling
 from joymigrate.language import Text
 from joymigrate.ledger import Ledger, sha256
 
@@ -36,10 +36,10 @@ def entry_of(request: Request) -> tuple[str, ...]:
     return request.baseline_entry or request.entry
 
 
-def run(at: Travelling) -> Outcome:
+def run(at: StepContext) -> Outcome:
     """Record the original on the GPU of this machine, or its CPU; or take what is given."""
     if at.request.baseline is not None:
-        return given(at, at.request.baseline)
+        return check_recording(at, at.request.baseline)
     folder, of = sources(at)
     if folder is None:
         return Outcome("baseline", Status.DONE, of, {"of": None})
@@ -61,7 +61,7 @@ def run(at: Travelling) -> Outcome:
         )
         evidence = (LOG, CURVE, f"{BUNDLE}/manifest.json") if recorded else (LOG, CURVE)
         return Outcome("baseline", Status.DONE, told, figures, evidence, verdict="pass")
-    return failed(at, done, figures)
+    return explain_failure(at, done, figures)
 
 
 def counts(losses: int) -> Text:
@@ -69,7 +69,7 @@ def counts(losses: int) -> Text:
     return Text("{number} loss{number_es}", number=losses)
 
 
-def empty(done: Done) -> Text:
+def empty(done: CompletedCommand) -> Text:
     """That a program called no torch module here, and what it said last: it may say why."""
     said = (tail(done).splitlines() or [""])[-1].strip()
     if not said:
@@ -79,20 +79,20 @@ def empty(done: Done) -> Text:
     )
 
 
-def failed(at: Travelling, done: Done, figures: dict[str, Any]) -> Outcome:
+def explain_failure(at: StepContext, done: CompletedCommand, figures: dict[str, Any]) -> Outcome:
     """The original did not run: say whose fault that is."""
     text = done.text()
     reason, said = why(text, at.gpu_here)
     if not said and done.code == 2 and text.startswith("error: "):  # ours: it was never started
-        reason, said = Why.BROKEN, text.partition("\n")[0].removeprefix("error: ")
+        reason, said = FailureReason.BROKEN, text.partition("\n")[0].removeprefix("error: ")
     figures |= {"failure": reason.value, "said": said}
-    if reason is Why.BROKEN:
+    if reason is FailureReason.BROKEN:
         told = Text("the program fails before the migration: {said}", said=said)
         help_ = Text.join("\n\n", (tail(done), INPUT if "EOFError" in said else "", MEND))
         return Outcome("baseline", Status.DONE, told, figures, (LOG,), verdict="fail", help=help_)
     told = (
         Text("the original needs a GPU, and there is none here")
-        if reason is Why.NEEDS_GPU
+        if reason is FailureReason.NEEDS_GPU
         else Text("the original ended with exit code {code} here, without a GPU", code=done.code)
     )
     if said:
@@ -136,7 +136,7 @@ def recording(request: Request) -> str:
     return Text.join("\n", lines)
 
 
-def given(at: Travelling, bundle: Path) -> Outcome:
+def check_recording(at: StepContext, bundle: Path) -> Outcome:
     """A recording from elsewhere, held against its hashes."""
     from joymigrate.verify.bundle import open_bundle
 
@@ -176,7 +176,7 @@ def given(at: Travelling, bundle: Path) -> Outcome:
     )
 
 
-def sources(at: Travelling) -> tuple[Path | None, str]:
+def sources(at: StepContext) -> tuple[Path | None, str]:
     """Where the original lies, and what to call it; no folder where it can't be had."""
     project = at.request.project
     ledger = Ledger.of(project)
@@ -184,13 +184,13 @@ def sources(at: Travelling) -> tuple[Path | None, str]:
     if not steps:
         return project, "the original"
     copy = at.path(COPY)
-    if original.restored(ledger, steps, project, copy):
+    if original.restore_original(ledger, steps, project, copy):
         names = ", ".join(step.id for step in steps)
         return copy, Text("the original (without step {names})", names=names)
     return None, "rewritten lines were edited since: the rewritten program is the baseline"
 
 
-def elsewhere(at: Travelling, folder: Path) -> Path | None:
+def elsewhere(at: StepContext, folder: Path) -> Path | None:
     """The folder where it is not the project."""
     return None if folder == at.request.project else folder
 
@@ -212,14 +212,14 @@ def device_of(program: Any) -> str:
     return ", ".join(map(str, devices.values())) or "CPU"
 
 
-def tail(done: Done) -> str:
+def tail(done: CompletedCommand) -> str:
     """The program's last lines, without the recorder's words."""
     lines = done.tail().splitlines()
     cut = next((n for n, line in enumerate(lines) if ENDED.match(line)), len(lines))
     return "\n".join(lines[:cut])
 
 
-def recorded_bundle(at: Travelling) -> Path | None:
+def recorded_bundle(at: StepContext) -> Path | None:
     """The baseline that is there to compare with."""
     outcome = at.before.get("baseline")
     if outcome is None or not outcome.figures.get("recorded"):
@@ -227,7 +227,7 @@ def recorded_bundle(at: Travelling) -> Path | None:
     return at.request.baseline or at.path(BUNDLE)
 
 
-def original_folder(at: Travelling) -> Path | None:
+def original_folder(at: StepContext) -> Path | None:
     """Where the original can be run once more. Raises `StepFailed` where it is lost."""
     folder, _ = sources(at)
     if folder is None:

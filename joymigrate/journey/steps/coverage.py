@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from joymigrate.journey.context import CompletedCommand, StepContext, StepFailed
 from joymigrate.journey.model import Outcome, Request, Status
-from joymigrate.journey.travelling import Done, StepFailed, Travelling
 from joymigrate.language import Text
 
 TRACE = "coverage/trace.jsonl.gz"
@@ -35,11 +35,11 @@ def asking(request: Request, trace: str, form: str, path: str) -> list[str]:
     return ["profile", "coverage", trace, "--to", request.chip, "--format", form, "-o", path]
 
 
-def run(at: Travelling) -> Outcome:
+def run(at: StepContext) -> Outcome:
     """Record the operators on this machine, then ask the chip's list."""
     trace = at.path(TRACE)
     trace.unlink(missing_ok=True)
-    done, where = recorded(at)
+    done, where = record_trace(at)
     for form, name in (("json", "coverage.json"), ("html", "coverage.html")):
         result = str(at.path(f"coverage/{name}"))
         at.joymigrate(f"coverage/log-{form}.txt", *asking(at.request, str(trace), form, result))
@@ -80,7 +80,7 @@ def lack(op: Mapping[str, Any]) -> Text:
     return Text("{op} ({status}) {where}", op=op["op"], status=op["status"], where=where)
 
 
-def recorded(at: Travelling) -> tuple[Done, str]:
+def record_trace(at: StepContext) -> tuple[CompletedCommand, str]:
     """Record here; a program that does not run here is recorded where it does, on the chip."""
     ask = words(at.request, str(at.path(TRACE)))
     done = at.joymigrate("coverage/record-log.txt", *ask, ok=range(256))

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.chips import get, origin
+from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.failing import GPU, OWN, raised
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.steps.rewrite import LEFT, sites_at
-from joymigrate.journey.travelling import Done, Travelling
 from joymigrate.journey.tree import SKIPPED
 from joymigrate.language import Text
 from joymigrate.run.rehearse.memory import summary as memory
@@ -38,7 +38,7 @@ def devices(request: Request) -> list[str]:
     return ["--devices", str(request.devices)] if request.devices else []
 
 
-def run(at: Travelling) -> Outcome:
+def run(at: StepContext) -> Outcome:
     """What breaks, what falls back, how much memory."""
     result, folder = str(at.path("rehearse/rehearse.json")), at.path(MEMORY_FOLDER)
     chip = get(at.request.chip)
@@ -87,7 +87,7 @@ def run(at: Travelling) -> Outcome:
     )
 
 
-def trap(at: Travelling, one: Mapping[str, Any]) -> dict[str, Any]:
+def trap(at: StepContext, one: Mapping[str, Any]) -> dict[str, Any]:
     """A trap with its place in the project, and what the scan knew about that line."""
     where = str(one.get("where") or "")
     path, _, line = where.rpartition(":")
@@ -102,13 +102,13 @@ def trap(at: Travelling, one: Mapping[str, Any]) -> dict[str, Any]:
         "trap": one.get("trap"),
         "where": where,
         "message": one.get("message") or one.get("trap"),
-        "remedy": helped(at, one, rules),
+        "remedy": trap_help(at, one, rules),
         "rules": [rule["rule"] for rule in rules],
         "count": one.get("count", 1),
     }
 
 
-def helped(at: Travelling, one: Mapping[str, Any], rules: list[Mapping[str, Any]]) -> str:
+def trap_help(at: StepContext, one: Mapping[str, Any], rules: list[Mapping[str, Any]]) -> str:
     """What to do about a trap: its own remedy, and what the scan said about this very line.
 
     A device's name that a rewritten line still asks for came from elsewhere.
@@ -118,18 +118,21 @@ def helped(at: Travelling, one: Mapping[str, Any], rules: list[Mapping[str, Any]
     if not rules and one.get("trap") == REWRITTEN:
         known.append(elsewhere(at))
     if not rules and one.get("trap") == BACKEND:
-        known += [Text("its name comes from {places}", places=p) for p in named(at, BACKEND)[:1]]
+        known += [
+            Text("its name comes from {places}", places=p)
+            for p in find_device_names(at, BACKEND)[:1]
+        ]
     return sentences(known, "; ")
 
 
-def elsewhere(at: Travelling) -> str:
+def elsewhere(at: StepContext) -> str:
     """Where a device's name comes from that no line of the program names."""
-    places = named(at, origin().device)
+    places = find_device_names(at, origin().device)
     text = "; ".join(places[:MOST]) or "a configuration file, the command line or a checkpoint"
     return Text("the line takes its device's name from elsewhere: {places}", places=text)
 
 
-def named(at: Travelling, name: str) -> list[str]:
+def find_device_names(at: StepContext, name: str) -> list[str]:
     """Where the command line and the project's configuration name a device or a backend."""
     found = [f"--entry, `{word}`" for word in at.request.entry if name in re.split(r"\W", word)]
     return found + [
@@ -139,7 +142,7 @@ def named(at: Travelling, name: str) -> list[str]:
     ]
 
 
-def remedy(at: Travelling, finding: Mapping[str, Any]) -> str:
+def remedy(at: StepContext, finding: Mapping[str, Any]) -> str:
     """What the scan says about a site that it left, and the rule about what to do."""
     from joymigrate.rewrite.rules import load
 
@@ -165,7 +168,7 @@ def sentences(parts: Iterable[str | None], mark: str) -> Text:
 
 
 def advice(
-    at: Travelling, traps: list[dict[str, Any]], found: Mapping[str, Any], done: Done
+    at: StepContext, traps: list[dict[str, Any]], found: Mapping[str, Any], done: CompletedCommand
 ) -> str:
     """The traps with their remedies, what the program said last, the operators that fell back."""
     lines: list[str] = ended_at(at, traps, done) if found["exit_code"] != 0 else []
@@ -190,7 +193,7 @@ def advice(
     return Text.join("\n", lines)
 
 
-def ended_at(at: Travelling, traps: list[dict[str, Any]], done: Done) -> list[str]:
+def ended_at(at: StepContext, traps: list[dict[str, Any]], done: CompletedCommand) -> list[str]:
     """The line that ended the program, and what the scan said about it, where no trap is there."""
     end = raised(done.text(), at.request.project, SKIPPED)
     if end is None or any(one["where"] == f"{end[0]}:{end[1]}" for one in traps):
@@ -205,7 +208,7 @@ def ended_at(at: Travelling, traps: list[dict[str, Any]], done: Done) -> list[st
     return lines
 
 
-def before(at: Travelling, done: Done) -> list[str]:
+def before(at: StepContext, done: CompletedCommand) -> list[str]:
     """That the program ended in the same way before the migration."""
     baseline = at.before.get("baseline")
     said = baseline.figures.get("said") if baseline else None
@@ -214,7 +217,7 @@ def before(at: Travelling, done: Done) -> list[str]:
     return []
 
 
-def on_the_chip(at: Travelling, done: Done, held: Mapping[str, Any]) -> Outcome:
+def on_the_chip(at: StepContext, done: CompletedCommand, held: Mapping[str, Any]) -> Outcome:
     """The program itself, on the chip of this machine."""
     peaks = [peak for one in held["processes"] for peak in one["peak_bytes"].values()]
     return Outcome(

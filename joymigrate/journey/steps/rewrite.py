@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.journey import original
+from joymigrate.journey.context import StepContext, StepFailed
 from joymigrate.journey.model import Outcome, Request, Status
-from joymigrate.journey.travelling import StepFailed, Travelling
 from joymigrate.language import Text
 from joymigrate.ledger import Ledger
 
@@ -31,7 +31,7 @@ def looking(request: Request, path: str) -> list[str]:
     return [*common, "--format", "json", "-o", path]
 
 
-def run(at: Travelling) -> Outcome:
+def run(at: StepContext) -> Outcome:
     """Rewrite the project in place; what an earlier call rewrote counts as well."""
     done = at.joymigrate("rewrite/rewrite.json", *words(at.request))
     try:
@@ -76,7 +76,7 @@ def site(finding: Mapping[str, Any]) -> dict[str, Any]:
     return {key: finding[key] for key in kept}
 
 
-def sites_at(at: Travelling, path: str, line: int) -> list[Mapping[str, Any]]:
+def sites_at(at: StepContext, path: str, line: int) -> list[Mapping[str, Any]]:
     """The sites that were left in one line."""
     if not Path(at.path(LEFT)).is_file():
         return []

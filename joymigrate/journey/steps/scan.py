@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from joymigrate.journey import original
+from joymigrate.journey.context import StepContext
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.provenance import FILE, provenance
-from joymigrate.journey.travelling import Travelling
 from joymigrate.language import Text
 from joymigrate.ledger import Ledger
 
@@ -28,7 +28,7 @@ def words(request: Request, form: str, path: str) -> list[str]:
     return [*common, "--format", form, "-o", path]
 
 
-def run(at: Travelling) -> Outcome:
+def run(at: StepContext) -> Outcome:
     """Scan the project; findings as JSON, SARIF and a page. Sites that an earlier call rewrote
     count as what they were."""
     origin = provenance(at.request, chip_here=at.chip_here)  # before anything changes a file

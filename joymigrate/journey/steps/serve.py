@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.journey.child import end, start
+from joymigrate.journey.context import StepContext
 from joymigrate.journey.model import Outcome, Status
-from joymigrate.journey.travelling import Travelling
 from joymigrate.language import Text
 from joymigrate.run.serve.engine.launch import free_port
 
@@ -24,7 +24,7 @@ STOP_SECONDS = 20.0  # running requests may end
 ASKED = {"prompt": [1, 2, 3, 4], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
 
 
-def run(at: Travelling) -> Outcome:
+def run(at: StepContext) -> Outcome:
     """Start the engine on a folder of weights, send one request, stop it."""
     folder = at.request.serve or found_model(at.request.project)
     if folder is None:
@@ -42,7 +42,7 @@ def run(at: Travelling) -> Outcome:
             stdin=subprocess.DEVNULL,
         )
         try:
-            ready, answer, took = asked(server, f"http://127.0.0.1:{words[-1]}")
+            ready, answer, took = ask_server(server, f"http://127.0.0.1:{words[-1]}")
         except OSError as error:
             why = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
             tail = log.read_text(encoding="utf-8", errors="replace").strip()[-2000:]
@@ -80,7 +80,7 @@ def run(at: Travelling) -> Outcome:
     )
 
 
-def asked(server: subprocess.Popen[bytes], url: str) -> tuple[float, dict[str, Any], float]:
+def ask_server(server: subprocess.Popen[bytes], url: str) -> tuple[float, dict[str, Any], float]:
     """Seconds until it was ready, its answer, and the seconds that took. Raises `OSError`."""
     began = time.monotonic()
     while True:

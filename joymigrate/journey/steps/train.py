@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from joymigrate.journey.context import CompletedCommand, StepContext, StepFailed
 from joymigrate.journey.losses import write_curve
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.speed import SCHEMA, speed
 from joymigrate.journey.steps import baseline, coverage, rehearse
-from joymigrate.journey.travelling import Done, StepFailed, Travelling
 from joymigrate.language import Text
 
 BASE, CHIP = "train/baseline-log.txt", "train/chip-log.txt"
@@ -37,16 +37,16 @@ def judging(curves: Sequence[str], path: str) -> list[str]:
     return ["verify", "loss", *curves, "--format", "json", "-o", path]
 
 
-def run(at: Travelling) -> Outcome:
+def run(at: StepContext) -> Outcome:
     """Run the program on both sides and compare what it prints as its loss.
 
     Curves that part, or nearly do, are compared once more with the same random numbers on both
     sides; if they part then, too, by how much the baseline parts from itself.
     """
-    first = compared(at)
+    first = compare_runs(at)
     if first.verdict != "fail" and not doubtful(at, first):
         return first
-    again = compared(at, at.path(DRAWS))
+    again = compare_runs(at, at.path(DRAWS))
     again = replace(again, evidence=(*again.evidence, DRAWS))
     lone = sorted(set(at.path(DRAWS).read_text(encoding="utf-8").split()))
     if again.verdict != "fail":
@@ -60,7 +60,7 @@ def run(at: Travelling) -> Outcome:
     return again
 
 
-def doubtful(at: Travelling, found: Outcome) -> bool:
+def doubtful(at: StepContext, found: Outcome) -> bool:
     """Whether the curves passed with a warning: further apart than the limit of a plain pass."""
     if found.verdict != "pass":
         return False
@@ -79,7 +79,7 @@ def undecided(outcome: Outcome, why: str) -> Outcome:
     )
 
 
-def repeats(at: Travelling) -> bool:
+def repeats(at: StepContext) -> bool:
     """Whether a second run of the baseline prints the same losses, within what the gate allows."""
     done, _ = here(at, at.path(DRAWS), AGAIN)
     if done is None or not write_curve(done.log, at.path("train/again.jsonl")):
@@ -92,7 +92,7 @@ def repeats(at: Travelling) -> bool:
     return bool(at.load("train/again.json")["verdict"] == "pass")
 
 
-def compared(at: Travelling, draws: Path | None = None) -> Outcome:
+def compare_runs(at: StepContext, draws: Path | None = None) -> Outcome:
     """The runs, and the verdict on their curves."""
     if draws is not None:
         draws.parent.mkdir(parents=True, exist_ok=True)
@@ -131,10 +131,10 @@ def compared(at: Travelling, draws: Path | None = None) -> Outcome:
             logs,
             verdict="inconclusive",
         )
-    return judged(at, of, counts, figures, logs)
+    return judge_curves(at, of, counts, figures, logs)
 
 
-def trains(at: Travelling) -> bool:
+def trains(at: StepContext) -> bool:
     """Whether the recorded operators computed gradients; yes where that is not known."""
     covered, trace = at.before.get("coverage"), at.path(coverage.TRACE)
     if covered is None or covered.verdict != "pass" or not trace.is_file():
@@ -143,8 +143,8 @@ def trains(at: Travelling) -> bool:
         return any(json.loads(line).get("phase") in TRAINING for line in lines)
 
 
-def judged(
-    at: Travelling, of: str, counts: list[int], figures: dict[str, Any], logs: tuple[str, ...]
+def judge_curves(
+    at: StepContext, of: str, counts: list[int], figures: dict[str, Any], logs: tuple[str, ...]
 ) -> Outcome:
     """The verdict on the two curves."""
     curves = [str(at.path(f"train/{name}.jsonl")) for name in ("baseline", "chip")]
@@ -175,7 +175,7 @@ def against(figures: Mapping[str, Any], verdict: str) -> Text:
     )
 
 
-def about(at: Travelling) -> list[str]:
+def about(at: StepContext) -> list[str]:
     """What the verdict is about, for the ledger: as `verify replay` calls it."""
     scripts = [Path(word).stem for word in at.request.entry if word.endswith(".py")]
     name = scripts[0] if scripts else at.request.project.name
@@ -190,7 +190,9 @@ def nothing(counts: list[int]) -> str:
     return f"only {'the chip' if counts[1] else 'the baseline'}'s run printed losses"
 
 
-def here(at: Travelling, draws: Path | None = None, log: str = BASE) -> tuple[Done | None, str]:
+def here(
+    at: StepContext, draws: Path | None = None, log: str = BASE
+) -> tuple[CompletedCommand | None, str]:
     """The run on this machine: the original's where it runs, else the rewritten program's."""
     found = at.before.get("baseline")
     device = "GPU" if at.gpu_here else "CPU"
@@ -208,18 +210,18 @@ def here(at: Travelling, draws: Path | None = None, log: str = BASE) -> tuple[Do
     return None, Text(text, code=done.code)
 
 
-def there(at: Travelling, draws: Path | None = None) -> Done:
+def there(at: StepContext, draws: Path | None = None) -> CompletedCommand:
     """The run on the chip. What was rehearsed already is not rehearsed twice: its time says
     nothing, and its losses are there."""
     rehearsed = at.path(rehearse.LOG)
     if not (at.chip_here or at.request.train or draws) and rehearsed.is_file():
         shutil.copyfile(rehearsed, at.path(CHIP))
         code = at.before["rehearse"].figures["exit_code"] if "rehearse" in at.before else 0
-        return Done("", code, at.path(CHIP))
+        return CompletedCommand("", code, at.path(CHIP))
     return at.joymigrate(CHIP, *words(at.request, at.chip_here), ok=range(256), draws=draws)
 
 
-def write_speed(at: Travelling, base: Done, chip: Done) -> dict[str, Any]:
+def write_speed(at: StepContext, base: CompletedCommand, chip: CompletedCommand) -> dict[str, Any]:
     """`train/speed.json`: how fast both sides went. The time of a simulated chip means nothing."""
     sides = {"baseline": speed(base.losses), "chip": speed(chip.losses) if at.chip_here else None}
     found = {"schema": SCHEMA, "rehearsal": not at.chip_here, **sides}

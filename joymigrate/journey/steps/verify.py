@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from joymigrate.journey.context import StepContext, StepFailed
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.steps import baseline, rehearse
-from joymigrate.journey.travelling import StepFailed, Travelling
 from joymigrate.journey.tree import SKIPPED
 from joymigrate.language import Text
 from joymigrate.verify.cause import NUMERICS
@@ -34,9 +34,9 @@ def words(request: Request, chip_here: bool, bundle: str, path: str) -> list[str
     return [*made, "--", *request.entry]
 
 
-def run(at: Travelling) -> Outcome:
+def run(at: StepContext) -> Outcome:
     """Replay the baseline on the chip, judge. Without the original's, the rewritten program's."""
-    bundle, of = chosen(at)
+    bundle, of = choose_bundle(at)
     if bundle is None:
         return without(at, of)
     result = at.path(RESULT)
@@ -79,7 +79,7 @@ def run(at: Travelling) -> Outcome:
         },
         (RESULT, REPLAY_LOG) if broke_off(found) else (RESULT,),
         verdict=verdict,
-        help=told(at, found, apart),
+        help=explain_verdict(at, found, apart),
     )
 
 
@@ -89,7 +89,7 @@ def broke_off(found: Mapping[str, Any]) -> bool:
     return ended and found["first_divergence"] is None
 
 
-def chosen(at: Travelling) -> tuple[Path | None, str]:
+def choose_bundle(at: StepContext) -> tuple[Path | None, str]:
     """The bundle to compare with and what it is; without one, why there is none."""
     found = at.before.get("baseline")
     bundle = baseline.recorded_bundle(at)
@@ -108,7 +108,7 @@ def chosen(at: Travelling) -> tuple[Path | None, str]:
     return None, baseline.tail(done)
 
 
-def without(at: Travelling, tail: str) -> Outcome:
+def without(at: StepContext, tail: str) -> Outcome:
     """Nothing to compare with: that is said, not passed over."""
     found = at.before.get("baseline")
     ran = found is not None and found.figures.get("exit_code") == 0
@@ -132,7 +132,7 @@ def without(at: Travelling, tail: str) -> Outcome:
     )
 
 
-def better(at: Travelling) -> str:
+def better(at: StepContext) -> str:
     """How to get a better baseline, where that of this journey did not say so already."""
     told = baseline.recording(at.request)
     found = at.before.get("baseline")
@@ -190,7 +190,7 @@ def scales(project: Path) -> bool:
     return any(SCALER.search(path.read_text("utf-8", "replace")) for path in sources[:MOST_FILES])
 
 
-def restarts(at: Travelling, found: Mapping[str, Any]) -> str | None:
+def restarts(at: StepContext, found: Mapping[str, Any]) -> str | None:
     """That the baseline itself starts from other weights or batches at every run: recorded once
     more, it is compared with itself."""
     if (found["first_divergence"] or {}).get("stage") != "S1" or at.request.baseline:
@@ -215,7 +215,7 @@ def restarts(at: Travelling, found: Mapping[str, Any]) -> str | None:
     return UNSEEDED
 
 
-def told(at: Travelling, found: Mapping[str, Any], apart: str | None) -> str:
+def explain_verdict(at: StepContext, found: Mapping[str, Any], apart: str | None) -> str:
     """What the verdict rests on, and how to get a better one."""
     if apart == UNSEEDED:
         return "It takes randomness from the clock or the system: two baselines differ as well."

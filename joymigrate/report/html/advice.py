@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from joymigrate.chips import Chip
-from joymigrate.language import spoken, tell
+from joymigrate.language import current_language, tell
 from joymigrate.profile.advice import Advice
 from joymigrate.report.html.page import (
+    BarPart,
     Html,
     Page,
-    Part,
     Section,
     Tile,
     bar,
@@ -19,7 +19,7 @@ from joymigrate.report.html.page import (
     escape,
     table,
     tiles,
-    told,
+    translate,
 )
 from joymigrate.report.labels import Labels
 
@@ -39,17 +39,17 @@ def render(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
             for place in one.places
         ]
         said = sentence(rule.problem) + Html(
-            f"<p><b>{told('Do:')}</b> {code(tell(rule.action))}{stop()}</p>"
+            f"<p><b>{translate('Do:')}</b> {code(tell(rule.action))}{stop()}</p>"
         )
         if rule.gain:
-            said = Html(said + f"<p>{told('Gain')}: {told(rule.gain)}{stop()}</p>")
+            said = Html(said + f"<p>{translate('Gain')}: {translate(rule.gain)}{stop()}</p>")
         if rule.select:
             said = Html(said + f"<p><code>{escape(command(rule.select) or '')}</code></p>")
         body = said + table(("what", "where", "module", "calls", "µs"), rows, right=(3, 4))
         if rule.before:
             shown = f"<pre># before\n{escape(rule.before)}\n# after\n{escape(rule.after)}</pre>"
             body += details("Before and after", Html(shown), opened=True)
-        body += f"<p><small>{told('Source')}: {escape(rule.source)}</small></p>"
+        body += f"<p><small>{translate('Source')}: {escape(rule.source)}</small></p>"
         anchor = f"{rule.id.lower()}-{index}"
         title = f"{rule.id}: {tell(rule.title)}"
         sections.append(Section(anchor, title, Html(body), len(one.places) + one.more, rule.id))
@@ -57,19 +57,19 @@ def render(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
         title=tell("Advice for {chip}", chip=chip.title),
         subtitle=" · ".join(traces),
         sections=sections,
-        say=Labels(spoken()),
+        say=Labels(current_language()),
         footer="joymigrate profile advise",
     ).render()
 
 
 def sentence(text: str) -> Html:
     """A paragraph of one text that has no full stop."""
-    return Html(f"<p>{told(text)}{stop()}</p>")
+    return Html(f"<p>{translate(text)}{stop()}</p>")
 
 
 def stop() -> str:
     """The full stop of the language that is spoken."""
-    return "。" if spoken() == "zh" else "."
+    return "。" if current_language() == "zh" else "."
 
 
 def summary(advice: Sequence[Advice]) -> Html:
@@ -79,9 +79,9 @@ def summary(advice: Sequence[Advice]) -> Html:
         Tile(str(count), f"{level}s", tone=TONES[level]) for level, count in counts.items()
     )
     parts = [
-        Part(1000 * one.share, one.rule.id, TONES[one.rule.level]) for one in advice if one.share
+        BarPart(1000 * one.share, one.rule.id, TONES[one.rule.level]) for one in advice if one.share
     ]
     if parts:
         made = Html(made + bar(parts, legend=True))
-        made = Html(made + f"<p>{told(TIME)}</p>")
+        made = Html(made + f"<p>{translate(TIME)}</p>")
     return made

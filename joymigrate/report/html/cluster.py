@@ -8,7 +8,7 @@ from typing import Any
 from joymigrate.report.html.page import Html, Page, Section, Tile, escape, figure, table, tiles
 from joymigrate.report.labels import Labels
 from joymigrate.run.cluster.simulate import Simulation
-from joymigrate.run.cluster.timeline import Picture, Timeline
+from joymigrate.run.cluster.timeline import Timeline, TimelineView
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 960, 240, 56, 24, 8
 # Colours that differ in lightness too, and read on light and dark ground.
@@ -29,8 +29,8 @@ def render(
     for run in runs:
         line = run.timeline
         body = Html(
-            figure(stacked(line, line.queues), "Cards in use per queue over time, in hours.")
-            + figure(stacked(line, line.kinds), "Cards in use per kind of server over time.")
+            figure(stack_areas(line, line.queues), "Cards in use per queue over time, in hours.")
+            + figure(stack_areas(line, line.kinds), "Cards in use per kind of server over time.")
             + figure(waiting(line), "Jobs that wait over time.")
             + figure(grid(run.picture, sorted(line.queues)), picture_caption(run.picture))
         )
@@ -65,13 +65,13 @@ def summary(results: Sequence[Mapping[str, Any]]) -> Html:
     head = ("Policy", "In use %", "Mean wait h", "p99 wait h", "Blocked %", "Fragmented %",
             "Fairness", "Stopped", "Unplaced")  # fmt: skip
     rows = [
-        (one["policy"], *(shown(one.get(key)) for key in keys), len(one["unplaced"]))
+        (one["policy"], *(figure_text(one.get(key)) for key in keys), len(one["unplaced"]))
         for one in results
     ]
     return Html(tiles(figures) + table(head, rows, right=range(1, len(head))))
 
 
-def shown(value: float | None) -> str:
+def figure_text(value: float | None) -> str:
     """A figure, or a dash where the experiment has none."""
     return "–" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
 
@@ -115,7 +115,7 @@ def place(hours: Sequence[float], values: Sequence[float], top: float) -> list[s
     ]
 
 
-def stacked(line: Timeline, series: Mapping[str, Sequence[float]]) -> Html:
+def stack_areas(line: Timeline, series: Mapping[str, Sequence[float]]) -> Html:
     """Areas on top of each other up to the cluster's cards, with a legend."""
     top = float(sum(line.capacity.values()) or 1)
     below = [0.0] * len(line.hours)
@@ -156,7 +156,7 @@ def svg(body: str, height: int, label: str) -> Html:
     )
 
 
-def grid(picture: Picture, queues: Sequence[str]) -> Html:
+def grid(picture: TimelineView, queues: Sequence[str]) -> Html:
     """One row of squares per node; a colour per queue, grey for broken or foreign cards."""
     color = {queue: COLORS[i % len(COLORS)] for i, queue in enumerate(queues)}
     color |= {"-": "#444c", "*": "#8888"}
@@ -177,7 +177,7 @@ def grid(picture: Picture, queues: Sequence[str]) -> Html:
     return Html(svg("".join(squares), per_column * (CELL + 3), "nodes and cards") + legend(keys))
 
 
-def picture_caption(picture: Picture) -> str:
+def picture_caption(picture: TimelineView) -> str:
     """What the picture shows, and what it leaves out."""
     more = f" {picture.more:,} further nodes are not shown." if picture.more else ""
     return f"Nodes × cards when most were in use; empty squares are free.{more}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from joymigrate.language import spoken, tell
+from joymigrate.language import current_language, tell
 from joymigrate.profile.coverage import Coverage, Covered, weight
 from joymigrate.profile.support import Status
 from joymigrate.report.coverage import document, percent
 from joymigrate.report.html.page import (
+    BarPart,
     Html,
     Page,
-    Part,
     Section,
     Tile,
     badge,
@@ -22,7 +22,7 @@ from joymigrate.report.html.page import (
     notes,
     table,
     tiles,
-    told,
+    translate,
 )
 from joymigrate.report.labels import Labels
 
@@ -61,7 +61,7 @@ def render(coverage: Coverage) -> str:
         title=tell("Operators on {chip} {version}", chip=coverage.chip, version=coverage.version),
         subtitle=f"{', '.join(coverage.traces)} · {coverage.source}",
         sections=sections,
-        say=Labels(spoken()),
+        say=Labels(current_language()),
         footer="joymigrate profile coverage",
         data=document(coverage),
     ).render()
@@ -99,7 +99,7 @@ def summary(coverage: Coverage) -> Html:
             )
         )
     parts = [
-        Part(
+        BarPart(
             sum(value(op, coverage) for op in coverage.ops if op.status is status),
             status.value,
             TONES[status],
@@ -130,7 +130,7 @@ def chart(ops: Sequence[Covered], coverage: Coverage) -> Html:
             f'style="fill: var(--{tone}-fill)"><title>{escape(op.name)}: {op.status.value}, '
             f"{amount}</title></rect>"
             f'<text x="{LEFT + width + 6:.1f}" y="{y + 14}" fill="currentColor">'
-            f"{amount} {told(op.status.value)}</text>"
+            f"{amount} {translate(op.status.value)}</text>"
         )
     return Html(
         f'<svg role="img" aria-label="operators by {escape(measure(coverage))}" '
@@ -165,8 +165,10 @@ def gap_table(ops: Sequence[Covered], coverage: Coverage) -> Html:
 def reason(op: Covered) -> Html:
     """Why an operator does not stay, what to use instead, and where that is known from."""
     parts = [
-        told(op.note),
-        Html(f"<b>{told('Instead:')}</b> {told(op.alternative)}") if op.alternative else Html(""),
+        translate(op.note),
+        Html(f"<b>{translate('Instead:')}</b> {translate(op.alternative)}")
+        if op.alternative
+        else Html(""),
         Html(f"<small>{escape(op.source)}</small>") if op.source else Html(""),
     ]
     return Html("<br>".join(part for part in parts if part))

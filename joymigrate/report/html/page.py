@@ -50,7 +50,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarPart:
     """One part of a stacked bar."""
 
     value: float
@@ -87,7 +87,7 @@ class Page:
             f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             '<meta name="color-scheme" content="light dark">\n'
-            f"<title>{told(self.title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+            f"<title>{translate(self.title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
             f'{self.header()}\n<main id="content">\n{self.body()}\n</main>\n'
             f"<footer>{escape(self.footer)}</footer>\n"
             f'<script type="application/json" id="jm-data">{json_in_html(self.data)}</script>\n'
@@ -98,7 +98,7 @@ class Page:
         """Title and sticky menu."""
         return (
             f'<a class="skip" href="#content">{escape(self.say("skip_to"))}</a>\n'
-            f"<header><h1>{told(self.title)}</h1><p>{told(self.subtitle)}</p></header>\n"
+            f"<header><h1>{translate(self.title)}</h1><p>{translate(self.subtitle)}</p></header>\n"
             f'<nav><div class="links">{links(self.sections)}</div>'
             f'<button type="button" id="theme" title="{escape(self.say("theme"))}" '
             f'aria-label="{escape(self.say("theme"))}">◐</button></nav>'
@@ -115,7 +115,7 @@ def links(sections: Iterable[Section]) -> Html:
     """The menu's links."""
     return Html(
         "".join(
-            f'<a href="#{escape(one.id)}">{told(one.menu or one.title)}{count_of(one)}</a>'
+            f'<a href="#{escape(one.id)}">{translate(one.menu or one.title)}{count_of(one)}</a>'
             for one in sections
         )
     )
@@ -123,7 +123,7 @@ def links(sections: Iterable[Section]) -> Html:
 
 def inside(section: Section) -> Html:
     """What a section holds: its title, then its body."""
-    return Html(f"<h2>{told(section.title)}{count_of(section)}</h2>\n{section.body}")
+    return Html(f"<h2>{translate(section.title)}{count_of(section)}</h2>\n{section.body}")
 
 
 def count_of(section: Section) -> str:
@@ -136,7 +136,7 @@ def escape(text: object) -> Html:
     return text if isinstance(text, Html) else Html(html.escape(str(text)))
 
 
-def told(text: object) -> Html:
+def translate(text: object) -> Html:
     """Text in the language that is spoken, as markup; `Html` passes."""
     return text if isinstance(text, Html) else escape(tell(text) if isinstance(text, str) else text)
 
@@ -161,27 +161,27 @@ def json_in_html(data: object) -> str:
 def tiles(items: Iterable[Tile]) -> Html:
     """A row of figures."""
     cells = "".join(
-        f'<div class="tile {item.tone}"><b>{told(item.value)}</b>'
-        f"<span>{told(item.label)}</span><small>{told(item.note)}</small></div>"
+        f'<div class="tile {item.tone}"><b>{translate(item.value)}</b>'
+        f"<span>{translate(item.label)}</span><small>{translate(item.note)}</small></div>"
         for item in items
     )
     return Html(f'<div class="tiles">{cells}</div>')
 
 
-def bar(parts: Sequence[Part], *, legend: bool = False) -> Html:
+def bar(parts: Sequence[BarPart], *, legend: bool = False) -> Html:
     """A stacked bar. Its figures are in its label, and in the legend when asked for."""
     total = sum(part.value for part in parts) or 1
-    label = ", ".join(f"{told(part.label)} {part.value:,.0f}" for part in parts)
+    label = ", ".join(f"{translate(part.label)} {part.value:,.0f}" for part in parts)
     pieces = "".join(
         f'<i class="{part.tone}" style="width:{100 * part.value / total:.2f}%" '
-        f'title="{told(part.label)} {part.value:,.0f}"></i>'
+        f'title="{translate(part.label)} {part.value:,.0f}"></i>'
         for part in parts
         if part.value
     )
     found = f'<div class="bar" role="img" aria-label="{escape(label)}">{pieces}</div>'
     if legend:
         keys = "".join(
-            f'<li><i class="{part.tone}"></i>{told(part.label)} <b>{part.value:,.0f}</b> '
+            f'<li><i class="{part.tone}"></i>{translate(part.label)} <b>{part.value:,.0f}</b> '
             f"<small>{part.value / total:.0%}</small></li>"
             for part in parts
         )
@@ -203,7 +203,7 @@ def table(
     """
     titles = "".join(
         f'<th scope="col"{" class=right" if index in right else ""}>'
-        f'<button type="button">{told(title)}</button></th>'
+        f'<button type="button">{translate(title)}</button></th>'
         for index, title in enumerate(head)
     )
     body = "".join(
@@ -228,12 +228,12 @@ def cell(value: object, right: bool) -> str:
     if isinstance(shown, int):
         shown, key = f"{shown:,}", shown if key is None else key
     sort = "" if key is None else f' data-key="{escape(key)}"'
-    return f"<td{' class=right' if right else ''}{sort}>{told(shown)}</td>"
+    return f"<td{' class=right' if right else ''}{sort}>{translate(shown)}</td>"
 
 
 def badge(text: str, tone: str = "plain") -> Html:
     """A small label. Its tone is colour and border style, so that it reads without colour too."""
-    return Html(f'<span class="badge {tone}">{told(text)}</span>')
+    return Html(f'<span class="badge {tone}">{translate(text)}</span>')
 
 
 def code(text: str) -> Html:
@@ -251,19 +251,19 @@ def code(text: str) -> Html:
 def details(summary: object, body: object, *, opened: bool = False) -> Html:
     """A part that folds."""
     state = " open" if opened else ""
-    return Html(f"<details{state}><summary>{told(summary)}</summary>{escape(body)}</details>")
+    return Html(f"<details{state}><summary>{translate(summary)}</summary>{escape(body)}</details>")
 
 
 def notes(lines: Iterable[object]) -> Html:
     """A plain list."""
-    return Html("<ul>" + "".join(f"<li>{told(line)}</li>" for line in lines) + "</ul>")
+    return Html("<ul>" + "".join(f"<li>{translate(line)}</li>" for line in lines) + "</ul>")
 
 
 def figure(picture: Html, caption: str) -> Html:
     """A chart (inline SVG) with its caption; wide ones scroll inside their frame."""
     return Html(
         f'<figure><div class="scroll">{picture}</div>'
-        f"<figcaption>{told(caption)}</figcaption></figure>"
+        f"<figcaption>{translate(caption)}</figcaption></figure>"
     )
 
 

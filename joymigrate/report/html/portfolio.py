@@ -5,9 +5,9 @@ from __future__ import annotations
 from joymigrate import __version__
 from joymigrate.model import Tier
 from joymigrate.report.html.page import (
+    BarPart,
     Html,
     Page,
-    Part,
     Section,
     Tile,
     badge,
@@ -64,7 +64,7 @@ def summary(portfolio: Portfolio, say: Labels) -> Html:
             Tile(say.duration(portfolio.minutes), say("effort"), say("estimate")),
         ]
     )
-    parts = [Part(totals[tier], say(tier.value), tier.value) for tier in TIERS]
+    parts = [BarPart(totals[tier], say(tier.value), tier.value) for tier in TIERS]
     return Html(shown + bar(parts, legend=True))
 
 
@@ -73,7 +73,7 @@ def ranking(portfolio: Portfolio, say: Labels) -> Html:
     rows = []
     for number, row in enumerate(portfolio.rows, 1):
         found = row.readiness
-        parts = [Part(found.tiers[tier], say(tier.value), tier.value) for tier in TIERS]
+        parts = [BarPart(found.tiers[tier], say(tier.value), tier.value) for tier in TIERS]
         rows.append(
             [
                 number,

@@ -9,9 +9,9 @@ from joymigrate import __version__
 from joymigrate.model import Finding, Tier
 from joymigrate.report.changes import hunks
 from joymigrate.report.html.page import (
+    BarPart,
     Html,
     Page,
-    Part,
     Section,
     Tile,
     bar,
@@ -70,7 +70,7 @@ def sections(result: Result, say: Labels) -> list[Section | None]:
         else None,
         Section("places", say("places"), places(found, say), menu=say("menu_places")),
         Section("findings", say("findings"), findings(result, say), found.sites),
-        kept(result, say),
+        kept_section(result, say),
         loose_ends(result, say),
         Section("model", say("model"), model(found, say)),
     ]
@@ -95,7 +95,7 @@ def summary(result: Result, say: Labels) -> Html:
             Tile(say.duration(found.minutes), say("effort"), say("estimate")),
         ]
     )  # fmt: skip
-    parts = [Part(found.tiers[tier], say(tier.value), tier.value) for tier in TIERS]
+    parts = [BarPart(found.tiers[tier], say(tier.value), tier.value) for tier in TIERS]
     return Html(shown + bar(parts, legend=True) + remarks(result, say))
 
 
@@ -123,7 +123,7 @@ def areas(found: Readiness, say: Labels) -> Html:
     """Sites per area with their bar and effort."""
     rows = []
     for area in found.areas:
-        parts = [Part(area.tiers[tier], say(tier.value), tier.value) for tier in TIERS]
+        parts = [BarPart(area.tiers[tier], say(tier.value), tier.value) for tier in TIERS]
         effort = (say.duration(area.minutes), round(area.minutes, 2))
         counts = [area.tiers[tier] for tier in TIERS]
         rows.append([say.area(area.name), area.sites, *counts, bar(parts), effort])
@@ -202,7 +202,7 @@ def findings(result: Result, say: Labels) -> Html:
     return Html(f'{form}{tools}<div id="files"></div>{no_script}')
 
 
-def kept(result: Result, say: Labels) -> Section | None:
+def kept_section(result: Result, say: Labels) -> Section | None:
     """Mentions of the origin that stay, when the user asked for them."""
     if not result.show_kept or not result.scan.kept:
         return None
@@ -240,9 +240,9 @@ def model(found: Readiness, say: Labels) -> Html:
 
 def data_of(result: Result, say: Labels) -> dict[str, Any]:
     """The findings for the script. The order of their fields is that of findings.js."""
-    texts = Interned()
-    rules = Interned()
-    areas = Interned()
+    texts = TextTable()
+    rules = TextTable()
+    areas = TextTable()
     files = [
         {
             "path": path,
@@ -268,7 +268,7 @@ def data_of(result: Result, say: Labels) -> dict[str, Any]:
 SCRIPT_WORDS = ("safe", "unsafe", "report", "cell", "more", "shown", "no_match")
 
 
-class Interned:
+class TextTable:
     """Texts that occur often, by number."""
 
     def __init__(self) -> None:
@@ -284,7 +284,7 @@ class Interned:
 
 
 def finding_data(
-    result: Result, finding: Finding, texts: Interned, rules: Interned, areas: Interned
+    result: Result, finding: Finding, texts: TextTable, rules: TextTable, areas: TextTable
 ) -> list[Any]:
     """One finding as the list that findings.js reads."""
     changes = () if finding.tier is Tier.REPORT else hunks(finding, result.excerpts)

@@ -130,9 +130,9 @@ class Evidence:
         text = self.at(file, pointer)
         if not text:
             return Html("")
-        return self.anchor(code(self.spoken(str(text), file)), file, pointer, "quote")
+        return self.anchor(code(self.file_text(str(text), file)), file, pointer, "quote")
 
-    def spoken(self, text: str, file: str) -> str:
+    def file_text(self, text: str, file: str) -> str:
         """A text of a file in the page's language; as it is where no catalogue has it."""
         return Language(self.lang, self.at(file, "/texts"))(text)
 
@@ -175,13 +175,13 @@ class Step:
         """`scan`, `rewrite`, …"""
         return str(self.raw["name"])
 
-    def said(self, key: str) -> str:
+    def step_text(self, key: str) -> str:
         """A text of the step (`summary`, `help`) in the page's language."""
-        return self.told(str(self.raw[key] or "")).strip()
+        return self.translate(str(self.raw[key] or "")).strip()
 
-    def told(self, text: str) -> str:
+    def translate(self, text: str) -> str:
         """Any text of the journey in the page's language."""
-        return self.evidence.spoken(text, JOURNEY)
+        return self.evidence.file_text(text, JOURNEY)
 
     @property
     def doubtful(self) -> bool:

@@ -58,7 +58,7 @@ def fallbacks(step: Step, lang: str) -> Iterator[Html]:
             page.code(f"`{one['op']}`"),
             at.figure(COUNT, (REHEARSE, f"/fallbacks/{index}/calls")),
             page.code(
-                ", ".join(f"`{at.spoken(where, REHEARSE)}`" for where in one.get("where") or ())
+                ", ".join(f"`{at.file_text(where, REHEARSE)}`" for where in one.get("where") or ())
             ),
         ]
         for index, one in enumerate((at.at(REHEARSE, "/fallbacks") or [])[:MOST_LISTED])

@@ -99,7 +99,7 @@ def by_category(step: Step, lang: str) -> Iterator[Html]:
     axis = say("steps_axis" if held["unit"] == "step" else "events_axis", lang)
     yield plot(
         title,
-        lambda: plots.stacked(
+        lambda: plots.stack_areas(
             [real(row[0]) for row in held["points"]], areas, "held", title, axis,
             say("mib_axis", lang),
         ),

@@ -29,30 +29,32 @@ class Phrase:
 
     def text(self, lang: str) -> str:
         """Plain, for a terminal."""
-        shown = {name: worded(one, lang).text for name, one in self.given()}
-        return tell(self.key, lang).format(**shown, **self.plurals(), **self.told(lang))
+        shown = {name: translate_figure(one, lang).text for name, one in self.known_figures()}
+        return tell(self.key, lang).format(**shown, **self.plurals(), **self.words_in(lang))
 
     def html(self, lang: str, evidence: Evidence) -> Html:
         """With every figure as a link to its evidence."""
-        shown = {name: evidence.html(worded(one, lang)) for name, one in self.given()}
-        words = {name: escape(word) for name, word in self.told(lang).items()}
+        shown = {
+            name: evidence.html(translate_figure(one, lang)) for name, one in self.known_figures()
+        }
+        words = {name: escape(word) for name, word in self.words_in(lang).items()}
         return Html(escape(tell(self.key, lang)).format(**shown, **self.plurals(), **words))
 
-    def told(self, lang: str) -> dict[str, str]:
+    def words_in(self, lang: str) -> dict[str, str]:
         """The words; one that is a key of ours in the reader's language."""
         return {
             name: tell(word, lang).format(**self.words) if word in WORDS else word
             for name, word in self.words.items()
         }
 
-    def given(self) -> list[tuple[str, Figure]]:
+    def known_figures(self) -> list[tuple[str, Figure]]:
         """The figures that were found."""
         return [(name, one) for name, one in self.figures.items() if one is not None]
 
     def plurals(self) -> dict[str, str]:
         """`{name_s}` and `{name_es}` beside every figure."""
         ends: dict[str, str] = {}
-        for name, one in self.given():
+        for name, one in self.known_figures():
             ends[f"{name}_s"], ends[f"{name}_es"] = ("s", "es") if one.many else ("", "")
         return ends
 
@@ -62,7 +64,7 @@ def tell(key: str, lang: str) -> str:
     return WORDS[key][LANGUAGES.index(Labels(lang).lang)]
 
 
-def worded(figure: Figure, lang: str) -> Figure:
+def translate_figure(figure: Figure, lang: str) -> Figure:
     """A verdict in the reader's language; any other figure as it is."""
     if figure.value not in VERDICTS:
         return figure

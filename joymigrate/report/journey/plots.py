@@ -86,7 +86,7 @@ def lines(
         axes.set_xlabel(texts(x_title))
         axes.set_title(texts(y_title), loc="left", fontsize=12, color=COLOUR["soft"], pad=8)
 
-    picture = draw(make, name, f"{label} {spoken(curves)}")
+    picture = draw(make, name, f"{label} {describe_curves(curves)}")
     return Html(picture + legend(curves, limits))
 
 
@@ -111,7 +111,7 @@ def lines_below(
         for axes, title in ((top, y_titles[0]), (bottom, y_titles[1])):
             axes.set_title(texts(title), loc="left", fontsize=12, color=COLOUR["soft"], pad=8)
 
-    picture = draw(make, name, f"{label} {spoken(upper)}", height=380)
+    picture = draw(make, name, f"{label} {describe_curves(upper)}", height=380)
     return Html(picture + legend(upper, limits))
 
 
@@ -269,7 +269,7 @@ def bars(
     return Html(picture + (f'<ul class="legend">{keys}</ul>' if keys else ""))
 
 
-def stacked(
+def stack_areas(
     xs: Sequence[float], areas: Sequence[Area], name: str, label: str, x_title: str, y_title: str
 ) -> Html:
     """Areas on top of one another over a common x, the first one lowest, with a legend below."""
@@ -320,7 +320,7 @@ def swatch(tone: str, dash: str) -> str:
     )
 
 
-def spoken(curves: Sequence[Curve]) -> str:
+def describe_curves(curves: Sequence[Curve]) -> str:
     """Curves in words: first and last value of each."""
     said = []
     for curve in itertools.islice(curves, 4):

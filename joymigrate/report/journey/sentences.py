@@ -45,7 +45,7 @@ def short(step: Step) -> Phrase | None:
     return phrase if phrase is not None and phrase.whole else None
 
 
-def found(step: Step) -> list[Phrase]:
+def describe_step(step: Step) -> list[Phrase]:
     """What a step found, in full."""
     made = FOUND.get(step.name)
     return [one for one in made(step) if one.whole] if made else []

@@ -18,7 +18,7 @@ from joymigrate.report.journey.evidence import (
     Step,
     steps,
 )
-from joymigrate.report.journey.phrase import Phrase, tell, worded
+from joymigrate.report.journey.phrase import Phrase, tell, translate_figure
 from joymigrate.report.journey.sentences import (
     ADVICE,
     COVERAGE,
@@ -64,12 +64,12 @@ def outcome(evidence: Evidence, lang: str) -> str:
     """How the journey ended."""
     for step in steps(evidence):
         if step.raw["status"] in ("failed", "stopped"):
-            name = called(step, lang)
+            name = step_name(step, lang)
             return tell("held_at", lang).format(step=name)
     return tell("all_well" if evidence.document["verdict"] == "pass" else "not_decided", lang)
 
 
-def called(step: Step, lang: str) -> str:
+def step_name(step: Step, lang: str) -> str:
     """A step's name for people; a step that has no words keeps its own."""
     rehearsed = step.name == "rehearse" and step.evidence.document["grade"] == "rehearsed"
     key = "step_rehearsal" if rehearsed else f"step_{step.name}"
@@ -90,7 +90,7 @@ def way(evidence: Evidence, lang: str) -> str:
         mark = "?" if tone(step) == "unsafe" else MARKS[status]
         stations.append(
             f'<li class="{tone(step)} {status}"><i aria-hidden="true">{mark}</i>'
-            f'<a href="#{escape(step.name)}">{escape(called(step, lang))}</a>'
+            f'<a href="#{escape(step.name)}">{escape(step_name(step, lang))}</a>'
             f"<b>{escape(say(status, lang))}</b><small>{found}</small></li>"
         )
     return f'<ol class="way" aria-label="{escape(say("way", lang))}">{"".join(stations)}</ol>'
@@ -101,12 +101,12 @@ def in_short(step: Step, lang: str) -> Html:
     phrase = short(step)
     if phrase is not None:
         return phrase.html(lang, step.evidence)
-    return said(step)
+    return closing_words(step)
 
 
-def said(step: Step) -> Html:
+def closing_words(step: Step) -> Html:
     """What the step itself says of how it ended; the whole text is linked to where it stands."""
-    text = step.said("summary")
+    text = step.step_text("summary")
     if not any(c.isdigit() for c in text):
         return escape(text)
     return step.evidence.anchor(text, *step.place("summary"))
@@ -169,7 +169,9 @@ def verify_tiles(step: Step, lang: str) -> Iterator[Tile]:
     verdict = step.figure(str, "verdict")
     if verdict is not None:
         colour = VERDICT_TONES.get(verdict.value, "unsafe")
-        yield from tile(step, worded(verdict, lang), escape(say("verdict", lang)), tone=colour)
+        yield from tile(
+            step, translate_figure(verdict, lang), escape(say("verdict", lang)), tone=colour
+        )
 
 
 def train_tiles(step: Step, lang: str) -> Iterator[Tile]:
@@ -196,7 +198,7 @@ TILES = {
 }
 
 
-def left(evidence: Evidence, lang: str) -> Section:
+def todo_section(evidence: Evidence, lang: str) -> Section:
     """What people still have to do, the most urgent first."""
     items = list(tasks(evidence, lang))
     body = "".join(f"<li>{item}</li>" for item in items)
@@ -208,21 +210,21 @@ def tasks(evidence: Evidence, lang: str) -> Iterator[Html]:
     """One by one."""
     for step in steps(evidence):
         if step.raw["status"] in ("failed", "stopped"):
-            help = step.said("help")
+            help = step.step_text("help")
             shown = Html(f"{in_short(step, lang)}<pre>{escape(help)}</pre>" if help else
                          in_short(step, lang))  # fmt: skip
             yield Html(escape(say("left_gate", lang)).format(what=shown))
     for step in steps(evidence):
         if step.raw["verdict"] == "inconclusive" and step.raw["status"] == "done":
-            help = step.said("help")
-            head = f"{escape(called(step, lang))}: {in_short(step, lang)}"
+            help = step.step_text("help")
+            head = f"{escape(step_name(step, lang))}: {in_short(step, lang)}"
             yield Html(f"{head}<pre>{escape(help)}</pre>" if help else head)
     for index, one in enumerate((evidence.at(SCAN, "/readiness/manual") or [])[:MOST_LEFT]):
         place = f"/readiness/manual/{index}"
         title = "title" if one.get("title") else "message"
         figures = {
             "what": evidence.figure(
-                lambda text: evidence.spoken(str(text), SCAN), (SCAN, f"{place}/{title}")
+                lambda text: evidence.file_text(str(text), SCAN), (SCAN, f"{place}/{title}")
             ),
             "sample": evidence.figure(str, (SCAN, f"{place}/samples/0/text")),
             "sites": evidence.figure(COUNT, (SCAN, f"{place}/sites")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from joymigrate.report.live.look import Seen
+from joymigrate.report.live.look import ProjectView
 from joymigrate.report.live.parts import parts
 
 LOOK_S = 0.4  # between two looks at the files
@@ -14,7 +14,7 @@ LOOK_S = 0.4  # between two looks at the files
 class Feed:
     """The newest state of a project with its number; one thread looks, many wait."""
 
-    def __init__(self, look: Callable[[], Seen]) -> None:
+    def __init__(self, look: Callable[[], ProjectView]) -> None:
         self.look = look
         self.version = 1
         self.seen = look()

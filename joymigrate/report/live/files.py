@@ -26,7 +26,7 @@ TEXT = {
 }  # fmt: skip
 
 
-def found(root: Path, path: str, named: Iterable[str]) -> Path | None:
+def resolve_file(root: Path, path: str, named: Iterable[str]) -> Path | None:
     """The file that `path`, below the project's root, may show; None where it may not."""
     pure = PurePosixPath(path)
     if not path or pure.is_absolute() or ".." in pure.parts or "\0" in path or "\\" in path:

@@ -12,7 +12,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
-from joymigrate.ledger import Ledger, State
+from joymigrate.ledger import Ledger, StepState
 from joymigrate.report.live.curves import Curves, Points, ReadLosses, Run
 from joymigrate.run.train.status import alive
 
@@ -25,7 +25,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # colours and cursor movements 
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StepRow:
     """One step of the ledger. `tree` says whether the files still have it; `evidence` are paths
     below the project's root."""
 
@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProjectView:
     """A project at one moment. Two that are equal look the same on the page.
 
     `journey` is its `joymigrate.journey/1` document, `running` its `joymigrate.running/1` one
@@ -54,7 +54,7 @@ class Seen:
 
     name: str
     root: str
-    rows: tuple[Row, ...] = ()
+    rows: tuple[StepRow, ...] = ()
     journey: Mapping[str, Any] | None = None
     running: Mapping[str, Any] | None = None
     tail: str = ""
@@ -71,16 +71,16 @@ class Project:
         self.folder = self.ledger.home / "journey"
         self.curves = Curves(self.ledger.root, self.folder, losses)
 
-    def look(self) -> Seen:
+    def look(self) -> ProjectView:
         """What is there now. A ledger that can't be read is said, not raised."""
-        rows: tuple[Row, ...] = ()
+        rows: tuple[StepRow, ...] = ()
         trouble = ""
         try:
             rows = tuple(row(self.ledger, state) for state in self.ledger.states())
         except JoyError as error:
             trouble = str(error)
         running = self.running()
-        return Seen(
+        return ProjectView(
             name=self.ledger.root.name,
             root=str(self.ledger.root),
             rows=rows,
@@ -100,7 +100,7 @@ class Project:
         return found if alive(dict(found)) else None
 
 
-def row(ledger: Ledger, state: State) -> Row:
+def row(ledger: Ledger, state: StepState) -> StepRow:
     """One step as a row."""
     step = state.step
     fate = state.tree
@@ -108,7 +108,7 @@ def row(ledger: Ledger, state: State) -> Row:
         fate = Text("rolled back by {step}", step=state.rolled_back_by)
     elif state.superseded_by:
         fate = Text("superseded by {step}", step=state.superseded_by)
-    return Row(
+    return StepRow(
         id=step.id,
         time=step.time,
         kind=Text("rollback of {step}", step=step.undoes) if step.undoes else step.kind,

@@ -13,12 +13,12 @@ from joymigrate.report import journey_text, journey_words
 from joymigrate.report.html import page as html
 from joymigrate.report.html.page import Html, Page, Section, escape
 from joymigrate.report.journey.evidence import Evidence, Step, steps
-from joymigrate.report.journey.summary import called
+from joymigrate.report.journey.summary import step_name
 from joymigrate.report.journey_text import in_short
 from joymigrate.report.labels import Labels
-from joymigrate.report.live.look import Row, Seen
+from joymigrate.report.live.look import ProjectView, StepRow
 from joymigrate.report.live.words import say
-from joymigrate.report.verdict_plots import Curve, beside, line_plot
+from joymigrate.report.verdict_plots import PlotLine, beside, line_plot
 
 TONES = {
     "done": "safe",
@@ -36,7 +36,7 @@ SHORT = 72  # characters of a command that are shown unfolded
 MOST_ROWS = 200  # of the ledger, the newest
 
 
-def page(seen: Seen, lang: str) -> str:
+def page(seen: ProjectView, lang: str) -> str:
     """The whole page, as the browser first gets it."""
     words = {key: say(key, lang) for key in ("live", "polling", "gone", "other")}
     return Page(
@@ -51,19 +51,19 @@ def page(seen: Seen, lang: str) -> str:
     ).render()
 
 
-def parts(seen: Seen, lang: str) -> dict[str, str]:
+def parts(seen: ProjectView, lang: str) -> dict[str, str]:
     """The markup of every part by its id, with the menu and the title."""
     made = sections(seen, lang)
     found = {section.id: html.inside(section) for section in made}
     return {**found, "menu": html.links(made), "title": title(seen, lang)}
 
 
-def title(seen: Seen, lang: str) -> str:
+def title(seen: ProjectView, lang: str) -> str:
     """What stands above the page and in the browser's tab."""
     return say("title", lang, project=seen.name)
 
 
-def sections(seen: Seen, lang: str) -> list[Section]:
+def sections(seen: ProjectView, lang: str) -> list[Section]:
     """The parts in their order; empty ones stay, so that their places do."""
     judged = [row for row in seen.rows if row.verdict in JUDGED]
     writing = [row for row in seen.rows if row.writes]
@@ -79,13 +79,13 @@ def sections(seen: Seen, lang: str) -> list[Section]:
     return [Section(id, say(id, lang), body or empty, count) for id, body, count in made]
 
 
-def journey(seen: Seen, lang: str) -> Html:
+def journey(seen: ProjectView, lang: str) -> Html:
     """The line of stations, what runs just now, and what every step found."""
     stops = stations(seen)
     found = steps(Evidence(seen.journey, lang=lang)) if seen.journey is not None else []
     taken = {one.name: one for one in found}
     names = {
-        name: called(taken[name], lang) if name in taken else named(name, lang)
+        name: step_name(taken[name], lang) if name in taken else named(name, lang)
         for name, _, _ in stops
     }
     if not stops:
@@ -116,7 +116,7 @@ def named(step: str, lang: str) -> str:
     return say(key, lang) if key in journey_words.WORDS else step
 
 
-def outcome(seen: Seen, lang: str) -> str:
+def outcome(seen: ProjectView, lang: str) -> str:
     """What came of the journey, while none runs."""
     if seen.journey is None:
         return ""
@@ -135,7 +135,7 @@ def last_lines(journey: Mapping[str, Any], lang: str) -> str:
     return "".join(f'<p class="note">{escape(line)}</p>' for line in lines) + f"<p>{link}</p>"
 
 
-def stations(seen: Seen) -> list[tuple[str, str, Mapping[str, Any] | None]]:
+def stations(seen: ProjectView) -> list[tuple[str, str, Mapping[str, Any] | None]]:
     """(step, status, outcome) in the order of the way. While one runs, those after it are to come:
     what an earlier journey found there holds no longer."""
     known = {str(one["name"]): one for one in (seen.journey or {}).get("journey", ())}
@@ -155,7 +155,7 @@ def stations(seen: Seen) -> list[tuple[str, str, Mapping[str, Any] | None]]:
     return found
 
 
-def now(seen: Seen, names: Mapping[str, str], lang: str) -> str:
+def now(seen: ProjectView, names: Mapping[str, str], lang: str) -> str:
     """The running step: since when, and what it printed last."""
     if seen.running is None:
         return ""
@@ -175,13 +175,15 @@ def step(taken: Step, status: str, lang: str) -> str:
     took = f" <small>{one['seconds']:.1f} s</small>" if one["seconds"] else ""
     head = Html(
         f"{html.badge(say(status, lang), tone(status, one))} "
-        f"<b>{escape(called(taken, lang))}</b> {escape(in_short(taken, lang))}{took}"
+        f"<b>{escape(step_name(taken, lang))}</b> {escape(in_short(taken, lang))}{took}"
     )
     body = []
     if one["help"]:
-        body.append(f"<h3>{escape(say('next', lang))}</h3><pre>{escape(taken.said('help'))}</pre>")
+        body.append(
+            f"<h3>{escape(say('next', lang))}</h3><pre>{escape(taken.step_text('help'))}</pre>"
+        )
     rows = [
-        (key, f"{value:,}" if isinstance(value, int) else taken.told(str(value)))
+        (key, f"{value:,}" if isinstance(value, int) else taken.translate(str(value)))
         for key, value in one["figures"].items()
         if isinstance(value, PLAIN) and not isinstance(value, bool)
     ]
@@ -199,19 +201,19 @@ def step(taken: Step, status: str, lang: str) -> str:
     )
 
 
-def training(seen: Seen, lang: str) -> Html:
+def training(seen: ProjectView, lang: str) -> Html:
     """Losses over steps: the journey's two sides, then the project's runs."""
     figures = []
     axes = (say("step_axis", lang), say("loss_axis", lang))
     if seen.losses:
-        curves = [Curve(say(side, lang), finite(points)) for side, points in seen.losses]
+        curves = [PlotLine(say(side, lang), finite(points)) for side, points in seen.losses]
         figures.append(html.figure(line_plot(curves, *axes), say("both_sides", lang)))
     for run in seen.runs:
         steps = f"{run.losses[-1][0]:g}"
         said = Language(lang)(run.state)
         state = ("，" if lang == "zh" else ", ") + said if said else ""
         words = say("run_loss", lang, name=run.name, steps=steps, state=state)
-        picture = line_plot([Curve(run.name, finite(run.losses))], *axes)
+        picture = line_plot([PlotLine(run.name, finite(run.losses))], *axes)
         figures.append(html.figure(picture, words))
     return beside(*figures) if figures else Html("")
 
@@ -221,23 +223,23 @@ def finite(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return [(x, y if math.isfinite(y) else math.nan) for x, y in points]
 
 
-def judgements(rows: Sequence[Row], lang: str) -> Html:
+def judgements(rows: Sequence[StepRow], lang: str) -> Html:
     """Every verdict, the newest first."""
     keys = ("id", "time", "kind", "stage", "about", "on", "verdict", "grade", "evidence")
     return table(keys, rows, lang)
 
 
-def changes(rows: Sequence[Row], lang: str) -> Html:
+def changes(rows: Sequence[StepRow], lang: str) -> Html:
     """Every step that changed files, and whether the tree still has it."""
     return table(("id", "time", "kind", "about", "files", "evidence"), rows, lang)
 
 
-def ledger(rows: Sequence[Row], lang: str) -> Html:
+def ledger(rows: Sequence[StepRow], lang: str) -> Html:
     """Every step."""
     return table(("id", "time", "kind", "on", "verdict", "files", "command"), rows, lang)
 
 
-def table(keys: Sequence[str], rows: Sequence[Row], lang: str) -> Html:
+def table(keys: Sequence[str], rows: Sequence[StepRow], lang: str) -> Html:
     """Steps as a table whose rows keep their identity when others come."""
     if not rows:
         return Html("")
@@ -250,7 +252,7 @@ def table(keys: Sequence[str], rows: Sequence[Row], lang: str) -> Html:
     )
 
 
-def cell(row: Row, key: str, lang: str) -> object:
+def cell(row: StepRow, key: str, lang: str) -> object:
     """One cell of a table of steps."""
     if key == "verdict":
         shown = say(row.verdict, lang) if row.verdict in JUDGED else row.verdict
@@ -274,7 +276,7 @@ def cell(row: Row, key: str, lang: str) -> object:
     return getattr(row, key)
 
 
-def command(row: Row) -> Html:
+def command(row: StepRow) -> Html:
     """What was called; a long line folds."""
     whole = Html(f"<code>{escape(row.command)}</code>")
     if len(row.command) <= SHORT:

@@ -147,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
         """One evidence file."""
         project = self.server.feed.seen
         named = [file for row in project.rows for file in row.evidence]
-        real = files.found(Path(project.root), path, named)
+        real = files.resolve_file(Path(project.root), path, named)
         handle = None if real is None else files.opened(real)
         if real is None or handle is None:
             self.refuse(HTTPStatus.NOT_FOUND, "no such evidence")
@@ -158,7 +158,7 @@ class Handler(BaseHTTPRequestHandler):
             self.head(HTTPStatus.OK, files.kind(real), size, SANDBOX)
             if self.command != "HEAD":
                 # The file may grow meanwhile; what was promised is sent.
-                shutil.copyfileobj(Part(handle, size), self.wfile)
+                shutil.copyfileobj(BoundedReader(handle, size), self.wfile)
 
     def stream(self, lang: str) -> None:
         """Changes, as they come, until the browser or this server goes."""
@@ -228,7 +228,7 @@ class Handler(BaseHTTPRequestHandler):
         """Requests are not worth a line on the terminal."""
 
 
-class Part:
+class BoundedReader:
     """The first `size` bytes of a file, for `copyfileobj`."""
 
     def __init__(self, file: Any, size: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from joymigrate.run.cluster import quota
-from joymigrate.run.cluster.entries import NEVER, Entry, Hold, Settings
+from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Settings
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.place import NO_ROOM, Placer, Shape
 from joymigrate.run.cluster.reasons import Refusal
@@ -29,7 +29,7 @@ class Admission:
         self.quotas = quotas
         self.placer = placer
         self.settings = settings
-        self.hold: Hold | None = None
+        self.hold: CardHold | None = None
         self._kind_of = [quotas.number[node.kind.name] for node in state.nodes]
         self._expected: dict[int, dict[int, float] | None] = {}
         self._walls: dict[tuple[int, bool], list[tuple[int, int]]] = {}

@@ -29,7 +29,7 @@ MARKS = (0.5, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3)  # offered load at which the allocat
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class LoadSweep:
     """Result of one run: allocated share of the cards (in %) at each offered load (in %)."""
 
     policy: str
@@ -59,7 +59,7 @@ def draw(trace: Trace, cards: float, ratio: float, seed: int) -> list[int]:
     return [int(i) for i in rng.permutation(order)]
 
 
-def offer(inventory: Inventory, trace: Trace, policy: str, ratio: float, seed: int) -> Offered:
+def offer(inventory: Inventory, trace: Trace, policy: str, ratio: float, seed: int) -> LoadSweep:
     """Run the experiment once."""
     jobs = [arrival.job for arrival in trace.arrivals]
     order = draw(trace, inventory.cards, ratio, seed)
@@ -88,7 +88,7 @@ def offer(inventory: Inventory, trace: Trace, policy: str, ratio: float, seed: i
     )
     seconds = time.perf_counter() - began
     final = allocated(scheduler.state)
-    return Offered(
+    return LoadSweep(
         policy, seed, offered, refused, final, at, seconds, scheduler.decisions,
         fragmented(scheduler.state, jobs),
     )  # fmt: skip

@@ -76,7 +76,7 @@ class Autoscaler:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class AutoscaleReplay:
     """A traffic record under a rule: replicas over time, and what that cost and served."""
 
     at: tuple[float, ...]
@@ -86,7 +86,7 @@ class Played:
     changes: int
 
 
-def play(loads: Sequence[Load], rule: Rule) -> Played:
+def play(loads: Sequence[Load], rule: Rule) -> AutoscaleReplay:
     """Run a rule over recorded traffic; a new replica carries load after `start_s`."""
     scaler = Autoscaler(rule)
     numbers: list[int] = []
@@ -109,7 +109,7 @@ def play(loads: Sequence[Load], rule: Rule) -> Played:
         over += max(0.0, load.rate - ready * rule.target * (1 + rule.tolerance)) * span
         numbers.append(now)
     share = 100 * over / asked if asked else 0.0
-    return Played(tuple(load.at for load in loads), tuple(numbers), hours, share, changes)
+    return AutoscaleReplay(tuple(load.at for load in loads), tuple(numbers), hours, share, changes)
 
 
 def read(text: str, where: str) -> list[Load]:

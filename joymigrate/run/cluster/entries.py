@@ -48,7 +48,7 @@ class Running:
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
+class CardHold:
     """Cards that are kept for the first job that fits nowhere, and when it will fit."""
 
     entry: Entry

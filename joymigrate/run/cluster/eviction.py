@@ -32,7 +32,7 @@ class Victim:
 
 
 @dataclass(frozen=True, slots=True)
-class Deal:
+class EvictionPlan:
     """The victims and the placement that their cards make possible."""
 
     victims: tuple[Victim, ...]
@@ -48,7 +48,7 @@ class Deal:
         )
 
 
-def search(candidates: Sequence[Victim], attempt: Try) -> Deal | None:
+def search(candidates: Sequence[Victim], attempt: Try) -> EvictionPlan | None:
     """The cheapest deal found, or None when even all candidates together do not help.
 
     `attempt(victims)` is the claim's placement with these victims gone, or None.
@@ -85,7 +85,7 @@ def by_node(candidates: Sequence[Victim], attempt: Try) -> list[list[Victim]]:
     return [*alone, chained]
 
 
-def shorten(order: Sequence[Victim], attempt: Try) -> Deal | None:
+def shorten(order: Sequence[Victim], attempt: Try) -> EvictionPlan | None:
     """The shortest prefix that works, reduced to the victims that are really in the way."""
     low, high = 1, len(order)
     if attempt(order) is None:
@@ -110,7 +110,7 @@ def shorten(order: Sequence[Victim], attempt: Try) -> Deal | None:
         reduced = attempt(rest) if rest else None
         if reduced is not None:
             kept, placement = rest, reduced
-    return Deal(tuple(kept), placement)
+    return EvictionPlan(tuple(kept), placement)
 
 
 def overlaps(one: Placement, other: Placement) -> bool:

@@ -19,7 +19,7 @@ DEFAULT_QUEUE = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PodGroup:
     """Equal pods of a job: `pods` times `cards` cards (or `milli` thousandths of one card).
 
     `kinds` are the accepted server kinds in order of preference (empty: any); `models` the
@@ -42,7 +42,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PodAllocation:
     """Where one pod runs: node name and card ids."""
 
     node: str
@@ -59,7 +59,7 @@ class Job:
     """
 
     name: str
-    tasks: tuple[Task, ...]
+    tasks: tuple[PodGroup, ...]
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     minutes: float | None = None
@@ -67,7 +67,7 @@ class Job:
     superpod: str = "hard"
     leaf: str = "prefer"
     numa: str = "prefer"
-    running: tuple[Held, ...] = ()
+    running: tuple[PodAllocation, ...] = ()
     ran_minutes: float = 0.0
     command: tuple[str, ...] = ()
     image: str = ""
@@ -279,7 +279,7 @@ def read_job(item: Any, priorities: Mapping[str, int], where: str) -> Job:
     )
 
 
-def read_tasks(item: Mapping[str, Any], where: str) -> tuple[Task, ...]:
+def read_tasks(item: Mapping[str, Any], where: str) -> tuple[PodGroup, ...]:
     """The tasks of a job; they accept the job's kinds and models unless they name their own."""
     tasks = listing(item.get("tasks"), "tasks", where)
     if not tasks:
@@ -289,7 +289,7 @@ def read_tasks(item: Mapping[str, Any], where: str) -> tuple[Task, ...]:
             raise JoyError(
                 f"`{key}` beside `tasks`", where=where, help=f"give each task its own `{key}`"
             )
-    found: list[Task] = []
+    found: list[PodGroup] = []
     for index, task in enumerate(tasks):
         place = f"{where}.tasks[{index}]"
         check_keys(task, TASK_KEYS, "task", place)
@@ -316,7 +316,7 @@ def words(command: Any, where: str) -> tuple[str, ...]:
         raise JoyError(f"`command` {command!r}: {error}", where=where) from error
 
 
-def read_held(item: Any, where: str) -> Held:
+def read_held(item: Any, where: str) -> PodAllocation:
     """Where one pod runs, from `{node, cards}`."""
     check_keys(item, ("node", "cards"), "running pod", where)
     if "node" not in item or "cards" not in item:
@@ -324,7 +324,7 @@ def read_held(item: Any, where: str) -> Held:
     ids = tuple(whole(card, "cards", where) for card in listing(item["cards"], "cards", where))
     if any(card > 15 for card in ids) or len(set(ids)) < len(ids):
         raise JoyError(f"`cards` are different card ids of one node, got {list(ids)}", where=where)
-    return Held(label(item["node"], "node", where), ids)
+    return PodAllocation(label(item["node"], "node", where), ids)
 
 
 def integer(value: Any, key: str, where: str) -> int:
@@ -360,7 +360,7 @@ def read_priority(value: Any, priorities: Mapping[str, int], where: str) -> int:
     return value
 
 
-def read_task(item: Mapping[str, Any], where: str) -> Task:
+def read_task(item: Mapping[str, Any], where: str) -> PodGroup:
     """Equal pods from their mapping; a share of a card is a fraction in `cards_per_pod`."""
     check_keys(item, TASK_KEYS, "task", where)
     per_pod = number(item.get("cards_per_pod", 1), "cards_per_pod", where)
@@ -381,7 +381,7 @@ def read_task(item: Mapping[str, Any], where: str) -> Task:
         raise JoyError("a job has at least one pod", where=where)
     cpu = item.get("cpu_per_pod", item.get("cpu", 0)) or 0
     memory = item.get("memory_gib_per_pod", item.get("memory_gib", 0)) or 0
-    return Task(
+    return PodGroup(
         pods=pods,
         cards=cards,
         milli=milli,

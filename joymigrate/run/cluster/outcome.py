@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from joymigrate.run.cluster.arrival import Offered, mean
+from joymigrate.run.cluster.arrival import LoadSweep, mean
 from joymigrate.run.cluster.simulate import Simulation
 
 SCHEMA = "joymigrate.simulation/1"
 DIGITS = 4
 
 
-def offered_data(runs: Sequence[Offered]) -> dict[str, Any]:
+def offered_data(runs: Sequence[LoadSweep]) -> dict[str, Any]:
     """Runs of the arrival experiment under one policy: means over the seeds, and each seed."""
     first = runs[0]
     decisions, seconds = sum(run.decisions for run in runs), sum(run.seconds for run in runs)

@@ -14,7 +14,7 @@ import numpy as np
 
 from joymigrate.run.cluster import cards, superpods
 from joymigrate.run.cluster.cards import IMPOSSIBLE, Choice
-from joymigrate.run.cluster.jobs import Job, Task
+from joymigrate.run.cluster.jobs import Job, PodGroup
 from joymigrate.run.cluster.kinds import Kind
 from joymigrate.run.cluster.policies import Costs, Policy
 from joymigrate.run.cluster.policies._gradient import shares_left
@@ -32,7 +32,7 @@ class Shape:
 
     pool: Pool
     choice: Choice
-    task: Task
+    task: PodGroup
     gang: bool
     job: Job
     numa: tuple[tuple[Ints, Choice], ...] = ()  # positions in the pool and their NUMA tables
@@ -67,7 +67,7 @@ class Placer:
         self.state.give(grants)
         return refused or tuple(grants)
 
-    def shapes(self, job: Job, task: Task) -> list[Shape] | Refusal:
+    def shapes(self, job: Job, task: PodGroup) -> list[Shape] | Refusal:
         """The task against each pool that may take it, or why none ever can."""
         queue = job.queue if self.state.reserved else ""
         key = (task, queue, job.pods > 1, job.sp_block, job.leaf, job.numa, job.superpod)
@@ -76,7 +76,7 @@ class Placer:
             found = self._shapes[key] = compile_shapes(self.state, job, task)
         return found
 
-    def _place_task(self, job: Job, task: Task, hold: Ints | None) -> Placement | Refusal:
+    def _place_task(self, job: Job, task: PodGroup, hold: Ints | None) -> Placement | Refusal:
         shapes = self.shapes(job, task)
         if isinstance(shapes, Refusal):
             return shapes
@@ -211,7 +211,7 @@ class Placer:
         return tuple(grants)
 
 
-def compile_shapes(state: State, job: Job, task: Task) -> list[Shape] | Refusal:
+def compile_shapes(state: State, job: Job, task: PodGroup) -> list[Shape] | Refusal:
     """The task against each pool; a request that no kind allows is refused with the legal sizes."""
     needs_card = task.cards > 0 or task.milli > 0
     pools = state.pools(task.kinds, task.models, needs_card, job.queue)
@@ -238,7 +238,7 @@ def compile_shapes(state: State, job: Job, task: Task) -> list[Shape] | Refusal:
     return refused
 
 
-def illegal(state: State, pool: Pool, task: Task, gang: bool, job: Job) -> Refusal | None:
+def illegal(state: State, pool: Pool, task: PodGroup, gang: bool, job: Job) -> Refusal | None:
     """Why this pool can never run the task: size, sharing, or more than there is."""
     kind = pool.kind
     if task.milli:
@@ -267,7 +267,9 @@ def legal_sizes(kind: Kind, pool: Pool) -> Iterable[int]:
     return range(1, pool.node_cards + 1) if kind.rule == "count" else kind.legal
 
 
-def numa_tables(state: State, pool: Pool, job: Job, task: Task) -> tuple[tuple[Ints, Choice], ...]:
+def numa_tables(
+    state: State, pool: Pool, job: Job, task: PodGroup
+) -> tuple[tuple[Ints, Choice], ...]:
     """For plain servers that know their NUMA nodes: tables that keep a pod inside one."""
     if pool.kind.rule != "count" or not task.cards:
         return ()
@@ -393,7 +395,7 @@ def explain_share(state: State, shape: Shape, name: str) -> Refusal:
     return Refusal("open", facts)
 
 
-def beside(task: Task, fits: int) -> Refusal:
+def beside(task: PodGroup, fits: int) -> Refusal:
     """The refusal for cards without CPU or memory beside them."""
     memory = f" and {task.memory_mib / 1024:.4g} GiB" if task.memory_mib else ""
     facts = {"cpu": f"{task.cpu_milli / 1000:g}", "memory": memory, "pods": task.pods}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from joymigrate.run.cluster import cards
-from joymigrate.run.cluster.holdings import MASK, NODE, SLOT, Flags, Holdings
+from joymigrate.run.cluster.allocations import MASK, NODE, SLOT, Allocations, Flags
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.reasons import Refusal
@@ -15,7 +15,7 @@ from joymigrate.run.cluster.state import Ints, Placement, State
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Reservation:
     """The cards a job will get, at what time, and which running jobs are in their way."""
 
     placement: Placement
@@ -31,8 +31,8 @@ class Room:
 
 
 def earliest(
-    state: State, holdings: Holdings, placer: Placer, job: Job, names: bool = False
-) -> Room | None:
+    state: State, holdings: Allocations, placer: Placer, job: Job, names: bool = False
+) -> Reservation | None:
     """The first stated end after which `job` can start, or None when even all do not help.
 
     With `names` it says whose end that takes.
@@ -72,7 +72,7 @@ def earliest(
     gone = np.zeros(len(holdings.live), dtype=bool)
     gone[order[:ended]] = True
     whose = in_the_way(holdings, chosen, gone) if names else ()
-    return Room(chosen, float(holdings.ends[order[ended - 1]]), whose)
+    return Reservation(chosen, float(holdings.ends[order[ended - 1]]), whose)
 
 
 def nodes_wanted(state: State, placer: Placer, job: Job) -> Flags:
@@ -86,7 +86,7 @@ def nodes_wanted(state: State, placer: Placer, job: Job) -> Flags:
     return wanted
 
 
-def on_nodes(holdings: Holdings, nodes: Flags) -> Flags:
+def on_nodes(holdings: Allocations, nodes: Flags) -> Flags:
     """The slots of the jobs that hold something on these nodes."""
     rows = holdings.rows[:, : holdings.used]
     slots = rows[SLOT][nodes[rows[NODE]]]
@@ -95,7 +95,7 @@ def on_nodes(holdings: Holdings, nodes: Flags) -> Flags:
     return found
 
 
-def fewest(state: State, holdings: Holdings, job: Job, order: Ints, nodes: Flags) -> int:
+def fewest(state: State, holdings: Allocations, job: Job, order: Ints, nodes: Flags) -> int:
     """How many of these jobs can end without there being cards enough on these nodes."""
     free = int(cards.count(state.free[nodes]).sum())
     missing = job.cards - free
@@ -104,7 +104,7 @@ def fewest(state: State, holdings: Holdings, job: Job, order: Ints, nodes: Flags
     return int(np.searchsorted(np.cumsum(holdings.sizes[order]), missing))
 
 
-def in_the_way(holdings: Holdings, placement: Placement, gone: np.ndarray) -> tuple[str, ...]:
+def in_the_way(holdings: Allocations, placement: Placement, gone: np.ndarray) -> tuple[str, ...]:
     """Names of those of the `gone` jobs that hold cards of this placement."""
     wanted: dict[int, int] = {}
     for grant in placement:

@@ -19,8 +19,8 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import cards, eviction, policies, quota, reservation
 from joymigrate.run.cluster.admission import Admission
-from joymigrate.run.cluster.claims import Claims
-from joymigrate.run.cluster.entries import NEVER, Entry, Hold, Running, Settings
+from joymigrate.run.cluster.allocations import Allocations
+from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Running, Settings
 from joymigrate.run.cluster.events import (
     Action,
     Cancelled,
@@ -35,11 +35,11 @@ from joymigrate.run.cluster.events import (
     Submitted,
     Tick,
 )
-from joymigrate.run.cluster.holdings import Holdings
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job, Queue
 from joymigrate.run.cluster.place import NO_ROOM, Placer
 from joymigrate.run.cluster.policies import Policy
+from joymigrate.run.cluster.preemption import Preemption
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Grant, Placement, State
 
@@ -68,7 +68,7 @@ class Scheduler:
         # Questions of the kind "and if these ended?" look at states that never were; they must not
         # reach what a policy remembers.
         self.guess = Placer(self.state, policies.get(policies.DEFAULT), terse=True)
-        self.holdings = Holdings()
+        self.holdings = Allocations()
         kinds = {node.kind.name: node.kind for node in inventory.nodes}
         counts = inventory.count()
         self.quotas = quota.Quotas(
@@ -78,7 +78,7 @@ class Scheduler:
         self.admission = Admission(self.state, self.quotas, self.placer, self.settings)
         self.running: dict[str, Running] = {}
         self.by_queue: dict[str, dict[str, Running]] = {}
-        self.claims = Claims(
+        self.claims = Preemption(
             self.state, self.quotas, self.holdings, self.guess, self.running, self.by_queue
         )
         self.waiting: dict[str, Entry] = {}
@@ -378,7 +378,7 @@ class Scheduler:
         if hold.entry.job.name not in self.waiting or self._now >= hold.until:
             self._release_hold()
 
-    def _make_hold(self, entry: Entry) -> Hold | None:
+    def _make_hold(self, entry: Entry) -> CardHold | None:
         """The earliest time at which stated ends make room, and the cards the job will get then.
 
         When the ends that are known do not suffice, all running jobs are thought away and the
@@ -389,7 +389,7 @@ class Scheduler:
             return None
         if room.until == NEVER and self._now - entry.since < self.settings.hold_blind_after:
             return None
-        return Hold(entry, room.mask(len(self.state.nodes)), room.until)
+        return CardHold(entry, room.mask(len(self.state.nodes)), room.until)
 
     def room_for(self, entry: Entry) -> tuple[list[str], float] | None:
         """Jobs whose end lets a waiting job start, and in how many seconds the last one ends."""
@@ -398,7 +398,7 @@ class Scheduler:
 
     # -- eviction ---------------------------------------------------------------------------------
 
-    def _close(self, entry: Entry, deal: eviction.Deal, actions: list[Action]) -> None:
+    def _close(self, entry: Entry, deal: eviction.EvictionPlan, actions: list[Action]) -> None:
         for victim in deal.victims:
             run = self.running[victim.job.name]
             self._end(victim.job.name)

@@ -21,7 +21,7 @@ from joymigrate.run.cluster.events import Ended, Event, Evict, Start, Submitted,
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Queue
 from joymigrate.run.cluster.scheduler import Scheduler
-from joymigrate.run.cluster.timeline import Picture, Samples, Timeline, picture
+from joymigrate.run.cluster.timeline import Timeline, TimelineSampler, TimelineView, picture
 from joymigrate.run.cluster.traces import Arrival, Trace
 
 HOUR = 3600.0
@@ -29,7 +29,7 @@ TICK = 600.0  # seconds between looks at jobs that a minimum run time protects
 
 
 @dataclass(slots=True)
-class Tally:
+class SimulationCounts:
     """What a run has counted so far."""
 
     waits: list[float] = field(default_factory=list)
@@ -63,9 +63,9 @@ class Simulation:
     fragmentation_pct: float
     fairness: float
     hours: float
-    tally: Tally
+    tally: SimulationCounts
     timeline: Timeline
-    picture: Picture
+    picture: TimelineView
 
 
 def simulate(
@@ -106,13 +106,15 @@ class Run:
         self.scheduler = scheduler
         self.arrivals = arrivals
         self.checkpoint_s = None if checkpoint_minutes is None else checkpoint_minutes * 60
-        self.tally = Tally()
+        self.tally = SimulationCounts()
         self.left = {arrival.job.name: arrival.seconds for arrival in arrivals}
         self.started: dict[str, tuple[float, int]] = {}
         self.ends: list[tuple[float, int, str]] = []
         self.job_of = {arrival.job.name: arrival.job for arrival in arrivals}
         self.turn = 0  # numbers starts, so that an end of an evicted run is not taken for real
-        self.samples = Samples(scheduler, arrivals[0].at, max(arrivals[-1].at, arrivals[0].at + 1))
+        self.samples = TimelineSampler(
+            scheduler, arrivals[0].at, max(arrivals[-1].at, arrivals[0].at + 1)
+        )
 
     def play(self, policy: str, seed: int, demand: Sequence[policies.Typical]) -> Simulation:
         """Feed all events in order of time."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from joymigrate.run.cluster.jobs import Job, Task
+from joymigrate.run.cluster.jobs import Job, PodGroup
 from joymigrate.run.cluster.kinds import Kind
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Ints, Pool
 
 
-def problem(job: Job, task: Task, kind: Kind, pool: Pool) -> Refusal | None:
+def problem(job: Job, task: PodGroup, kind: Kind, pool: Pool) -> Refusal | None:
     """Why this `sp_block` can never be laid out on this kind, or None."""
 
     def wrong(text: str, remedy: str) -> Refusal:
@@ -40,7 +40,7 @@ def problem(job: Job, task: Task, kind: Kind, pool: Pool) -> Refusal | None:
     return None
 
 
-def choose(job: Job, task: Task, pool: Pool, fits: Ints) -> list[int] | Refusal:
+def choose(job: Job, task: PodGroup, pool: Pool, fits: Ints) -> list[int] | Refusal:
     """Positions in the pool in rank order, one pod each, or why not."""
     block = max(1, job.sp_block // pool.kind.cards)
     blocks = max(1, task.pods // block)

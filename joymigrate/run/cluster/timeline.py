@@ -32,7 +32,7 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class TimelineView:
     """One row per node: name, kind, leaf, and per card the queue that holds it.
 
     "" is free, "-" broken or absent, "*" held by somebody else. `more` nodes are not shown.
@@ -42,7 +42,7 @@ class Picture:
     more: int = 0
 
 
-class Samples:
+class TimelineSampler:
     """Collects what a timeline needs while a simulation runs."""
 
     def __init__(self, scheduler: Scheduler, first: float, last: float) -> None:
@@ -52,7 +52,7 @@ class Samples:
         self.next = first
         self.in_use = 0.0
         self.used: dict[str, float] = {}
-        self.shot: Picture | None = None  # when most cards were in use
+        self.shot: TimelineView | None = None  # when most cards were in use
         self._most = -1.0
         self.peak = 0.0
         self.size = sum(int(m).bit_count() for m in scheduler.state.present) or 1
@@ -128,7 +128,7 @@ class Samples:
         )
 
 
-def picture(scheduler: Scheduler) -> Picture:
+def picture(scheduler: Scheduler) -> TimelineView:
     """Who holds which card right now."""
     state = scheduler.state
     owner: dict[tuple[int, int], str] = {}
@@ -145,4 +145,4 @@ def picture(scheduler: Scheduler) -> Picture:
             for card in range(node.kind.cards)
         )
         rows.append((node.name, node.kind.name, node.leaf, held))
-    return Picture(tuple(rows), max(0, len(state.nodes) - NODES_SHOWN))
+    return TimelineView(tuple(rows), max(0, len(state.nodes) - NODES_SHOWN))

@@ -50,7 +50,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Tally:
+class WorstError:
     """The worst error of a row so far, and what went wrong."""
 
     error: float = 0.0
@@ -113,7 +113,7 @@ def check_dtype(
 ) -> Iterator[Row]:
     """Rows of one dtype: all implementations see the same inputs and the same true results."""
     phases = PHASES if operator.differentiable else PHASES[:1]
-    tallies = {(item, phase): Tally() for item, _ in runnable for phase in phases}
+    tallies = {(item, phase): WorstError() for item, _ in runnable for phase in phases}
     for number, case in enumerate(operator.cases(Samples(0))):
         for strided in (False, True) if number < STRIDED_CASES else (False,):
             named = replace(case, name=f"{case.name}, strided") if strided else case
@@ -125,7 +125,7 @@ def check_dtype(
 
 
 def verdict(
-    base: Row, tally: Tally, dtype: str, phase: str, limit: float, item: Implementation
+    base: Row, tally: WorstError, dtype: str, phase: str, limit: float, item: Implementation
 ) -> Row:
     """A tally as a row."""
     row = replace(base, dtype=dtype, phase=phase)
@@ -156,7 +156,7 @@ def run_case(
     dtype: str,
     device: str,
     strided: bool,
-    tallies: dict[tuple[Implementation, str], Tally],
+    tallies: dict[tuple[Implementation, str], WorstError],
 ) -> None:
     """Run one case with every implementation, and count its errors."""
     torch_dtype = getattr(torch, dtype)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from joymigrate.language import spoken, tell
+from joymigrate.language import current_language, tell
 from joymigrate.run.rehearse.summary import gib
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 860, 220, 80, 24  # of the plot, in pixels
@@ -41,7 +41,7 @@ def page(result: Mapping[str, Any]) -> str:
         section("Ranks and processes", rank_table(result["ranks"])),
         section("Chip kernels asked for", kernel_table(result["kernels"])),
     ]
-    lang = "zh-CN" if spoken() == "zh" else "en"
+    lang = "zh-CN" if current_language() == "zh" else "en"
     body = "\n".join(part for part in parts if part)
     return (
         f'<!doctype html>\n<html lang="{lang}"><head><meta charset="utf-8"><title>{title}</title>'

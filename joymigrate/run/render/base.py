@@ -83,7 +83,7 @@ def choose(chip: Chip, torch: str | None, python: str | None, sku: str | None = 
     return Base(image, chosen, str(build.get("source", "")), data, version)
 
 
-def given(chip: Chip, image: str, python: str | None) -> Base:
+def custom_base(chip: Chip, image: str, python: str | None) -> Base:
     """An image of the user's own; devices are still those that the chip's data names."""
     launch = chip.launch
     nodes = [str(node) for node in launch.get("device_nodes") or ()]

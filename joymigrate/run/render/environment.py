@@ -30,7 +30,7 @@ HEAD = "# joymigrate.lock/1: what was installed when this was written"
 def installed(program: str) -> str:
     """The text of a `joymigrate.lock`. Packages that lie in a folder (the project itself, in most
     cases) are comments: an image copies them."""
-    found = asked(program)
+    found = query_python(program)
     lines = {}
     for name, version, direct in found["found"]:
         name = canonicalize_name(name)
@@ -40,7 +40,7 @@ def installed(program: str) -> str:
     return "\n".join([*head, *(lines[name] for name in sorted(lines))]) + "\n"
 
 
-def asked(program: str) -> dict[str, Any]:
+def query_python(program: str) -> dict[str, Any]:
     """What a Python says about itself."""
     try:
         done = subprocess.run([program, "-I", "-c", QUESTION], capture_output=True, text=True)

@@ -33,7 +33,7 @@ IGNORED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ContainerSpec:
     """What the container shall do. `command` starts it; `port` is what it serves, None for none;
     `model` a folder of the host that is mounted read-only at /model; `folder` is where the files
     will lie, relative to the project, POSIX."""
@@ -54,7 +54,7 @@ def image_name(folder: str) -> str:
 
 
 def render(
-    lock: Lock, lines: Sequence[Line], chip: Chip, base: Base, wanted: Wanted
+    lock: Lock, lines: Sequence[Line], chip: Chip, base: Base, wanted: ContainerSpec
 ) -> dict[str, str]:
     """Every file's text by its name."""
     return {
@@ -97,7 +97,9 @@ def requirements(lock: Lock, lines: Sequence[Line], chip: Chip) -> str:
     return "\n".join([*head, *body]) + "\n"
 
 
-def dockerfile(lock: Lock, lines: Sequence[Line], chip: Chip, base: Base, wanted: Wanted) -> str:
+def dockerfile(
+    lock: Lock, lines: Sequence[Line], chip: Chip, base: Base, wanted: ContainerSpec
+) -> str:
     """The Dockerfile; the project's folder is its context."""
     user: Mapping[str, Any] = base.data.get("user") or {"uid": 1000, "gid": 1000}
     kinds = [one.kind for one in lines]
@@ -155,7 +157,7 @@ def card_nodes(devices: Mapping[str, Any], cards: Sequence[str]) -> list[str]:
     return [pattern.format(card=card) for card in cards] if pattern else []
 
 
-def compose(chip: Chip, base: Base, wanted: Wanted) -> str:
+def compose(chip: Chip, base: Base, wanted: ContainerSpec) -> str:
     """The compose file: build, devices, driver, shared memory."""
     up = posixpath.relpath(".", wanted.folder)
     service: dict[str, Any] = {

@@ -14,20 +14,20 @@ from joymigrate.run.train.checkpoint import Checkpointer
 from joymigrate.run.train.feed import Feed
 from joymigrate.run.train.job import Job, data_files, micro_size
 from joymigrate.run.train.logs import Log
-from joymigrate.run.train.loop import Parts
-from joymigrate.run.train.models import Source, adapt, unwrapped
+from joymigrate.run.train.loop import LoopParts
+from joymigrate.run.train.models import ModelSource, adapt, unwrapped
 from joymigrate.run.train.order import Order
 from joymigrate.run.train.parallel import lay_out
 from joymigrate.run.train.run_folder import ALIGNMENT, CHECKPOINTS, RunFolder
 from joymigrate.run.train.runner import runner_for
 from joymigrate.run.train.tasks import Context, Task, find
-from joymigrate.run.train.tasks.task import Samples
+from joymigrate.run.train.tasks.task import SampleSource
 
 FLOPS_PER_THREAD = 20e9  # of one pass that are worth a thread: a fifth of a second or so
 Tell = Callable[[str], None]
 
 
-def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> Parts:
+def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopParts:
     """Everything a loop needs. All ranks call it together, after the group is open."""
     rank = group.rank()
     first = rank == 0
@@ -77,7 +77,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> Parts:
             flops_convention=flops.CONVENTION,
             samples_in_all=len(samples),
         )
-    return Parts(
+    return LoopParts(
         job=job,
         steps=steps,
         laid=laid,
@@ -126,7 +126,7 @@ def task_of(job: Job) -> Task:
     )
 
 
-def samples_of(job: Job, task: Task, tell: Tell) -> Samples:
+def samples_of(job: Job, task: Task, tell: Tell) -> SampleSource:
     """The training samples, from the token cache; the first process builds it if need be."""
     folder = job.path(job.data.cache) if job.data.cache else job.path("runs/tokens")
     recipe = build.Recipe(
@@ -150,7 +150,7 @@ def model_of(job: Job, task: Task) -> Any:
     """The model on the CPU, adapted as the method says."""
     master = job.master or job.dtype == "float32"
     known = task.tokenizer
-    source = Source(
+    source = ModelSource(
         path=job.path(job.model.path) if job.model.path else None,
         settings=job.model.from_config,
         dtype="float32" if master else job.dtype,

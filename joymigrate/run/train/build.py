@@ -96,7 +96,7 @@ class Builder:
         self.place, self.recipe, self.key, self.sources = place, recipe, key, sources
         self.tell = tell
         self.work = place.with_name(f"{key}.building")
-        self.mark = records.Mark()
+        self.mark = records.RecordPosition()
         self.records = self.samples = self.dropped = 0
         self.ends = dict.fromkeys(recipe.fields, 0)  # values written of each field
         self.waiting: dict[str, list[Array]] = {name: [] for name in recipe.fields}
@@ -137,7 +137,7 @@ class Builder:
                 (self.work / f"{name}.bin").touch()
                 (self.work / f"{name}.idx").write_bytes(np.zeros(1, dtype=np.int64).tobytes())
             return
-        self.mark = records.Mark(*state["mark"])
+        self.mark = records.RecordPosition(*state["mark"])
         self.records, self.samples = state["records"], state["samples"]
         self.dropped, self.ends = state["dropped"], state["ends"]
         for name, kind in self.recipe.fields.items():

@@ -22,14 +22,14 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import randomness
+from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.group import checkpoint_group
-from joymigrate.run.train.shelf import Shelf
 
 Tell = Callable[[str], None]
 
 
 @dataclass
-class Spent:
+class CheckpointCost:
     """What checkpoints cost: `blocked_s` is the time in which training stood still."""
 
     saves: int = 0
@@ -63,8 +63,8 @@ class Checkpointer:
         self.tell = tell
         self.group = checkpoint_group()
         self.rank = dist.get_rank() if self.group is not None else 0
-        self.shelf = Shelf(Path(folder), keep)
-        self.spent = Spent()
+        self.shelf = CheckpointStore(Path(folder), keep)
+        self.spent = CheckpointCost()
         self.stager: Any = None
         self.staging: Any = None  # the copy that the optimiser waits for
         self.writing: Any = None  # the save in flight

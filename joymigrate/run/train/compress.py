@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.parallel import Laid
+from joymigrate.run.train.parallel import ParallelModel
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,7 @@ LOOK_EVERY = 64  # exchanges between two looks at the rounding error
 
 
 @dataclass
-class Traffic:
+class CompressionTraffic:
     """What this process sent, what float32 would have been, and the largest rounding error seen.
 
     Bytes count gradients alone, as rings send them: (W-1)/W of all values per half. `error` is
@@ -52,14 +52,14 @@ class Traffic:
         }
 
 
-def attach(laid: Laid, dtype: str) -> Traffic | None:
+def attach(laid: ParallelModel, dtype: str) -> CompressionTraffic | None:
     """Exchange the gradients of `laid` as `dtype` from now on; None for float32."""
     from torch.distributed.fsdp import FSDPModule
     from torch.nn.parallel import DistributedDataParallel
 
     if dtype == "fp32" or laid.layout.data_ranks == 1:
         return None
-    traffic = Traffic(dtype)
+    traffic = CompressionTraffic(dtype)
     if isinstance(laid.module, DistributedDataParallel):
         # DDP wants annotations that are types or none; postponed ones are texts
         laid.module.register_comm_hook(traffic, lambda state, bucket: ddp_hook(state, bucket))
@@ -70,7 +70,7 @@ def attach(laid: Laid, dtype: str) -> Traffic | None:
     return traffic
 
 
-def ddp_hook(traffic: Traffic, bucket: Any) -> Any:
+def ddp_hook(traffic: CompressionTraffic, bucket: Any) -> Any:
     """The mean of a bucket's gradients over all processes.
 
     Buckets are exchanged one after another in the order in which they are ready, which is the same
@@ -84,7 +84,7 @@ def ddp_hook(traffic: Traffic, bucket: Any) -> Any:
 
 
 def average(
-    values: torch.Tensor, traffic: Traffic, group: Any = None, place: Any = 0
+    values: torch.Tensor, traffic: CompressionTraffic, group: Any = None, place: Any = 0
 ) -> torch.Tensor:
     """The mean of `values` (one dimension) over a group, in the place of `values`."""
     import torch
@@ -103,7 +103,9 @@ def average(
     return values
 
 
-def summed(rows_WC: torch.Tensor, traffic: Traffic, group: Any, place: Any) -> torch.Tensor:
+def summed(
+    rows_WC: torch.Tensor, traffic: CompressionTraffic, group: Any, place: Any
+) -> torch.Tensor:
     """This process's part [C], added over all processes in float32."""
     import torch
     import torch.distributed as dist
@@ -121,7 +123,7 @@ def summed(rows_WC: torch.Tensor, traffic: Traffic, group: Any, place: Any) -> t
     return decode(received, width, traffic.dtype).sum(0)
 
 
-def sent_of(rows_WC: torch.Tensor, traffic: Traffic, place: Any) -> torch.Tensor:
+def sent_of(rows_WC: torch.Tensor, traffic: CompressionTraffic, place: Any) -> torch.Tensor:
     """Rows as they are sent; what int8 loses of them is kept for the next time at this place."""
     if traffic.dtype != "int8":
         return encode(rows_WC, traffic.dtype)
@@ -134,7 +136,7 @@ def sent_of(rows_WC: torch.Tensor, traffic: Traffic, place: Any) -> torch.Tensor
     return sent
 
 
-def count_bytes(traffic: Traffic, count: int, row_bytes: int, width: int) -> None:
+def count_bytes(traffic: CompressionTraffic, count: int, row_bytes: int, width: int) -> None:
     """One half of an exchange: every process sends a row to each of the others."""
     traffic.sent_bytes += (count - 1) * row_bytes
     traffic.float32_bytes += (count - 1) * width * 4
@@ -170,7 +172,7 @@ def decode(rows: torch.Tensor, width: int, dtype: str) -> torch.Tensor:
     return (values * scales.unsqueeze(-1)).view(len(rows), -1)[:, :width]
 
 
-def reduce_scatter(traffic: Traffic) -> Any:
+def reduce_scatter(traffic: CompressionTraffic) -> Any:
     """The first half as FSDP2's reduce-scatter."""
     import torch
     import torch.distributed as dist

@@ -15,10 +15,10 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import group, records
+from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.feed import moved
 from joymigrate.run.train.job import Job
 from joymigrate.run.train.run_folder import CHECKPOINTS, JOB, RunFolder
-from joymigrate.run.train.shelf import Shelf
 from joymigrate.run.train.tasks import Task
 from joymigrate.run.train.tokens import Sample
 
@@ -27,7 +27,7 @@ FREE = ("sft", "pretrain")  # tasks whose prediction is a text of the model's ow
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class EvaluateOptions:
     """How to look. `limit` is the number of records at most; `new_tokens` of a free text."""
 
     references: bool = True
@@ -39,7 +39,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Evaluation:
     """What came out: one row per sample, in the data's order; metrics over all of them."""
 
     rows: list[dict[str, Any]]
@@ -48,7 +48,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class MemoryData:
     """Samples in memory, with a cache's face."""
 
     items: Sequence[Sample]
@@ -69,13 +69,13 @@ def evaluate(
     target: Path,
     job: Job | None,
     data: Sequence[Path],
-    wish: Wish | None = None,
+    wish: EvaluateOptions | None = None,
     tell: Tell = lambda line: None,
-) -> Found:
+) -> Evaluation:
     """Rows and metrics of a run or model folder on `data`."""
     import torch
 
-    wish = wish or Wish()
+    wish = wish or EvaluateOptions()
     records.check(data)
     job, task, model = opened(target, job, wish, tell)
     task.context = dataclasses.replace(
@@ -92,7 +92,7 @@ def evaluate(
     torch.manual_seed(job.seed)
     with torch.no_grad():
         if not wish.references and job.task.name in FREE:
-            rows = [written(task, model, r, i, wish) for i, r in read(data, wish.limit)]
+            rows = [generate_answer(task, model, r, i, wish) for i, r in read(data, wish.limit)]
         else:
             for ids, samples, missing in portions(task, data, wish):
                 skipped += missing
@@ -102,10 +102,12 @@ def evaluate(
         row["task"] = job.task.name
     if not rows:
         raise JoyError("the data gave no sample", where=", ".join(map(str, data)))
-    return Found(rows, task.measure(rows) if wish.references else {}, skipped)
+    return Evaluation(rows, task.measure(rows) if wish.references else {}, skipped)
 
 
-def opened(target: Path, job: Job | None, wish: Wish, tell: Tell) -> tuple[Job, Task, Any]:
+def opened(
+    target: Path, job: Job | None, wish: EvaluateOptions, tell: Tell
+) -> tuple[Job, Task, Any]:
     """Job, task and model of a run or model folder."""
     from joymigrate.run.train.assemble import model_of, task_of
     from joymigrate.run.train.export import load_weights
@@ -113,7 +115,7 @@ def opened(target: Path, job: Job | None, wish: Wish, tell: Tell) -> tuple[Job, 
     if (target / JOB).is_file():
         run = RunFolder(target)
         job = run.job()
-        shelf = Shelf(target / CHECKPOINTS)
+        shelf = CheckpointStore(target / CHECKPOINTS)
         number = shelf.newest(tell) if wish.step is None else wish.step
         if number is None or not shelf.place(number).is_dir():
             raise JoyError("the run has no such checkpoint", where=str(target))
@@ -171,7 +173,7 @@ def read(data: Sequence[Path], limit: int | None) -> Iterator[tuple[str, records
 
 
 def portions(
-    task: Task, data: Sequence[Path], wish: Wish
+    task: Task, data: Sequence[Path], wish: EvaluateOptions
 ) -> Iterator[tuple[list[str], list[Sample], int]]:
     """Batches of samples with their ids, and how many records gave none."""
     ids: list[str] = []
@@ -194,7 +196,7 @@ def looked_at(
     task: Task, model: Any, ids: Sequence[str], samples: Sequence[Sample], device: Any
 ) -> list[dict[str, Any]]:
     """Rows of one batch."""
-    cache: Any = Held(samples)
+    cache: Any = MemoryData(samples)
     seen = task.samples(cache)
     if len(seen) != len(samples):  # a stream of one row for many texts
         raise JoyError("this task's samples cannot be told apart; turn packing off")
@@ -203,7 +205,9 @@ def looked_at(
     return [{"id": name, **row} for name, row in zip(ids, made, strict=True)]
 
 
-def written(task: Any, model: Any, record: records.Record, name: str, wish: Wish) -> dict[str, Any]:
+def generate_answer(
+    task: Any, model: Any, record: records.Record, name: str, wish: EvaluateOptions
+) -> dict[str, Any]:
     """What a language model writes behind a record's prompt."""
     from joymigrate.run.train.tasks import _language
 

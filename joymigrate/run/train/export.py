@@ -12,8 +12,8 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.checkpoint import alone_is_fine
+from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.run_folder import CHECKPOINTS, RunFolder
-from joymigrate.run.train.shelf import Shelf
 from joymigrate.run.train.tokenizer import end_of_turn
 
 
@@ -27,7 +27,7 @@ def export(run: RunFolder, target: Path, number: int | None = None, *, force: bo
 
     check_place(run, target, force)
     job = run.job()
-    shelf = Shelf(run.path / CHECKPOINTS)
+    shelf = CheckpointStore(run.path / CHECKPOINTS)
     chosen = shelf.newest() if number is None else number
     if chosen is None or not shelf.place(chosen).is_dir():
         raise JoyError(

@@ -66,7 +66,7 @@ class Family:
     trained_by: str | None = None  # the task here; None: an engine
 
 
-class Slow(Exception):
+class FamilyTimeout(Exception):
     """A family took longer than it may."""
 
 
@@ -153,9 +153,9 @@ def verify(one: Family) -> Family:
                 stage = "step"
                 one.inputs = family_step.step(one.task, one.family)
                 one.step = "pass"
-        except family_step.NoInputs as error:
+        except family_step.UnknownInputs as error:
             one.reason = str(error)
-        except Slow:
+        except FamilyTimeout:
             one.reason = f"{stage}: longer than {SECONDS} s"
         except Exception as error:  # third-party code of any kind: its words are the reason
             one.step = "fail" if one.meta else "skipped"
@@ -172,7 +172,7 @@ def limited(seconds: int) -> Iterator[None]:
         return
 
     def over(number: int, frame: Any) -> None:
-        raise Slow
+        raise FamilyTimeout
 
     before = signal.signal(signal.SIGALRM, over)
     signal.alarm(seconds)

@@ -94,7 +94,7 @@ def stepped(family: str, sizes: dict[str, int] | None, device: Any) -> float:
     from transformers import AutoModelForCausalLM
 
     from joymigrate.run.train import group, shrink
-    from joymigrate.run.train.feed import Portion
+    from joymigrate.run.train.feed import RankShare
     from joymigrate.run.train.layout import Layout
     from joymigrate.run.train.parallel import lay_out
     from joymigrate.run.train.runner import runner_for
@@ -115,7 +115,7 @@ def stepped(family: str, sizes: dict[str, int] | None, device: Any) -> float:
     batches = tuple(
         {"input_ids": p, "labels": p.clone(), "position_ids": places[: len(p)]} for p in parts
     )
-    portion = Portion(0, batches, float(4 * 15), 64, ())
+    portion = RankShare(0, batches, float(4 * 15), 64, ())
     parameters = [p for p in laid.model.parameters() if p.requires_grad]
     optimiser = torch.optim.SGD(parameters, lr=0.1, foreach=False)
     total = torch.zeros(())

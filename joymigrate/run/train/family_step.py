@@ -18,7 +18,7 @@ SIDE = 8  # of latent images
 GRIDDED = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")  # take patches with a grid
 
 
-class NoInputs(Exception):
+class UnknownInputs(Exception):
     """Nothing here knows what a model's forward wants."""
 
 
@@ -106,7 +106,7 @@ def inputs_of(kind: str, family: str, model: Any) -> tuple[str, dict[str, Any]]:
         inputs["use_cache"] = False
     known = inspect.signature(model.forward).parameters
     if "input_ids" not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-        raise NoInputs(f"its forward takes {', '.join(list(known)[:4])} …")
+        raise UnknownInputs(f"its forward takes {', '.join(list(known)[:4])} …")
     return "text", inputs
 
 
@@ -167,5 +167,5 @@ def latents(model: Any) -> dict[str, Any]:
         if name in offered and (needed or name in optional or by_class):
             made[name] = offered[name]
         elif needed and parameter.kind is not parameter.VAR_KEYWORD:
-            raise NoInputs(f"nothing here makes its input '{name}'")
+            raise UnknownInputs(f"nothing here makes its input '{name}'")
     return made

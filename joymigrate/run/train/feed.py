@@ -8,11 +8,11 @@ from typing import Any
 
 from joymigrate.run.train.order import Order
 from joymigrate.run.train.tasks import Task
-from joymigrate.run.train.tasks.task import Batch, Samples
+from joymigrate.run.train.tasks.task import Batch, SampleSource
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class RankShare:
     """What one process sees of one step.
 
     `weight` is the targets of the whole step over all processes, `tokens` the real tokens of this
@@ -32,7 +32,7 @@ class Feed:
     def __init__(
         self,
         task: Task,
-        samples: Samples,
+        samples: SampleSource,
         order: Order,
         size: int,
         micro: int,
@@ -42,9 +42,9 @@ class Feed:
         self.task, self.samples, self.order = task, samples, order
         self.size, self.micro, self.rank, self.ranks = size, micro, rank, ranks
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
-        self.ahead: tuple[int, Future[Portion]] | None = None
+        self.ahead: tuple[int, Future[RankShare]] | None = None
 
-    def take(self, position: int, following: int | None) -> Portion:
+    def take(self, position: int, following: int | None) -> RankShare:
         """The portion at `position`; `following` is prepared meanwhile."""
         if self.ahead is not None and self.ahead[0] == position:
             found = self.ahead[1].result()
@@ -55,7 +55,7 @@ class Feed:
             self.ahead = (following, self.pool.submit(self.make, following))
         return found
 
-    def make(self, position: int) -> Portion:
+    def make(self, position: int) -> RankShare:
         """Read and collate one portion."""
         everyone = self.order.at(position, self.size)
         weight = sum(self.samples.weight(int(index)) for index in everyone)
@@ -66,7 +66,7 @@ class Feed:
             self.task.collate(read[at : at + self.micro]) for at in range(0, len(read), self.micro)
         )
         tokens = sum(len(sample["tokens"]) for sample in read if "tokens" in sample)
-        return Portion(position, passes, weight, tokens, tuple(mine))
+        return RankShare(position, passes, weight, tokens, tuple(mine))
 
     def close(self) -> None:
         """Stop preparing."""

@@ -20,7 +20,7 @@ CONVENTION = "6N + 6·layers·heads·head_dim·length per token; recomputation n
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class StepFlops:
     """FLOPs of one token in forward and backward."""
 
     per_token: float
@@ -31,7 +31,7 @@ class Work:
         return None if not peak else tokens_per_s * self.per_token / peak
 
 
-def work_of(model: Any, length: int) -> Work:
+def work_of(model: Any, length: int) -> StepFlops:
     """The work of a model on sequences of `length` tokens, counted before it is distributed."""
     inner = unwrapped(model)
     counted = sum(p.numel() for p in model.parameters())
@@ -47,7 +47,7 @@ def work_of(model: Any, length: int) -> Work:
             getattr(text, "hidden_size", 0) // heads if heads else 0
         )
         attention = 6.0 * layers * heads * size * length
-    return Work(6.0 * matrices + attention, counted)
+    return StepFlops(6.0 * matrices + attention, counted)
 
 
 def lookups(model: Any) -> int:

@@ -38,7 +38,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TaskOptions:
     """What is learned; a task's own options stand beside its name."""
 
     SHORT = "name"
@@ -150,7 +150,7 @@ class Logging:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class GuardOptions:
     """Watches the loss: not a number, or a spike, rolls back to the last good checkpoint."""
 
     spike: float = setting(8.0, "how many deviations above the recent median; 0: off", least=0)
@@ -168,7 +168,7 @@ class Job:
     name: str = setting("", "the run's name (default: the file's)")
     device: str = setting("auto", "auto, cpu, cuda or a chip's name")
     tokenizer: str | None = setting(None, "a folder, or bytes (default: the model's)")
-    task: Task = setting(make=Task, help="the task")
+    task: TaskOptions = setting(make=TaskOptions, help="the task")
     method: Method = setting(make=Method, help="full or lora")
     steps: int | None = setting(None, "optimiser steps (default: one epoch)", least=1)
     epochs: float | None = setting(None, "times over the data, instead of steps", least=0)
@@ -182,7 +182,7 @@ class Job:
     kernels: Any = setting("auto", "auto, off, or {operator: implementation}")
     checkpoint: Saving = setting(make=Saving, help="checkpoints")
     logging: Logging = setting(make=Logging, help="what is written while training")
-    guard: Guard = setting(make=Guard, help="watches the loss")
+    guard: GuardOptions = setting(make=GuardOptions, help="watches the loss")
     seed: int = setting(0, "of weights, order and dropout", least=0)
     run: str | None = setting(None, "the run folder (default: runs/NAME)")
     max_restarts: int = setting(0, "how often workers that died are started again", least=0)

@@ -27,7 +27,7 @@ SHUTDOWN_S = 5  # what a worker has to end in when another one died
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class LaunchOptions:
     """How a run is started. `meeting` is host:port of several machines' rendezvous."""
 
     processes: int | None = None  # of this machine; None: as the layout says
@@ -40,7 +40,7 @@ class Start:
     project: Path = Path()
 
 
-def launch(job: Job, start: Start, tell: Callable[[str], None]) -> int:
+def launch(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> int:
     """Run a job to its end; the exit code as in worker.py."""
     with quiet(start.quiet):
         return started(job, start, tell)
@@ -59,7 +59,7 @@ def quiet(on: bool) -> Iterator[None]:
             del os.environ[worker.QUIET]
 
 
-def started(job: Job, start: Start, tell: Callable[[str], None]) -> int:
+def started(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> int:
     """Look at folder and gate, then train here or in several processes."""
     job = spread(job, start)
     folder = RunFolder(job.run_folder)
@@ -93,7 +93,7 @@ def started(job: Job, start: Start, tell: Callable[[str], None]) -> int:
     return agent(job, start, restarts, folder, tell)
 
 
-def ended(job: Job, folder: RunFolder, start: Start) -> str | None:
+def ended(job: Job, folder: RunFolder, start: LaunchOptions) -> str | None:
     """What to say about a run that needs no more steps; None when there is something to do."""
     known = folder.status()
     if start.fresh or known.get("state") != "finished":
@@ -107,7 +107,7 @@ def ended(job: Job, folder: RunFolder, start: Start) -> str | None:
     )
 
 
-def spread(job: Job, start: Start) -> Job:
+def spread(job: Job, start: LaunchOptions) -> Job:
     """The job with its layout on the number of processes that there are."""
     total = job.layout.world
     if group.in_group():
@@ -123,7 +123,7 @@ def spread(job: Job, start: Start) -> Job:
 
 
 def agent(
-    job: Job, start: Start, restarts: int, folder: RunFolder, tell: Callable[[str], None]
+    job: Job, start: LaunchOptions, restarts: int, folder: RunFolder, tell: Callable[[str], None]
 ) -> int:
     """Start the workers and wait for them, restarting all of them when one dies."""
     from torch.distributed.elastic.multiprocessing.api import SignalException

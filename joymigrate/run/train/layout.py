@@ -15,7 +15,7 @@ AXES = ("pp", "dp", "fsdp", "tp")  # slowest first
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """Where one rank stands on every axis."""
 
     pp: int
@@ -49,12 +49,12 @@ class Layout:
         parts = [f"{axis}{getattr(self, axis)}" for axis in AXES if getattr(self, axis) > 1]
         return " x ".join(parts) or "single"
 
-    def place(self, rank: int) -> Place:
+    def place(self, rank: int) -> RankPlace:
         """The coordinates of a rank."""
         rank, tp = divmod(rank, self.tp)
         rank, fsdp = divmod(rank, self.fsdp)
         pp, dp = divmod(rank, self.dp)
-        return Place(pp, dp, fsdp, tp)
+        return RankPlace(pp, dp, fsdp, tp)
 
     def data_rank(self, rank: int) -> int:
         """Which share of every batch a rank sees: 0 … data_ranks - 1."""

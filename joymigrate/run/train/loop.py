@@ -12,12 +12,12 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import gradients, optimise
 from joymigrate.run.train.checkpoint import Checkpointer
 from joymigrate.run.train.feed import Feed
-from joymigrate.run.train.flops import Work
+from joymigrate.run.train.flops import StepFlops
 from joymigrate.run.train.group import barrier
 from joymigrate.run.train.guard import Action, SpikeGuard
 from joymigrate.run.train.job import Job
 from joymigrate.run.train.logs import Log
-from joymigrate.run.train.parallel import Laid
+from joymigrate.run.train.parallel import ParallelModel
 from joymigrate.run.train.randomness import seed_step
 from joymigrate.run.train.run_folder import RunFolder
 from joymigrate.run.train.runner import Runner
@@ -27,18 +27,18 @@ STATUS_EVERY_S = 1.0
 
 
 @dataclass
-class Parts:
+class LoopParts:
     """Everything a loop works with."""
 
     job: Job
     steps: int
-    laid: Laid
+    laid: ParallelModel
     runner: Runner
     optimiser: Any
     feed: Feed
     keeper: Checkpointer
     folder: RunFolder
-    work: Work
+    work: StepFlops
     peak: float | None  # FLOP/s of all cards
     data_rank: int
     speaks: bool  # whether this rank's loss counts: one per data rank
@@ -60,7 +60,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StepFigures:
     """The figures of one step over all ranks."""
 
     loss: float
@@ -72,7 +72,7 @@ class Seen:
 class Loop:
     """One run in one process."""
 
-    def __init__(self, parts: Parts, stop: Callable[[], bool]) -> None:
+    def __init__(self, parts: LoopParts, stop: Callable[[], bool]) -> None:
         self.parts, self.asked_to_stop = parts, stop
         self.state = State()
         guard = parts.job.guard
@@ -119,7 +119,7 @@ class Loop:
 
     # -- one step -----------------------------------------------------------------------------
 
-    def step(self) -> Seen | None:
+    def step(self) -> StepFigures | None:
         """One optimiser step; its figures when this step is looked at."""
         parts, state = self.parts, self.state
         position = self.after_skipped(state.position)
@@ -171,7 +171,7 @@ class Loop:
         every, step = self.parts.job.logging.every, self.state.step
         return step % every == 0 or step == self.parts.steps or self.is_due(step)
 
-    def look(self, total: Any, norm: Any, weight: float) -> Seen:
+    def look(self, total: Any, norm: Any, weight: float) -> StepFigures:
         """Sum loss and tokens over the ranks, and see whether anybody was asked to stop."""
         import torch
         import torch.distributed as dist
@@ -188,9 +188,9 @@ class Loop:
             dist.all_reduce(figures)
         summed, tokens, stop = figures.tolist()
         self.counted = 0.0
-        return Seen(summed / weight, float(norm), int(tokens), stop > 0)
+        return StepFigures(summed / weight, float(norm), int(tokens), stop > 0)
 
-    def record(self, seen: Seen, rate: float) -> None:
+    def record(self, seen: StepFigures, rate: float) -> None:
         """Write the step's figures, on the first rank."""
         parts, state = self.parts, self.state
         now = time.monotonic()

@@ -14,7 +14,7 @@ HEADS = ("num_attention_heads", "num_key_value_heads")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """Builds models on the CPU; what shards and moves them comes later.
 
     `tokens` is the tokenizer's size, for a configuration that names no vocabulary. `dtype` is the

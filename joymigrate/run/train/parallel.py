@@ -21,7 +21,7 @@ ALIGNMENT_BYTES = 4096  # what an allocator may add to a tensor of its own
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class ParallelModel:
     """A model in place. `module` is what is called, `model` what checkpoints and optimisers see."""
 
     model: Any
@@ -32,7 +32,9 @@ class Laid:
     dtype: Any  # of the computation, where it differs from the weights' (autocast), else None
 
 
-def lay_out(model: Any, layout: Layout, device: Device, mesh: Any, dtype: Any = None) -> Laid:
+def lay_out(
+    model: Any, layout: Layout, device: Device, mesh: Any, dtype: Any = None
+) -> ParallelModel:
     """Distribute `model`; `JoyError` with the reason when it has no plan for the layout."""
     inner = unwrapped(model)
     if layout.tp > 1:
@@ -49,7 +51,7 @@ def lay_out(model: Any, layout: Layout, device: Device, mesh: Any, dtype: Any = 
     module = model
     if layout.dp > 1 and not sharded and layout.pp == 1:
         module = replicate(model, device)
-    return Laid(model, module, layout, device, mesh, None if sharded else dtype)
+    return ParallelModel(model, module, layout, device, mesh, None if sharded else dtype)
 
 
 def plans(inner: Any, layout: Layout) -> tuple[dict[str, str], dict[str, str]]:

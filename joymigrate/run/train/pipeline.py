@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from joymigrate.run.train import gradients
-from joymigrate.run.train.parallel import Laid
+from joymigrate.run.train.parallel import ParallelModel
 from joymigrate.run.train.tasks import Task
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Stage(nn.Module):
 class Pipeline:
     """Runs the micro-batches of one step through the stages of this and the other ranks."""
 
-    def __init__(self, laid: Laid, task: Task, passes: int) -> None:
+    def __init__(self, laid: ParallelModel, task: Task, passes: int) -> None:
         import torch.distributed as dist
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
@@ -90,7 +90,7 @@ def is_tied(model: Any) -> bool:
     return bool(getattr(model.config, "tie_word_embeddings", False))
 
 
-def tied_group(laid: Laid, dist: Any) -> Any:
+def tied_group(laid: ParallelModel, dist: Any) -> Any:
     """The group of the first and the last stage that this rank belongs to, or None between."""
     mine = None
     grid = laid.mesh.mesh  # [pp, dp, fsdp, tp] of ranks

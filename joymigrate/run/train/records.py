@@ -31,7 +31,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RecordPosition:
     """A place between two records: file number, byte offset (or row of a Parquet file), line."""
 
     file: int = 0
@@ -62,13 +62,13 @@ def check(files: Sequence[Path], format: str = "auto") -> None:
 
 
 def read(
-    files: Sequence[Path], format: str = "auto", start: Mark | None = None
-) -> Iterator[tuple[Record, Mark]]:
+    files: Sequence[Path], format: str = "auto", start: RecordPosition | None = None
+) -> Iterator[tuple[Record, RecordPosition]]:
     """Records from `start` on, each with the mark behind it."""
-    at = start or Mark()
+    at = start or RecordPosition()
     for number in range(at.file, len(files)):
         path = files[number]
-        first = at if number == at.file else Mark(number)
+        first = at if number == at.file else RecordPosition(number)
         kind = kind_of(path, format)
         if kind == "parquet":
             yield from rows(path, first)
@@ -76,7 +76,9 @@ def read(
             yield from lines(path, first, json_lines=kind == "jsonl")
 
 
-def lines(path: Path, at: Mark, *, json_lines: bool) -> Iterator[tuple[Record, Mark]]:
+def lines(
+    path: Path, at: RecordPosition, *, json_lines: bool
+) -> Iterator[tuple[Record, RecordPosition]]:
     """One record per line that is not empty."""
     with path.open("rb") as file:
         file.seek(at.offset)
@@ -96,10 +98,10 @@ def lines(path: Path, at: Mark, *, json_lines: bool) -> Iterator[tuple[Record, M
                 ) from None
             if not isinstance(value, dict):
                 raise JoyError(f"expected an object, got {type(value).__name__}", where=where)
-            yield Record(value, where), Mark(at.file, offset, number)
+            yield Record(value, where), RecordPosition(at.file, offset, number)
 
 
-def rows(path: Path, at: Mark) -> Iterator[tuple[Record, Mark]]:
+def rows(path: Path, at: RecordPosition) -> Iterator[tuple[Record, RecordPosition]]:
     """One record per row of a Parquet file, read batch by batch."""
     try:
         from pyarrow import ArrowInvalid, parquet
@@ -119,7 +121,7 @@ def rows(path: Path, at: Mark) -> Iterator[tuple[Record, Mark]]:
         for value in batch.to_pylist():
             row += 1
             if row > at.offset:
-                yield Record(value, f"{path} row {row}"), Mark(at.file, row, row)
+                yield Record(value, f"{path} row {row}"), RecordPosition(at.file, row, row)
 
 
 def field(record: Record, *names: str) -> Any:

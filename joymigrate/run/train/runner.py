@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.feed import Portion, moved
-from joymigrate.run.train.parallel import Laid
+from joymigrate.run.train.feed import RankShare, moved
+from joymigrate.run.train.parallel import ParallelModel
 from joymigrate.run.train.tasks import Task
 
 if TYPE_CHECKING:
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 class Runner(Protocol):
     """Leaves the gradients of the step's mean loss; returns this rank's sum of losses."""
 
-    def step(self, portion: Portion, scale: float) -> torch.Tensor: ...
+    def step(self, portion: RankShare, scale: float) -> torch.Tensor: ...
 
 
-def runner_for(laid: Laid, task: Task, passes: int) -> Runner:
+def runner_for(laid: ParallelModel, task: Task, passes: int) -> Runner:
     """The runner of a layout."""
     if laid.layout.pp == 1:
-        return Passes(laid, task)
+        return AccumulatedPasses(laid, task)
     if not task.PIPELINE:
         raise JoyError("this task does not run in pipeline stages", where="layout.pp")
-    return Stages(laid, task, passes)
+    return PipelineRunner(laid, task, passes)
 
 
-class Passes:
+class AccumulatedPasses:
     """Pass after pass, gradients exchanged with the last one."""
 
-    def __init__(self, laid: Laid, task: Task) -> None:
+    def __init__(self, laid: ParallelModel, task: Task) -> None:
         self.laid, self.task = laid, task
 
-    def step(self, portion: Portion, scale: float) -> torch.Tensor:
+    def step(self, portion: RankShare, scale: float) -> torch.Tensor:
         """Gradients are averaged over data ranks, so the sum is scaled up by their number."""
         laid = self.laid
         factor = scale * laid.layout.data_ranks / portion.weight
@@ -71,16 +71,16 @@ class Passes:
         yield
 
 
-class Stages:
+class PipelineRunner:
     """Pipeline stages: the passes of a step are its micro-batches."""
 
-    def __init__(self, laid: Laid, task: Task, passes: int) -> None:
+    def __init__(self, laid: ParallelModel, task: Task, passes: int) -> None:
         from joymigrate.run.train.pipeline import Pipeline
 
         self.laid = laid
         self.pipeline = Pipeline(laid, task, passes)
 
-    def step(self, portion: Portion, scale: float) -> torch.Tensor:
+    def step(self, portion: RankShare, scale: float) -> torch.Tensor:
         """The sum of losses on the last stage, 0 on the others."""
         import torch
 

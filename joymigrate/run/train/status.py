@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.run_folder import CHECKPOINTS, STATUS, RunFolder
-from joymigrate.run.train.shelf import Shelf
 
 ALIVE = ("starting", "running")
 
@@ -57,7 +57,7 @@ def status(path: Path) -> Status:
         )
     if document.get("state") in ALIVE and not alive(document):
         document["state"] = "died"
-    return Status(path, document, folder.metrics(), Shelf(path / CHECKPOINTS).numbers())
+    return Status(path, document, folder.metrics(), CheckpointStore(path / CHECKPOINTS).numbers())
 
 
 def alive(document: dict[str, Any]) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import build
+from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.run_folder import CHECKPOINTS, RunFolder
-from joymigrate.run.train.shelf import Shelf
 from joymigrate.run.train.tokens import TokenCache
 
 SCHEMA = "joymigrate.storage/1"
@@ -89,7 +89,7 @@ def tokens_of(cache: TokenCache) -> Tokens:
 
 def series_of(folder: Path) -> Series:
     """Sizes of all checkpoints in a folder."""
-    shelf = Shelf(folder)
+    shelf = CheckpointStore(folder)
     seen: set[bytes] = set()
     total = unique = 0
     numbers = shelf.numbers()

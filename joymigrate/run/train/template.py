@@ -72,13 +72,13 @@ def line(
     indent: str, item: dataclasses.Field[Any], value: Any, on: bool, *, head: bool = False
 ) -> str:
     """`key: value   # help`, commented out unless `on`."""
-    text = f"{item.name}:" if head else f"{item.name}: {shown(value)}"
+    text = f"{item.name}:" if head else f"{item.name}: {yaml_value(value)}"
     start = f"{indent}{text}" if on else f"{'# ' if not indent else '  # '}{text}"
     help = item.metadata.get("help") or ""
     return f"{start:<{WIDTH}} # {help}".rstrip() if help else start
 
 
-def shown(value: Any) -> str:
+def yaml_value(value: Any) -> str:
     """A value in YAML's flow style."""
     if isinstance(value, float):
         return f"{value:g}" if value >= 1e-3 or value == 0 else f"{value:.1e}"

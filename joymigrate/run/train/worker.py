@@ -108,9 +108,9 @@ def finish(
 ) -> None:
     """Export the model and write the last status."""
     from joymigrate.run.train.export import export
-    from joymigrate.run.train.loop import Parts
+    from joymigrate.run.train.loop import LoopParts
 
-    assert isinstance(parts, Parts)
+    assert isinstance(parts, LoopParts)
     spent = parts.keeper.spent
     traffic = parts.traffic
     if traffic is not None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from joymigrate.journey import NAMES
 from joymigrate.journey.losses import losses
-from joymigrate.journey.running import marked
+from joymigrate.journey.running import mark_running
 from joymigrate.ledger import Change, FileHash, Ledger, Step, Subject
 from joymigrate.report.labels import LANGUAGES
 from joymigrate.report.live import Project, files, parts
@@ -77,7 +77,7 @@ def test_a_step_shows_verdict_tree_and_evidence(project: Path) -> None:
 def test_the_running_step_hides_what_an_earlier_journey_found_behind_it(project: Path) -> None:
     document(project, ("scan", "done"), ("rewrite", "done"), ("rehearse", "done"))
     folder = project / ".joymigrate" / "journey"
-    with marked(folder, "rewrite", NAMES):
+    with mark_running(folder, "rewrite", NAMES):
         (folder / "rewrite").mkdir()
         (folder / "rewrite" / "log.txt").write_text("one\n\x1b[1mtwo\x1b[0m\n")
         way = parts(Project(project, losses).look(), "en")["way"]
@@ -95,7 +95,7 @@ def test_a_killed_journey_runs_no_more(project: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     folder = project / ".joymigrate" / "journey"
-    with marked(folder, "rewrite", NAMES):
+    with mark_running(folder, "rewrite", NAMES):
         running = folder / "running.json"
         found = json.loads(running.read_text())
         assert found["pid"] == os.getpid()
@@ -209,7 +209,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_only_evidence_is_shown(path: str, shown: bool, tree: Path) -> None:
-    assert (files.found(tree, path, ["train.py", "../outside.txt"]) is not None) == shown
+    assert (files.resolve_file(tree, path, ["train.py", "../outside.txt"]) is not None) == shown
 
 
 @given(
@@ -220,7 +220,7 @@ def test_only_evidence_is_shown(path: str, shown: bool, tree: Path) -> None:
     )
 )  # fmt: skip
 def test_no_path_leaves_the_evidence(tree: Path, words: list[str]) -> None:
-    real = files.found(tree, "/".join(words), ["train.py"])
+    real = files.resolve_file(tree, "/".join(words), ["train.py"])
     allowed = {tree / ".joymigrate" / "steps" / "a.json", tree / "train.py"}
     assert real is None or real in {path.resolve() for path in allowed}
 
@@ -232,4 +232,4 @@ def test_a_named_file_outside_the_project_is_not_served(project: Path) -> None:
     seen = Project(project, losses).look()
     named = [file for row in seen.rows for file in row.evidence]
     assert "../outside.txt" in named
-    assert files.found(project, "../outside.txt", named) is None
+    assert files.resolve_file(project, "../outside.txt", named) is None

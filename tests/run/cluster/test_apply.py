@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.kubernetes.apply import Applied, apply
+from joymigrate.run.cluster.kubernetes.apply import AppliedObject, apply
 from joymigrate.run.cluster.kubernetes.validate import Document
 
 pytest.importorskip("kubernetes", reason="pip install 'joymigrate[cluster]'")
@@ -139,7 +139,9 @@ def document(kind: str, name: str, version: str = "v1", **more: Any) -> Document
     return Document(f"m.yaml: {kind}/{name}", data)
 
 
-def applied(documents: Iterable[Document], context: str | None, dry_run: bool) -> list[Applied]:
+def applied(
+    documents: Iterable[Document], context: str | None, dry_run: bool
+) -> list[AppliedObject]:
     return list(apply(documents, context, dry_run))
 
 

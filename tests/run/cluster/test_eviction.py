@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joymigrate.run.cluster.eviction import Deal, Victim, overlaps, search
+from joymigrate.run.cluster.eviction import EvictionPlan, Victim, overlaps, search
 from joymigrate.run.cluster.state import Grant, Placement
 from tests.run.cluster.cases import evicted, job, nodes, queue, scheduler, started, submit
 
@@ -23,7 +23,7 @@ def victim(name: str, *grants: tuple[int, int], priority: int = 0, at: float = 0
     return Victim(job(name, priority=priority), placement, at, float(size))
 
 
-def claims(cards: int, running: Sequence[Victim]) -> Deal | None:
+def claims(cards: int, running: Sequence[Victim]) -> EvictionPlan | None:
     """What is stopped for a job that needs so many cards on one of three full nodes of four."""
 
     def attempt(gone: Sequence[Victim]) -> Placement | None:
@@ -40,7 +40,7 @@ def claims(cards: int, running: Sequence[Victim]) -> Deal | None:
     return search(running, attempt)
 
 
-def names(deal: Deal | None) -> set[str]:
+def names(deal: EvictionPlan | None) -> set[str]:
     return {one.job.name for one in deal.victims} if deal else set()
 
 

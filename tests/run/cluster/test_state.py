@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import inventory, kinds, policies
-from joymigrate.run.cluster.holdings import Holdings
+from joymigrate.run.cluster.allocations import Allocations
 from joymigrate.run.cluster.inventory import node_data
 from joymigrate.run.cluster.policies import Typical
 from joymigrate.run.cluster.policies._gradient import WHOLE, Fragments
@@ -138,7 +138,7 @@ MANY = "[{name: n, kind: gpu-8, count: 60, cpu: 64, memory_gib: 64}]"
 @settings(max_examples=5, deadline=None)
 def test_what_would_be_free_is_what_giving_back_makes_free(seed: int) -> None:
     """More jobs than slots and more pods than rows: tables grow and gaps close on the way."""
-    state, holdings, chance = State(nodes(MANY)), Holdings(), Random(seed)
+    state, holdings, chance = State(nodes(MANY)), Allocations(), Random(seed)
     placed: dict[str, tuple[Grant, ...]] = {}
     for number in range(700):
         name = f"j{number}"
@@ -175,7 +175,7 @@ def test_what_would_be_free_is_what_giving_back_makes_free(seed: int) -> None:
 
 
 def test_more_pods_than_the_table_has_rows_are_all_kept() -> None:
-    holdings, state = Holdings(), State(nodes("[{name: n, kind: gpu-8, count: 300}]"))
+    holdings, state = Allocations(), State(nodes("[{name: n, kind: gpu-8, count: 300}]"))
     for number in range(300):
         grants = tuple(Grant(number, 1 << card) for card in range(8))
         state.take(grants)

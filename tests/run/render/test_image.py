@@ -15,7 +15,7 @@ import yaml
 from joymigrate import chips
 from joymigrate.cli._chip_files import problems
 from joymigrate.errors import JoyError
-from joymigrate.run.render import Wanted, choose, image_name, read, render, translate
+from joymigrate.run.render import ContainerSpec, choose, image_name, read, render, translate
 from joymigrate.run.render.base import data_of
 
 LOCK = """\
@@ -149,7 +149,7 @@ def files(tmp_path: Path, chip: str, **wanted: Any) -> dict[str, str]:
     path.write_text(LOCK)
     lock, found = read(path), chips.get(chip)
     base = choose(found, "2.9.0", lock.python)
-    asked = Wanted("project:x", f"containers/{chip}", **wanted)
+    asked = ContainerSpec("project:x", f"containers/{chip}", **wanted)
     return render(lock, translate(lock, found), found, base, asked)
 
 

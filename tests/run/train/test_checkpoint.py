@@ -12,7 +12,7 @@ from torch import nn
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import Checkpointer
-from joymigrate.run.train.shelf import Shelf
+from joymigrate.run.train.checkpoint_store import CheckpointStore
 
 
 def made(seed: int = 0) -> tuple[nn.Module, Any]:
@@ -57,7 +57,7 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
         train(model, optimiser, 1)
         keeper.save(step)
     keeper.close()
-    assert Shelf(tmp_path).numbers() == [4, 5]
+    assert CheckpointStore(tmp_path).numbers() == [4, 5]
     assert (tmp_path / "latest").read_text() == "step-00000005\n"
 
 
@@ -81,9 +81,9 @@ def test_an_adapter_is_saved_without_what_is_frozen(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, trained, strict=True))
 
 
-def whole(tmp_path: Path) -> Shelf:
+def whole(tmp_path: Path) -> CheckpointStore:
     """Two checkpoints of one small file each."""
-    shelf = Shelf(tmp_path, keep=3)
+    shelf = CheckpointStore(tmp_path, keep=3)
     for number in (1, 2):
         shelf.begin(number, {"step": number})
         (shelf.partial(number) / "data").write_bytes(b"x" * 100)
@@ -139,10 +139,10 @@ def test_a_save_that_fails_says_so_at_the_next_one(tmp_path: Path) -> None:
     keeper.save(2)
     with pytest.raises(JoyError, match=r"could not be written: .*No space left"):
         keeper.wait()
-    assert Shelf(tmp_path / "c").newest() == 1
+    assert CheckpointStore(tmp_path / "c").newest() == 1
 
 
-class Failing(Shelf):
+class Failing(CheckpointStore):
     """A shelf whose disk is full when a checkpoint is named."""
 
     def __init__(self, folder: Path, fails: Any) -> None:

@@ -75,13 +75,13 @@ def test_the_rate_warms_up_and_falls_to_its_floor() -> None:
 
 
 def test_work_is_six_times_matrices_and_attention() -> None:
-    from joymigrate.run.train.models import Source
+    from joymigrate.run.train.models import ModelSource
 
     settings = {
         "model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "vocab_size": 100,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     }  # fmt: skip
-    model = Source(None, settings).transformers("AutoModelForCausalLM")
+    model = ModelSource(None, settings).transformers("AutoModelForCausalLM")
     per_layer = 32 * 32 * 2 + 32 * 16 * 2 + 3 * 32 * 64
     expected = 6 * (2 * per_layer + 100 * 32) + 6 * 2 * 4 * 8 * 128
     assert flops.work_of(model, 128).per_token == expected
@@ -91,7 +91,7 @@ def test_peaks_come_from_the_chips_data_and_unknown_cards_have_none() -> None:
     chips = all_chips().values()
     assert flops.known_peak("NVIDIA H100 80GB HBM3", "bfloat16", chips) == 989e12
     assert flops.known_peak("Some New Card", "bfloat16", chips) is None
-    work = flops.Work(1e9, 1)
+    work = flops.StepFlops(1e9, 1)
     assert work.mfu(1000.0, None) is None
     assert work.mfu(1000.0, 4e12) == 0.25
     assert flops.peak_of(SimpleNamespace(is_cpu=True), "float32")[0] is None  # type: ignore[arg-type]

@@ -162,7 +162,7 @@ def test_storage_counts_equal_content_once(tmp_path: Path) -> None:
     path = jobs.write(tmp_path, steps=4, checkpoint={"every": 2, "keep": 2, "export": False})
     line = json.dumps({"text": "the same line again"}) + "\n"
     (tmp_path / "text.jsonl").write_text(line * 90 + json.dumps({"text": "another one"}) + "\n")
-    assert launch.launch(job.load(path), launch.Start(quiet=True), lambda _: None) == 0
+    assert launch.launch(job.load(path), launch.LaunchOptions(quiet=True), lambda _: None) == 0
     run = tmp_path / "runs" / "job"
     found = storage.storage(run)
     tokens, series = found["tokens"], found["checkpoints"]

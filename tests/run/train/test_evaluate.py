@@ -36,7 +36,7 @@ def trained(folder: Path, task: str, model: dict[str, Any], **changes: Any) -> P
     path = folder / "job.yaml"
     made["schedule"] = {"name": "constant"}
     path.write_text(yaml.safe_dump(made))
-    code = launch.launch(jobs_.load(path), launch.Start(quiet=True), lambda line: None)
+    code = launch.launch(jobs_.load(path), launch.LaunchOptions(quiet=True), lambda line: None)
     assert code == 0
     return folder / "runs" / "job"
 
@@ -101,7 +101,7 @@ def test_a_language_model_writes_behind_a_prompt(tmp_path: Path) -> None:
         steps=2,
         checkpoint={"every": 0, "export": False},
     )
-    assert launch.launch(jobs_.load(path), launch.Start(quiet=True), lambda line: None) == 0
+    assert launch.launch(jobs_.load(path), launch.LaunchOptions(quiet=True), lambda line: None) == 0
     asked = tmp_path / "asked.jsonl"
     message = {"role": "user", "content": "double 4"}
     asked.write_text(json.dumps({"messages": [message]}) + "\n" + '{"prompt": "hello"}\n')

@@ -33,7 +33,7 @@ def alone(path: Path, run: Path, *sets: str) -> list[float]:
     from joymigrate.run.train import job, launch
 
     code = launch.launch(
-        job.load(path, [f"run={run}", *sets]), launch.Start(quiet=True), lambda line: None
+        job.load(path, [f"run={run}", *sets]), launch.LaunchOptions(quiet=True), lambda line: None
     )
     assert code == 0
     return jobs.losses(run)

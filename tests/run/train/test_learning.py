@@ -11,7 +11,7 @@ import torch
 
 from joymigrate.run.train import build, evaluate, records, tokenizer
 from joymigrate.run.train.assemble import special_tokens
-from joymigrate.run.train.models import Source
+from joymigrate.run.train.models import ModelSource
 from joymigrate.run.train.tasks import Context, find, names
 from tests.run.train import jobs, learnable
 
@@ -66,7 +66,7 @@ def train(name: str, case: Case, folder: Path) -> tuple[Any, Any, list[float]]:
     kind = find(name)
     task = kind(context(path, case, 256))
     known = task.tokenizer if kind.TOKENIZER else None
-    source = Source(
+    source = ModelSource(
         None,
         case.model,
         tokens=len(known) if known else None,
@@ -94,7 +94,9 @@ def measured(task: Any, model: Any, path: Path, batch: int) -> tuple[dict[str, f
     """Metrics on records that were not seen."""
     rows: list[Any] = []
     with torch.no_grad():
-        for ids, samples, _ in evaluate.portions(task, [path], evaluate.Wish(batch=batch)):
+        for ids, samples, _ in evaluate.portions(
+            task, [path], evaluate.EvaluateOptions(batch=batch)
+        ):
             found = task.predict(model, task.collate(samples))
             rows += [{"id": i, **row} for i, row in zip(ids, found, strict=True)]
     return task.measure(rows), rows
@@ -150,7 +152,9 @@ def test_losses_of_dpo_are_those_of_its_formula(tmp_path: Path) -> None:
     path = learnable.write("dpo", tmp_path, "train.jsonl", 4, seed=1)
     task = find("dpo")(context(path, CASES["dpo"]))
     known = tokenizer.byte_level()
-    model = task.build(Source(None, jobs.TINY, tokens=len(known), special=special_tokens(known)))
+    model = task.build(
+        ModelSource(None, jobs.TINY, tokens=len(known), special=special_tokens(known))
+    )
     task.prepare(model)
     recipe = build.Recipe((path,), task.fields(), task.identity(), task.encode)
     samples = build.cached(tmp_path / "cache", recipe)

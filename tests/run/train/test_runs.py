@@ -19,9 +19,9 @@ from joymigrate.device import Device
 from joymigrate.errors import JoyError
 from joymigrate.ledger import Ledger, Step, Subject
 from joymigrate.run.train import gate, job, launch, worker
+from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.loop import Loop
 from joymigrate.run.train.run_folder import RunFolder
-from joymigrate.run.train.shelf import Shelf
 from joymigrate.run.train.status import status
 from tests.run.train import jobs
 
@@ -30,7 +30,7 @@ NEAR = 1e-6  # equal layouts add up in the same order; what remains is the way t
 
 def run(path: Path, *sets: str, fresh: bool = False) -> int:
     """One run in this process."""
-    start = launch.Start(quiet=True, fresh=fresh, project=path.parent)
+    start = launch.LaunchOptions(quiet=True, fresh=fresh, project=path.parent)
     return launch.launch(job.load(path, sets), start, lambda line: None)
 
 
@@ -95,7 +95,7 @@ def test_killed_during_a_save_it_continues_from_the_one_before(
     process = begin(path, "--set", "checkpoint.every=2")
     until(process, lambda: lines(folder) > 4 and any(folder.glob("checkpoints/*.partial")))
     kill(process)
-    assert Shelf(folder / "checkpoints").newest() is not None
+    assert CheckpointStore(folder / "checkpoints").newest() is not None
     assert run(path) == 0
     assert same(folder, expected)
 

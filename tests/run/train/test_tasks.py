@@ -10,7 +10,7 @@ import torch
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import build, tokenizer
-from joymigrate.run.train.models import Source
+from joymigrate.run.train.models import ModelSource
 from joymigrate.run.train.records import Record
 from joymigrate.run.train.tasks import Context, find, names
 from tests.run.train import jobs
@@ -95,7 +95,7 @@ def test_an_unknown_option_of_a_task_is_an_error() -> None:
 def test_packed_documents_lose_what_they_lose_alone(tmp_path: Path, name: str) -> None:
     """Neighbours in a row are not attended to: the sum of losses is that of single documents."""
     made = tokenizer.byte_level()
-    model = Source(None, jobs.TINY, tokens=len(made)).transformers("AutoModelForCausalLM")
+    model = ModelSource(None, jobs.TINY, tokens=len(made)).transformers("AutoModelForCausalLM")
     path = (jobs.chats if name == "sft" else jobs.texts)(tmp_path / "d.jsonl", 12)
     sums = []
     for packing in (True, False):
@@ -141,4 +141,4 @@ def test_a_tokenizer_is_known_by_all_that_changes_its_tokens(tmp_path: Path) -> 
 )
 def test_a_wrong_configuration_is_named(settings: dict[str, Any], expected: str) -> None:
     with pytest.raises(JoyError, match=expected):
-        Source(None, settings, tokens=261).transformers("AutoModelForCausalLM")
+        ModelSource(None, settings, tokens=261).transformers("AutoModelForCausalLM")

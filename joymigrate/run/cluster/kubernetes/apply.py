@@ -17,18 +17,20 @@ CONFLICT = 409
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedObject:
     """One object and what the server answered."""
 
     name: str
     outcome: str
 
 
-def apply(documents: Iterable[Document], context: str | None, dry_run: bool) -> Iterator[Applied]:
+def apply(
+    documents: Iterable[Document], context: str | None, dry_run: bool
+) -> Iterator[AppliedObject]:
     """Server-side apply, in order; yields what is done before the first refusal, which raises."""
     client = connect(context)
     for document in documents:
-        yield Applied(document.where, apply_one(client, document, dry_run))
+        yield AppliedObject(document.where, apply_one(client, document, dry_run))
 
 
 def connect(context: str | None) -> Any:

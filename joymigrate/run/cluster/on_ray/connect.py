@@ -56,7 +56,7 @@ def knock(address: str) -> None:
 
 def captain(ray: Any, workload: Mapping[str, Any] | None = None, policy: str = "topology") -> Any:
     """The detached actor: the one that runs, else a new one on the head node."""
-    from joymigrate.run.cluster.on_ray.captain import Captain
+    from joymigrate.run.cluster.on_ray.controller import Controller
 
     if workload is None:
         try:
@@ -67,7 +67,7 @@ def captain(ray: Any, workload: Mapping[str, Any] | None = None, policy: str = "
                 help="joymigrate cluster submit JOB.yaml --address …",
             ) from error
     return (
-        ray.remote(Captain)
+        ray.remote(Controller)
         .options(
             name=ACTOR, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0,
             max_concurrency=64,

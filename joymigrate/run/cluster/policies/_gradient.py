@@ -57,7 +57,7 @@ def shares_left(state: State, index: slice | Ints) -> Ints:
     return np.where(usable & ((idle == 1) | (share < WHOLE)), share, 0)
 
 
-class Remembered:
+class ScoreCache:
     """Cost and card of one request on every node of a pool, refreshed where something changed."""
 
     def __init__(self, nodes: int) -> None:
@@ -72,16 +72,16 @@ class Gradient:
 
     def __init__(self, fragments: Fragments) -> None:
         self.fragments = fragments
-        self._known: dict[tuple[object, ...], Remembered] = {}
+        self._known: dict[tuple[object, ...], ScoreCache] = {}
         self._position: dict[int, Ints] = {}
 
-    def of(self, state: State, shape: Shape) -> Remembered:
+    def of(self, state: State, shape: Shape) -> ScoreCache:
         """ΔF per node of the pool (∞ where the pod does not fit), and the card of a share."""
         task, pool = shape.task, shape.pool
         key = (id(state), id(pool), task.cards, task.milli, task.cpu_milli, task.memory_mib)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = Remembered(len(pool.nodes))
+            known = self._known[key] = ScoreCache(len(pool.nodes))
         log = state.touched
         if not known.fresh:
             changed = np.arange(len(pool.nodes))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.inventory import csv_count, rows
-from joymigrate.run.cluster.jobs import Job, Task
+from joymigrate.run.cluster.jobs import Job, PodGroup
 from joymigrate.run.cluster.traces import Arrival, Trace
 
 NEEDED = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -17,7 +17,7 @@ def read(path: Path) -> Trace:
     """Pods as jobs of one pod; lists without creation times are undated."""
     arrivals: list[Arrival] = []
     undated = False
-    tasks: dict[Task, Task] = {}
+    tasks: dict[PodGroup, PodGroup] = {}
     for line, row in enumerate(rows(path.read_text("utf-8-sig"), str(path), NEEDED), start=2):
         values = {key: csv_count(row, key, str(path), line) for key in NEEDED[1:]}
         cards, milli = values["num_gpu"], values["gpu_milli"]
@@ -27,7 +27,7 @@ def read(path: Path) -> Trace:
                 where=f"{path}:{line}",
             )
         shared = cards == 1 and milli < WHOLE
-        task = Task(
+        task = PodGroup(
             pods=1,
             cards=0 if shared else cards,
             milli=milli if shared else 0,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.inventory import csv_count, rows
-from joymigrate.run.cluster.jobs import Job, Task
+from joymigrate.run.cluster.jobs import Job, PodGroup
 from joymigrate.run.cluster.traces import Arrival, Trace
 
 NEEDED = ("vc", "arrival_s", "num_gpus", "duration_v100_s")
@@ -21,14 +21,14 @@ POD = 8  # cards of the largest pod
 def read(path: Path) -> Trace:
     """Jobs by arrival; each virtual cluster is a queue without limits."""
     arrivals: list[Arrival] = []
-    tasks: dict[int, Task] = {}
+    tasks: dict[int, PodGroup] = {}
     for line, row in enumerate(rows(path.read_text("utf-8-sig"), str(path), NEEDED), start=2):
         total = csv_count(row, "num_gpus", str(path), line)
         if total < 1:
             raise JoyError(f"num_gpus is {row['num_gpus']!r}", where=f"{path}:{line}")
         if total not in tasks:
             per_pod = max(k for k in range(1, POD + 1) if total % k == 0)
-            tasks[total] = Task(pods=total // per_pod, cards=per_pod)
+            tasks[total] = PodGroup(pods=total // per_pod, cards=per_pod)
         try:
             at, seconds = float(row["arrival_s"]), float(row["duration_v100_s"])
         except ValueError as error:

@@ -28,7 +28,7 @@ def embedding(weight: Tensor, ids: Tensor) -> Tensor:
     return torch.nn.functional.embedding(ids, weight)
 
 
-class Once(torch.autograd.Function):
+class UniqueRows(torch.autograd.Function):
     """Distinct rows read once; the backward adds up per distinct id, then writes each row once."""
 
     @staticmethod
@@ -50,7 +50,7 @@ class Once(torch.autograd.Function):
 
 def once(weight: Tensor, ids: Tensor) -> Tensor:
     """`Once` with the operator's signature."""
-    found: Tensor = Once.apply(weight, ids)  # type: ignore[no-untyped-call]
+    found: Tensor = UniqueRows.apply(weight, ids)  # type: ignore[no-untyped-call]
     return found
 
 

@@ -62,7 +62,7 @@ def backward(
     tl.store(dweight + program * size + at, summed, mask=inside)
 
 
-class AddRmsNorm(torch.autograd.Function):
+class TritonAddRmsNorm(torch.autograd.Function):
     """Keeps the sum and one number a row."""
 
     @staticmethod
@@ -101,5 +101,5 @@ def add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor]:
     """See `ops/add_rms_norm.py`."""
-    found: tuple[Tensor, Tensor] = launch.apply(AddRmsNorm, x, residual, weight, eps)
+    found: tuple[Tensor, Tensor] = launch.apply(TritonAddRmsNorm, x, residual, weight, eps)
     return found

@@ -28,7 +28,7 @@ from joymigrate.run.kernels.own import launch
 
 
 @triton.jit
-def shown(i, j, length, limit, MODE: tl.constexpr):
+def is_visible(i, j, length, limit, MODE: tl.constexpr):
     """Whether query i sees key j inside one sequence."""
     seen = (i < length) & (j < length)
     if MODE == 1:
@@ -95,7 +95,7 @@ def forward(
                     mask=(j[None, :] < length) & (d[:, None] < SIZE), other=0.0,
                 )  # fmt: skip
                 scores = tl.dot(query, key, input_precision="ieee") * scale
-                seen = shown(i[:, None], j[None, :], length, limit, MODE)
+                seen = is_visible(i[:, None], j[None, :], length, limit, MODE)
                 scores = tl.where(seen, scores, float("-inf"))
                 new = tl.maximum(most, tl.max(scores, 1))
                 safe = tl.where(new == float("-inf"), 0.0, new)
@@ -165,7 +165,7 @@ def backward_q(
                     mask=(j[:, None] < length) & (e[None, :] < WIDTH), other=0.0,
                 )  # fmt: skip
                 scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-                seen = shown(i[:, None], j[None, :], length, limit, MODE)
+                seen = is_visible(i[:, None], j[None, :], length, limit, MODE)
                 weights = tl.where(seen, tl.exp(scores - log[:, None]), 0.0)
                 dweights = tl.dot(grad, tl.trans(value), input_precision="ieee")
                 dscores = weights * (dweights - less[:, None])
@@ -224,7 +224,7 @@ def backward_kv(
                     log = tl.load(logs + rows * heads + head, mask=inside, other=float("inf"))
                     less = tl.load(delta + rows * heads + head, mask=inside, other=0.0)
                     scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-                    seen = shown(i[:, None], j[None, :], length, limit, MODE)
+                    seen = is_visible(i[:, None], j[None, :], length, limit, MODE)
                     weights = tl.where(seen, tl.exp(scores - log[:, None]), 0.0)
                     acc_v += tl.dot(tl.trans(weights.to(grad.dtype)), grad, input_precision="ieee")
                     dweights = tl.dot(grad, tl.trans(value), input_precision="ieee")

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.kernels.operator import REFERENCE, dtype_name
 from joymigrate.run.kernels.patch import attention, gate, loss, norms, rotary
-from joymigrate.run.kernels.patch.report import Left, Replaced, Report
-from joymigrate.run.kernels.patch.site import Site, Undo
+from joymigrate.run.kernels.patch.report import KeptModule, Replaced, Report
+from joymigrate.run.kernels.patch.site import PatchSite, Undo
 from joymigrate.run.kernels.registry import op
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from joymigrate.chips import Chip
 
-Finder = Callable[["nn.Module", "str | None"], Iterator[Site]]
+Finder = Callable[["nn.Module", "str | None"], Iterator[PatchSite]]
 
 PATTERNS: Mapping[str, Finder] = {
     "rms_norm": norms.sites,
@@ -68,7 +68,7 @@ def apply(
 
 
 def place(
-    site: Site,
+    site: PatchSite,
     report: Report,
     chip: Any,
     device: Any,
@@ -78,14 +78,16 @@ def place(
 ) -> None:
     """Replace one site, or record why it was left."""
     if site.replace is None:
-        report.left.append(Left(site.module, site.op, site.reason))
+        report.left.append(KeptModule(site.module, site.op, site.reason))
         return
     kernel = op(site.op)
     choice = kernel.choose(
         chip, dtype, site.shape, device=device, request=wanted, variant=site.variant, grad=training
     )
     if choice.implementation == REFERENCE and wanted is None:
-        report.left.append(Left(site.module, site.op, f"the model's own is best: {choice.reason}"))
+        report.left.append(
+            KeptModule(site.module, site.op, f"the model's own is best: {choice.reason}")
+        )
         return
     report.undos.append(site.replace())
     report.replaced.append(Replaced(site.module, site.op, choice.implementation, choice.reason))
@@ -119,4 +121,4 @@ def dtype_of(model: nn.Module) -> str:
     return max(counts, key=lambda name: counts[name], default="float32")
 
 
-__all__ = ["Left", "Replaced", "Report", "Site", "Undo", "apply"]
+__all__ = ["KeptModule", "PatchSite", "Replaced", "Report", "Undo", "apply"]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from joymigrate.run.kernels.mask import Causal, Dense, Full, Mask
-from joymigrate.run.kernels.patch.site import Site, Undo
+from joymigrate.run.kernels.patch.site import PatchSite, Undo
 from joymigrate.run.kernels.registry import op
 
 OP = "attention"
@@ -25,7 +25,7 @@ OTHER = {"attn_logit_softcapping": "soft-capped scores", "sinks": "sinks", "soft
 LENGTH = 1024  # of a typical call
 
 
-def sites(model: nn.Module, request: str | None) -> Iterator[Site]:
+def sites(model: nn.Module, request: str | None) -> Iterator[PatchSite]:
     """The attention modules of every part of the model that has a configuration of its own."""
     seen: set[int] = set()
     for module in model.modules():
@@ -39,11 +39,11 @@ def sites(model: nn.Module, request: str | None) -> Iterator[Site]:
         switch = functools.partial(use, config, request)
         for number, (name, attention) in enumerate(found):
             if reason is not None:
-                yield Site(name, OP, reason=reason)
+                yield PatchSite(name, OP, reason=reason)
                 continue
             # The configuration is shared: the first module switches all of them.
             replace = switch if number == 0 else nothing_more
-            yield Site(
+            yield PatchSite(
                 name, OP, replace, shape=typical(attention, config), variant=variant(attention)
             )
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.kernels.patch.site import ROWS, Site, clone, new_forward, patched, same
+from joymigrate.run.kernels.patch.site import ROWS, PatchSite, clone, new_forward, patched, same
 from joymigrate.run.kernels.registry import op
 
 OP = "swiglu"
@@ -22,7 +22,7 @@ NAMES = (
 ACTIVATIONS = ("act_fn", "activation_fn", "act", "activation")
 
 
-def sites(model: nn.Module, request: str | None) -> Iterator[Site]:
+def sites(model: nn.Module, request: str | None) -> Iterator[PatchSite]:
     """Every gated block of the model."""
     tried: dict[tuple[Any, ...], str | None] = {}
     for name, module in model.named_modules():
@@ -30,18 +30,18 @@ def sites(model: nn.Module, request: str | None) -> Iterator[Site]:
         if names is None:
             continue
         if patched(module):
-            yield Site(name, OP, reason="has a forward of its own already")
+            yield PatchSite(name, OP, reason="has a forward of its own already")
             continue
         key = (type(module), names, activation_of(module))
         if key not in tried:
             tried[key] = why_not(module, names)
         reason = tried[key]
         if reason is not None:
-            yield Site(name, OP, reason=reason)
+            yield PatchSite(name, OP, reason=reason)
             continue
         replace = functools.partial(new_forward, module, forward_of(names, request))
         variant = "" if names[1] else "packed"
-        yield Site(name, OP, replace, shape=(ROWS, width_of(module, names)), variant=variant)
+        yield PatchSite(name, OP, replace, shape=(ROWS, width_of(module, names)), variant=variant)
 
 
 def names_of(module: nn.Module) -> tuple[str, str, str] | None:

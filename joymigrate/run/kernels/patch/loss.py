@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from joymigrate.run.kernels.patch.site import ROWS, Site, Undo, new_forward, patched
+from joymigrate.run.kernels.patch.site import ROWS, PatchSite, Undo, new_forward, patched
 from joymigrate.run.kernels.registry import op
 
 OP = "fused_linear_cross_entropy"
@@ -23,7 +23,7 @@ IGNORED = -100
 STANDARD = "ForCausalLMLoss"
 
 
-class Promise:
+class LazyLogits:
     """Logits that nobody has computed yet: `hidden weightᵀ + bias`, on first use a tensor."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
@@ -49,7 +49,7 @@ class Promise:
 
 def real(value: Any) -> Any:
     """A promise kept; anything else as it is."""
-    if isinstance(value, Promise):
+    if isinstance(value, LazyLogits):
         return value.tensor()
     return type(value)(real(v) for v in value) if isinstance(value, (list, tuple)) else value
 
@@ -57,7 +57,7 @@ def real(value: Any) -> Any:
 def forwarded(name: str) -> Callable[..., Any]:
     """An operator of Python that the promise passes on to its tensor."""
 
-    def method(self: Promise, *args: Any) -> Any:
+    def method(self: LazyLogits, *args: Any) -> Any:
         return getattr(self.tensor(), name)(*(real(value) for value in args))
 
     return method
@@ -65,10 +65,10 @@ def forwarded(name: str) -> Callable[..., Any]:
 
 for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "matmul", "neg", "getitem",
               "len", "iter", "lt", "gt", "le", "ge"):  # fmt: skip
-    setattr(Promise, f"__{_name}__", forwarded(f"__{_name}__"))
+    setattr(LazyLogits, f"__{_name}__", forwarded(f"__{_name}__"))
 
 
-def sites(model: nn.Module, request: str | None) -> Iterator[Site]:
+def sites(model: nn.Module, request: str | None) -> Iterator[PatchSite]:
     """Every part of the model with a head and the standard loss."""
     for name, module in model.named_modules():
         head = getattr(module, "lm_head", None)
@@ -76,16 +76,16 @@ def sites(model: nn.Module, request: str | None) -> Iterator[Site]:
             continue
         place = f"{name}.lm_head" if name else "lm_head"
         if patched(head):
-            yield Site(place, OP, reason="has a forward of its own already")
+            yield PatchSite(place, OP, reason="has a forward of its own already")
         elif type(head) is not nn.Linear:
-            yield Site(place, OP, reason=f"its head is a {type(head).__name__}")
+            yield PatchSite(place, OP, reason=f"its head is a {type(head).__name__}")
         elif getattr(module.loss_function, "__name__", "") != STANDARD:
-            yield Site(place, OP, reason="its loss is not the standard one of causal models")
+            yield PatchSite(place, OP, reason="its loss is not the standard one of causal models")
         else:
             shape = (ROWS, head.in_features, head.out_features)
             variant = "mean" if head.bias is None else "mean bias"
             replace = functools.partial(fuse, module, head, request)
-            yield Site(place, OP, replace, shape=shape, variant=variant)
+            yield PatchSite(place, OP, replace, shape=shape, variant=variant)
 
 
 def fuse(module: nn.Module, head: nn.Linear, request: str | None) -> Undo:
@@ -103,11 +103,11 @@ def fuse(module: nn.Module, head: nn.Linear, request: str | None) -> Undo:
     def promise(self: nn.Linear, hidden: Tensor) -> Any:
         # A sharded head needs its own hooks around the product.
         if state["labels"] and type(self.weight.data) is Tensor:
-            return Promise(hidden, self.weight, self.bias)
+            return LazyLogits(hidden, self.weight, self.bias)
         return F.linear(hidden, self.weight, self.bias)
 
     def loss(logits: Any, labels: Tensor, vocab_size: int, *args: Any, **kwargs: Any) -> Tensor:
-        if isinstance(logits, Promise) and logits.made is None and not args:
+        if isinstance(logits, LazyLogits) and logits.made is None and not args:
             fused = fused_loss(logits, labels, vocab_size, request, **kwargs)
             if fused is not None:
                 return fused
@@ -132,7 +132,7 @@ def fuse(module: nn.Module, head: nn.Linear, request: str | None) -> Undo:
 
 
 def fused_loss(
-    logits: Promise,
+    logits: LazyLogits,
     labels: Tensor,
     vocab_size: int,
     request: str | None,

@@ -9,31 +9,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.kernels.patch.site import ROWS, Site, clone, new_forward, patched, same
+from joymigrate.run.kernels.patch.site import ROWS, PatchSite, clone, new_forward, patched, same
 from joymigrate.run.kernels.registry import op
 
 OP = "rms_norm"
 EPSILONS = ("variance_epsilon", "eps", "epsilon")
 
 
-def sites(model: nn.Module, request: str | None) -> Iterator[Site]:
+def sites(model: nn.Module, request: str | None) -> Iterator[PatchSite]:
     """Every RMS norm of the model."""
     tried: dict[tuple[Any, ...], float | str] = {}
     for name, module in model.named_modules():
         if not looks_like_norm(module):
             continue
         if patched(module):
-            yield Site(name, OP, reason="has a forward of its own already")
+            yield PatchSite(name, OP, reason="has a forward of its own already")
             continue
         key = (type(module), epsilon_of(module), size_of(module))
         if key not in tried:
             tried[key] = form_of(module)
         found = tried[key]
         if isinstance(found, str):
-            yield Site(name, OP, reason=found)
+            yield PatchSite(name, OP, reason=found)
             continue
         replace = functools.partial(new_forward, module, forward_of(found, request))
-        yield Site(name, OP, replace, shape=(ROWS, key[2]), variant="offset" if found else "")
+        yield PatchSite(name, OP, replace, shape=(ROWS, key[2]), variant="offset" if found else "")
 
 
 def looks_like_norm(module: nn.Module) -> bool:

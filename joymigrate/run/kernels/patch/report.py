@@ -26,7 +26,7 @@ class Replaced:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class KeptModule:
     """A module that could have an operator and kept its own, and why."""
 
     module: str
@@ -39,7 +39,7 @@ class Report:
     """The result of `kernels.apply`. Leaving a `with` block, or `undo()`, restores the model."""
 
     replaced: list[Replaced] = field(default_factory=list)
-    left: list[Left] = field(default_factory=list)
+    left: list[KeptModule] = field(default_factory=list)
     undos: list[Undo] = field(default_factory=list)
 
     def undo(self) -> None:
@@ -64,7 +64,8 @@ class Report:
     def alignment(self) -> dict[str, Any]:
         """The modules as `verify --map` reads them. Names stay; what computes them changed."""
         modules = [
-            {"baseline": item.module, "target": item.module, **kept(item)} for item in self.replaced
+            {"baseline": item.module, "target": item.module, **describe_kept(item)}
+            for item in self.replaced
         ]
         return {"schema": SCHEMA, "modules": modules, "ignore": []}
 
@@ -85,6 +86,6 @@ class Report:
         return target
 
 
-def kept(item: Replaced) -> dict[str, str]:
+def describe_kept(item: Replaced) -> dict[str, str]:
     """What an alignment says of a module beside its names."""
     return {"op": item.op, "implementation": item.implementation, "reason": item.reason}

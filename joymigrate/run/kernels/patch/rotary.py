@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.kernels.patch.site import ROWS, Site, new_forward, patched, same
+from joymigrate.run.kernels.patch.site import ROWS, PatchSite, new_forward, patched, same
 from joymigrate.run.kernels.registry import op
 
 OP = "rotary"
@@ -23,7 +23,7 @@ HEAD, POSITIONS = 8, 5  # of the trial
 Angles = Callable[[Tensor], Tensor]
 
 
-def sites(model: nn.Module, request: str | None) -> Iterator[Site]:
+def sites(model: nn.Module, request: str | None) -> Iterator[PatchSite]:
     """Every module whose forward calls the file's rotary function."""
     tried: dict[Any, str] = {}
     for name, module in model.named_modules():
@@ -33,22 +33,22 @@ def sites(model: nn.Module, request: str | None) -> Iterator[Site]:
             continue
         function = plain.__globals__.get(FUNCTION)
         if plain is not forward:
-            yield Site(name, OP, reason="its forward is decorated")
+            yield PatchSite(name, OP, reason="its forward is decorated")
             continue
         if patched(module) or plain.__closure__:
-            yield Site(name, OP, reason="has a forward of its own already")
+            yield PatchSite(name, OP, reason="has a forward of its own already")
             continue
         if function not in tried:
             tried[function] = form_of(function)
         form = tried[function]
         if form not in FORMS:
-            yield Site(name, OP, reason=form)
+            yield PatchSite(name, OP, reason=form)
             continue
         size = int(getattr(module, "head_dim", 0) or 64)
         heads = int(getattr(getattr(module, "config", None), "num_attention_heads", 0) or 8)
         replace = functools.partial(new_forward, module, forward_of(plain, form, request))
         variant = "half" if form == "half" else "interleaved"
-        yield Site(name, OP, replace, shape=(ROWS * heads, size, size), variant=variant)
+        yield PatchSite(name, OP, replace, shape=(ROWS * heads, size, size), variant=variant)
 
 
 def spread(angles: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ ROWS = 2048  # tokens of a typical call, for choosing before the first one
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class PatchSite:
     """`replace` puts the operator in and returns how to take it out; None: left, for `reason`.
 
     `shape` and `variant` are those of a typical call.

@@ -18,7 +18,7 @@ from torch import Tensor
 from joymigrate.run import kernels
 from joymigrate.run.serve.engine.linear import Linear, Quantised
 from joymigrate.run.serve.engine.weights import Weights
-from joymigrate.run.train.formats.open import Reader, open_quantised
+from joymigrate.run.train.formats.open import QuantisedReader, open_quantised
 from joymigrate.run.train.formats.stored import NIBBLES, Int8Linear, joined
 from joymigrate.run.train.formats.stored import Linear as Stored
 
@@ -33,7 +33,7 @@ def quantised_reader(folder: Path, weights: Weights) -> Engaged | None:
 class Engaged:
     """A `QuantisedReader` of linear.py."""
 
-    def __init__(self, reader: Reader, weights: Weights) -> None:
+    def __init__(self, reader: QuantisedReader, weights: Weights) -> None:
         self.reader = reader
         self.weights = weights
         self.scheme = f"{reader.scheme} ({reader.format})"

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from joymigrate.run.train.formats.open import Reader, open_quantised
+    from joymigrate.run.train.formats.open import QuantisedReader, open_quantised
     from joymigrate.run.train.formats.stored import Int4Linear, Int8Linear, Linear
-    from joymigrate.run.train.formats.tensors import Folder, Source
+    from joymigrate.run.train.formats.tensors import Folder, TensorSource
     from joymigrate.run.train.formats.write import Writer
 
 # Names of modules that import torch, found when first used.
@@ -22,8 +22,8 @@ LATER = {
     "Int4Linear": "stored",
     "Int8Linear": "stored",
     "Linear": "stored",
-    "Reader": "open",
-    "Source": "tensors",
+    "QuantisedReader": "open",
+    "TensorSource": "tensors",
     "Writer": "write",
     "open_quantised": "open",
 }
@@ -33,8 +33,8 @@ __all__ = [
     "Int4Linear",
     "Int8Linear",
     "Linear",
-    "Reader",
-    "Source",
+    "QuantisedReader",
+    "TensorSource",
     "Writer",
     "open_quantised",
 ]

@@ -15,18 +15,18 @@ from torch import Tensor
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats.stored import NIBBLES, Int4Linear, Int8Linear, Linear, unpack
-from joymigrate.run.train.formats.tensors import Source
+from joymigrate.run.train.formats.tensors import TensorSource
 
 METHOD = "compressed-tensors"
 FORMATS = ("int-quantized", "pack-quantized", "mixed-precision")
 
 
-class Reader:
+class CompressedTensorsReader:
     """The quantised linears of a compressed-tensors folder."""
 
     format = METHOD
 
-    def __init__(self, source: Source, config: Mapping[str, Any], where: str) -> None:
+    def __init__(self, source: TensorSource, config: Mapping[str, Any], where: str) -> None:
         self.source = source
         self.where = where
         reason = why_not(config)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats.stored import Int8Linear, Linear
-from joymigrate.run.train.formats.tensors import Source
+from joymigrate.run.train.formats.tensors import TensorSource
 
 NAME = "msmodelslim"
 DESCRIPTION = "quant_model_description.json"
@@ -27,12 +27,12 @@ KINDS = {DYNAMIC: "w8a8", STATIC: "w8a8 static"}
 NORMS = ("norm.bias", "norm.module.bias", "ln_1.bias", "ln_2.bias")
 
 
-class Reader:
+class MsModelSlimReader:
     """The quantised linears of an msmodelslim folder."""
 
     format = NAME
 
-    def __init__(self, source: Source, description: Mapping[str, Any], where: str) -> None:
+    def __init__(self, source: TensorSource, description: Mapping[str, Any], where: str) -> None:
         self.source = source
         self.where = where
         self.kinds = {

@@ -8,10 +8,10 @@ from typing import Protocol
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats import compressed_tensors, msmodelslim
 from joymigrate.run.train.formats.stored import Linear
-from joymigrate.run.train.formats.tensors import Folder, Source, read_json
+from joymigrate.run.train.formats.tensors import Folder, TensorSource, read_json
 
 
-class Reader(Protocol):
+class QuantisedReader(Protocol):
     """The quantised linears of a folder."""
 
     @property
@@ -29,7 +29,7 @@ class Reader(Protocol):
         ...
 
 
-def open_quantised(folder: Path, source: Source | None = None) -> Reader | None:
+def open_quantised(folder: Path, source: TensorSource | None = None) -> QuantisedReader | None:
     """The reader of a folder's quantised weights, None where they are plain.
 
     `source` has the tensors where somebody has opened them already. Raises `JoyError` for formats
@@ -42,7 +42,7 @@ def open_quantised(folder: Path, source: Source | None = None) -> Reader | None:
         return None
     tensors = source if source is not None else Folder(folder)
     if described.is_file():
-        return msmodelslim.Reader(tensors, read_json(described), str(described))
+        return msmodelslim.MsModelSlimReader(tensors, read_json(described), str(described))
     if not isinstance(said, dict):
         raise JoyError("quantization_config is not an object", where=str(folder / "config.json"))
     method = str(said.get("quant_method") or "unnamed")
@@ -52,4 +52,4 @@ def open_quantised(folder: Path, source: Source | None = None) -> Reader | None:
             where=str(folder / "config.json"),
             help="compressed-tensors and msmodelslim are: joymigrate quantise the plain model",
         )
-    return compressed_tensors.Reader(tensors, said, str(folder / "config.json"))
+    return compressed_tensors.CompressedTensorsReader(tensors, said, str(folder / "config.json"))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Source(Protocol):
+class TensorSource(Protocol):
     """Tensors by name, as they are on disk."""
 
     def __contains__(self, name: str) -> bool: ...

@@ -12,21 +12,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from joymigrate.run.train.quantise.data import Samples, read_samples
+    from joymigrate.run.train.quantise.data import CalibrationSamples, read_samples
     from joymigrate.run.train.quantise.options import Options
     from joymigrate.run.train.quantise.verdict import judge
-    from joymigrate.run.train.quantise.work import Made, quantise
+    from joymigrate.run.train.quantise.work import QuantisationResult, quantise
 
 LATER = {
-    "Made": "work",
+    "QuantisationResult": "work",
     "Options": "options",
-    "Samples": "data",
+    "CalibrationSamples": "data",
     "judge": "verdict",
     "quantise": "work",
     "read_samples": "data",
 }
 
-__all__ = ["Made", "Options", "Samples", "judge", "quantise", "read_samples"]
+__all__ = [
+    "CalibrationSamples",
+    "Options",
+    "QuantisationResult",
+    "judge",
+    "quantise",
+    "read_samples",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from joymigrate.run.train.quantise.observe import Inputs
 from joymigrate.run.train.quantise.rounding import int4_rounded, int4_scale, storable
-from joymigrate.run.train.quantise.smooth import LEAST, Found
+from joymigrate.run.train.quantise.smooth import LEAST, SmoothingScale
 
 GRID = tuple(i / 20 for i in range(1, 21))
 SPANS = tuple(1 - i / 20 for i in range(1, 11))  # of the largest weight
@@ -29,7 +29,7 @@ def search(
     *,
     group: int,
     dtype: torch.dtype,
-) -> Found:
+) -> SmoothingScale:
     """The best scale for linears [N, K] of one input."""
     x = inputs.kept
     want = x @ weight.T
@@ -41,7 +41,7 @@ def search(
         return float(torch.linalg.vector_norm(got - want)) / norm
 
     plain = error(torch.ones_like(inputs.low))
-    best = Found(None, None, plain, plain)
+    best = SmoothingScale(None, None, plain, plain)
     if admissible is None:
         return best
     for beta in GRID:
@@ -49,7 +49,7 @@ def search(
             s = admissible(scale_of(inputs, weight, beta, balanced=balanced))
             after = error(s)
             if after < best.after:
-                best = Found(s, beta, plain, after)
+                best = SmoothingScale(s, beta, plain, after)
     return best
 
 

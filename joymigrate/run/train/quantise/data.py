@@ -18,7 +18,7 @@ LEAST = 2  # tokens: one to see and one to predict
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class CalibrationSamples:
     """Token ids of every sample, and where they come from."""
 
     ids: tuple[tuple[int, ...], ...]
@@ -31,18 +31,18 @@ class Samples:
         """Tokens of all samples."""
         return sum(map(len, self.ids))
 
-    def split(self) -> tuple[Samples, Samples, bool]:
+    def split(self) -> tuple[CalibrationSamples, CalibrationSamples, bool]:
         """Samples to calibrate with and others to judge by; (all, all, False) of fewer than 4."""
         if len(self.ids) < HELD_OUT:
             return self, self, False
         kept = tuple(ids for i, ids in enumerate(self.ids) if i % HELD_OUT != HELD_OUT - 1)
         held = tuple(ids for i, ids in enumerate(self.ids) if i % HELD_OUT == HELD_OUT - 1)
-        return Samples(kept, self.path), Samples(held, self.path), True
+        return CalibrationSamples(kept, self.path), CalibrationSamples(held, self.path), True
 
 
 def read_samples(
     path: Path, model: Path, *, most: int = 128, length: int = 512, vocabulary: int | None = None
-) -> Samples:
+) -> CalibrationSamples:
     """At most `most` samples of at most `length` tokens, in the file's order. Raises `JoyError`
     for lines of another shape."""
     tokenizer: Any = None
@@ -67,7 +67,7 @@ def read_samples(
             where=str(path),
             help=f"one JSON object per line: {SHAPES}",
         )
-    return Samples(tuple(found), path, dropped, cut)
+    return CalibrationSamples(tuple(found), path, dropped, cut)
 
 
 def lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -80,7 +80,7 @@ class Fold:
 
 
 @dataclass(slots=True)
-class Seen:
+class ObservedLayer:
     """What flowed through a layer once. Tensors are kept so that identities stay their own."""
 
     inputs: dict[str, Tensor] = field(default_factory=dict)
@@ -115,9 +115,9 @@ def find_groups(
     return sorted(groups, key=lambda g: g.fold is None or g.fold.kind != "linear")
 
 
-def watch(layer: nn.Module, hidden: Tensor, call: dict[str, Any]) -> Seen:
+def watch(layer: nn.Module, hidden: Tensor, call: dict[str, Any]) -> ObservedLayer:
     """Run a layer and note the inputs of its linears and the outputs of its norms."""
-    seen = Seen()
+    seen = ObservedLayer()
     hooks = []
     for name, module in layer.named_modules():
         if isinstance(module, nn.Linear):
@@ -156,7 +156,7 @@ def is_norm(module: nn.Module) -> bool:
     return "weight" in own and own["weight"].dim() == 1 and not own.keys() - {"weight", "bias"}
 
 
-def folds(layer: nn.Module, names: tuple[str, ...], seen: Seen, config: Any) -> list[Fold]:
+def folds(layer: nn.Module, names: tuple[str, ...], seen: ObservedLayer, config: Any) -> list[Fold]:
     """Candidates for the inverse of these linears' input scale."""
     tensor = seen.inputs[names[0]]
     inputs = tensor.shape[-1]

@@ -18,11 +18,11 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.formats import Folder
 
 
-class Reached(Exception):
+class LastLayerReached(Exception):
     """The last layer was called: nothing behind it needs to run."""
 
 
-class Listener(nn.Module):
+class InputRecorder(nn.Module):
     """Stands for a layer: keeps what it is called with."""
 
     def __init__(self, layer: nn.Module, heard: list[dict[str, Any]], *, last: bool) -> None:
@@ -40,7 +40,7 @@ class Listener(nn.Module):
     def forward(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         self.heard.append({"hidden": hidden, "args": args, "kwargs": kwargs})
         if self.last:
-            raise Reached
+            raise LastLayerReached
         return hidden
 
 
@@ -111,10 +111,10 @@ class Skeleton:
         whole = list(self.layers)
         last = len(whole) - 1
         for i, layer in enumerate(whole):
-            self.layers[i] = Listener(layer, heard, last=i == last)
+            self.layers[i] = InputRecorder(layer, heard, last=i == last)
         try:
             self.base(torch.tensor([list(ids)], device=self.device), use_cache=False)
-        except Reached:
+        except LastLayerReached:
             pass
         finally:
             for i, layer in enumerate(whole):

@@ -27,7 +27,7 @@ LEAST = 1e-5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class SmoothingScale:
     """The scale [K] of a group (None: none helps), its parameter, and the outputs' relative
     errors without and with it."""
 
@@ -45,7 +45,7 @@ def search(
     alpha: float | None,
     static: bool,
     symmetric: bool,
-) -> Found:
+) -> SmoothingScale:
     """The best α for linears [N, K] of one input; a given `alpha` is taken as it is."""
     x = inputs.kept
     want = x @ weight.T
@@ -57,14 +57,14 @@ def search(
         return float(torch.linalg.vector_norm(product - want)) / norm
 
     plain = error(torch.ones_like(inputs.low))
-    best = Found(None, None, plain, plain)
+    best = SmoothingScale(None, None, plain, plain)
     if admissible is None:
         return best
     for one in GRID if alpha is None else (alpha,):
         s = admissible(scale_of(inputs, weight, one))
         after = error(s)
         if after < best.after or alpha is not None:
-            best = Found(s, one, plain, after)
+            best = SmoothingScale(s, one, plain, after)
     return best
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
 from joymigrate.run.train.formats import Int8Linear, Linear, Reader, open_quantised
-from joymigrate.run.train.quantise.data import Samples
+from joymigrate.run.train.quantise.data import CalibrationSamples
 from joymigrate.run.train.quantise.skeleton import Skeleton, run_layer
 from joymigrate.verify.model import (
     Coverage,
@@ -133,7 +133,7 @@ class QuantisedSkeleton(Skeleton):
 def judge(
     model: Path,
     quantised: Path,
-    samples: Samples,
+    samples: CalibrationSamples,
     *,
     device: str = "cpu",
     most_perplexity: float | None = None,
@@ -169,7 +169,7 @@ def judge(
 
 
 def compare(
-    plain: Skeleton, other: Skeleton, samples: Samples, progress: Progress | None
+    plain: Skeleton, other: Skeleton, samples: CalibrationSamples, progress: Progress | None
 ) -> Figures:
     """Both models over all samples."""
     if len(plain.layers) != len(other.layers):
@@ -278,7 +278,9 @@ def parting(failed: Difference, figures: Figures) -> FirstDivergence:
     )  # fmt: skip
 
 
-def as_json(figures: Figures, samples: Samples, scheme: str, format: str) -> dict[str, Any]:
+def as_json(
+    figures: Figures, samples: CalibrationSamples, scheme: str, format: str
+) -> dict[str, Any]:
     """The object `quantise`."""
     before, after = figures.perplexities
     return {

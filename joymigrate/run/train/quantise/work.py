@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats import Linear, Writer, open_quantised
 from joymigrate.run.train.quantise import awq, smooth
-from joymigrate.run.train.quantise.data import Samples
+from joymigrate.run.train.quantise.data import CalibrationSamples
 from joymigrate.run.train.quantise.groups import Group, find_groups
 from joymigrate.run.train.quantise.observe import Inputs, observe
 from joymigrate.run.train.quantise.options import Options
@@ -34,7 +34,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMade:
+class GroupResult:
     """What was done to linears of one input. Errors are those of their outputs on calibration
     rows, relative: rounded to nearest, and as written."""
 
@@ -48,7 +48,7 @@ class GroupMade:
 
 
 @dataclass(slots=True)
-class Made:
+class QuantisationResult:
     """What was written, and how."""
 
     scheme: str
@@ -56,7 +56,7 @@ class Made:
     static: bool
     group: int
     out: Path
-    groups: list[GroupMade] = field(default_factory=list)
+    groups: list[GroupResult] = field(default_factory=list)
     plain: list[tuple[str, str]] = field(default_factory=list)  # linears left alone, and why
     samples: int = 0
     tokens: int = 0
@@ -89,13 +89,13 @@ class Made:
 def quantise(
     model: Path,
     out: Path,
-    samples: Samples,
+    samples: CalibrationSamples,
     options: Options,
     *,
     device: str = "cpu",
     replace_out: bool = False,
     progress: Progress | None = None,
-) -> Made:
+) -> QuantisationResult:
     """Write the quantised model to `out`. The same inputs give the same files."""
     if open_quantised(model) is not None:
         raise JoyError("this model is quantised already", where=str(model), help="name a plain one")
@@ -105,11 +105,13 @@ def quantise(
         skeleton = Skeleton(model, device)
         plain = left_alone(skeleton, options)
         group = group_size(skeleton, options, plain)
-        made = Made(options.scheme, options.format, options.static, group, out, plain=plain)
+        made = QuantisationResult(
+            options.scheme, options.format, options.static, group, out, plain=plain
+        )
         made.samples, made.tokens = len(samples.ids), samples.tokens
         writer = Writer(out, options.format, skeleton.dtype, replace=replace_out)
         with writer:
-            work = Work(skeleton, options, made, writer)
+            work = QuantisationRun(skeleton, options, made, writer)
             work.run(samples, progress)
             writer.plain = [skeleton.head_name, *(name for name, _ in plain)]
             writer.finish(model, options.scheme, static=options.static, group=group)
@@ -168,10 +170,12 @@ def group_size(skeleton: Skeleton, options: Options, plain: list[tuple[str, str]
     return options.group
 
 
-class Work:
+class QuantisationRun:
     """One run over all layers."""
 
-    def __init__(self, skeleton: Skeleton, options: Options, made: Made, writer: Writer) -> None:
+    def __init__(
+        self, skeleton: Skeleton, options: Options, made: QuantisationResult, writer: Writer
+    ) -> None:
         self.skeleton = skeleton
         self.options = options
         self.made = made
@@ -179,7 +183,7 @@ class Work:
         self.left = {name for name, _ in made.plain}
         self.written: set[str] = set()
 
-    def run(self, samples: Samples, progress: Progress | None) -> None:
+    def run(self, samples: CalibrationSamples, progress: Progress | None) -> None:
         """Every layer in turn, then what is in none."""
         heard = [self.skeleton.listen(ids) for ids in samples.ids]
         states = [hidden for hidden, _ in heard]
@@ -231,13 +235,13 @@ class Work:
             reason = group.reason if group.fold is None else ""
         into = group.fold.source if group.fold is not None and found.scale is not None else None
         self.made.groups.append(
-            GroupMade(prefix, tuple(names), into, found.parameter, found.before, after, reason)
+            GroupResult(prefix, tuple(names), into, found.parameter, found.before, after, reason)
         )
         return stored
 
     def search(
         self, layer: nn.Module, group: Group, inputs: Inputs, weight: Tensor
-    ) -> smooth.Found:
+    ) -> smooth.SmoothingScale:
         """The scale of one group's input."""
         fold, options = group.fold, self.options
         admissible: Callable[[Tensor], Tensor] | None = None

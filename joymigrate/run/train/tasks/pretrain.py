@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from joymigrate.run.train import packing, records
 from joymigrate.run.train.tasks.task import (
     Batch,
-    Samples,
+    SampleSource,
     Task,
     next_token_sum,
     one_sample,
@@ -39,7 +39,7 @@ class Pretrain(Task):
         """With packing, texts are not cut: the length does not matter."""
         return f"{super().identity()} {'stream' if self.context.packing else 'rows'}"
 
-    def samples(self, cache: TokenCache) -> Samples:
+    def samples(self, cache: TokenCache) -> SampleSource:
         """A stream of equal rows, or one text per row."""
         if self.context.packing:
             return packing.Stream(cache, self.context.max_length)

@@ -9,7 +9,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import packing, records
 from joymigrate.run.train.tasks.task import (
     Batch,
-    Samples,
+    SampleSource,
     Task,
     next_token_sum,
     one_sample,
@@ -111,7 +111,7 @@ class Sft(Task):
                 spans.append((inside[0], inside[-1] + 1))
         return [*made["input_ids"]], spans
 
-    def samples(self, cache: TokenCache) -> Samples:
+    def samples(self, cache: TokenCache) -> SampleSource:
         """Several conversations per row, or one."""
         kind = packing.Packed if self.context.packing else packing.Documents
         return kind(cache, self.context.max_length)

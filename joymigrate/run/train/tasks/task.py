@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Batch = dict[str, Any]  # tensors by name
 
 
-class Samples(Protocol):
+class SampleSource(Protocol):
     """Anything with a length that gives samples and their weights by number."""
 
     def __len__(self) -> int: ...
@@ -91,7 +91,7 @@ class Task:
         """The samples of one record; none when it has nothing to learn from."""
         raise NotImplementedError
 
-    def samples(self, cache: TokenCache) -> Samples:
+    def samples(self, cache: TokenCache) -> SampleSource:
         """What the order runs over: the cache's samples, or rows packed from them."""
         return cache
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import joymigrate.run.rehearse.fill as fill
-from joymigrate.cli._fill import filled
+from joymigrate.cli._fill import fill_environment
 from joymigrate.errors import JoyError
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -80,7 +80,7 @@ def test_a_name_that_is_not_filled_is_one_clear_error() -> None:
 
 
 def test_the_hook_comes_behind_those_that_are_there() -> None:
-    made = filled({"JOYMIGRATE_SWITCH": "a:b"}, "ascend", rehearsed=True)
+    made = fill_environment({"JOYMIGRATE_SWITCH": "a:b"}, "ascend", rehearsed=True)
     assert made["JOYMIGRATE_SWITCH"].startswith("a:b,joymigrate.run.rehearse")
     assert made["JOYMIGRATE_SWITCH"].endswith("run.rehearse.fill.start:start")
     assert made["JOYMIGRATE_FILL"] == "ascend"

@@ -15,7 +15,7 @@ from typing import Any
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.cluster import kinds
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, Queue, Task, Workload
+from joymigrate.run.cluster.jobs import Job, PodGroup, Queue, Workload
 from joymigrate.run.cluster.kinds import Kind
 
 IMAGE = "docker.io/library/python:3.11"
@@ -64,7 +64,7 @@ def render(workload: Workload, inventory: Inventory | None, engine: str) -> Rend
     return out
 
 
-def kind_of(job: Job, task: Task, inventory: Inventory | None) -> Kind | None:
+def kind_of(job: Job, task: PodGroup, inventory: Inventory | None) -> Kind | None:
     """The server kind of a task: its first accepted one, else the inventory's first with cards."""
     if not task.cards:
         return None
@@ -82,7 +82,7 @@ def resource(kind: Kind) -> str:
     return str(kind.kubernetes.get("resource", f"{PREFIX}/{kind.family}"))
 
 
-def pod_spec(job: Job, task: Task, kind: Kind | None, out: Rendered) -> dict[str, Any]:
+def pod_spec(job: Job, task: PodGroup, kind: Kind | None, out: Rendered) -> dict[str, Any]:
     """A pod's spec: one container with requests equal to limits."""
     if not job.image:
         out.note(f"job {job.name} names no image: {IMAGE} stands in for it")

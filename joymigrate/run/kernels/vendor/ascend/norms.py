@@ -23,7 +23,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6, *, offset: float = 0.
     return found
 
 
-class AddRmsNorm(torch.autograd.Function):
+class NpuAddRmsNorm(torch.autograd.Function):
     """torch_npu has no derivative for the fused sum: the norm's own, plus the sum's."""
 
     @staticmethod
@@ -46,5 +46,5 @@ def add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor]:
     """npu_add_rms_norm gives (y, reciprocal rms, sum)."""
-    found: tuple[Tensor, Tensor] = AddRmsNorm.apply(x, residual, weight.to(x.dtype), eps)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor] = NpuAddRmsNorm.apply(x, residual, weight.to(x.dtype), eps)  # type: ignore[no-untyped-call]
     return found

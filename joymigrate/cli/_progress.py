@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from joymigrate.language import Language, Text, width
 
 if TYPE_CHECKING:
-    from joymigrate.journey import Outcome, Planned
+    from joymigrate.journey import Outcome, PlannedStep
 
 MARKS = {"done": "ok  ", "failed": "FAIL", "stopped": "STOP", "skipped": "-   ", "kept": "kept"}
 WIDTH = 10
@@ -27,7 +27,7 @@ ENDLESS = (
 )
 
 
-class Going:
+class JourneyProgress:
     """Hears what a journey tells. Off a terminal a step is one line when it ended."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Going:
         self.ended = threading.Event()
         self.clock: threading.Thread | None = None
 
-    def __call__(self, event: str, planned: Planned, outcome: Outcome | None) -> None:
+    def __call__(self, event: str, planned: PlannedStep, outcome: Outcome | None) -> None:
         """One event: `begin`, `end`, `kept` or `skip`."""
         if outcome is None:
             self.begin(planned)
@@ -67,7 +67,7 @@ class Going:
         line = f"  {MARKS[mark]}  {planned.name:<{WIDTH}} {said}{took}"
         self.write(line + "\n")
 
-    def begin(self, planned: Planned) -> None:
+    def begin(self, planned: PlannedStep) -> None:
         """Show the step that runs, with the seconds that it has taken so far."""
         self.running = planned.name
         warns = self.warns and planned.name in RUNNING
@@ -78,7 +78,7 @@ class Going:
         self.clock = threading.Thread(target=target, args=(planned, warns), daemon=True)
         self.clock.start()
 
-    def tick(self, planned: Planned, warns: bool) -> None:
+    def tick(self, planned: PlannedStep, warns: bool) -> None:
         """On a terminal: the line of the running step, every second."""
         began, patience = time.monotonic(), self.patience_seconds
         while True:
@@ -87,11 +87,11 @@ class Going:
                 self.write(self.warning(planned.name, took) + "\n")
                 patience = 2 * took
             line = f"  …     {planned.name:<{WIDTH}} {self.say(planned.title)}  {took:.0f} s"
-            self.write(cut(line, shutil.get_terminal_size().columns - 1))
+            self.write(truncate(line, shutil.get_terminal_size().columns - 1))
             if self.ended.wait(EVERY_SECONDS):
                 return
 
-    def wait(self, planned: Planned, warns: bool) -> None:
+    def wait(self, planned: PlannedStep, warns: bool) -> None:
         """Elsewhere: nothing but the warning."""
         began, patience = time.monotonic(), self.patience_seconds
         while not self.ended.wait(patience - (time.monotonic() - began)):
@@ -133,7 +133,7 @@ class Going:
         return f"{head}\n{self.say('  help: the same command goes on from there')}"
 
 
-def cut(line: str, columns: int) -> str:
+def truncate(line: str, columns: int) -> str:
     """The start of a line that fits into so many columns."""
     while width(line) > columns:
         line = line[:-1]

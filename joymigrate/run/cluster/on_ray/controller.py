@@ -30,7 +30,7 @@ from joymigrate.run.cluster.events import (
     Submitted,
     Tick,
 )
-from joymigrate.run.cluster.jobs import Held, Job
+from joymigrate.run.cluster.jobs import Job, PodAllocation
 from joymigrate.run.cluster.on_ray.nodes import inventory
 from joymigrate.run.cluster.on_ray.pod import Pod
 from joymigrate.run.cluster.scheduler import Scheduler
@@ -73,7 +73,7 @@ class Launch:
     pods: list[Any] = field(default_factory=list)
 
 
-class Captain:
+class Controller:
     """Scheduler and ledger of one Ray cluster."""
 
     def __init__(self, workload: Mapping[str, Any], policy: str) -> None:
@@ -401,7 +401,9 @@ class Captain:
         self.scheduler = self._scheduler()
         for name, launch in list(self.launches.items()):
             job = self.records[name].job
-            held = tuple(Held(pod["node"], tuple(pod["cards"])) for pod in self.records[name].pods)
+            held = tuple(
+                PodAllocation(pod["node"], tuple(pod["cards"])) for pod in self.records[name].pods
+            )
             ran = (at - old.running[name].started) / 60
             self.scheduler.on(Submitted(replace(job, running=held, ran_minutes=ran), at))
             launch.placement = self.scheduler.running[name].placement

@@ -12,21 +12,21 @@ from pathlib import Path
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.files import replace_file
 from joymigrate.journey import original
-from joymigrate.journey.alone import alone
-from joymigrate.journey.gates import Gates, held
+from joymigrate.journey.context import StepContext, StepFailed
+from joymigrate.journey.gates import Gates, find_violation
+from joymigrate.journey.lock import hold_journey
 from joymigrate.journey.model import Journey, Outcome, Request, Status
-from joymigrate.journey.plan import NAMES, Planned, plan
-from joymigrate.journey.resume import FILE, document, resumed, same_target
-from joymigrate.journey.running import marked
-from joymigrate.journey.travelling import StepFailed, Travelling
-from joymigrate.journey.tree import snapshot, written
+from joymigrate.journey.plan import NAMES, PlannedStep, plan
+from joymigrate.journey.resume import FILE, document, reusable_outcomes, same_target
+from joymigrate.journey.running import mark_running
+from joymigrate.journey.tree import find_written, snapshot
 from joymigrate.ledger import FileHash, Ledger, Step, Subject, sha256
 from joymigrate.ledger.place import make_home, unwritable
 
-Tell = Callable[[str, Planned, Outcome | None], None]
+Tell = Callable[[str, PlannedStep, Outcome | None], None]
 
 
-def travel(
+def run_journey(
     request: Request,
     gates: Gates,
     *,
@@ -41,14 +41,14 @@ def travel(
     `tell(event, planned, outcome)` hears `begin`, `end`, `kept` and `skip`. A step that fails, or
     that a gate holds, ends the journey; what came before stays done.
     """
-    known(until)
+    check_step_name(until)
     ledger = Ledger.of(request.project)
     folder = make_home(ledger.root) / "journey"
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise unwritable(folder, error) from None
-    with alone(folder):
+    with hold_journey(folder):
         ledger.recover()
         refuse_dirty(ledger, request)
         journey = Journey(request, folder, "measured" if chip_here else "rehearsed")
@@ -57,12 +57,12 @@ def travel(
         if fresh:
             journey = replace(journey, files=snapshot(request.project))
         else:
-            journey = resumed(journey, steps, gates, ledger)
-        here = Here(chip_here, gpu_here)
-        return went(journey, steps, gates, here, ledger, until, tell)
+            journey = reusable_outcomes(journey, steps, gates, ledger)
+        here = LocalDevices(chip_here, gpu_here)
+        return run_steps(journey, steps, gates, here, ledger, until, tell)
 
 
-def known(until: str | None) -> None:
+def check_step_name(until: str | None) -> None:
     """Refuse the name of a step that there is not."""
     if until is not None and until not in NAMES:
         raise JoyError(
@@ -71,11 +71,11 @@ def known(until: str | None) -> None:
         )
 
 
-def went(
+def run_steps(
     journey: Journey,
-    steps: list[Planned],
+    steps: list[PlannedStep],
     gates: Gates,
-    here: Here,
+    here: LocalDevices,
     ledger: Ledger,
     until: str | None,
     tell: Tell,
@@ -91,8 +91,8 @@ def went(
             tell("skip", planned, outcome)
         else:
             tell("begin", planned, None)
-            with marked(journey.folder, planned.name, NAMES):
-                journey, outcome = taken(journey, planned, gates, here)
+            with mark_running(journey.folder, planned.name, NAMES):
+                journey, outcome = run_step(journey, planned, gates, here)
                 save(journey)
             if outcome.status is not Status.SKIPPED:
                 record(ledger, journey, outcome)
@@ -107,17 +107,19 @@ def went(
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalDevices:
     """What is in this machine: the chip itself, a GPU of the origin."""
 
     chip: bool
     gpu: bool
 
 
-def taken(journey: Journey, planned: Planned, gates: Gates, here: Here) -> tuple[Journey, Outcome]:
+def run_step(
+    journey: Journey, planned: PlannedStep, gates: Gates, here: LocalDevices
+) -> tuple[Journey, Outcome]:
     """Take one step, and hold it against its gates."""
     project = journey.request.project
-    at = Travelling(
+    at = StepContext(
         journey.request,
         gates,
         journey.folder,
@@ -134,27 +136,27 @@ def taken(journey: Journey, planned: Planned, gates: Gates, here: Here) -> tuple
             planned.name, Status.FAILED, failure.what, verdict="fail", help=failure.tail
         )
     outcome = replace(
-        gated(outcome, gates),
+        apply_gates(outcome, gates),
         seconds=time.monotonic() - began,
         commands=tuple(shortened(journey, at.ran)),
         hashes={name: sha256((journey.folder / name).read_bytes()) for name in outcome.evidence},
-        asked=planned.asked(journey.request),
+        asked=planned.request_document(journey.request),
     )
     after = snapshot(project)
     if planned.name == "rewrite":
         journey = replace(journey, files=after)
     else:  # the user's own edits in the meantime must be seen by the next call
-        wrote = written(before, after)
+        wrote = find_written(before, after)
         files = {path: sum_ for path, sum_ in after.items() if path in wrote}
         journey = replace(journey, files={**before, **files}, outputs=journey.outputs | wrote)
     return replace(with_outcome(journey, outcome), rewrite_step=at.rewrite_step), outcome
 
 
-def gated(outcome: Outcome, gates: Gates) -> Outcome:
+def apply_gates(outcome: Outcome, gates: Gates) -> Outcome:
     """The outcome with what its gates say."""
     if outcome.status is not Status.DONE:
         return outcome
-    hold = held(outcome.name, outcome.figures, outcome.verdict, gates)
+    hold = find_violation(outcome.name, outcome.figures, outcome.verdict, gates)
     if hold is None:
         mute = outcome.verdict == "pass"
         return replace(outcome, help="") if mute else outcome

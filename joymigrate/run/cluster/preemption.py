@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from joymigrate.run.cluster import eviction, quota
+from joymigrate.run.cluster.allocations import Allocations
 from joymigrate.run.cluster.entries import Entry, Running
-from joymigrate.run.cluster.holdings import Holdings
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Ints, Placement, State
 
 
-class Claims:
+class Preemption:
     """Reads the scheduler's running jobs (all, and by queue); stops nothing itself.
 
     `guess` answers questions about states that never were.
@@ -23,7 +23,7 @@ class Claims:
         self,
         state: State,
         quotas: quota.Quotas,
-        holdings: Holdings,
+        holdings: Allocations,
         guess: Placer,
         running: Mapping[str, Running],
         by_queue: Mapping[str, Mapping[str, Running]],
@@ -43,7 +43,7 @@ class Claims:
         refused: Refusal,
         now: float,
         hold: Ints | None = None,
-    ) -> eviction.Deal | None:
+    ) -> eviction.EvictionPlan | None:
         """The running jobs to stop for this claim and where it goes then; None: it must wait.
 
         `use` is what the claim will use, `now` the time in seconds, `hold` cards held for another.

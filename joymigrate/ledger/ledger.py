@@ -9,10 +9,10 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.ledger import disk, log, place, rollback, transaction
+from joymigrate.ledger.current import CurrentVerdicts, standing
 from joymigrate.ledger.entry import read_manifest
 from joymigrate.ledger.lock import locked
 from joymigrate.ledger.recovery import Recovered, is_pending, recover
-from joymigrate.ledger.standing import Standing, standing
 from joymigrate.ledger.step import Step, Subject
 from joymigrate.ledger.tree import Change, hash_of
 
@@ -29,7 +29,7 @@ class RolledBack:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StepState:
     """How the tree stands to one step that changed it."""
 
     step: Step
@@ -84,7 +84,7 @@ class Ledger:
         """The latest change of the tree that is not rolled back."""
         return rollback.latest(self.root, self.steps())
 
-    def verdict(self, subject: Subject, chip: str) -> Standing:
+    def verdict(self, subject: Subject, chip: str) -> CurrentVerdicts:
         """What is known about `subject` on `chip`; verdicts on undone changes don't count."""
         steps = self.steps()
         gone = rollback.undone(steps).keys() | rollback.void(self.root, steps)
@@ -178,7 +178,7 @@ class Ledger:
 
         return keep
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StepState]:
         """How the tree stands to every step, oldest first."""
         steps = self.steps()
         gone = rollback.undone(steps)
@@ -190,18 +190,18 @@ class Ledger:
                 last[item.path] = step.id
         return [self.state_of(step, gone.get(step.id), last) for step in steps]
 
-    def state_of(self, step: Step, gone: str | None, last: Mapping[str, str]) -> State:
+    def state_of(self, step: Step, gone: str | None, last: Mapping[str, str]) -> StepState:
         """How the tree stands to one step."""
         manifest = read_manifest(self.home, step.id)
         if manifest is None or gone or step.kind == rollback.KIND:
-            return State(step, manifest is not None, gone)
+            return StepState(step, manifest is not None, gone)
         mine = [item for item in manifest if last[item.path] == step.id]
         later = [last[item.path] for item in manifest if last[item.path] != step.id]
         edited = tuple(i.path for i in mine if hash_of(self.root / i.path) != i.after)
-        return State(step, True, None, edited, max(later) if later and not mine else None)
+        return StepState(step, True, None, edited, max(later) if later and not mine else None)
 
 
-def refusal(root: Path, edits: Sequence[rollback.Foreign]) -> JoyError:
+def refusal(root: Path, edits: Sequence[rollback.ForeignEdit]) -> JoyError:
     """The error that names every foreign edit."""
     lines = "\n".join(f"  {e.path}: {e.happened} after step {e.step}" for e in edits)
     return JoyError(

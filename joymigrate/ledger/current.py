@@ -11,7 +11,7 @@ MEASURED = "measured"  # the one grade that opens the gate of a real chip (joymi
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CurrentVerdicts:
     """The verdicts that hold for `subject` on `chip`: the latest of every stage and grade."""
 
     subject: Subject
@@ -68,7 +68,7 @@ def worst(steps: Iterable[Step]) -> str:
     return "none"
 
 
-def standing(steps: Iterable[Step], subject: Subject, chip: str) -> Standing:
+def standing(steps: Iterable[Step], subject: Subject, chip: str) -> CurrentVerdicts:
     """Judge by `steps`, oldest first and without those that were rolled back.
 
     A subject with a hash is only known by verdicts of that hash; one without takes every verdict
@@ -85,4 +85,6 @@ def standing(steps: Iterable[Step], subject: Subject, chip: str) -> Standing:
     same = [s for s in about if subject.sha256 is None or s.subject == subject]
     latest = {(step.stage, step.grade): step for step in same}
     others = tuple(step for step in about if step not in same)
-    return Standing(subject, chip, tuple(sorted(latest.values(), key=lambda s: s.id)), others)
+    return CurrentVerdicts(
+        subject, chip, tuple(sorted(latest.values(), key=lambda s: s.id)), others
+    )

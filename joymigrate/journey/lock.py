@@ -12,7 +12,7 @@ from joymigrate.ledger.lock import try_lock
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def hold_journey(folder: Path) -> Iterator[None]:
     """Hold the journey in `folder`, or refuse at once, naming the process that holds it."""
     path = folder / "lock"
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

@@ -6,7 +6,7 @@ import io
 import threading
 from pathlib import Path
 
-from joymigrate.cli._going import Going
+from joymigrate.cli._progress import JourneyProgress
 from joymigrate.journey.model import Journey, Outcome, Request, Status, to_json
 from joymigrate.journey.plan import plan
 from joymigrate.report.journey_closing import closing
@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
 
 def test_off_a_terminal_a_step_is_one_line_when_it_ended() -> None:
     out = io.StringIO()
-    going = Going(quiet=False, stream=out)
+    going = JourneyProgress(quiet=False, stream=out)
     going("begin", SCAN, None)
     assert out.getvalue() == ""
     going("end", SCAN, DONE)
@@ -33,7 +33,7 @@ def test_off_a_terminal_a_step_is_one_line_when_it_ended() -> None:
 
 def test_on_a_terminal_the_running_step_is_written_over_by_its_result() -> None:
     out = Terminal()
-    going = Going(quiet=False, stream=out)
+    going = JourneyProgress(quiet=False, stream=out)
     going("begin", SCAN, None)
     going("end", SCAN, DONE)
     first, *_, last = out.getvalue().split("\r\033[K")[1:]
@@ -53,7 +53,7 @@ def begun(out: io.StringIO, lines: int, **options: bool) -> str:
         return done
 
     out.write = heard  # type: ignore[method-assign]
-    going = Going(stream=out, patience_seconds=0.01, **{"quiet": False, **options})
+    going = JourneyProgress(stream=out, patience_seconds=0.01, **{"quiet": False, **options})
     going("begin", BASELINE, None)
     assert written.wait(30)
     going.rest()
@@ -80,7 +80,7 @@ def test_in_ci_the_warning_is_the_only_line() -> None:
 
 def test_a_step_that_runs_no_program_warns_of_nothing() -> None:
     out = io.StringIO()
-    going = Going(quiet=False, stream=out, patience_seconds=0)
+    going = JourneyProgress(quiet=False, stream=out, patience_seconds=0)
     going("begin", SCAN, None)
     going.rest()
     assert out.getvalue() == ""
@@ -88,7 +88,7 @@ def test_a_step_that_runs_no_program_warns_of_nothing() -> None:
 
 def test_quiet_says_nothing_and_still_knows_what_is_kept() -> None:
     out = Terminal()
-    going = Going(quiet=True, stream=out)
+    going = JourneyProgress(quiet=True, stream=out)
     going("end", SCAN, DONE)
     going("begin", BASELINE, None)
     said = going.interrupted()

@@ -21,7 +21,7 @@ FIELDS = 6  # node, mask, thousandths, CPU, memory, slot
 NODE, MASK, MILLI, CPU, MEMORY, SLOT = range(FIELDS)
 
 
-class Holdings:
+class Allocations:
     """Rows of all running pods; a job's rows are found by its slot."""
 
     def __init__(self) -> None:

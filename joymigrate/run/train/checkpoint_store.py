@@ -29,7 +29,7 @@ NAME = re.compile(r"step-(\d{8,})$")
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class CheckpointStore:
     """The folder of one run's checkpoints."""
 
     folder: Path

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.journey import stamped
+from joymigrate.journey import timed_process
 from joymigrate.journey.entry import PYTHON
 from joymigrate.journey.failing import of_a_rank
 from joymigrate.journey.gates import Gates
@@ -47,7 +47,7 @@ def numbers(words: Sequence[str], draws: Path | None = None) -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class Done:
+class CompletedCommand:
     """A command that ended: what it printed lies in `log`."""
 
     command: str
@@ -71,7 +71,7 @@ class Done:
 
 
 @dataclass(slots=True)
-class Travelling:
+class StepContext:
     """One step's view of its journey. `chip_here` says that the real chip is in this machine,
     `gpu_here` that one of the origin is; `before` are the outcomes of the steps before."""
 
@@ -96,7 +96,7 @@ class Travelling:
         cwd: Path | None = None,
         draws: Path | None = None,
         memory: Path | None = None,
-    ) -> Done:
+    ) -> CompletedCommand:
         """Run a joymigrate command in the project, or in the copy `cwd` of it.
 
         `draws`: random numbers are the same on both sides; this file names those that are not.
@@ -122,7 +122,7 @@ class Travelling:
 
     def plain(
         self, log: str, entry: Sequence[str], cwd: Path | None = None, draws: Path | None = None
-    ) -> Done:
+    ) -> CompletedCommand:
         """Run the user's program as it is, on the GPU of this machine or its CPU."""
         from joymigrate.chips import hide_driverless
         from joymigrate.run.rehearse.session import START
@@ -140,7 +140,7 @@ class Travelling:
                 "JOYMIGRATE_SWITCH": "joymigrate.chips.presence:hide_driverless",
                 "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
             }
-        return self.call(log, found(entry), cwd, **changes)
+        return self.call(log, resolve_python(entry), cwd, **changes)
 
     def on_chip(self) -> list[str]:
         """The command that runs a program on the chip, or on the simulated one."""
@@ -149,7 +149,7 @@ class Travelling:
 
     def call(
         self, log: str, command: list[str], cwd: Path | None = None, **environment: str
-    ) -> Done:
+    ) -> CompletedCommand:
         """Run a command with its output in one file."""
         path = self.path(log)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ class Travelling:
         variables |= {"PYTHONUNBUFFERED": "1", **environment}
         place = cwd or self.request.project
         try:
-            code, lines = stamped.run(
+            code, lines = timed_process.run(
                 command, path, place, variables, lambda text: bool(losses([text]))
             )
         except OSError as error:
@@ -165,7 +165,7 @@ class Travelling:
                 f"cannot start '{command[0]}': {error.strerror}",
                 help="name the program with --entry as you would start it",
             ) from None
-        return Done(shlex.join(command), code, path, lines)
+        return CompletedCommand(shlex.join(command), code, path, lines)
 
     def load(self, name: str) -> Mapping[str, Any]:
         """A JSON file that a command wrote, with what its sentences are made of."""
@@ -181,7 +181,7 @@ class Travelling:
         return read
 
 
-def found(entry: Sequence[str]) -> list[str]:
+def resolve_python(entry: Sequence[str]) -> list[str]:
     """A command with `python` as the interpreter that joymigrate runs in."""
     if PYTHON.match(entry[0]):
         return [sys.executable, *entry[1:]]
