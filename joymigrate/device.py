@@ -203,7 +203,12 @@ def open_device(
 
 def why_not(chip: Names) -> str | None:
     """Why the device of `chip` cannot be used in this process; None when it can."""
-    import torch
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return f"torch is not installed ({how_to_get('torch')})"
 
     if chip.package is not None:
         if sys.modules.get(chip.package, sys) is None:  # hidden: see chips.hide_driverless

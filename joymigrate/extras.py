@@ -29,16 +29,30 @@ def how_to_get(package: str) -> str:
 
 
 def extras_of(module: str) -> list[str]:
-    """The extras that bring the package `module` is imported from; none for other packages."""
+    """The extras that bring the package `module` is imported from; none for other packages.
+
+    An extra that has everything of another one and more is left out: whoever lacks torch needs
+    `torch`, not what training needs.
+    """
+    wanted = distribution(module)
+    brings = {extra: names for extra, names in declared().items() if wanted in names}
+    return [
+        extra
+        for extra, names in brings.items()
+        if not any(other < names for other in brings.values())
+    ]
+
+
+def declared() -> dict[str, set[str]]:
+    """The distributions that each extra for users brings, from joymigrate's own metadata."""
     from importlib import metadata
 
-    wanted = distribution(module)
-    found = []
+    found: dict[str, set[str]] = {}
     for line in metadata.requires("joymigrate") or []:
         name, _, marker = line.partition(";")
         extra = marker.rpartition("extra == ")[2].strip(" '\"()")
-        if extra and extra not in OURS and canonical(name) == wanted:
-            found.append(extra)
+        if extra and extra not in OURS:
+            found.setdefault(extra, set()).add(canonical(name))
     return found
 
 

@@ -36,8 +36,7 @@ def test_the_extras_are_those_of_pyproject() -> None:
 
 def test_every_extra_has_a_command_that_needs_it() -> None:
     used = {extra for exercise in EXERCISES for extra in exercise.extras}
-    own = {"kernels"}  # nothing fails without Triton
-    assert used | own == set(declared(REPOSITORY / "pyproject.toml")) - set(OURS)
+    assert used == set(declared(REPOSITORY / "pyproject.toml")) - set(OURS)
 
 
 def test_every_command_is_tried_unless_it_says_why_not() -> None:

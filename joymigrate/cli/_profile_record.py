@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from joymigrate.profile.record import Written
     from joymigrate.profile.recorder.settings import Settings
 
+NEEDS = ("extra:torch",)
 WANTS = {"rehearsal": "--capture rehearse"}
 
 CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -46,12 +47,14 @@ def command(
     """Run COMMAND and record its operators. Its output and exit code are its own."""
     from joymigrate.cli import _program
     from joymigrate.cli._output import one_of
+    from joymigrate.extras import need
     from joymigrate.profile.recorder.settings import Settings
 
     one_of(capture, CAPTURES, "--capture")
     if module and program:
         raise JoyError("--module and a program were given", help="give one of them")
     command = ["python", "-m", "joymigrate.profile.recorder.call", module] if module else program
+    need("torch", "torch", what="recording")
     resolved = _program.resolve(command or [])
     settings = Settings(
         session=Path(), out=output, steps=steps, warmup=warmup, stack=stack, variables=variables(to)

@@ -170,8 +170,10 @@ def run(
 
     from joymigrate.cli import _verdicts
     from joymigrate.cli._judging import judge, where
+    from joymigrate.extras import need
     from joymigrate.verify.bundle import open_bundle
 
+    need("torch", "torch", "safetensors", what="replaying")
     baseline = open_bundle(replay.baseline)
     replay = replace(replay, aside=output is None)
     with target(replay, baseline, to) as (made, code):

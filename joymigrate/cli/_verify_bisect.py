@@ -17,6 +17,8 @@ from joymigrate.cli import _verdicts
 if TYPE_CHECKING:
     from joymigrate.verify.model import Verdict
 
+NEEDS = ("extra:torch",)
+
 
 def command(
     baseline: Path = typer.Argument(..., metavar="BASELINE", help="A bundle, of statistics too."),
@@ -41,9 +43,12 @@ def command(
     from joymigrate.cli import _program, _replaying, _switch
     from joymigrate.cli._judging import judge, where
     from joymigrate.cli._verifying import byte_size
+    from joymigrate.extras import need
     from joymigrate.verify import session
     from joymigrate.verify.bundle import open_bundle
     from joymigrate.verify.settings import Settings
+
+    need("torch", "torch", "safetensors", what="replaying")
 
     view = _verdicts.checked(form, lang)
     first = open_bundle(baseline)

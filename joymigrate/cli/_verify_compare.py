@@ -8,6 +8,8 @@ import typer
 
 from joymigrate.cli import _verdicts
 
+NEEDS = ("extra:torch",)
+
 
 def command(
     baseline: Path = typer.Argument(..., metavar="BASELINE", help="A bundle, or a dump.json."),
@@ -30,11 +32,13 @@ def command(
     Free steps accumulate rounding: a bundle that a replay kept (`--keep`) tells more.
     """
     from joymigrate.cli._judging import judge, where
+    from joymigrate.extras import need
     from joymigrate.verify import msprobe
     from joymigrate.verify.bundle import open_bundle
     from joymigrate.verify.model import verdict_json
     from joymigrate.verify.tolerance import Tolerance
 
+    need("torch", "safetensors", what="reading a recording")
     view = _verdicts.checked(form, lang)
     if msprobe.is_dump(baseline) or msprobe.is_dump(target):
         dumped = _verdicts.place(to, subject, checkpoint=checkpoint)

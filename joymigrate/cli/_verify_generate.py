@@ -10,6 +10,7 @@ import typer
 
 from joymigrate.cli import _verdicts
 
+NEEDS = ("extra:torch",)
 WANTS = {"package:transformers": "--model DIR"}
 
 
@@ -41,6 +42,10 @@ def command(
     `verify generate base.jsonl --model DIR` on the target's.
     """
     from joymigrate.errors import Exit, JoyError
+    from joymigrate.extras import need
+
+    if model is not None:
+        need("train", "torch", "transformers", what="asking a model")
     from joymigrate.verify import generate, generate_live
     from joymigrate.verify.ops.places import opened
     from joymigrate.verify.tolerance import Tolerance

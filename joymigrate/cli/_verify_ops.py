@@ -9,6 +9,7 @@ import typer
 
 from joymigrate.cli import _verdicts
 
+NEEDS = ("extra:torch",)
 WANTS = {"rehearsal": "--rehearse"}
 
 
@@ -46,6 +47,9 @@ def command(
 
     Exit code 0: all within the chip's limits; 1: one is not; 3: too few could be compared.
     """
+    from joymigrate.extras import need
+
+    need("torch", "torch", what="replaying operators")
     from joymigrate.cli._output import Progress, split
     from joymigrate.verify.ops import document as documents
     from joymigrate.verify.ops.places import opened

@@ -11,6 +11,8 @@ from joymigrate.errors import JoyError
 
 CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
+NEEDS = ("extra:torch",)
+
 
 def command(
     program: list[str] | None = typer.Argument(None, metavar="-- COMMAND"),
@@ -36,6 +38,7 @@ def command(
     """Run COMMAND and record a baseline. Its output and exit code are its own."""
     from joymigrate.cli import _program, _switch
     from joymigrate.cli._verifying import byte_size, number_range, numbers
+    from joymigrate.extras import need
     from joymigrate.verify import session
     from joymigrate.verify.bundle import open_bundle
     from joymigrate.verify.settings import Settings
@@ -55,6 +58,7 @@ def command(
         quiet=quiet,
     )
     arguments = [*(["-m", module] if module else []), *(program or [])]
+    need("torch", "torch", "safetensors", what="recording")
     resolved = _program.resolve(arguments)
     session.make_room(output, force)
     with session.recording(settings, resolved, _program.environment()) as running:

@@ -8,6 +8,7 @@ import typer
 
 from joymigrate.cli import _verdicts
 
+NEEDS = ("extra:torch",)
 WANTS = {"rehearsal": "--rehearse"}
 
 

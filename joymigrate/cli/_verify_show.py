@@ -8,6 +8,8 @@ import typer
 
 FORMATS = ("text", "json")
 
+NEEDS = ("extra:torch",)
+
 
 def command(
     bundle: Path = typer.Argument(..., metavar="BUNDLE", help="A bundle: folder or tar."),
@@ -24,10 +26,12 @@ def command(
     import json
 
     from joymigrate.cli._output import emit, one_of
+    from joymigrate.extras import need
     from joymigrate.report import bundle as report
     from joymigrate.verify.bundle import open_bundle
     from joymigrate.verify.contents import contents, data_in, records_of
 
+    need("torch", "safetensors", what="reading a recording")
     one_of(form, FORMATS, "--format")
     found = open_bundle(bundle)
     document = contents(found)

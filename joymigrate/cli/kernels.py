@@ -14,6 +14,7 @@ from joymigrate.errors import Exit, JoyError
 if TYPE_CHECKING:
     from joymigrate.run.kernels import Kernel
 
+NEEDS = {"list": ("extra:torch",), "check": ("extra:torch",), "bench": ("extra:torch",)}
 WANTS = {
     "check": {"extra:kernels": "implementations in Triton"},
     "bench": {"extra:kernels": "implementations in Triton"},

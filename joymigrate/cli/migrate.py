@@ -18,7 +18,7 @@ from joymigrate.language import Language
 if TYPE_CHECKING:
     from joymigrate.journey import Gates, Journey, Request
 
-NEEDS = {"PATH": ("chip|rehearsal",), "--dry-run": ()}
+NEEDS = {"PATH": ("extra:torch", "chip|rehearsal"), "--dry-run": ()}
 WANTS = {"PATH": {"extra:serve": "--serve", "extra:report": "the plots of its page"}}
 
 RECORD = "joymigrate verify record -o NAME.jmb --steps 0-2 -- python train.py"

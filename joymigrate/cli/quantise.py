@@ -68,6 +68,9 @@ def command(
 
     Exit 0 when the verdict is pass, 1 when it is fail, 3 when too few tokens were judged.
     """
+    from joymigrate.extras import need
+
+    need("train", "torch", "transformers", what="quantising")
     from joymigrate.run.train.quantise import Options, judge, quantise, read_samples
 
     view = _verdicts.checked(report, lang)

@@ -62,9 +62,11 @@ def command(
 
     from joymigrate.chips import target
     from joymigrate.cli import _fill, _program, _switch
+    from joymigrate.extras import need
     from joymigrate.run.rehearse import report, session
     from joymigrate.run.rehearse.options import read_options
 
+    need("torch", "torch", what="a rehearsal")
     form = report.chosen_format(form, output)
     language = speaker(lang)
     arguments = [*(["-m", module] if module else []), *(program or [])]

@@ -26,7 +26,7 @@ from pathlib import Path
 from scripts.clean_machine.attempt import Result, attempt, explain_all, finished
 from scripts.clean_machine.build import Broken, built
 from scripts.clean_machine.environment import Environment, made
-from scripts.clean_machine.exercises import EXERCISES
+from scripts.clean_machine.exercises import EXERCISES, TORCH, Exercise
 from scripts.clean_machine.extras import declared
 from scripts.clean_machine.workplace import filled
 
@@ -118,11 +118,12 @@ def tried(extra: str, room: Path, wheel: Path, keep: bool) -> Line:
         environment, took = made(folder, home, wheel, name, REPOSITORY / "constraints.txt")
         size = environment.size_bytes()
         filled(cwd, REPOSITORY / "examples" / "gpt")
-        # A plain `import torch` loads the chip's package, which fails without its driver.
-        quiet = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-        code, text = finished(environment, ["python", "model.py", "model"], cwd, quiet)
-        if code:
-            raise Broken(f"no model could be made\n{text}")
+        if name in TORCH:
+            # A plain `import torch` loads the chip's package, which fails without its driver.
+            quiet = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+            code, text = finished(environment, ["python", "model.py", "model"], cwd, quiet)
+            if code:
+                raise Broken(f"no model could be made\n{text}")
         helped, results = exercised(environment, cwd, name)
     except Broken as error:
         return Line(extra, 0, 0.0, 0, (), time.monotonic() - begin, str(error))
@@ -139,20 +140,31 @@ def tried(extra: str, room: Path, wheel: Path, keep: bool) -> Line:
 def exercised(
     environment: Environment, cwd: Path, extra: str | None
 ) -> tuple[int, tuple[Result, ...]]:
-    """`--help` of every command, and the exercises; those without an extra in a bare core alone.
-
-    With the chip's package they are tried again: it is there without its driver.
-    """
+    """`--help` of every command, and the exercises that have their place here."""
     helped, first = explain_all(environment, cwd)
     found = [first]
     for exercise in EXERCISES:
-        bare = not exercise.extras and not exercise.only
-        if bare and extra not in (None, "ascend") and "doctor" not in exercise.line:
+        if not has_place(exercise, extra):
             continue
         result = attempt(exercise, environment, cwd, extra)
         if result is not None:
             found.append(result)
     return helped, tuple(found)
+
+
+def has_place(exercise: Exercise, extra: str | None) -> bool:
+    """Whether an exercise says something new with this extra.
+
+    What needs none is tried in a bare core, what needs torch also with torch alone. With the chip's
+    package both are tried again: it is there without its driver.
+    """
+    if "doctor" in exercise.line or exercise.only:
+        return True
+    if not exercise.extras:
+        return extra in (None, "ascend")
+    if exercise.extras == TORCH:
+        return extra in (None, "torch", "ascend") or f"joymigrate {extra} " in exercise.line
+    return True
 
 
 if __name__ == "__main__":

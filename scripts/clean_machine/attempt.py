@@ -109,6 +109,8 @@ def judged(exercise: Exercise, code: int, text: str) -> str | None:
 def refusal(exercise: Exercise, code: int, text: str) -> str | None:
     """What is wrong with the way a command says that it needs an extra."""
     wanted = [f"pip install 'joymigrate[{extra}]'" for extra in exercise.extras]
+    if "ascend" in exercise.extras:  # first torch, then the chip's package in a folder of its own
+        wanted += ["pip install 'joymigrate[torch]'", "joymigrate rehearse setup"]
     if code != 2:
         return f"exit code {code} instead of 2\n{tail(text)}"
     if "Traceback" in text or text.count("error: ") != 1:

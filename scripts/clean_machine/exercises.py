@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+# What every extra with torch makes possible; tried with the first two.
+TORCH = ("torch", "ascend", "serve", "train", "kernels")
 ASK_COMPLETION = ("/v1/completions", {"prompt": "line", "max_tokens": 4})
 
 
@@ -45,20 +47,22 @@ EXERCISES = (
     # Operators.
     Exercise("joymigrate oplist show add --to ascend", says="aten::add"),
     Exercise("joymigrate oplist diff 2.7 2.13 --to ascend"),
-    Exercise("joymigrate profile record -o cpu.jsonl -- python cpu.py"),
-    Exercise("joymigrate profile coverage cpu.jsonl --to ascend"),
-    Exercise("joymigrate profile advise cpu.jsonl --to ascend"),
-    Exercise("joymigrate profile diff cpu.jsonl cpu.jsonl"),
+    Exercise("joymigrate profile record -o cpu.jsonl -- python cpu.py", TORCH),
+    Exercise("joymigrate profile coverage trace.jsonl --to ascend"),
+    Exercise("joymigrate profile advise trace.jsonl --to ascend"),
+    Exercise("joymigrate profile diff trace.jsonl trace.jsonl"),
     Exercise("joymigrate profile port project"),
     # Verdicts.
-    Exercise("joymigrate verify record -o base.jmb -- python cpu.py"),
-    Exercise("joymigrate verify show base.jmb"),
-    Exercise("joymigrate verify replay base.jmb --format json -o verdict.json -- python cpu.py"),
-    Exercise("joymigrate verify compare base.jmb base.jmb"),
-    Exercise("joymigrate verify ops --from cpu.jsonl --device cpu"),
-    Exercise("joymigrate verify pack base.jmb -o base.tar"),
-    Exercise("joymigrate kernels list"),
-    Exercise("joymigrate kernels check rms_norm --device cpu", says="rms_norm"),
+    Exercise("joymigrate verify record -o base.jmb -- python cpu.py", TORCH),
+    Exercise("joymigrate verify show base.jmb", TORCH),
+    Exercise(
+        "joymigrate verify replay base.jmb --format json -o verdict.json -- python cpu.py", TORCH
+    ),
+    Exercise("joymigrate verify compare base.jmb base.jmb", TORCH),
+    Exercise("joymigrate verify ops --from cpu.jsonl --device cpu", TORCH),
+    Exercise("joymigrate verify pack base.jmb -o base.tar", only=("torch", "ascend")),
+    Exercise("joymigrate kernels list", TORCH),
+    Exercise("joymigrate kernels check rms_norm --device cpu", TORCH, says="rms_norm"),
     # Clusters and rollouts.
     Exercise("joymigrate cluster plan --inventory inventory.yaml --jobs jobs.yaml"),
     Exercise("joymigrate cluster simulate --inventory inventory.yaml --trace trace.csv"),
@@ -117,7 +121,9 @@ EXERCISES = (
         "-o said.jsonl --length 4", ("train", "serve"),
     ),
     # The others.
-    Exercise("joymigrate kernels check sub_mul_concat --device cpu --format json -o own.json"),
+    Exercise(
+        "joymigrate kernels check sub_mul_concat --device cpu --format json -o own.json", TORCH,
+    ),
     Exercise("joymigrate cluster submit ray.yaml", ("cluster",)),
     Exercise("joymigrate cluster status --address 127.0.0.1:9", ("cluster",), code=2),
     Exercise("joymigrate cluster apply manifest.yaml --dry-run", ("cluster",), code=2),

@@ -101,6 +101,14 @@ one,gpu-8,1,2,0,10
 two,gpu-8,1,8,5,30
 """
 
+# A recording of three calls, as `profile record` writes one.
+OPERATORS = """
+{"schema": "joymigrate.trace/1", "device": "cuda:0", "torch": "2.13.0", "steps": 1}
+{"kind": "op", "id": 0, "op": "aten::addmm", "overload": "", "calls": 4, "self_us": 40.0}
+{"kind": "op", "id": 1, "op": "aten::gelu", "overload": "", "calls": 4, "self_us": 8.0}
+{"kind": "op", "id": 2, "op": "aten::lgamma", "overload": "", "calls": 1, "self_us": 1.0}
+"""
+
 RAY_JOBS = """
 jobs:
 - {name: hello, kind: cpu, pods: 1, cards_per_pod: 0, command: [python, -c, "print('hello')"]}
@@ -134,6 +142,7 @@ def filled(folder: Path, example: Path) -> None:
     """Put everything but the model into `folder`."""
     folder.mkdir(parents=True)
     shutil.copytree(example, folder / "project")
+    (folder / "model").mkdir()  # model.py fills it where torch is
     cpu = STEP.replace('"cuda"', '"cpu"').replace("    torch.cuda.synchronize()\n", "")
     texts = [json.dumps({"text": f"line {n}: " + "word " * 12}) for n in range(64)]
     prompts = [json.dumps({"id": str(n), "prompt": f"line {n}"}) for n in range(3)]
@@ -146,6 +155,7 @@ def filled(folder: Path, example: Path) -> None:
         "inventory.yaml": INVENTORY,
         "jobs.yaml": JOBS,
         "trace.csv": TRACE,
+        "trace.jsonl": OPERATORS,
         "ray.yaml": RAY_JOBS,
         "faults.yaml": FAULTS,
         "gateway.yaml": GATEWAY,

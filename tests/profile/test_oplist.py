@@ -14,7 +14,7 @@ from joymigrate.chips import all_chips, rules_root
 from joymigrate.errors import JoyError
 from joymigrate.profile.oplist import Status, from_wheel, of
 from joymigrate.profile.oplist import entries as lists
-from joymigrate.profile.oplist.aten import find_torchgen, parse, read_table
+from joymigrate.profile.oplist.aten import find_torchgen, parse, read_table, shipped
 from joymigrate.profile.oplist.compare import diff, validate
 from joymigrate.profile.oplist.dispatcher import kind
 from joymigrate.profile.oplist.lists import chip_of
@@ -326,3 +326,16 @@ def test_json_of_a_list_is_plain() -> None:
     assert data["schema"] == "joymigrate.oplist/1"
     assert {"op", "overload", "status", "dtypes", "note", "source"} <= set(data["ops"][0])
     assert data["provenance"]["commit"] == "c798c6532a0d"
+
+
+def test_the_table_that_comes_along_says_the_same_as_torch_s_own() -> None:
+    own = parse(find_torchgen().read_text(encoding="utf-8"), "", "")
+    along = read_table(shipped())
+    if along.version == read_table().version:
+        assert along.ops == own.ops
+    assert along.source.startswith(f"torch {along.version} native_functions.yaml")
+
+
+def test_without_torch_the_table_that_comes_along_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert find_torchgen() == shipped()

@@ -3,6 +3,9 @@
 Read from `native_functions.yaml`, which the torch wheel holds as a part of torchgen. Neither is
 imported: the file is scanned by line, fifty times faster than a YAML parser reads it. The scan
 relies on the file's fixed layout (one `- func:` per operator, keys indented by two).
+
+Where no torch is installed, the table of the torch release that joymigrate was tested with counts:
+`rules/common/ops/torch_operators.txt`, in the same layout. Every citation names the version.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from joymigrate.chips import rules_root
 from joymigrate.errors import JoyError
 
 FILE = Path("packaged") / "ATen" / "native" / "native_functions.yaml"
+STAMP = re.compile(r"# torch (\S+)\n")  # first line of the table that joymigrate brings along
 FUNCTION = re.compile(r"- func: (?P<name>[\w.]+)\((?P<arguments>.*)\) *-> *(?P<result>.*)")
 KEY = re.compile(r"  (?P<key>\w+):\s*(?P<value>.*)")
 INNER = re.compile(r"    (?P<keys>[\w, ]+):\s*(?P<value>\S*)")
@@ -77,6 +82,7 @@ class AtenTable:
 def find_torchgen(torch_folder: Path | None = None) -> Path:
     """The `native_functions.yaml` of the installed torch, or of the torch in `torch_folder`.
 
+    Without a torch, the table that joymigrate brings along.
     `torch_folder` is a site-packages folder or a torchgen folder.
     """
     if torch_folder is not None:
@@ -88,17 +94,23 @@ def find_torchgen(torch_folder: Path | None = None) -> Path:
     for place in (spec.submodule_search_locations or ()) if spec else ():
         if (Path(place) / FILE).is_file():
             return Path(place) / FILE
-    raise JoyError(
-        "torch's operator table is not there: the torch package has no torchgen",
-        help="pip install torch",
-    )
+    return shipped()
+
+
+def shipped() -> Path:
+    """The table that joymigrate brings along, of the torch it was tested with."""
+    return rules_root() / "common" / "ops" / "torch_operators.txt"
 
 
 @functools.cache
 def read_table(path: Path | None = None) -> AtenTable:
     """The operators of the installed torch, or of the file at `path`."""
     file = path or find_torchgen()
-    return parse(file.read_text(encoding="utf-8"), version_beside(file), file.name)
+    text = file.read_text(encoding="utf-8")
+    said = STAMP.match(text)
+    if said:
+        return parse(text, said[1], "native_functions.yaml, as joymigrate brings it along")
+    return parse(text, version_beside(file), file.name)
 
 
 def version_beside(path: Path) -> str:

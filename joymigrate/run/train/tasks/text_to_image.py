@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.run.train import records
 from joymigrate.run.train.digests import of_text
-from joymigrate.run.train.tasks import _diffusion, _inputs
+from joymigrate.run.train.tasks import _inputs
 from joymigrate.run.train.tasks.image_classification import pixels
 from joymigrate.run.train.tasks.task import Batch, Context, Task
 from joymigrate.run.train.tokens import Sample
@@ -20,7 +20,8 @@ from joymigrate.run.train.tokens import Sample
 if TYPE_CHECKING:
     import torch
 
-LEVELS = (100, 300, 500)  # noise levels that evaluation looks at, of 1000
+NOISE_LEVELS = 1000
+LEVELS = (100, 300, 500)  # noise levels that evaluation looks at
 
 
 class TextToImage(Task):
@@ -59,6 +60,8 @@ class TextToImage(Task):
 
     def build(self, source: Any) -> Any:
         """A pipeline's parts as one module."""
+        from joymigrate.run.train.tasks import _diffusion
+
         return _diffusion.build(source, len(self.tokenizer), self.size)
 
     def forward(self, model: Any, batch: Batch) -> torch.Tensor:
@@ -66,7 +69,7 @@ class TextToImage(Task):
         import torch
 
         images = batch["pixel_values"]
-        levels = torch.randint(0, _diffusion.LEVELS, (len(images),), device=images.device)
+        levels = torch.randint(0, NOISE_LEVELS, (len(images),), device=images.device)
         errors: torch.Tensor = model(images, batch["input_ids"], batch["attention_mask"], levels)
         return errors
 
