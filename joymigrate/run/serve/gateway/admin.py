@@ -38,6 +38,12 @@ def describe(rollout: Rollout, router: Router) -> dict[str, Any]:
             "kinds": dict(rollout.last_kinds),
             "rule": rollout.rule.describe(),
             "level": rollout.rule.level,
+            "pairs": rollout.answers.pairs,
+            "suspected": rollout.suspected,
+            "answers": {
+                name: {"against": rollout.answers.against.get(name, 0), "judged": count}
+                for name, count in rollout.answers.judged.items()
+            },
         },
         "primary": {"requests": rollout.primary.requests, "failures": rollout.primary.failures},
         "step": {
@@ -45,6 +51,7 @@ def describe(rollout: Rollout, router: Router) -> dict[str, Any]:
             "of": len(rollout.plan.steps),
             "seconds": max(0.0, now - rollout.step_since) if rollout.state == "ramping" else None,
             "requests": rollout.step_requests,
+            "pairs": rollout.step_pairs,
             "waits_for": rollout.missing(now) if rollout.state == "ramping" else None,
         },
         "gate": {"open": rollout.gate_open, "reason": rollout.gate_reason},

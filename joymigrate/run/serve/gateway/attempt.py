@@ -32,6 +32,7 @@ class Attempt:
         "instance",
         "meters",
         "report",
+        "started",
         "tokens",
         "upstream",
     )
@@ -48,6 +49,7 @@ class Attempt:
         self.meters, self.report = meters, report
         self.answer: Answer | None = None
         self.first: float | None = None  # when the first byte came
+        self.started = time.perf_counter()
         self.ended = False
         self.tokens, self.ended_at = 0, 0.0
         instance.inflight += 1
@@ -98,14 +100,28 @@ class Attempt:
         self.meters.failures.of(self.meters.name, kind).add()
         self.end(kind, 0, time.perf_counter())
 
+    def refused(self) -> None:
+        """The backend would not, or had nothing to say: a witness judges it (`condemn`)."""
+        if not self.ended:
+            self.meters.ends["refused"].value += 1
+            self.let_go()
+
+    def condemn(self, kind: str) -> None:
+        """A witness answered what this backend refused: that was a failure."""
+        self.meters.failures.of(self.meters.name, kind).add()
+        self.tell(kind, 0, time.perf_counter())
+
     def no_evidence(self, how: str) -> None:
-        """It ended without saying anything about the backend: `busy` or `abandoned`."""
+        """It ended without saying anything about the backend: `busy`, `abandoned`, `unjudged`."""
         if not self.ended:
             self.meters.ends[how].value += 1
             self.let_go()
 
     def end(self, failure: str | None, tokens: int, now: float) -> None:
         self.let_go()
+        self.tell(failure, tokens, now)
+
+    def tell(self, failure: str | None, tokens: int, now: float) -> None:
         if self.call.method != "POST":
             return  # a list of models is no evidence about the models
         self.tokens, self.ended_at = tokens, now

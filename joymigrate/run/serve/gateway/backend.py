@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import socket
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -15,6 +17,7 @@ from joymigrate.run.serve.gateway.failures import (
     CONNECT,
     FIRST_BYTE,
     IDLE,
+    OWN,
     RESET,
     TRUNCATED,
     Broken,
@@ -162,7 +165,7 @@ class HttpBackend:
         except (TimeoutError, asyncio.TimeoutError) as error:
             raise Broken(FIRST_BYTE, str(error)) from None
         except aiohttp.ClientConnectorError as error:
-            raise Broken(CONNECT, str(error)) from None
+            raise Broken(OWN if is_ours(error.os_error) else CONNECT, str(error)) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Broken(RESET, str(error) or type(error).__name__) from None
         return HttpAnswer(response, self.limits.idle_seconds)
@@ -199,6 +202,16 @@ class HttpBackend:
 
     async def close(self) -> None:
         await self.session.close()
+
+
+OURS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENETDOWN, errno.ENETUNREACH,
+        errno.ENOBUFS, errno.ENOMEM)  # fmt: skip
+
+
+def is_ours(error: OSError) -> bool:
+    """Whether this machine could not connect to anybody: no fault of the backend."""
+    unsettled = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
+    return unsettled or error.errno in OURS
 
 
 ABSENT = (401, 403, 404, 405, 501)

@@ -36,6 +36,19 @@ class Call:
     point: float = 0.0  # 0 to 100: below the standby's weight it belongs to the standby
 
     @property
+    def greedy(self) -> bool:
+        """Whether the most probable text was asked for."""
+        body = self.parsed or {}
+        return body.get("temperature") == 0 or body.get("top_k") == 1
+
+    @property
+    def wants_words(self) -> bool:
+        """Whether an answer without a word would be odd."""
+        body = self.parsed or {}
+        none = body.get("max_tokens") == 0 or body.get("max_completion_tokens") == 0
+        return self.strict and self.method == "POST" and not none
+
+    @property
     def strict(self) -> bool:
         """Whether its stream must say why it ended."""
         return self.kind in STRICT

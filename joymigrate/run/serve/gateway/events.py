@@ -5,7 +5,8 @@ Times are seconds on the caller's clock, rates are shares, weights percent of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 STANDBY, RAMPING, PROMOTED = "standby", "ramping", "promoted"
 ROLLED_BACK, PAUSED = "rolled_back", "paused"
@@ -27,6 +28,12 @@ class Plan:
     proof_from: float = 100.0  # the first weight that needs the bound at or below the limit
     burst_cap: bool = False
     down_seconds: float = 30.0  # a standby that fails its health checks for so long is out
+    suspect_seconds: float = 30.0  # how long the primary is looked at when both may be failing
+    min_step_pairs: int = 10  # answers of both backends compared at each step; 0: none
+    pair_percent: float = 1.0  # of the requests, once a step has its pairs
+    max_different: float = 0.1  # share of compared texts that may differ early
+    early_characters: int = 32  # what "early" means
+    max_slowdown: float = 3.0  # the standby's time over the primary's, in most pairs; 0: any
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,14 @@ class Served:
     count: int = 1
     instance: str = ""
     shadow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Both backends answered the same question; see `answers.compare` for `told`."""
+
+    time: float
+    told: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +91,7 @@ class Order:
     by: str = "operator"
 
 
-Event = Served | Health | Tick | Gate | Order
+Event = Served | Compared | Health | Tick | Gate | Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """What counts as a backend's failure, and what does not.
 
-A failure: no connection, no first byte or no further byte in time, 5xx, an error object after
-200, a stream without its end, invalid JSON, garbage. Not a failure: 4xx, a client that went away.
-Apart from both: back-pressure (429, 503 with Retry-After), which is retried elsewhere.
+A failure: no connection, no first byte or no further byte in time, 5xx, a redirect, a wrong content
+type, an error object after 200, a stream without its end, invalid JSON, garbage. A client that went
+away is no failure. Back-pressure (429, 503 with Retry-After) is neither; it is retried elsewhere.
+A 4xx or an empty answer is judged by a witness: the other backend is asked the same. Where that
+answers, the first one failed; where it says the same, the question was at fault.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ MISSING_FINISH = "missing_finish"
 INVALID_JSON = "invalid_json"
 GARBAGE = "garbage"
 OVERSIZED = "oversized"
-EMPTY = "empty_output"  # only a shadow pair can tell: the primary had something to say
+EMPTY = "empty_output"  # the other backend had something to say
+CONTENT_TYPE = "content_type"
+NO_BODY = "no_body"
+OWN = "gateway"  # not the backend's: this machine has no descriptor, no port, no route, no name
 KINDS = (
     CONNECT,
     RESET,
@@ -34,6 +39,8 @@ KINDS = (
     GARBAGE,
     OVERSIZED,
     EMPTY,
+    CONTENT_TYPE,
+    NO_BODY,
 )
 
 
@@ -46,9 +53,17 @@ class Broken(Exception):
         self.detail = detail
 
 
-def of_status(status: int) -> str | None:
-    """The failure that a status line means by itself."""
-    return f"status_{status}" if status >= 500 else None
+def of_status(status: int, *, own_key: bool = False) -> str | None:
+    """The failure that a status line means by itself; a 4xx other than for our own key is judged
+    by a witness (`is_refusal`)."""
+    redirect = 300 <= status < 400
+    locked = own_key and status in (401, 403, 407)
+    return f"status_{status}" if status >= 500 or redirect or locked else None
+
+
+def is_refusal(status: int) -> bool:
+    """Whether the backend refused the question, for a reason that may be its own."""
+    return 400 <= status < 500 and status != 429
 
 
 def is_back_pressure(status: int, headers: Mapping[str, str]) -> bool:

@@ -20,7 +20,22 @@ from joymigrate.run.serve.gateway.faults import Schedule
 VOCABULARY = 50_000
 HANG_SECONDS = 3600.0
 DRIP_SECONDS = 0.05
+SLOW_SECONDS = 0.05
 BANG = "!!!!"
+REFUSAL = "I'm sorry, but I can't help with that."
+OTHER_MODEL = (11,)  # salt of its answers
+# Answers of servers that are set up wrongly: status line, content type, body, further headers.
+PAGE = b"<!doctype html><title>Sign in</title><p>Please sign in.</p>"
+MISTAKES: dict[str, tuple[str, str, bytes, str]] = {
+    "status_400": ("400 Bad Request", "application/json", b'{"error":{"message":"bad"}}', ""),
+    "status_401": ("401 Unauthorized", "application/json", b'{"error":{"message":"key"}}', ""),
+    "status_404": ("404 Not Found", "application/json", b'{"error":{"message":"gone"}}', ""),
+    "redirect": ("302 Found", "text/html", PAGE, "Location: /login\r\n"),
+    "html": ("200 OK", "text/html; charset=utf-8", PAGE, ""),
+    "no_body": ("200 OK", "application/json", b"", ""),
+    "no_content": ("204 No Content", "application/json", b"", ""),
+    "bare_object": ("200 OK", "application/json", b"{}", ""),
+}
 
 
 def next_id(before: list[int]) -> int:
@@ -145,7 +160,7 @@ class Fake:
             self.injected[kind] += 1
         if await self.broken_before(writer, kind):
             return
-        events = self.events(path, body, rng)
+        events = self.events(path, self.misread(body, kind), rng, kind)
         if body.get("stream"):
             await self.stream(writer, events, kind, rng)
         else:
@@ -164,19 +179,33 @@ class Fake:
             return True
         if kind == "hang":
             await asyncio.sleep(HANG_SECONDS)
+        if kind == "slow":
+            await asyncio.sleep(SLOW_SECONDS)
+        if kind in MISTAKES:
+            await foreign(writer, *MISTAKES[kind])
+            return True
         return False
 
-    def events(self, path: str, body: dict[str, Any], rng: random.Random) -> list[dict[str, Any]]:
-        """The events of a healthy stream."""
+    def misread(self, body: dict[str, Any], kind: str | None) -> dict[str, Any]:
+        """The question as a backend takes it that ends too early."""
+        return {**body, "max_tokens": 1} if kind == "short" else body
+
+    def events(
+        self, path: str, body: dict[str, Any], rng: random.Random, kind: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The events of a whole stream; its text is another one for some kinds of fault."""
         prompt = prompt_ids(body)
         count = body.get("max_tokens") or self.tokens
-        tokens = generate([*self.salt, *prompt], count)
+        salt = OTHER_MODEL if kind == "other_text" else self.salt
+        tokens = generate([*salt, *prompt], count)
         if rng.random() < self.drift:
             tokens = [*tokens[:-1], (tokens[-1] + 1) % VOCABULARY]
         chat, ids = "chat" in path, bool(body.get("return_token_ids"))
         made = []
         for place, token in enumerate(tokens):
-            text = "" if self.empty else text_of(token)
+            text = "" if self.empty or kind == "silent" else text_of(token)
+            if kind == "refusing":
+                text = REFUSAL if place == 0 else ""
             choice: dict[str, Any] = {"index": 0}
             choice |= {"delta": {"content": text}} if chat else {"text": text}
             choice["finish_reason"] = "length" if place == count - 1 else None
@@ -205,7 +234,8 @@ class Fake:
         rng: random.Random,
     ) -> None:
         """Send a stream, and break it where the schedule says so."""
-        writer.write(STREAM_HEAD)
+        wrong = kind == "wrong_type"
+        writer.write(STREAM_HEAD.replace(b"event-stream", b"plain") if wrong else STREAM_HEAD)
         if kind == "error_after_200":
             chunk(writer, sse({"error": {"message": "injected", "code": 500}}))
             chunk(writer, b"data: [DONE]\n\n")
@@ -287,7 +317,8 @@ class Fake:
         data = json.dumps(answer).encode()
         if kind in ("invalid_json", "error_midway"):
             data = data[: len(data) // 2]
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+        mime = b"text/plain" if kind == "wrong_type" else b"application/json"
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: " + mime + b"\r\n"
         writer.write(head + b"content-length: %d\r\n\r\n" % len(data))
         if kind in ("cut", "reset", "truncate", "hang_midway"):
             writer.write(data[: len(data) // 2])
@@ -323,6 +354,17 @@ def sse(event: dict[str, Any]) -> bytes:
 def chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
     """One chunk of a chunked body."""
     writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+
+async def foreign(
+    writer: asyncio.StreamWriter, status: str, mime: str, body: bytes, headers: str
+) -> None:
+    """An answer of a server that is no backend."""
+    length = "" if status.startswith("204") else f"content-length: {len(body)}\r\n"
+    head = f"HTTP/1.1 {status}\r\ncontent-type: {mime}\r\n{length}{headers}\r\n"
+    writer.write(head.encode() + body)
+    with contextlib.suppress(ConnectionError):
+        await writer.drain()
 
 
 async def whole(

@@ -26,8 +26,22 @@ KINDS: dict[str, str] = {
     "drip": "events come slowly, but they come",
     "invalid_json": "an event that is not JSON",
     "garbage": "the text turns into !!!!!!!!",
+    "status_400": "every question is a bad request",
+    "status_401": "the key is not accepted",
+    "status_404": "the path or the model is not there",
+    "redirect": "302 to a page for people to sign in",
+    "html": "200 with a page for people instead of an answer",
+    "no_body": "200 without a body",
+    "no_content": "204",
+    "bare_object": "200 with {}",
+    "wrong_type": "the right answer, said to be plain text",
+    "silent": "an answer without a word",
+    "refusing": "the model declines to answer",
+    "short": "the text ends after its first token",
+    "other_text": "another model answers",
+    "slow": "the answer comes late, but whole",
 }
-HARMLESS = ("drip", "busy")  # what the gateway must not count as a failure
+HARMLESS = ("drip", "busy", "slow")  # what the gateway must not count as a failure
 MIDWAY = (
     "error_midway",
     "truncate",

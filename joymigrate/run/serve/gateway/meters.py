@@ -5,7 +5,7 @@ from __future__ import annotations
 from joymigrate.run.serve.monitor.metrics import Cell, Family, Histogram, Metrics
 
 OUTCOMES = ("ok", "client_error", "error", "interrupted", "rejected", "client_closed")
-ENDS = ("ok", "failed", "busy", "abandoned")
+ENDS = ("ok", "failed", "busy", "abandoned", "refused", "unjudged")
 
 
 class UpstreamMeters:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import orjson
 from aiohttp import web
@@ -18,19 +17,25 @@ from aiohttp import web
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.attempt import Attempt, Report
 from joymigrate.run.serve.gateway.backend import Answer
-from joymigrate.run.serve.gateway.calls import OTHER, Call
+from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.events import PRIMARY
 from joymigrate.run.serve.gateway.failures import (
+    CONTENT_TYPE,
+    EMPTY,
+    NO_BODY,
+    OWN,
     TOTAL,
     TRUNCATED,
     Broken,
     is_back_pressure,
+    is_refusal,
     of_status,
 )
 from joymigrate.run.serve.gateway.meters import Meters, UpstreamMeters
 from joymigrate.run.serve.gateway.replies import error, passed_on
 from joymigrate.run.serve.gateway.routing import Router
 from joymigrate.run.serve.gateway.settings import Limits
-from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.gateway.stream import EVENT_BYTES, Stream
 from joymigrate.run.serve.gateway.takeover import take_over
 from joymigrate.run.serve.gateway.upstreams import Instance, Overloaded, Upstream
 
@@ -53,6 +58,7 @@ class Heard:
     finish: str | None
     seconds: float
     first_byte_seconds: float | None
+    comparable: bool = True  # the text is all that was said
 
 
 @dataclass(slots=True)
@@ -61,6 +67,7 @@ class Refused:
 
     kind: str
     reply: web.Response | None = None
+    attempt: Attempt | None = None  # one that a witness has still to judge
 
 
 @dataclass(slots=True)
@@ -73,11 +80,14 @@ class Relay:
     limits: Limits
     report: Report
     heard: Callable[[Call, Heard], None] | None = None
+    disagreed: Callable[[str, str, str], None] = lambda role, kind, other: None
+    types: set[str] = field(default_factory=set)  # odd content types that the primary uses, too
 
     async def answer(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         """Answer the client. Counts what the client got."""
         tried: list[Instance] = []
         last: Refused | None = None
+        doubts: list[Refused] = []  # refusals, until another backend has answered or refused
         while len(tried) < self.limits.attempts:
             attempt, refused = await self.begin(call, tried)
             last = refused or last
@@ -94,9 +104,49 @@ class Relay:
                 attempt.no_evidence("abandoned")
                 raise
             if isinstance(result, web.StreamResponse):
+                self.condemn(call, doubts, attempt.upstream.role)
                 return result
-            last = result
+            if result.attempt is None:
+                last = result
+                continue
+            doubts.append(result)
+            if not self.wants_witness(call, doubts):
+                break
+        if doubts:
+            return self.refuse(call, doubts[0])
         return self.give_up(call, last)
+
+    def wants_witness(self, call: Call, doubts: list[Refused]) -> bool:
+        """Whether another backend is asked the same. A client's key is shown to a standby with a
+        key of its own only where the rollout serves clients with it."""
+        roles = {doubt.attempt.upstream.role for doubt in doubts if doubt.attempt is not None}
+        if len(roles) > 1:
+            return False
+        if roles == {PRIMARY}:
+            return self.router.standby.settings.key is None or self.router.rollout.weight > 0
+        return True
+
+    def condemn(self, call: Call, doubts: list[Refused], witness: str) -> None:
+        """Another backend answered what these refused.
+
+        The primary says what a good question is: where the standby answers what the primary
+        refuses, that is no failure of the primary's, only a difference between the two.
+        """
+        for doubt in doubts:
+            attempt = doubt.attempt
+            if attempt is None or attempt.upstream.role == witness:
+                continue
+            role = attempt.upstream.role
+            if role == PRIMARY or (doubt.kind == EMPTY and not call.greedy):
+                self.disagreed(role, doubt.kind, witness)
+            else:
+                attempt.condemn(doubt.kind)
+
+    def refuse(self, call: Call, doubt: Refused) -> web.StreamResponse:
+        """Nobody answered: the refusal stands, and is evidence against nobody."""
+        assert doubt.reply is not None
+        self.settle(call, "ok" if doubt.reply.status < 400 else "client_error")
+        return doubt.reply
 
     async def begin(
         self, call: Call, tried: list[Instance]
@@ -130,21 +180,49 @@ class Relay:
                 reply = await self.rejection(answer, attempt)
                 attempt.no_evidence("busy")
                 return Refused("busy", reply)
-            failure = of_status(answer.status)
-            if failure:
+            failure = of_status(answer.status, own_key=attempt.upstream.settings.key is not None)
+            if failure and (answer.status >= 400 or call.method == "POST"):
                 reply = await self.rejection(answer, attempt)
                 attempt.failed(failure)
                 return Refused(failure, reply)
+            if is_refusal(answer.status):
+                reply = await self.rejection(answer, attempt)
+                attempt.refused()
+                return Refused(f"status_{answer.status}", reply, attempt)
             content = answer.headers.get("Content-Type", "")
             readable = answer.headers.get("Content-Encoding", "identity") == "identity"
+            self.check_type(call, attempt, content)
             if readable and is_stream(call, answer.status, content):
                 return await self.streamed(request, call, attempt, answer, tried)
-            if answer.status < 400 and ("json" not in content or not readable):
+            if not readable or ("json" not in content and not call.strict):
                 return await self.raw(request, call, attempt, answer)
             return await self.in_one_piece(call, attempt, answer)
         except Broken as broken:
-            attempt.failed(broken.kind)
+            if broken.kind == OWN:
+                attempt.no_evidence("unjudged")
+            else:
+                attempt.failed(broken.kind)
             return Refused(broken.kind)
+
+    def check_type(self, call: Call, attempt: Attempt, content: str) -> None:
+        """Refuse an answer that says it is something else than what was asked for.
+
+        A type that is odd, but not a page for people, is taken from the primary, and from then
+        on from the standby, too. Raises `Broken`.
+        """
+        if call.method != "POST":
+            return
+        plain = content.partition(";")[0].strip().lower()
+        asked = bool((call.parsed or {}).get("stream"))
+        usual = "event-stream" if asked else "json"
+        if plain in ("text/html", "application/xhtml+xml"):
+            raise Broken(CONTENT_TYPE, plain)
+        if not call.strict or not plain or usual in plain:
+            return
+        if attempt.upstream.role == PRIMARY:
+            self.types.add(plain)
+        elif plain not in self.types:
+            raise Broken(CONTENT_TYPE, plain)
 
     def asked(self, call: Call, upstream: Upstream) -> bytes | None:
         """The body for a backend that is asked for token ids; None for the client's own."""
@@ -166,28 +244,30 @@ class Relay:
 
     async def in_one_piece(
         self, call: Call, attempt: Attempt, answer: Answer
-    ) -> web.StreamResponse:
+    ) -> web.StreamResponse | Refused:
         """An answer that is judged as a whole before the client sees any of it."""
         body = await read_all(answer, ANSWER_BYTES, attempt)
-        good = answer.status < 400
-        parsed: dict[str, Any] = {}
-        if good and call.kind != OTHER:
-            parsed = whole.judge(body, strict=call.strict)
-        attempt.ok(*whole.usage_of(parsed))
-        self.settle(call, "ok" if good else "client_error")
-        if good and self.heard is not None:
-            self.tell(call, attempt, whole.text_of(parsed), whole.finish_of(parsed))
-        return web.Response(
+        parsed = whole.judge(body, strict=call.strict) if call.method == "POST" else {}
+        reply = web.Response(
             status=answer.status,
             body=body,
             headers=passed_on(answer.headers, attempt.meters.name),
         )
+        if call.wants_words and whole.is_silent(parsed):
+            attempt.refused()
+            return Refused(EMPTY, reply, attempt)
+        attempt.ok(*whole.usage_of(parsed))
+        self.settle(call, "ok")
+        self.tell(call, attempt, whole.words_of(parsed), whole.finish_of(parsed))
+        return reply
 
     async def raw(
         self, request: web.BaseRequest, call: Call, attempt: Attempt, answer: Answer
     ) -> web.StreamResponse:
         """Bytes of another kind (audio, text): relayed as they come, cut visibly when they end."""
         block = await answer.read()
+        if not block and call.method == "POST":
+            raise Broken(NO_BODY, f"status {answer.status} without a body")
         attempt.begun()
         response = Relayed(
             status=answer.status, headers=passed_on(answer.headers, attempt.meters.name)
@@ -207,7 +287,7 @@ class Relay:
         except GONE:
             self.went_away(call, attempt)
             return response
-        attempt.ok()
+        attempt.no_evidence("unjudged")  # nobody here can read it: it proves nothing
         self.settle(call, "ok")
         return response
 
@@ -219,18 +299,28 @@ class Relay:
         answer: Answer,
         tried: list[Instance],
     ) -> web.StreamResponse | Refused:
-        """A stream of events. Nothing goes to the client before the first good event."""
+        """A stream of events. Nothing goes to the client before the first word."""
         stream = Stream(strict=call.strict)
         block = b""
-        while not block:
+        while not block or (call.wants_words and not stream.spoke):
             received = await answer.read()
             if not received:
                 raise Broken(stream.end() or TRUNCATED, "no event")
             if attempt.first is None:
                 attempt.begun()
-            block = stream.feed(received)
-            if stream.failure and not block:
+            block += stream.feed(received)
+            if stream.failure and (call.wants_words or not block):
+                if stream.spoke:
+                    break
                 raise Broken(stream.failure)
+            if stream.done:
+                break
+            if len(block) > EVENT_BYTES:
+                break
+        if call.wants_words and stream.done and not stream.spoke:
+            attempt.refused()
+            headers = passed_on(answer.headers, attempt.meters.name)
+            return Refused(EMPTY, web.Response(body=block, headers=headers), attempt)
         response = Relayed(
             status=answer.status, headers=passed_on(answer.headers, attempt.meters.name)
         )
@@ -245,9 +335,8 @@ class Relay:
                 await response.write_eof()
                 return response
             self.settle(call, "ok")
-            if self.heard is not None:
-                finish = stream.finish[0] if stream.finish else None
-                self.tell(call, attempt, "".join(stream.pieces), finish)
+            finish = stream.finish[0] if stream.finish else None
+            self.tell(call, attempt, "".join(stream.pieces), finish, comparable=not stream.tools)
             attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
             try:
                 await response.write_eof(block)
@@ -259,12 +348,21 @@ class Relay:
             return response
         return response
 
-    def tell(self, call: Call, attempt: Attempt, text: str, finish: str | None) -> None:
+    def tell(
+        self,
+        call: Call,
+        attempt: Attempt,
+        text: str,
+        finish: str | None,
+        *,
+        comparable: bool = True,
+    ) -> None:
         """Hand a good answer to the shadow. It works later and elsewhere."""
-        if self.heard is not None:
+        if self.heard is not None and call.method == "POST":
             now = time.perf_counter()
             first = attempt.first - call.started if attempt.first else None
-            self.heard(call, Heard(attempt.upstream, text, finish, now - call.started, first))
+            seconds = now - attempt.started
+            self.heard(call, Heard(attempt.upstream, text, finish, seconds, first, comparable))
 
     def went_away(self, call: Call, attempt: Attempt) -> None:
         """The client closed the connection: nobody's failure."""

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.gateway.bounds import requests_needed, tail, upper_bound
+from joymigrate.run.serve.gateway.answers import SLOW, Answers
+from joymigrate.run.serve.gateway.blame import SHARED, UNKNOWN, blame
+from joymigrate.run.serve.gateway.bounds import requests_needed, upper_bound
 from joymigrate.run.serve.gateway.events import (
     ORDERS,
     PAUSED,
@@ -25,6 +27,7 @@ from joymigrate.run.serve.gateway.events import (
     SECOND,
     STANDBY,
     Change,
+    Compared,
     Event,
     Gate,
     Health,
@@ -37,8 +40,7 @@ from joymigrate.run.serve.gateway.events import (
 from joymigrate.run.serve.gateway.evidence import Cusum, Rule
 
 KEPT_EVENTS = 200
-COMPARED_FAILURES = 3  # fewer failures of the primary say nothing about it
-EQUAL = 0.01  # the standby is worse than the primary when chance explains it less often
+SUSPECT_WEIGHT = 10.0  # percent for a standby that fails, until it is known whether both do
 
 
 @dataclass(slots=True)
@@ -51,6 +53,7 @@ class Rollout:
     step: int = 0
     step_since: float = 0.0
     step_requests: int = 0
+    step_pairs: int = 0
     held: float = 0.0  # the weight while paused
     paused_from: str = RAMPING
     shadow_requests: int = 0
@@ -60,6 +63,7 @@ class Rollout:
     primary_since_quiet: Tally = field(default_factory=Tally)
     up: dict[str, bool] = field(default_factory=lambda: {PRIMARY: True, SECOND: False})
     down_since: float | None = None
+    suspected_since: float | None = None  # the rule tripped, the primary is being looked at
     incidents: dict[str, int] = field(default_factory=dict)  # instance -> second of the last one
     gate_open: bool = False
     gate_reason: str = "the ledger was not asked yet"
@@ -67,16 +71,20 @@ class Rollout:
     changes: list[Change] = field(default_factory=list)
     last_kinds: dict[str, int] = field(default_factory=dict)  # failures of the standby by kind
     rule: Rule = field(init=False)
+    answers: Answers = field(init=False)
     needed: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.rule = self.make_rule()
+        self.answers = Answers(self.plan)
         self.needed = self.count_needed()
 
     def handle(self, event: Event) -> list[Change]:
         """Take one event; return the changes it caused, oldest first."""
         if isinstance(event, Served):
             return self.served(event)
+        if isinstance(event, Compared):
+            return self.compared(event)
         if isinstance(event, Tick):
             return self.passed(event.time)
         if isinstance(event, Health):
@@ -91,7 +99,7 @@ class Rollout:
         if event.role == PRIMARY:
             self.primary.add(event)
             self.primary_since_quiet.add(event)
-            return []
+            return self.settle(event.time) if self.suspected else []
         self.total.add(event)
         self.since_quiet.add(event)
         self.shadow_requests += event.count if event.shadow else 0
@@ -100,10 +108,25 @@ class Rollout:
         if self.state == ROLLED_BACK:
             return []
         if tripped:
-            return self.trip(event)
+            return self.settle(event.time)
         if self.rule.quiet:
             self.since_quiet, self.primary_since_quiet = Tally(), Tally()
         return self.advance(event.time) if self.state == RAMPING else []
+
+    def compared(self, event: Compared) -> list[Change]:
+        """Both backends answered the same question."""
+        self.step_pairs += 1
+        tripped = self.answers.add(event.told)
+        if self.state == ROLLED_BACK or not tripped:
+            return self.advance(event.time) if self.state == RAMPING else []
+        why = "; ".join(self.answers.describe(name) for name in tripped)
+        if tripped == [SLOW]:
+            self.answers.restart()
+            if self.state not in (RAMPING, PROMOTED):
+                return []
+            slower = f"more than {self.plan.max_slowdown:g} times as long (max_slowdown)"
+            return [self.pause(event.time, f"the standby is slow: {why}: {slower}")]
+        return [self.roll_back(event.time, f"wrong answers: {why}")]
 
     def failed(self, event: Served) -> bool:
         """Tell the rule about a failure of the standby, capped to one incident where asked."""
@@ -124,41 +147,50 @@ class Rollout:
         """Requests that the proof takes with the failures seen so far."""
         return requests_needed(self.total.failures, self.plan.limit, self.plan.confidence)
 
-    def trip(self, event: Served) -> list[Change]:
-        """The rule tripped: the standby's fault, unless the primary fails as much."""
+    @property
+    def suspected(self) -> bool:
+        """Whether the rule has tripped and it is open whose fault it is."""
+        return self.suspected_since is not None
+
+    def settle(self, now: float, *, late: bool = False) -> list[Change]:
+        """The rule has tripped: the standby's fault, or one that both backends share?
+
+        Where the primary was asked too little to tell, the standby keeps a small share of the
+        traffic until it was asked enough, or until it is too late to wait.
+        """
         kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(self.last_kinds.items()))
         seen = f"{self.total.failures} of {self.total.requests} requests failed ({kinds})"
-        if self.both_fail():
-            if self.state == PAUSED:
-                self.forget_alarm()
+        ours, theirs = self.since_quiet, self.primary_since_quiet
+        fault = SHARED if not self.up[PRIMARY] else blame(ours, theirs)
+        if fault == UNKNOWN and late:
+            fault = SHARED if theirs.failures else SECOND
+        if fault == UNKNOWN:
+            if self.suspected:
                 return []
-            other = self.primary_since_quiet
-            return self.pause(
-                event.time,
-                f"both backends fail: {seen}; the primary {other.failures} of {other.requests}",
-            )
-        return self.roll_back(event.time, f"{self.rule.describe()}: {seen}")
-
-    def both_fail(self) -> bool:
-        """Whether the primary fails as often as the standby does, so that nobody is to blame."""
-        if not self.up[PRIMARY]:
-            return True
-        theirs, ours = self.primary_since_quiet, self.since_quiet
-        if theirs.failures < COMPARED_FAILURES:
-            return False
-        rate = theirs.failures / theirs.requests
-        return rate > self.plan.limit and tail(ours.failures, ours.requests, rate) >= EQUAL
+            self.suspected_since = now
+            return [self.note(now, "suspected", f"{seen}; is the primary failing, too?")]
+        if fault != SHARED:
+            return [self.roll_back(now, f"{self.rule.describe()}: {seen}")]
+        other = f"the primary {theirs.failures} of {theirs.requests} in the same time"
+        if self.state == PAUSED:
+            self.forget_alarm()
+            return []
+        return [self.pause(now, f"both backends fail: {seen}; {other}")]
 
     # Time
 
     def passed(self, now: float) -> list[Change]:
         if self.state == ROLLED_BACK:
             return []
+        if self.suspected_since is not None:
+            late = now - self.suspected_since >= self.plan.suspect_seconds
+            return self.settle(now, late=late)
         in_use = self.state in (RAMPING, PROMOTED) and self.up[PRIMARY]
         if in_use and self.down_since is not None:
             down = now - self.down_since
             if down >= self.plan.down_seconds:
-                return self.roll_back(now, f"the standby fails its health checks for {down:.0f} s")
+                why = f"the standby fails its health checks for {down:.0f} s"
+                return [self.roll_back(now, why)]
         if self.state == STANDBY and self.plan.start == "auto":
             return self.begin(now, "the standby passed its health check")
         return self.advance(now) if self.state == RAMPING else []
@@ -177,12 +209,13 @@ class Rollout:
 
     def enter(self, now: float, step: int) -> None:
         self.step, self.step_since, self.step_requests = step, now, 0
+        self.step_pairs = 0
 
     def advance(self, now: float) -> list[Change]:
         """Take the next step when this one has lasted and the evidence allows it."""
         age = now - self.step_since
         if age >= self.plan.max_step_seconds:
-            return self.pause(now, f"inconclusive: {self.missing(now)} after {age:.0f} s")
+            return [self.pause(now, f"inconclusive: {self.missing(now)} after {age:.0f} s")]
         if self.missing(now):
             return []
         if self.step + 1 < len(self.plan.steps):
@@ -201,13 +234,32 @@ class Rollout:
             return f"{self.step_requests} of {plan.min_step_requests} requests of this step"
         if self.rule.level > 0.5:
             return f"the rule is at {self.rule.level:.0%} of its threshold"
-        needs_proof = last or plan.steps[self.step + 1] >= plan.proof_from
-        if needs_proof and self.total.requests < self.needed:
+        if plan.min_step_pairs:
+            if self.step_pairs < plan.min_step_pairs:
+                return f"{self.step_pairs} of {plan.min_step_pairs} compared answers of this step"
+            if self.answers.level > 0.5:
+                return f"compared answers are at {self.answers.level:.0%} of the alarm"
+        if self.needs_proof and self.total.requests < self.needed:
             return (
                 f"{self.total.requests} of {self.needed} requests for an upper bound "
                 f"of {plan.limit:.2%}"
             )
-        return ""
+        return self.answers.missing() if self.needs_proof and plan.min_step_pairs else ""
+
+    @property
+    def needs_proof(self) -> bool:
+        """Whether the next step is one that needs the bounds, not only a quiet rule."""
+        last = self.step + 1 >= len(self.plan.steps)
+        return last or self.plan.steps[self.step + 1] >= self.plan.proof_from
+
+    @property
+    def wants_pairs(self) -> bool:
+        """Whether the next step waits for compared answers."""
+        if self.state != RAMPING or not self.plan.min_step_pairs:
+            return False
+        if self.step_pairs < self.plan.min_step_pairs:
+            return True
+        return self.needs_proof and bool(self.answers.missing())
 
     def proof(self) -> str:
         """The cumulative rate with its bound, for the history."""
@@ -236,7 +288,7 @@ class Rollout:
         word = "open" if event.open else "closed"
         made = [self.note(event.time, "gate", f"the gate is {word}: {event.reason}")]
         if not event.open and self.weight > 0:
-            return made + self.roll_back(event.time, f"the gate is closed: {event.reason}")
+            return [*made, self.roll_back(event.time, f"the gate is closed: {event.reason}")]
         return made + self.passed(event.time)
 
     # Orders
@@ -246,11 +298,11 @@ class Rollout:
         if order.what == "rollback":
             if self.state == ROLLED_BACK:
                 raise refusal("rollback", "it is rolled back already", "nothing is left to do")
-            return self.roll_back(now, f"ordered by the {order.by}")
+            return [self.roll_back(now, f"ordered by the {order.by}")]
         if order.what == "pause":
             if self.state not in (RAMPING, PROMOTED):
                 raise refusal("pause", f"the state is {self.state}", "only a ramp can be paused")
-            return self.pause(now, f"ordered by the {order.by}")
+            return [self.pause(now, f"ordered by the {order.by}")]
         if order.what not in ("resume", "promote"):
             raise refusal(order.what, "there is no such order", f"one of {', '.join(ORDERS)}")
         if not self.gate_open:
@@ -283,24 +335,29 @@ class Rollout:
 
     # Moves
 
-    def roll_back(self, now: float, why: str) -> list[Change]:
-        return [self.move(now, ROLLED_BACK, why)]
+    def roll_back(self, now: float, why: str) -> Change:
+        self.suspected_since = None
+        return self.move(now, ROLLED_BACK, why)
 
-    def pause(self, now: float, why: str) -> list[Change]:
+    def pause(self, now: float, why: str) -> Change:
+        self.suspected_since = None
         self.held, self.paused_from = self.weight, self.state
         if self.state == STANDBY:
             self.step = 0
         self.forget_alarm()
-        return [self.move(now, PAUSED, why)]
+        return self.move(now, PAUSED, why)
 
     def forget_alarm(self) -> None:
         """Judge afresh from here; the totals stay."""
         self.rule = self.make_rule()
+        self.answers.restart()
+        self.suspected_since = None
         self.since_quiet, self.primary_since_quiet = Tally(), Tally()
 
     def forget_evidence(self) -> None:
         """A new attempt: what the old one did no longer counts."""
         self.total, self.primary = Tally(), Tally()
+        self.answers = Answers(self.plan)
         self.shadow_requests = 0
         self.last_kinds = {}
         self.needed = self.count_needed()
@@ -320,9 +377,9 @@ class Rollout:
     @property
     def weight(self) -> float:
         """The standby's share of the requests in percent."""
-        if self.state == RAMPING:
-            return self.plan.steps[self.step]
-        return {PROMOTED: 100.0, PAUSED: self.held}.get(self.state, 0.0)
+        whole = self.plan.steps[self.step] if self.state == RAMPING else 0.0
+        weight = {PROMOTED: 100.0, PAUSED: self.held}.get(self.state, whole)
+        return min(weight, SUSPECT_WEIGHT) if self.suspected else weight
 
     @property
     def upper_bound(self) -> float:
@@ -336,6 +393,14 @@ class Rollout:
             "step": self.step,
             "step_since": self.step_since,
             "step_requests": self.step_requests,
+            "step_pairs": self.step_pairs,
+            "suspected_since": self.suspected_since,
+            "since_quiet": [self.since_quiet.requests, self.since_quiet.failures],
+            "primary_since_quiet": [
+                self.primary_since_quiet.requests,
+                self.primary_since_quiet.failures,
+            ],
+            "answers": self.answers.state(),
             "held": self.held,
             "paused_from": self.paused_from,
             "shadow_requests": self.shadow_requests,
@@ -359,6 +424,12 @@ class Rollout:
         self.shadow_requests = saved["shadow_requests"]
         self.total, self.primary = Tally(*saved["total"]), Tally(*saved["primary"])
         self.last_kinds = dict(saved["kinds"])
+        self.since_quiet = Tally(*saved.get("since_quiet", ()))
+        self.primary_since_quiet = Tally(*saved.get("primary_since_quiet", ()))
+        self.step_pairs = saved.get("step_pairs", 0)
+        self.suspected_since = saved.get("suspected_since")
+        if "answers" in saved:
+            self.answers.restore(saved["answers"])
         self.rule.restore(saved["rule"])
         self.changes = [Change(*change) for change in saved["changes"]]
         self.needed = self.count_needed()

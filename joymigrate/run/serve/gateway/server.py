@@ -135,14 +135,20 @@ class Gateway:
             for up in settings.upstreams
         }
         self.router = Router(made[PRIMARY], made[SECOND], self.rollout, settings.last_resort)
-        self.shadow = Shadow(settings.shadow, made[SECOND], self.rollout, self.meters, self.report)
+        types: set[str] = set()
+        self.shadow = Shadow(
+            settings.shadow, made[PRIMARY], made[SECOND], self.rollout, self.meters, self.report,
+            self.handle, types,
+        )  # fmt: skip
         self.relay = Relay(
             self.router,
             self.meters,
             {up.name: self.meters.upstream(up.name) for up in settings.upstreams},
             settings.limits,
             self.report,
-            self.shadow.heard if settings.shadow.percent > 0 else None,
+            self.shadow.heard if self.shadow.wanted else None,
+            self.shadow.disagreed,
+            types,
         )
         gauges.add(self.metrics, self.router, self.shadow)
         self.monitor = self.watcher()

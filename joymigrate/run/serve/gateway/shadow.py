@@ -1,7 +1,9 @@
-"""Mirrors part of the primary's traffic to the standby and compares what the two say.
+"""Asks both backends the same and compares what they say, beside the clients' traffic.
 
-It starts after the client has its answer, on connections of its own, and drops what it cannot
-carry: an answer never changes and never waits for it.
+Two kinds. A mirrored request goes to the standby as the client sent it to the primary. A paired
+one goes to both as a short, greedy version of the client's, so that texts can be compared whatever
+the client's sampling was; every step of the rollout waits for some of them. Both start after the
+client has its answer, and drop what they cannot carry: an answer never changes and never waits.
 """
 
 from __future__ import annotations
@@ -12,16 +14,28 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.gateway.answers import ASPECTS, STATUS, Said, compare, divergence
 from joymigrate.run.serve.gateway.attempt import Report
-from joymigrate.run.serve.gateway.bounds import wilson
-from joymigrate.run.serve.gateway.calls import Call, forwarded
-from joymigrate.run.serve.gateway.events import PRIMARY, ROLLED_BACK, SECOND, Served
+from joymigrate.run.serve.gateway.backend import Answer
+from joymigrate.run.serve.gateway.calls import CHAT, Call, forwarded
+from joymigrate.run.serve.gateway.events import (
+    PRIMARY,
+    ROLLED_BACK,
+    SECOND,
+    Compared,
+    Served,
+)
 from joymigrate.run.serve.gateway.failures import (
+    CONTENT_TYPE,
     EMPTY,
+    OWN,
     TRUNCATED,
     Broken,
     is_back_pressure,
+    is_refusal,
     of_status,
 )
 from joymigrate.run.serve.gateway.meters import Meters
@@ -30,159 +44,298 @@ from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import GOLDEN
 from joymigrate.run.serve.gateway.settings import ShadowSettings
 from joymigrate.run.serve.gateway.stream import Stream
-from joymigrate.run.serve.gateway.upstreams import Upstream
+from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
+from joymigrate.verify.statistics import wilson
 
 KEPT_PAIRS = 1000
 ANSWER_BYTES = 64 * 2**20
+PAIR_TOKENS = 48  # of a paired answer: enough to tell two models apart, and soon over
+PAIRS_AT_ONCE = 4
+SAMPLING = frozenset(
+    ("seed", "top_p", "top_k", "min_p", "logprobs", "top_logprobs", "best_of", "n", "user",
+     "stream_options", "prompt_logprobs", "echo", "use_beam_search", "return_token_ids")
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One question, two answers. Times in seconds; `divergence` counts characters from 0."""
+    """One question, two answers. `divergence` counts characters from 0."""
 
-    same_text: bool
-    same_finish: bool
+    theirs: Said
+    ours: Said
     divergence: int | None
-    lengths: tuple[int, int]
-    seconds: tuple[float, float]
-    first_byte_seconds: tuple[float | None, float | None]
+
+    @property
+    def same_text(self) -> bool:
+        return self.theirs.text == self.ours.text
 
 
 @dataclass(slots=True)
 class Shadow:
-    """Decides what is mirrored, mirrors it, and keeps the tally."""
+    """Decides what is mirrored and what is paired, asks, and tells the rollout."""
 
     settings: ShadowSettings
+    primary: Upstream
     standby: Upstream
     rollout: Rollout
     meters: Meters
     report: Report
-    point: float = 0.0
+    compared_event: Any  # takes a `Compared`
+    types: set[str]
+    mirror_point: float = 0.0
+    pair_point: float = 0.0
+    pairing: int = 0
     running: set[asyncio.Task[None]] = field(default_factory=set)
     agreed: int = 0
     compared: int = 0
     same_finish: int = 0
     pairs: deque[Pair] = field(default_factory=lambda: deque(maxlen=KEPT_PAIRS))
 
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is to be asked at all."""
+        return self.settings.percent > 0 or self.rollout.plan.min_step_pairs > 0
+
     def heard(self, call: Call, heard: Heard) -> None:
-        """The primary has answered a client."""
-        if heard.upstream.role != PRIMARY or not call.strict or call.method != "POST":
+        """A backend has answered a client."""
+        if call.method != "POST" or self.rollout.state == ROLLED_BACK or not self.standby.up:
             return
-        self.point = (self.point + GOLDEN) % 100
-        if self.point >= self.settings.percent:
-            return
-        if self.rollout.state == ROLLED_BACK or not self.standby.up:
-            return
-        if len(self.running) >= self.settings.concurrency:
-            self.meters.shadowed.of("dropped").add()
-            return
-        task = asyncio.get_running_loop().create_task(self.mirror(call, heard))
+        if heard.upstream.role == PRIMARY and call.strict and self.settings.percent > 0:
+            self.mirror_point = (self.mirror_point + GOLDEN) % 100
+            if self.mirror_point < self.settings.percent:
+                if len(self.running) >= self.settings.concurrency:
+                    self.meters.shadowed.of("dropped").add()
+                else:
+                    self.start(self.mirror(call, heard))
+        if self.pair_is_due(call):
+            self.pairing += 1
+            self.start(self.pair(call))
+
+    def pair_is_due(self, call: Call) -> bool:
+        """Whether this question is asked again of both."""
+        plan = self.rollout.plan
+        if not plan.min_step_pairs or not (call.strict or call.body) or not self.primary.up:
+            return False
+        if self.pairing >= PAIRS_AT_ONCE:
+            return False
+        if self.rollout.wants_pairs:
+            return True
+        self.pair_point = (self.pair_point + GOLDEN) % 100
+        return self.pair_point < plan.pair_percent
+
+    def start(self, work: Any) -> None:
+        """Run something beside the traffic."""
+        task = asyncio.get_running_loop().create_task(work)
         self.running.add(task)
         task.add_done_callback(self.running.discard)
 
+    # Mirrored requests
+
     async def mirror(self, call: Call, heard: Heard) -> None:
-        """Ask the standby the same and compare."""
-        started = time.perf_counter()
+        """Ask the standby what the primary was asked and compare."""
         try:
-            asked = await self.ask(call)
+            ours = await self.ask(self.standby, call, call.body)
         except Broken as broken:
-            self.tell(broken.kind)
-            self.meters.shadowed.of("failed").add()
+            self.failed(SECOND, broken.kind)
             return
-        if asked is None:
+        if ours is None:
             self.meters.shadowed.of("busy").add()
             return
-        text, finish, first = asked
-        if heard.text and not text:
-            self.tell(EMPTY)
-            self.meters.shadowed.of("failed").add()
-            return
-        self.tell(None)
-        seconds = time.perf_counter() - started
-        same = text == heard.text
+        theirs = Said(200, heard.text, heard.finish, heard.seconds, heard.first_byte_seconds)
+        failure = f"status_{ours.status}" if not ours.good else None
+        if failure is None and theirs.text and not ours.text and call.greedy:
+            failure = EMPTY
+        if failure:
+            self.failed(SECOND, failure)
+        else:
+            self.succeeded(SECOND)
+        if ours.good and heard.comparable:
+            self.compare(theirs, ours, greedy=call.greedy)
+
+    # Paired requests
+
+    async def pair(self, call: Call) -> None:
+        """Ask both backends a short version of the question and compare."""
+        try:
+            body = short(call)
+            theirs, ours = await asyncio.gather(
+                self.one_side(self.primary, call, body), self.one_side(self.standby, call, body)
+            )
+            if theirs is not None and ours is not None:
+                self.compare(theirs, ours, greedy=True)
+        finally:
+            self.pairing -= 1
+
+    async def one_side(self, upstream: Upstream, call: Call, body: bytes) -> Said | None:
+        """One backend's answer; None where it failed or was busy. The rollout hears of it."""
+        try:
+            said = await self.ask(upstream, call, body)
+        except Broken as broken:
+            self.failed(upstream.role, broken.kind)
+            return None
+        if said is not None and said.good:
+            self.succeeded(upstream.role)
+        return said
+
+    def compare(self, theirs: Said, ours: Said, *, greedy: bool) -> None:
+        """Keep a pair and tell the rollout what it says."""
+        told = compare(theirs, ours, self.rollout.plan, greedy=greedy)
+        same = theirs.text == ours.text and theirs.good == ours.good
         self.compared += 1
         self.agreed += same
-        self.same_finish += finish == heard.finish
+        self.same_finish += theirs.finish == ours.finish
         self.meters.shadowed.of("same" if same else "different").add()
-        self.pairs.append(
-            Pair(
-                same,
-                finish == heard.finish,
-                None if same else divergence(heard.text, text),
-                (len(heard.text), len(text)),
-                (heard.seconds, seconds),
-                (heard.first_byte_seconds, first - started if first else None),
-            )
-        )
+        self.pairs.append(Pair(theirs, ours, divergence(theirs.text, ours.text)))
+        self.compared_event(Compared(time.time(), told))
 
-    async def ask(self, call: Call) -> tuple[str, str | None, float | None] | None:
-        """The standby's text, its reason to end, when its first byte came; None if it is busy."""
-        instance = self.standby.pick([])
+    # Asking
+
+    async def ask(self, upstream: Upstream, call: Call, body: bytes) -> Said | None:
+        """What a backend says to a question; None if it is busy; raises `Broken`."""
+        instance = upstream.pick([])
         assert instance is not None
-        settings = self.standby.settings
-        headers = forwarded(call.headers, drop_key=settings.key is not None)
-        if settings.key is not None:
-            headers["Authorization"] = f"Bearer {settings.key}"
-        answer = await self.standby.backend.open(
-            instance.url, call.method, call.path, headers, call.body
-        )
+        started = time.perf_counter()
+        answer = await self.open(upstream, instance, call, body)
         try:
             if is_back_pressure(answer.status, answer.headers):
                 return None
-            failure = of_status(answer.status)
+            failure = of_status(answer.status, own_key=upstream.settings.key is not None)
             if failure:
                 raise Broken(failure)
-            if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
-                body = await read_all(answer, ANSWER_BYTES)
-                if answer.status >= 400:
-                    return "", f"status_{answer.status}", None
-                parsed = whole.judge(body, strict=True)
-                return whole.text_of(parsed), whole.finish_of(parsed), None
-            stream, first = Stream(), None
-            while not stream.done:
-                received = await answer.read()
-                if not received:
-                    if stream.end():
-                        raise Broken(stream.failure or TRUNCATED)
-                    break
-                if first is None:
-                    first = time.perf_counter()
-                    answer.started()
-                stream.feed(received)
-                if stream.failure:
-                    raise Broken(stream.failure)
-            return "".join(stream.pieces), stream.finish[0] if stream.finish else None, first
+            if is_refusal(answer.status):
+                return Said(answer.status, seconds=time.perf_counter() - started)
+            content = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+            if content == "text/html":
+                raise Broken(CONTENT_TYPE, content)
+            if content != "text/event-stream":
+                strange = call.strict and "json" not in content and content
+                if strange and upstream.role == SECOND and content not in self.types:
+                    raise Broken(CONTENT_TYPE, content)
+                if not strange or b'"stream":true' not in body:
+                    return await self.one_piece(answer, call, started)
+            return await self.streamed(answer, started)
         finally:
             answer.close()
 
-    def tell(self, failure: str | None) -> None:
-        """A mirrored request is evidence about the standby's infrastructure."""
-        self.report(
-            Served(time.time(), SECOND, failure, 1, self.standby.name, shadow=True),
-            lambda: {"upstream": self.standby.name},
+    async def open(self, upstream: Upstream, instance: Instance, call: Call, body: bytes) -> Answer:
+        """Send the question."""
+        settings = upstream.settings
+        headers = forwarded(call.headers, drop_key=settings.key is not None)
+        if settings.key is not None:
+            headers["Authorization"] = f"Bearer {settings.key}"
+        return await upstream.backend.open(instance.url, call.method, call.path, headers, body)
+
+    async def one_piece(self, answer: Answer, call: Call, started: float) -> Said:
+        """A whole answer."""
+        body = await read_all(answer, ANSWER_BYTES)
+        parsed = whole.judge(body, strict=call.strict)
+        return Said(
+            200, whole.words_of(parsed), whole.finish_of(parsed), time.perf_counter() - started
         )
 
+    async def streamed(self, answer: Answer, started: float) -> Said:
+        """An answer in pieces, with its times."""
+        stream, first = Stream(), None
+        while not stream.done:
+            received = await answer.read()
+            if not received:
+                if stream.end():
+                    raise Broken(stream.failure or TRUNCATED)
+                break
+            if first is None:
+                first = time.perf_counter()
+                answer.started()
+            stream.feed(received)
+            if stream.failure:
+                raise Broken(stream.failure)
+        now = time.perf_counter()
+        gaps = (now - first) / (stream.tokens - 1) if first and stream.tokens > 1 else None
+        text = "".join([*(p for c in stream.channels.values() for p in c), *stream.pieces])
+        return Said(
+            200,
+            text or ("tool calls" if stream.tools else ""),
+            stream.finish[0] if stream.finish else None,
+            now - started,
+            first - started if first else None,
+            gaps,
+        )
+
+    # Telling
+
+    def failed(self, role: str, kind: str) -> None:
+        """A question beside the traffic failed."""
+        self.meters.shadowed.of("failed").add()
+        if kind != OWN:
+            self.tell(role, kind)
+
+    def succeeded(self, role: str) -> None:
+        self.tell(role, None)
+
+    def tell(self, role: str, failure: str | None) -> None:
+        """What was asked beside the traffic is evidence like the traffic."""
+        name = self.primary.name if role == PRIMARY else self.standby.name
+        served = Served(time.time(), role, failure, 1, name, shadow=True)
+        self.report(served, lambda: {"upstream": name})
+
+    def disagreed(self, role: str, kind: str, witness: str) -> None:
+        """On a client's request one backend refused, or was silent, and the other answered."""
+        aspect = "empty" if kind == EMPTY else STATUS
+        self.compared_event(Compared(time.time(), {aspect: role == SECOND}))
+
     def summary(self) -> dict[str, Any]:
-        """Agreement with its 95 % interval, and how the latencies compare."""
-        low, high = wilson(self.agreed, self.compared)
+        """Agreement with its 95 % interval, the tests by aspect, and how the latencies compare."""
+        span = wilson(self.agreed, self.compared)
+        answers = self.rollout.answers
         at = sorted(pair.divergence for pair in self.pairs if pair.divergence is not None)
-        ratios = sorted(pair.seconds[1] / max(pair.seconds[0], 1e-9) for pair in self.pairs)
+        ratios = sorted(pair.ours.seconds / max(pair.theirs.seconds, 1e-9) for pair in self.pairs)
         return {
             "schema": "joymigrate.shadow/1",
             "percent": self.settings.percent,
             "compared": self.compared,
             "same_text": self.agreed,
             "agreement": self.agreed / self.compared if self.compared else None,
-            "interval": [low, high],
+            "interval": [span.low, span.high],
             "same_finish": self.same_finish,
             "first_divergence_median": at[len(at) // 2] if at else None,
             "latency_ratio_median": ratios[len(ratios) // 2] if ratios else None,
+            "aspects": {
+                name: {
+                    "against": answers.against.get(name, 0),
+                    "judged": answers.judged.get(name, 0),
+                    "limit": answers.tests[name].limit,
+                    "level": answers.tests[name].level,
+                }
+                for name in ASPECTS
+            },
+            "latency": {
+                side: {
+                    name: quantiles([getattr(getattr(pair, side), name) for pair in self.pairs])
+                    for name in ("seconds", "first_byte_seconds", "gap_seconds")
+                }
+                for side in ("theirs", "ours")
+            },
         }
 
 
-def divergence(one: str, other: str) -> int:
-    """The first character at which two texts differ."""
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return place
-    return min(len(one), len(other))
+def short(call: Call) -> bytes:
+    """A greedy, short version of a question; what cannot be shortened stays as it is."""
+    if not call.strict or call.parsed is None:
+        return call.body
+    body = {key: value for key, value in call.parsed.items() if key not in SAMPLING}
+    asked = [body.pop("max_completion_tokens", None), body.pop("max_tokens", None), PAIR_TOKENS]
+    most = min(limit for limit in asked if isinstance(limit, int) and limit > 0)
+    body |= {"temperature": 0, "stream": True, "max_tokens": most}
+    if call.kind == CHAT and "tools" in body and "tool_choice" not in body:
+        body["stream"] = False  # calls come whole: they can be compared
+    return orjson.dumps(body)
+
+
+def quantiles(values: list[float | None]) -> dict[str, float] | None:
+    """The middle and the 99th percentile of what was measured."""
+    there = sorted(value for value in values if value is not None)
+    if not there:
+        return None
+    return {
+        "p50": there[len(there) // 2],
+        "p99": there[min(len(there) - 1, len(there) * 99 // 100)],
+    }

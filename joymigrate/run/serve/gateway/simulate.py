@@ -55,7 +55,8 @@ class Delays:
 
 def ramped(plan: Plan, rule: Callable[[], Rule]) -> Rollout:
     """A rollout that has just begun its ramp at time 0."""
-    rollout = Rollout(replace(plan, start="manual"), rule)
+    # A stream of outcomes has no texts: what pairs of answers add is not simulated.
+    rollout = Rollout(replace(plan, start="manual", min_step_pairs=0), rule)
     rollout.handle(Gate(0.0, True, "simulated"))
     rollout.handle(Health(0.0, SECOND, True))
     rollout.handle(Order(0.0, "resume"))

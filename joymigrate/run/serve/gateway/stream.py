@@ -51,6 +51,7 @@ class Stream:
         "ids_text",
         "keep",
         "lessons",
+        "loud",
         "pieces",
         "prefix",
         "prompt_ids",
@@ -76,6 +77,7 @@ class Stream:
         self.ids_text: list[tuple[int, bool]] = []  # ids so far, and whether text came with them
         self.prompt_ids: list[int] | None = None
         self.tools = False
+        self.loud = False  # something other than plain text was said
         self.garbage = Garbage()
         self.prefix = self.suffix = self.border = b""  # what the last events had around their text
         self.lessons = 0 if keep else LESSONS
@@ -287,6 +289,8 @@ class Stream:
                 self.read_rest(delta)
         if choice.get("prompt_token_ids"):
             self.prompt_ids = choice["prompt_token_ids"]
+        if text or choice.get("logprobs") or choice.get("prompt_logprobs"):
+            self.loud = True
         ids = choice.get("token_ids")
         if ids:
             self.ids.extend(ids)
@@ -299,10 +303,13 @@ class Stream:
     def read_rest(self, delta: dict[str, Any]) -> None:
         """What a delta holds besides its content."""
         if delta.get("tool_calls") or delta.get("function_call"):
-            self.tools = True
+            self.tools = self.loud = True
         for channel in ("reasoning_content", "reasoning"):
             if delta.get(channel):
                 self.channels.setdefault(channel, []).append(delta[channel])
+                self.loud = True
+        if delta.get("refusal") or delta.get("audio"):
+            self.loud = True
 
     def text(self, text: str) -> bool:
         """Keep a piece of the answer; False when the answer has turned into garbage."""
@@ -321,6 +328,11 @@ class Stream:
             return False
         self.done = True
         return True
+
+    @property
+    def spoke(self) -> bool:
+        """Whether anything was said that a client would show."""
+        return self.loud or bool(self.pieces)
 
     @property
     def finished(self) -> bool:

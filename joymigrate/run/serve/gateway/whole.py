@@ -35,6 +35,8 @@ def judge(body: bytes, *, strict: bool) -> dict[str, Any]:
         for choice in choices:
             if choice.get("finish_reason", "absent") is None:
                 raise Broken(MISSING_FINISH, "finish_reason is null")
+    elif not parsed:
+        raise Broken(INVALID_JSON, "an empty object")
     if is_garbage(text_of(parsed)):
         raise Broken(GARBAGE)
     return parsed
@@ -49,6 +51,29 @@ def text_of(parsed: dict[str, Any]) -> str:
         return text if isinstance(text, str) else ""
     text = parsed.get("text_output")
     return text if isinstance(text, str) else ""
+
+
+def is_silent(parsed: dict[str, Any]) -> bool:
+    """Whether no choice of a chat or completion answer says anything at all."""
+    for choice in parsed.get("choices") or ():
+        message = choice.get("message") or choice
+        said = ("content", "text", "tool_calls", "function_call", "reasoning_content", "reasoning",
+                "refusal", "audio")  # fmt: skip
+        if any(message.get(name) for name in said) or choice.get("prompt_logprobs"):
+            return False
+    return True
+
+
+def words_of(parsed: dict[str, Any]) -> str:
+    """All that the first choice says, its tool calls included: what two answers are compared by."""
+    choices = parsed.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        message = choices[0].get("message") or {}
+        calls = message.get("tool_calls") or ()
+        named = [call.get("function") for call in calls if isinstance(call, dict)]
+        spoken = [message.get("reasoning_content") or "", text_of(parsed)]
+        return "".join([*spoken, orjson.dumps(named).decode() if named else ""])
+    return text_of(parsed)
 
 
 def finish_of(parsed: dict[str, Any]) -> str | None:

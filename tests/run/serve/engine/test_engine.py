@@ -27,13 +27,20 @@ COUNT = 14
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("qwen2")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A model's folder, filled, and what transformers computes."""
+    made = tmp_path_factory.mktemp("qwen2")
+    return made, save(made)
 
 
 @pytest.fixture(scope="module")
-def reference(folder: Path) -> Any:
-    return save(folder)
+def folder(saved: tuple[Path, Any]) -> Path:
+    return saved[0]
+
+
+@pytest.fixture(scope="module")
+def reference(saved: tuple[Path, Any]) -> Any:
+    return saved[1]
 
 
 @pytest.fixture(scope="module")

@@ -140,6 +140,7 @@ async def running(folder: Path, gpu: Fake, npu: Fake, **sections: Any) -> Any:
         "health": {"interval_seconds": 0.05, "timeout_seconds": 1.0},
         "monitor": {"devices": False},
         **sections,
+        "rollout": {"min_step_pairs": 0, **sections.get("rollout", {})},
         "limits": {**LIMITS, **sections.get("limits", {})},
     }
     gateway = Gateway(settings.parse(raw, folder / "gateway.yaml"), unverified=unverified)

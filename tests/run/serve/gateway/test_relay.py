@@ -153,8 +153,9 @@ def test_a_clients_mistake_is_not_the_backends(table: Table) -> None:
     async def scenario(bench: Bench) -> None:
         answer = await bench.ask(model="unknown")
         assert answer.status == 404
-        assert (bench.gpu.seen, bench.npu.seen) == (1, 0)
-        assert bench.gateway.rollout.primary.failures == 0
+        assert (bench.gpu.seen, bench.npu.seen) == (1, 1), "the other one is asked as a witness"
+        rollout = bench.gateway.rollout
+        assert (rollout.primary.requests, rollout.total.requests) == (0, 0)
         assert bench.outcomes() == {"client_error": 1}
 
     table.run(scenario, rollout={"start": "manual"})
@@ -481,3 +482,37 @@ def test_triton_streams_are_judged_too(
             server.close()
 
     table.run(scenario, rollout={"start": "manual"})
+
+
+MISTAKES = ["status_400", "status_401", "status_404", "redirect", "html", "no_body", "no_content",
+            "bare_object", "silent"]  # fmt: skip
+
+
+@pytest.mark.parametrize("side", ["gpu", "npu"])
+@pytest.mark.parametrize("kind", [*MISTAKES, "wrong_type"])
+def test_no_client_sees_what_only_one_backend_gets_wrong(
+    table: Table, kind: str, side: str
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in range(4):
+            answer = await bench.ask(f"{number}", stream=number % 2 == 0, temperature=0)
+            assert (answer.outcome, answer.text) == ("ok", bench.expected(f"{number}"))
+        rollout = bench.gateway.rollout
+        if side == "npu":
+            assert rollout.total.requests == rollout.total.failures > 0, "it proves nothing good"
+        if kind != "wrong_type":  # the primary's own odd type is taken as it is
+            assert {"gpu": rollout.primary, "npu": rollout.total}[side].failures or (
+                rollout.answers.against or rollout.answers.judged
+            )
+
+    table.run(scenario, **{side: {kind: 1.0}}, rollout=ramp(99 if side == "npu" else 1))
+
+
+def test_where_both_backends_say_nothing_that_is_the_answer(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        for stream in (True, False):
+            answer = await bench.ask(stream=stream, temperature=0)
+            assert (answer.status, answer.outcome, answer.text) == (200, "ok", "")
+        assert bench.gateway.rollout.total.requests == 0
+
+    table.run(scenario, gpu={"silent": 1.0}, npu={"silent": 1.0}, rollout=ramp(50))

@@ -85,7 +85,8 @@ def test_counters_sum_to_what_clients_counted(table: Table) -> None:
         assert seen["client_error"] == statuses[404] == 20
         assert seen["ok"] == sum(1 for answer in answers if answer.outcome == "ok")
         total, primary = bench.gateway.rollout.total, bench.gateway.rollout.primary
-        assert (total.requests, primary.requests) == (bench.npu.seen, bench.gpu.seen)
+        # Each of the 20 that both refuse was asked of both, and is evidence about neither.
+        assert (total.requests, primary.requests) == (bench.npu.seen - 20, bench.gpu.seen - 20)
         injected = sum(bench.npu.injected.values())
         assert total.failures == injected
         text = bench.gateway.metrics.text().decode()
@@ -105,7 +106,7 @@ def test_the_ramp_walks_to_promotion_on_evidence(table: Table) -> None:
         state = await bench.get("/admin/rollout")
         assert state["state"] == "promoted"
         assert state["weights"] == {"gpu": 0, "npu": 100}
-        assert state["evidence"]["requests"] >= state["evidence"]["needed"] == 299
+        assert state["evidence"]["requests"] >= state["evidence"]["needed"] == 328
         weights = [event["weight"] for event in state["events"] if event["kind"] == "step"]
         assert weights == [50, 100]
 
@@ -308,13 +309,45 @@ def test_a_standby_that_fails_in_the_shadow_is_never_ramped(table: Table) -> Non
 
 def test_an_empty_answer_where_the_primary_had_one_is_a_failure(table: Table) -> None:
     async def scenario(bench: Bench) -> None:
-        await bench.ask(stream=False)
+        await bench.ask(stream=False, temperature=0)
         while bench.gateway.shadow.running:
             await asyncio.sleep(0.001)
         assert bench.gateway.rollout.last_kinds == {"empty_output": 1}
 
     silent = Fake(tokens=1, empty=True)
     table.run(scenario, npu=silent, rollout={"start": "manual"}, shadow={"percent": 100})
+
+
+PAIRED = {"min_step_pairs": 10, "min_step_seconds": 0.05, "limit": 0.01, "start": "auto",
+          "steps": [20, 50, 100]}  # fmt: skip
+
+
+async def wait_for_an_end(bench: Bench, ends: tuple[str, ...]) -> str:
+    for wave in range(80):
+        await asyncio.gather(*(bench.ask(f"{wave} {i}", temperature=1) for i in range(16)))
+        if bench.gateway.rollout.state in ends:
+            break
+    return bench.gateway.rollout.state
+
+
+def test_pairs_of_equal_answers_let_the_ramp_through(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        state = await wait_for_an_end(bench, ("promoted", "rolled_back", "paused"))
+        assert state == "promoted", bench.gateway.rollout.missing(1e12)
+        evidence = (await bench.get("/admin/rollout"))["evidence"]
+        assert evidence["answers"]["text"]["judged"] >= 30
+        assert evidence["answers"]["text"]["against"] == 0
+
+    table.run(scenario, rollout=PAIRED)
+
+
+@pytest.mark.parametrize("kind", ["other_text", "short", "refusing"])
+def test_fluent_but_wrong_answers_are_rolled_back(table: Table, kind: str) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert await wait_for_an_end(bench, ("promoted", "rolled_back")) == "rolled_back"
+        assert "wrong answers" in bench.gateway.rollout.changes[-1].text
+
+    table.run(scenario, npu={kind: 1.0}, rollout=PAIRED)
 
 
 # Persistence
@@ -330,7 +363,7 @@ def yaml_of(folder: Path, gpu: Fake, npu: Fake, plan: dict[str, Any]) -> Path:
                     "gpu": {"url": gpu.url, "role": "primary"},
                     "npu": {"url": npu.url, "role": "standby"},
                 },
-                "rollout": plan,
+                "rollout": {"min_step_pairs": 0, **plan},
                 "monitor": {"devices": False},
             }
         )

@@ -1,0 +1,179 @@
+"""What two backends said to the same question, and what that says about the standby.
+
+A pair is compared aspect by aspect. An aspect speaks against the standby, for it, or not at all.
+Each aspect has a test of its own whose false alarms stay below `ALPHA` however often it is asked
+(see `evidence.EProcess`). What is only "more often worse than better" is tested against one half,
+what has a share of its own that is tolerable against that share.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from joymigrate.run.serve.gateway.bounds import log_evidence, requests_needed
+from joymigrate.run.serve.gateway.events import Plan
+from joymigrate.run.serve.gateway.evidence import EProcess
+
+STATUS, EMPTY, REFUSAL, SHORTER, LONGER = "status", "empty", "refusal", "shorter", "longer"
+TEXT, SLOW = "text", "slow"
+ASPECTS = (STATUS, EMPTY, REFUSAL, SHORTER, LONGER, TEXT, SLOW)
+WORDS = {
+    STATUS: "refused what the primary answers",
+    EMPTY: "were empty where the primary's had text",
+    REFUSAL: "declined where the primary helps",
+    SHORTER: "had less than half the primary's length",
+    LONGER: "had more than twice the primary's length",
+    TEXT: "differ from the primary's early in the text",
+    SLOW: "took much longer than the primary's",
+}
+ALPHA = 0.005
+HALF = 0.5
+TWICE = 2.0
+ENOUGH_TEXT = 20  # characters of the longer text from which on lengths are compared
+BLOCK = 500  # pairs after which the tests begin again: old good times must not hide a new fault
+DECLINES = re.compile(
+    r"^\W*(?:i(?:'|\u2019)?m (?:really |very )?sorry|i am sorry|sorry,"
+    r"|i can(?:'|\u2019)?t (?:help|assist)|i cannot|i(?:'|\u2019)?m (?:unable|not able)"
+    r"|i am unable|as an ai"
+    r"|\u62b1\u6b49|\u5bf9\u4e0d\u8d77|\u6211\u65e0\u6cd5|\u6211\u4e0d\u80fd)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One backend's answer. Times in seconds; `gap_seconds` lies between two of its pieces."""
+
+    status: int = 200
+    text: str = ""
+    finish: str | None = None
+    seconds: float = 0.0
+    first_byte_seconds: float | None = None
+    gap_seconds: float | None = None
+
+    @property
+    def good(self) -> bool:
+        """Whether it is an answer at all."""
+        return self.status < 400
+
+
+def compare(theirs: Said, ours: Said, plan: Plan, *, greedy: bool) -> dict[str, bool]:
+    """The aspects in which the standby's answer (`ours`) is worse (True) or fine (False).
+
+    `greedy`: both were asked for the most probable text, so that their texts can be compared.
+    """
+    if theirs.good != ours.good:
+        return {STATUS: theirs.good}
+    if not theirs.good:
+        return {}
+    told = {}
+    if bool(theirs.text) != bool(ours.text):
+        told[EMPTY] = bool(theirs.text)
+    declined = bool(DECLINES.match(theirs.text)), bool(DECLINES.match(ours.text))
+    if declined[0] != declined[1]:
+        told[REFUSAL] = declined[1]
+    lengths = len(theirs.text), len(ours.text)
+    if max(lengths) >= ENOUGH_TEXT and max(lengths) > TWICE * min(lengths):
+        told[SHORTER] = lengths[1] < lengths[0]
+        told[LONGER] = lengths[1] > lengths[0]
+    if greedy and theirs.text:
+        place = divergence(theirs.text, ours.text)
+        told[TEXT] = place is not None and place < plan.early_characters
+    if theirs.seconds > 0 and plan.max_slowdown:
+        told[SLOW] = ours.seconds > plan.max_slowdown * theirs.seconds
+    return told
+
+
+def divergence(one: str, other: str) -> int | None:
+    """The first character at which two texts differ; None when they are equal."""
+    if one == other:
+        return None
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return place
+    return min(len(one), len(other))
+
+
+@dataclass(slots=True)
+class Answers:
+    """All compared answers of one attempt at a rollout."""
+
+    plan: Plan
+    pairs: int = 0
+    block: int = 0  # pairs since the tests began
+    against: dict[str, int] = field(default_factory=dict)
+    judged: dict[str, int] = field(default_factory=dict)
+    tests: dict[str, EProcess] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Let the tests begin again; the counts stay."""
+        self.block = 0
+        own = {TEXT: self.plan.max_different}
+        self.tests = {name: EProcess(own.get(name, HALF), ALPHA) for name in ASPECTS}
+
+    def add(self, told: Mapping[str, bool]) -> list[str]:
+        """Take one pair; the aspects whose test trips with it."""
+        self.pairs += 1
+        self.block += 1
+        if self.block > BLOCK:
+            self.restart()
+        tripped = []
+        for name, worse in told.items():
+            self.judged[name] = self.judged.get(name, 0) + 1
+            test = self.tests[name]
+            if not worse:
+                test.successes(1)
+                continue
+            self.against[name] = self.against.get(name, 0) + 1
+            if not test.tripped and test.failure():
+                tripped.append(name)
+        return tripped
+
+    def describe(self, name: str) -> str:
+        """How an aspect stands, in words."""
+        count, of = self.against.get(name, 0), self.judged.get(name, 0)
+        return f"{count} of {of} compared answers {WORDS[name]}"
+
+    @property
+    def level(self) -> float:
+        """How near the nearest test is to its decision: 0 quiet, 1 tripped."""
+        return max(test.level for test in self.tests.values())
+
+    def missing(self) -> str:
+        """What the proof that the texts agree still needs; empty when it stands."""
+        wrong, texts = self.against.get(TEXT, 0), self.judged.get(TEXT, 0)
+        limit, confidence = self.plan.max_different, self.plan.confidence
+        if log_evidence(wrong, max(texts, wrong), limit) >= log_evidence_needed(confidence):
+            return ""
+        needed = requests_needed(wrong, limit, confidence)
+        return f"{texts} of {needed} compared texts to show that less than {limit:.0%} differ"
+
+    def state(self) -> dict[str, Any]:
+        """What must survive a restart."""
+        return {
+            "pairs": self.pairs,
+            "block": self.block,
+            "against": dict(self.against),
+            "judged": dict(self.judged),
+            "tests": {name: test.state() for name, test in self.tests.items()},
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take up a saved `state`."""
+        self.pairs, self.block = int(saved["pairs"]), int(saved["block"])
+        self.against, self.judged = dict(saved["against"]), dict(saved["judged"])
+        for name, state in saved["tests"].items():
+            if name in self.tests:
+                self.tests[name].restore(state)
+
+
+def log_evidence_needed(confidence: float) -> float:
+    """The evidence that proves a claim at `confidence`, as a logarithm."""
+    return -math.log1p(-confidence)
