@@ -1,51 +1,50 @@
 """`[tool.joymigrate]` of pyproject.toml, or joymigrate.toml, with the source of every value.
 
-Precedence: command line > environment > configuration file > default. An unknown key is an error
-that names the nearest known one.
+Precedence: command line > environment > configuration file > default. An unknown key or
+table is an error that names the nearest known one.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.errors import JoyError
+from joymigrate.schema import Source, document, load_file, read, setting
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+NAME = "joymigrate"
+HELP = "name a readable file with --settings"
 
 
+@document("settings", "`[tool.joymigrate]` of pyproject.toml, or joymigrate.toml.")
 @dataclass(frozen=True, slots=True)
-class Option:
-    """One configuration key: its type, default and meaning."""
+class Settings:
+    """Every configuration key with its default."""
 
-    kind: type
-    default: Any
-    help: str
+    UNDER = ("tool", NAME)
 
-
-OPTIONS: dict[str, Option] = {
-    "to": Option(
-        str, None, "the chip to migrate to (default: the one whose chip.yaml says `default: true`)"
-    ),
-    "style": Option(str, "direct", "direct, agnostic or shim"),
-    "select": Option(list, [], "rules to use (ids or prefixes)"),
-    "ignore": Option(list, [], "rules to leave out (ids or prefixes)"),
-    "exclude": Option(list, [], "paths to leave out (.gitignore patterns)"),
-    "follow_imports": Option(list, [], "installed packages to scan with the project"),
-    "baseline": Option(str, None, "file of known findings that are not reported again"),
-    "chip_version": Option(str, None, "version of the chip's torch package, as in chip.yaml"),
-    "jobs": Option(int, 0, "processes to use; 0 means one per core"),
-    "lang": Option(str, "en", "language of reports: en or zh"),
-    "effort": Option(dict, {}, "minutes per site, by tier or rule, for the effort model"),
-    "gates": Option(dict, {}, "limits that stop `migrate`"),
-}
+    to: str | None = setting(
+        None, "the chip to migrate to (default: the one whose chip.yaml says `default: true`)"
+    )
+    style: str = setting(
+        "direct", "direct, agnostic or shim", choices=("direct", "agnostic", "shim")
+    )
+    select: tuple[str, ...] = setting((), "rules to use (ids or prefixes)")
+    ignore: tuple[str, ...] = setting((), "rules to leave out (ids or prefixes)")
+    exclude: tuple[str, ...] = setting((), "paths to leave out (.gitignore patterns)")
+    follow_imports: tuple[str, ...] = setting((), "installed packages to scan with the project")
+    baseline: str | None = setting(None, "file of known findings that are not reported again")
+    chip_version: str | None = setting(None, "version of the chip's torch package, as in chip.yaml")
+    jobs: int = setting(0, "processes to use; 0 means one per core", least=0)
+    lang: str = setting("en", "language of reports: en or zh")
+    effort: Mapping[str, float] = setting(
+        make=dict, help="minutes per site, by tier or rule, for the effort model", least=0
+    )
+    gates: Mapping[str, Any] = setting(make=dict, help="limits that stop `migrate`", part="gates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,41 +67,49 @@ def find_file(start: Path) -> Path | None:
             return own
         project = folder / "pyproject.toml"
         if project.is_file():
-            return project if "joymigrate" in read_toml(project).get("tool", {}) else None
+            return project if tables(project)[0] is not None else None
     return None
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file; a syntax error names the file and the line."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise JoyError(
-            f"not valid TOML: {error}", where=str(path), help="correct the file"
-        ) from None
-    except OSError as error:
-        raise JoyError(
-            f"cannot read the settings: {error.strerror}",
-            where=str(path),
-            help="name a readable file with --settings",
-        ) from None
+def tables(path: Path) -> tuple[Mapping[str, Any] | None, Source]:
+    """The settings of a TOML file, None where it has none, and where they stand.
+
+    A table of another tool is nobody's business, one that is nearly called like ours is a slip.
+    """
+    raw, source = load_file(path, "settings", HELP)
+    tools = raw.get("tool", {})
+    for name in tools if NAME not in tools else ():
+        if difflib.SequenceMatcher(None, name.lower(), NAME).ratio() > 0.85:
+            raise JoyError(
+                f"unknown table [tool.{name}]. Did you mean [tool.{NAME}]?",
+                where=source.at(("tool", name)),
+                help="correct the table's name",
+            )
+    if path.name != "pyproject.toml" and "tool" not in raw:
+        return raw, source
+    if path.name == "joymigrate.toml":
+        read(Above, raw, source)
+    return tools.get(NAME), replace(source, under=Settings.UNDER)
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """What stands above the settings where joymigrate.toml has `[tool.joymigrate]`."""
+
+    tool: Mapping[str, Any] = setting(make=dict)
 
 
 def load(start: Path, overrides: Mapping[str, Any] | None = None) -> Config:
     """The configuration that holds for `start`; `overrides` come from the command line."""
-    values = {key: option.default for key, option in OPTIONS.items()}
-    sources = dict.fromkeys(values, "default")
-
+    settings, written = Settings(), set()
     named = os.environ.get("JOYMIGRATE_SETTINGS")
     path = Path(named) if named else find_file(start.resolve())
     if path is not None:
-        document = read_toml(path)
-        table = document.get("tool", {}).get("joymigrate", {})
-        if path.name != "pyproject.toml" and "tool" not in document:
-            table = document
-        for key, value in table.items():
-            values[key] = checked(key, value, path)
-            sources[key] = str(path)
+        table, source = tables(path)
+        settings, written = read(Settings, table or {}, source), {*(table or {})}
+    values = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    values = {key: list(one) if isinstance(one, tuple) else one for key, one in values.items()}
+    sources = {key: str(path) if key in written else "default" for key in values}
     if os.environ.get("JOYMIGRATE_TO"):
         values["to"] = os.environ["JOYMIGRATE_TO"]
         sources["to"] = "environment JOYMIGRATE_TO"
@@ -111,21 +118,3 @@ def load(start: Path, overrides: Mapping[str, Any] | None = None) -> Config:
             values[key] = value
             sources[key] = "command line"
     return Config(values, sources)
-
-
-def checked(key: str, value: Any, path: Path) -> Any:
-    """`value` when `key` is known and the type fits; `JoyError` otherwise."""
-    option = OPTIONS.get(key)
-    if option is None:
-        raise JoyError(
-            f"unknown key '{key}'.{did_you_mean(key, OPTIONS)}",
-            where=f"{path} [tool.joymigrate]",
-            help=f"known keys: {', '.join(OPTIONS)}",
-        )
-    if not isinstance(value, option.kind) or (option.kind is int and isinstance(value, bool)):
-        raise JoyError(
-            f"'{key}' must be {option.kind.__name__}, got {value!r}",
-            where=f"{path} [tool.joymigrate]",
-            help=option.help,
-        )
-    return value

@@ -51,8 +51,14 @@ def test_a_named_file_takes_the_place_of_the_nearest(
     ("text", "message"),
     [
         ('stlye = "direct"\n', "unknown key 'stlye'. Did you mean 'style'?"),
-        ('jobs = "two"\n', "'jobs' must be int, got 'two'"),
-        ("jobs = true\n", "'jobs' must be int, got True"),
+        ('jobs = "two"\n', "'jobs' takes a whole number, got 'two'"),
+        ("jobs = true\n", "'jobs' takes a whole number, got True"),
+        ("[gatez]\n", "unknown key 'gatez'. Did you mean 'gates'?"),
+        ("[gates]\ncovrage = 95\n", "unknown key 'covrage'. Did you mean 'coverage'?"),
+        ("[effort]\nJM200 = -1\n", "'JM200' is -1, the least is 0"),
+        ("[tool.joymigrat]\nto = 'x'\n", "[tool.joymigrat]. Did you mean [tool.joymigrate]?"),
+        ("to = 'x'\n[tool.joymigrate]\n", "unknown key 'to'"),
+        ('style = "shin"\n', "'style' does not know 'shin'. Did you mean 'shim'?"),
         ("jobs = \n", "not valid TOML"),
     ],
 )
@@ -66,4 +72,28 @@ def test_a_wrong_file_is_one_clear_error(tmp_path: Path, text: str, message: str
 
 def test_the_documentation_has_every_key() -> None:
     rows = [line.split("`")[1] for line in DOCS.read_text().splitlines() if line.startswith("| `")]
-    assert rows == list(config.OPTIONS)
+    assert rows == list(config.load(DOCS).values)
+
+
+@pytest.mark.parametrize(
+    ("table", "known"),
+    [("joymigrat", False), ("joy-migrate", False), ("Joymigrate", False), ("migrate", True)],
+)
+def test_a_table_that_is_nearly_called_like_ours_is_named(
+    tmp_path: Path, table: str, known: bool
+) -> None:
+    written(tmp_path, f"[tool.ruff]\n[tool.{table}]\njobs = 2\n", "pyproject.toml")
+    if known:  # it may well be somebody else's
+        assert config.load(tmp_path)["jobs"] == 0
+        return
+    with pytest.raises(JoyError, match=r"Did you mean \[tool.joymigrate\]") as error:
+        config.load(tmp_path)
+    assert error.value.where == f"{tmp_path / 'pyproject.toml'}:2 tool.{table}"
+
+
+def test_a_mistake_names_its_line_in_the_file(tmp_path: Path) -> None:
+    text = "[tool.ruff]\njobs = 'x'\n[tool.joymigrate]\nto = 'ascend'\n"
+    written(tmp_path, text + "[tool.joymigrate.gates]\ncoverage = 101\n", "pyproject.toml")
+    with pytest.raises(JoyError, match="'coverage' is 101, the most is 100") as error:
+        config.load(tmp_path)
+    assert error.value.where == f"{tmp_path / 'pyproject.toml'}:6 gates.coverage"

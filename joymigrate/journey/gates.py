@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.language import Text
+from joymigrate.schema import document, read, setting
 
 VERDICTS = ("pass", "inconclusive", "off")
 PERCENT = ("automatic", "coverage")
@@ -15,6 +15,7 @@ WHOLE = ("by_hand", "fallbacks", "refusals")
 GIB = 2**30
 
 
+@document("gates", "The limits that stop `joymigrate migrate`: `[tool.joymigrate.gates]`.")
 @dataclass(frozen=True, slots=True)
 class Gates:
     """Every limit with its default. Percentages are 0 to 100; None sets no limit.
@@ -22,52 +23,32 @@ class Gates:
     `verify` and `loss` name the worst verdict that goes on: `pass`, `inconclusive`, or `off`.
     """
 
-    automatic: float | None = None  # least share of sites that were rewritten, per cent
-    by_hand: int | None = None  # most sites that are left to people
-    baseline: bool = True  # the program must not fail before the migration by its own fault
-    rehearse: bool = True  # the program must end with exit code 0
-    fallbacks: int | None = None  # most operators that run on the CPU
-    refusals: int | str = 0  # most calls that the chip refuses by its documents or host code
-    memory_gib: float | None = None  # most memory of one device
-    coverage: float | None = None  # least share of calls that the chip runs, per cent
-    verify: str = "inconclusive"
-    loss: str = "inconclusive"
-    serve: bool = True  # the served model must answer
+    UNDER = ("tool", "joymigrate", "gates")
+
+    automatic: float | None = setting(
+        None, "least share of sites that were rewritten, per cent, 0 to 100", least=0, most=100
+    )
+    by_hand: int | None = setting(None, "most sites that are left to people", least=0)
+    baseline: bool = setting(
+        True, "the program must not fail before the migration by its own fault"
+    )
+    rehearse: bool = setting(True, "the program must end with exit code 0")
+    fallbacks: int | None = setting(None, "most operators that run on the CPU", least=0)
+    refusals: int | Literal["off"] = setting(
+        0, "most calls that the chip refuses by its documents or host code, or off", least=0
+    )
+    memory_gib: float | None = setting(None, "most memory of one device", least=0)
+    coverage: float | None = setting(
+        None, "least share of calls that the chip runs, per cent, 0 to 100", least=0, most=100
+    )
+    verify: str = setting("inconclusive", "the worst verdict that goes on", choices=VERDICTS)
+    loss: str = setting("inconclusive", "the worst verdict that goes on", choices=VERDICTS)
+    serve: bool = setting(True, "the served model must answer")
 
 
 def read_gates(raw: Mapping[str, Any], where: str = "[tool.joymigrate.gates]") -> Gates:
     """The gates of a configuration; an unknown name or a wrong value raises `JoyError`."""
-    known = {one.name: one for one in fields(Gates)}
-    for name, value in raw.items():
-        if name not in known:
-            raise JoyError(
-                f"unknown gate '{name}'.{did_you_mean(name, known)}",
-                where=where,
-                help=f"known gates: {', '.join(known)}",
-            )
-        check(name, value, where)
-    return Gates(**raw)
-
-
-def check(name: str, value: Any, where: str) -> None:
-    """One value of the type that its gate takes."""
-    default = getattr(Gates(), name)
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise JoyError(f"gate '{name}' is true or false, got {value!r}", where=where)
-    elif isinstance(default, str):
-        if value not in VERDICTS:
-            raise JoyError(
-                f"gate '{name}' is one of {', '.join(VERDICTS)}, got {value!r}", where=where
-            )
-    elif name == "refusals" and value == "off":
-        return
-    elif isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise JoyError(f"gate '{name}' is a number from 0 on, got {value!r}", where=where)
-    elif name in PERCENT and value > 100:
-        raise JoyError(f"gate '{name}' is in per cent, 0 to 100, got {value!r}", where=where)
-    elif name in WHOLE and not float(value).is_integer():
-        raise JoyError(f"gate '{name}' is a whole number, got {value!r}", where=where)
+    return read(Gates, raw, where)
 
 
 # The gates that each step asks.

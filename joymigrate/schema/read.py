@@ -22,10 +22,11 @@ from joymigrate.schema.fields import (
     options_of,
     rest_of,
 )
-from joymigrate.schema.registry import of_class
+from joymigrate.schema.registry import find, of_class
 from joymigrate.schema.source import Source, dotted, load_file
 
 T = TypeVar("T")
+EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e-4 as a text
 NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 Keys = tuple[str | int, ...]
 NOTHING: Mapping[str, Any] = types.MappingProxyType({})
@@ -99,6 +100,8 @@ class Reader:
                     if value is None and item.default is not dataclasses.MISSING:
                         continue  # `key:` without a value says nothing
                     values[item.name] = self.value(item.hint, value, (*keys, key), item.meta)
+                    if item.meta.get("part"):
+                        self.record(find(item.meta["part"]).kind, value, (*keys, key))
                 elif rest is not None:
                     others[key] = value
                 elif not getattr(kind, "OPEN", False):
@@ -153,7 +156,7 @@ class Reader:
         choices = choices_of(hint, meta)
         if choices:
             return self.chosen(hint, value, choices, keys, meta)
-        wanted = " or ".join(NAMES.get(option, "keys with values") for option in hints)
+        wanted = " or ".join(map(described, hints))
         return self.scalar(hint, value, keys, meta, wanted)
 
     def table(self, hint: Any, value: Any, keys: Keys, meta: Mapping[str, Any]) -> Any:
@@ -221,13 +224,23 @@ class Reader:
         return plain
 
 
+def described(hint: Any) -> str:
+    """What an annotation takes, in words."""
+    if typing.get_origin(hint) is typing.Literal:
+        return " or ".join(map(str, typing.get_args(hint)))
+    if is_sequence(hint):
+        return "a list"
+    return NAMES.get(hint, "keys with values")
+
+
 def number_or_text(kind: type, value: Any, meta: Mapping[str, Any]) -> Any:
     """The value as YAML meant it: 1 for 1.0, the text 1e-4 for a number, 3 for the name "3"."""
-    if kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-4 as a text
-        with contextlib.suppress(ValueError):
-            return float(value)
+    if kind is float and isinstance(value, str) and EXPONENT.fullmatch(value):
+        return float(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
     if kind is str and meta.get("words") and isinstance(value, int | float):
         return str(value)
     return value
