@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +19,18 @@ class Problem:
     path: str
     key: str
     what: str
+    line: int | None = None
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.path, self.key, self.what) if part)
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        return ": ".join(part for part in (place, self.key, self.what) if part)
 
 
 def problem_of(error: JoyError, path: Path) -> Problem:
-    """A `JoyError` as a problem; its `where` is `FILE[ KEY]`."""
-    file, _, key = (error.where or str(path)).partition(" ")
-    return Problem(file, key, error.what)
+    """A `JoyError` as a problem; its `where` is `FILE[:LINE[:COLUMN]][ KEY]`."""
+    place, _, key = (error.where or str(path)).partition(" ")
+    file, line = re.fullmatch(r"(.*?)(?::(\d+))?(?::\d+)?", place, re.DOTALL).groups()  # type: ignore[union-attr]
+    return Problem(file, key, error.what, int(line) if line else None)
 
 
 def at(chip: Chip, key: str, what: str, file: str = "chip.yaml") -> Problem:

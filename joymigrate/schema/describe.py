@@ -31,7 +31,7 @@ def json_schema(document: Document) -> dict[str, Any]:
     top = record(document.kind, definitions, output=document.output)
     key = {"const": document.schema, "description": "the kind of this document and its version"}
     top["properties"] = {"schema": key, **top["properties"]}
-    if document.output:
+    if document.output or getattr(document.kind, "VERSIONED", False):
         top["required"] = ["schema", *top.get("required", [])]
     schema = {
         "$schema": DIALECT,

@@ -44,7 +44,8 @@ def read(
     """`raw` as a `kind`. `keys` lead to it from the top of the source.
 
     A class with `SHORT = "name"` also takes a bare text for that field; one with
-    `REST = "options"` takes all other keys into that field. What a class's `__post_init__` raises
+    `REST = "options"` takes all other keys into that field; one with `VERSIONED = True` must
+    have its `schema` key. What a class's `__post_init__` raises
     is placed in the file; its `where` may name a key of the class. `help` stands under messages
     that have no help of their own.
     """
@@ -86,6 +87,8 @@ class Reader:
             raise self.wrong(keys, f"expected keys with values, got {shown(raw)}")
         known, rest = fields_of(kind), rest_of(kind)
         document = of_class(kind)
+        if document and getattr(kind, "VERSIONED", False) and "schema" not in raw:
+            raise self.wrong(keys, "'schema' is missing", f"schema: {document.schema}")
         values: dict[str, Any] = {}
         others: dict[Any, Any] = {}
         good = True

@@ -17,7 +17,7 @@ WRONG = {
     "monitor.yaml": ("command: [acm-smi]\nrow: '(?P<index>.)'", "(?P<util>…)"),
     "kernels.yaml": (
         "schema: joymigrate.chip-kernels/1\nimplementations: [{op: rms_norm}]",
-        "`op` and `function`",
+        "'function' is missing",
     ),
     "advice.yaml": ("rulez: []", "rules"),
     "serve.yaml": ("schema: joymigrate.serve/1\nengines: {own: {program: own}}", "module, install"),

@@ -113,7 +113,7 @@ def test_a_wrong_key_of_the_chip_is_found(chip: Path, key: str, what: str) -> No
         ("overrides.yaml", "- JM101", "expected a mapping of rule ids"),
         ("overrides.yaml", "JM101: {tier: sure}", "JM101.tier: safe, unsafe or report"),
         ("overrides.yaml", "JM101: {teir: safe}", "JM101.teir: unknown key. Did you mean 'tier'"),
-        ("tolerance.yaml", "a: [", "tolerance.yaml:2:1: not valid YAML"),
+        ("tolerance.yaml", "a: [", "tolerance.yaml:2: not valid YAML"),
         ("names.txt", "version 1.0 x\n[torch.other]\nStream\n", "has no section [torch.acm]"),
         ("names.txt", "what is this\n", "names.txt:1: not a line of a name list"),
     ],

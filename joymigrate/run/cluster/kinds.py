@@ -4,6 +4,7 @@ A kind says how many cards a node has, which of them are linked, and which reque
 Nothing is ever concluded from a name: a kind without `groups` claims no ring.
 """
 
+# ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
 from __future__ import annotations
 
 import functools
@@ -14,26 +15,73 @@ from typing import Any
 
 from joymigrate import chips
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.schema import document, read_file, setting
 
 RULES = ("count", "rings", "modules", "blocks")
 MAX_CARDS = 16
-KNOWN_KEYS = [
-    "name",
-    "title",
-    "cards",
-    "rule",
-    "groups",
-    "legal",
-    "prefer",
-    "cross",
-    "cross_gang",
-    "alone",
-    "share",
-    "health_weight",
-    "tightness_weight",
-    "superpod",
-    "kubernetes",
-]
+HELP = "see docs/cluster.md for the keys of a server kind"
+
+
+@dataclass(frozen=True, slots=True)
+class Superpod:
+    """Sizes of a super-pod, in servers."""
+
+    size: int = setting(0, "servers of one super-pod", least=0)
+    reserve: int = setting(0, "servers of it that stay free for a failure", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One server kind as its file says it; a list of `cards` makes one kind each."""
+
+    name: str = setting(help="its name; {cards} stands for the number of cards", words=True)
+    cards: int | tuple[int, ...] = setting(help="cards of a server", least=1, most=MAX_CARDS)
+    title: str = setting("", "what people call it")
+    rule: str = setting("count", "how its cards are linked", choices=RULES)
+    groups: tuple[tuple[int, ...], ...] = setting((), "linked sets of card ids")
+    legal: tuple[int, ...] = setting((), "requests that are legal (default: all)")
+    prefer: Mapping[int, tuple[int, ...]] = setting(
+        make=dict, help="free cards of a ring, best first, for each request"
+    )
+    cross: str = setting("", "how a request larger than a ring is laid over two")
+    cross_gang: str | None = setting(None, "the same for jobs of several pods (default: cross)")
+    alone: tuple[int, ...] = setting((), "requests that only a job of one pod may make")
+    share: bool = setting(False, "whether a card can be split")
+    health_weight: int = setting(0, "what a sick card costs in the choice")
+    tightness_weight: int = setting(1, "what a card left over costs in the choice")
+    superpod: Superpod = setting(make=Superpod, help="servers that one fabric joins")
+    kubernetes: Mapping[str, Any] = setting(make=dict, help="resource, labels and policy there")
+
+    def __post_init__(self) -> None:
+        every = sorted(card for group in self.groups for card in group)
+        if self.rule != "count" and every != [*range(max(self.counts))]:
+            raise JoyError(f"kind {self.name}: `groups` must name every card once", where="groups")
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Every number of cards that the kind comes with."""
+        return self.cards if isinstance(self.cards, tuple) else (self.cards,)
+
+
+@dataclass(frozen=True, slots=True)
+class Ray:
+    """What Ray calls these cards."""
+
+    resource: str = setting("", "Ray's resource")
+    visible: str = setting("", "the variable that names a worker's cards")
+
+
+@document("topology", "A chip's server kinds: `topology.yaml` in its folder.")
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The server kinds of one chip."""
+
+    kinds: tuple[Item, ...] = setting(help="a topology file has a list `kinds`")
+    family: str | None = setting(None, "what quotas and drivers call these cards")
+    ray: Ray = setting(make=Ray, help="Ray's names")
+    links: Mapping[str, tuple[str, ...]] = setting(
+        make=dict, help="what the driver calls the links inside a ring or module"
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,64 +165,34 @@ def get(name: str, where: str | None = None) -> Kind:
 
 def read_kinds(path: Path, chip: str) -> Iterator[Kind]:
     """The kinds of one topology.yaml; `gpu-{cards}` with a list of counts makes one kind each."""
-    raw = chips.read_yaml(path)
-    if not isinstance(raw, dict) or not isinstance(raw.get("kinds"), list):
-        raise JoyError("a topology file has a list `kinds`", where=str(path))
-    ray = raw.get("ray") or {}
-    for item in raw["kinds"]:
-        for key in item:
-            if key not in KNOWN_KEYS:
-                raise JoyError(
-                    f"unknown key '{key}' of kind {item.get('name')}."
-                    f"{did_you_mean(str(key), KNOWN_KEYS)}",
-                    where=str(path),
-                    help="see docs/cluster.md for the keys of a server kind",
-                )
-        counts = item["cards"] if isinstance(item["cards"], list) else [item["cards"]]
-        for cards in counts:
-            yield make_kind(item, int(cards), str(raw.get("family", chip)), chip, ray, path)
+    document = read_file(Topology, path, "topology", HELP)
+    for item in document.kinds:
+        for cards in item.counts:
+            yield make_kind(item, cards, document, chip)
 
 
-def make_kind(
-    item: Mapping[str, Any],
-    cards: int,
-    family: str,
-    chip: str,
-    ray: Mapping[str, str],
-    path: Path,
-) -> Kind:
-    """One kind with `cards` cards; wrong data raises `JoyError` naming file and kind."""
-    name = str(item["name"]).replace("{cards}", str(cards))
-    rule = str(item.get("rule", "count"))
-    groups = tuple(tuple(int(card) for card in group) for group in item.get("groups") or ())
-    superpod = item.get("superpod") or {}
-    if rule not in RULES or not 0 < cards <= MAX_CARDS:
-        raise JoyError(
-            f"kind {name}: rule '{rule}' with {cards} cards",
-            where=str(path),
-            help=f"rules: {', '.join(RULES)}; 1 to {MAX_CARDS} cards",
-        )
-    if rule != "count" and sorted(card for group in groups for card in group) != [*range(cards)]:
-        raise JoyError(f"kind {name}: `groups` must name every card once", where=str(path))
+def make_kind(item: Item, cards: int, document: Topology, chip: str) -> Kind:
+    """One kind with `cards` cards."""
+    name = item.name.replace("{cards}", str(cards))
     return Kind(
         name=name,
-        title=str(item.get("title", name)),
-        family=family,
+        title=item.title or name,
+        family=document.family or chip,
         chip=chip,
         cards=cards,
-        rule=rule,
-        groups=groups,
-        legal=tuple(item.get("legal") or range(1, cards + 1)),
-        prefer={int(k): tuple(v) for k, v in (item.get("prefer") or {}).items()},
-        cross=str(item.get("cross", "")),
-        cross_gang=str(item.get("cross_gang", item.get("cross", ""))),
-        alone=tuple(item.get("alone") or ()),
-        share=bool(item.get("share", False)),
-        health_weight=int(item.get("health_weight", 0)),
-        tightness_weight=int(item.get("tightness_weight", 1)),
-        superpod_size=int(superpod.get("size", 0)),
-        superpod_reserve=int(superpod.get("reserve", 0)),
-        ray_resource=str(ray.get("resource", "")),
-        visible=str(ray.get("visible", "")),
-        kubernetes=item.get("kubernetes") or {},
+        rule=item.rule,
+        groups=item.groups,
+        legal=item.legal or tuple(range(1, cards + 1)),
+        prefer=item.prefer,
+        cross=item.cross,
+        cross_gang=item.cross if item.cross_gang is None else item.cross_gang,
+        alone=item.alone,
+        share=item.share,
+        health_weight=item.health_weight,
+        tightness_weight=item.tightness_weight,
+        superpod_size=item.superpod.size,
+        superpod_reserve=item.superpod.reserve,
+        ray_resource=document.ray.resource,
+        visible=document.ray.visible,
+        kubernetes=item.kubernetes,
     )

@@ -20,18 +20,42 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from joymigrate.chips import Chip, all_chips
-from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.kernels.operator import FLOATS, Implementation
+from joymigrate.schema import document, read_file, setting
 
-SCHEMA = "joymigrate.chip-kernels/1"
 FILE = "kernels.yaml"
-KEYS = (
-    "op", "name", "function", "calls", "dtypes", "priority", "backward", "packages", "when",
-    "source", "note",
-)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One kernel as its file says it."""
+
+    op: str = setting(help="the operator")
+    function: str = setting(help="package.module:function, with the operator's signature")
+    name: str = setting("vendor", "what it is called in tables and requests")
+    calls: str = setting("", "the vendor's operator behind it, for the reader")
+    dtypes: tuple[str, ...] = setting(FLOATS, "dtypes that it takes")
+    priority: int = setting(50, "the highest that can run is taken; torch's own has 10")
+    backward: bool = setting(True, "whether gradients reach the inputs")
+    packages: tuple[str, ...] | None = setting(
+        None, "packages that must be there (default: the chip's)"
+    )
+    when: str | None = setting(None, "package.module:predicate, Call -> reason or None")
+    source: str = setting("", "where the signature was read")
+    note: str = setting("", "what else to know")
+
+
+@document("chip-kernels", "Kernels that a chip brings: `kernels.yaml` in its folder.")
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The kernels of one chip."""
+
+    VERSIONED = True
+
+    implementations: tuple[Item, ...] = setting((), "the kernels")
 
 
 def implementations(op: str) -> tuple[Implementation, ...]:
@@ -47,40 +71,27 @@ def of_chip(name: str) -> Mapping[str, tuple[Implementation, ...]]:
 
 def read_document(chip: Chip) -> Mapping[str, tuple[Implementation, ...]]:
     """The chip's kernels.yaml, checked."""
-    document = chip.data(FILE)
-    if document is None:
-        return {}
-    where = str(chip.folder / FILE)
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise JoyError("not a list of kernels", where=where, help=f"schema: {SCHEMA}")
-    found: dict[str, tuple[Implementation, ...]] = {}
-    for raw in document.get("implementations") or ():
-        item = read_item(raw, chip, where)
-        found[raw["op"]] = (*found.get(raw["op"], ()), item)
-    return found
+    path = chip.folder / FILE
+    by_op: dict[str, tuple[Implementation, ...]] = {}
+    for item in read_file(Kernels, path, "kernels").implementations if path.is_file() else ():
+        by_op[item.op] = (*by_op.get(item.op, ()), implementation(item, chip))
+    return by_op
 
 
-def read_item(raw: Any, chip: Chip, where: str) -> Implementation:
-    """One item of `implementations`."""
-    if not isinstance(raw, dict) or not raw.get("op") or not raw.get("function"):
-        raise JoyError(f"a kernel needs `op` and `function`, got {raw!r}", where=where)
-    for key in raw:
-        if key not in KEYS:
-            raise JoyError(
-                f"unknown key '{key}'.{did_you_mean(str(key), KEYS)}", where=f"{where} {raw['op']}"
-            )
-    packages = raw.get("packages", [chip.package] if chip.package else [])
+def implementation(item: Item, chip: Chip) -> Implementation:
+    """A kernel of a chip's file as one of the registry."""
+    default = (chip.package,) if chip.package else ()
     return Implementation(
-        name=str(raw.get("name", "vendor")),
-        function=str(raw["function"]),
-        priority=int(raw.get("priority", 50)),
+        name=item.name,
+        function=item.function,
+        priority=item.priority,
         devices=(chip.device,),
-        dtypes=tuple(raw.get("dtypes", FLOATS)),
-        backward=bool(raw.get("backward", True)),
-        packages=tuple(packages),
-        when=raw.get("when"),
-        calls=str(raw.get("calls", "")),
-        source=str(raw.get("source", "")),
+        dtypes=item.dtypes,
+        backward=item.backward,
+        packages=default if item.packages is None else item.packages,
+        when=item.when,
+        calls=item.calls,
+        source=item.source,
         chip=chip.name,
-        note=str(raw.get("note", "")),
+        note=item.note,
     )

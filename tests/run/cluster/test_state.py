@@ -120,12 +120,12 @@ def test_a_kind_that_cannot_be_is_refused_with_its_file(item: str, tmp_path: Pat
     path = topology(tmp_path, f"kinds: [{item}]")
     with pytest.raises(JoyError) as caught:
         list(kinds.read_kinds(path, "chip"))
-    assert caught.value.where == str(path)
+    assert (caught.value.where or "").startswith(f"{path}:1 kinds[0]")
 
 
 @pytest.mark.parametrize("text", ["[]", "kinds: {name: x}", "family: npu"])
 def test_a_topology_without_kinds_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(JoyError, match="list `kinds`"):
+    with pytest.raises(JoyError, match=r"expected keys|'kinds' takes a list|'kinds' is missing"):
         list(kinds.read_kinds(topology(tmp_path, text), "chip"))
 
 

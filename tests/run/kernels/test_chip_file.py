@@ -49,8 +49,8 @@ def test_an_item_becomes_an_implementation_of_that_chip(acme: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("implementations: []\n", "not a list of kernels"),
-        (HEAD + "implementations: [{op: swiglu}]\n", "needs `op` and `function`"),
+        ("implementations: []\n", "'schema' is missing"),
+        (HEAD + "implementations: [{op: swiglu}]\n", "'function' is missing"),
         (HEAD + ITEM.replace("packages", "package"), "Did you mean 'packages'"),
     ],
 )

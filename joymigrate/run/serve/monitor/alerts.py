@@ -8,16 +8,18 @@ keeps its alert.
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from joymigrate.chips import read_yaml
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.serve.monitor.derive import QUANTILES, all_series
+from joymigrate.schema import document, read_file, setting
 
 HELP = "see docs/monitor.md, 'Alerts'"
+KINDS = ("log", "webhook", "dingtalk", "feishu", "wecom")
 SEVERITIES = ("info", "warning", "critical")
 DEFAULTS = Path(__file__).parent / "alerts.yaml"
 
@@ -26,14 +28,17 @@ DEFAULTS = Path(__file__).parent / "alerts.yaml"
 class Rule:
     """One alert. `watch` is `key` or `key|pattern`; values in the unit of the key."""
 
-    name: str
-    watch: str
-    above: float | None = None
-    below: float | None = None
-    clear: float | None = None
-    for_seconds: float = 0.0
-    severity: str = "warning"
-    text: str = "{name}: {value:g}"
+    name: str = setting(help="what the alert is called")
+    watch: str = setting(help="the series: key, or key|pattern")
+    above: float | None = setting(None, "fires above this value")
+    below: float | None = setting(None, "fires below this value")
+    clear: float | None = setting(None, "ends when the value is back behind this one")
+    for_seconds: float = setting(0.0, "how long it must be so", least=0)
+    severity: str = setting("warning", "how bad it is", choices=SEVERITIES)
+    text: str = setting("{name}: {value:g}", "what people read: {name}, {who}, {value}")
+
+    def __post_init__(self) -> None:
+        check(self)
 
     def beyond(self, value: float) -> bool:
         """Whether `value` is bad."""
@@ -137,65 +142,68 @@ class Alerts:
                 self.states[name, who] = Watch(since, firing, value)
 
 
-def load(path: Path = DEFAULTS) -> tuple[tuple[Rule, ...], list[dict[str, Any]]]:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Somewhere to tell. Addresses and secrets may be `env:NAME`."""
+
+    kind: str = setting(help="who is told", choices=KINDS)
+    url: str = setting("", "where; every kind but log needs one")
+    secret: str | None = setting(None, "of a robot that checks signatures")
+    repeat_seconds: float = setting(
+        0.0, "0: an alert is told once when it begins and when it ends", least=0
+    )
+
+    def __post_init__(self) -> None:
+        for key in ("url", "secret"):
+            object.__setattr__(self, key, from_environment(getattr(self, key), key))
+        if self.kind != "log" and not self.url.startswith(("http://", "https://")):
+            raise JoyError(f"{self.kind} needs a url, got {self.url!r}", where="url", help=HELP)
+
+
+def from_environment(text: str | None, where: str) -> str | None:
+    """`env:NAME` stands for a variable."""
+    if text is None or not text.startswith("env:"):
+        return text
+    value = os.environ.get(text[4:])
+    if not value:
+        raise JoyError(
+            f"the environment has no {text[4:]}", where=where, help=f"export {text[4:]}=…"
+        )
+    return value
+
+
+@document("alerts", "What the monitor watches and who is told: `alerts` of gateway.yaml's monitor.")
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of alerts."""
+
+    alerts: tuple[Rule, ...] = setting(help="the alerts, a list")
+    notify: tuple[Place, ...] = setting((), "who is told; nobody means the log")
+
+
+def load(path: Path = DEFAULTS) -> tuple[tuple[Rule, ...], tuple[Place, ...]]:
     """Alerts and the places to tell, from YAML."""
-    if not path.is_file():
-        raise JoyError("no such file of alerts", where=str(path), help=HELP)
-    raw = read_yaml(path)
-    if not isinstance(raw, Mapping) or not isinstance(raw.get("alerts"), list):
-        raise JoyError("a file of alerts has a list 'alerts'", where=str(path), help=HELP)
-    for key in raw:
-        if key not in ("alerts", "notify"):
-            raise JoyError(
-                f"unknown key '{key}'.{did_you_mean(str(key), ['alerts', 'notify'])}",
-                where=str(path),
-                help=HELP,
-            )
-    return tuple(one(item, path) for item in raw["alerts"]), list(raw.get("notify") or [])
+    file = read_file(File, path, "alerts", HELP)
+    return file.alerts, file.notify or (Place("log"),)
 
 
-def one(raw: Any, path: Path) -> Rule:
-    """One alert, checked."""
-    known = [f.name for f in fields(Rule)]
-    if not isinstance(raw, Mapping) or "name" not in raw or "watch" not in raw:
-        raise JoyError(f"an alert has name and watch, got {raw!r}", where=str(path), help=HELP)
-    where = f"{path} {raw['name']}"
-    for key, value in raw.items():
-        if key not in known:
-            raise JoyError(
-                f"unknown key '{key}'.{did_you_mean(str(key), known)}", where=where, help=HELP
-            )
-        number = key in ("above", "below", "clear", "for_seconds")
-        if number and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise JoyError(f"{key} is a number, got {value!r}", where=where, help=HELP)
-    rule = Rule(**raw)
-    check(rule, where)
-    return rule
-
-
-def check(rule: Rule, where: str) -> None:
+def check(rule: Rule) -> None:
     """What makes an alert senseless."""
     if (rule.above is None) == (rule.below is None):
-        raise JoyError("an alert has either above or below", where=where, help=HELP)
-    if rule.severity not in SEVERITIES:
-        raise JoyError(
-            f"severity is one of {', '.join(SEVERITIES)}, got {rule.severity!r}",
-            where=where,
-            help=HELP,
-        )
+        raise JoyError("an alert has either above or below", help=HELP)
     keys = known_keys()
     base = rule.watch.partition("|")[0]
     if base not in keys and not any(mark in base for mark in "*?["):
         raise JoyError(
             f"nothing is called '{base}'.{did_you_mean(base, keys)}",
-            where=where,
+            where="watch",
             help=f"one of {', '.join(keys)}",
         )
     try:
         rule.text.format(name="", who="", value=0.0)
     except (KeyError, ValueError, IndexError) as error:
         raise JoyError(
-            f"the text cannot be filled in: {error!r}", where=where, help="{name}, {who}, {value}"
+            f"the text cannot be filled in: {error!r}", where="text", help="{name}, {who}, {value}"
         ) from None
 
 

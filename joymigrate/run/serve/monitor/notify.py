@@ -10,30 +10,17 @@ import base64
 import hashlib
 import hmac
 import json
-import os
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.serve.monitor.alerts import HELP, Change
+from joymigrate.run.serve.monitor.alerts import Change, Place
 
 SCHEMA = "joymigrate.alert/1"
 TIMEOUT_SECONDS = 10.0
-KEYS = ("kind", "url", "secret", "repeat_seconds")
 Send = Callable[[str, bytes], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Somewhere to tell. `repeat_seconds` 0: an alert is told once when it begins and ends."""
-
-    kind: str
-    url: str = ""
-    secret: str | None = None
-    repeat_seconds: float = 0.0
 
 
 def message(changes: Sequence[Change]) -> str:
@@ -80,52 +67,7 @@ def digest(key: str, text: str) -> str:
     return base64.b64encode(hmac.new(key.encode(), text.encode(), hashlib.sha256).digest()).decode()
 
 
-KINDS = {"webhook": generic, "dingtalk": dingtalk, "feishu": feishu, "wecom": wecom}
-
-
-def parse(raw: Sequence[Any], where: str) -> tuple[Place, ...]:
-    """Places from YAML. Addresses and secrets may be `env:NAME`."""
-    found = []
-    for item in raw:
-        if not isinstance(item, Mapping):
-            raise JoyError(f"a place is a mapping, got {item!r}", where=where, help=HELP)
-        for key in item:
-            if key not in KEYS:
-                raise JoyError(
-                    f"unknown key '{key}'.{did_you_mean(str(key), KEYS)}", where=where, help=HELP
-                )
-        kind = str(item.get("kind", ""))
-        if kind not in (*KINDS, "log"):
-            raise JoyError(
-                f"unknown kind '{kind}'.{did_you_mean(kind, [*KINDS, 'log'])}",
-                where=where,
-                help=f"one of log, {', '.join(KINDS)}",
-            )
-        url = from_environment(str(item.get("url") or ""), where)
-        if kind != "log" and not url.startswith(("http://", "https://")):
-            raise JoyError(f"{kind} needs a url, got {url!r}", where=where, help=HELP)
-        secret = item.get("secret")
-        found.append(
-            Place(
-                kind,
-                url,
-                from_environment(str(secret), where) if secret else None,
-                float(item.get("repeat_seconds") or 0.0),
-            )
-        )
-    return tuple(found)
-
-
-def from_environment(text: str, where: str) -> str:
-    """`env:NAME` stands for a variable."""
-    if not text.startswith("env:"):
-        return text
-    value = os.environ.get(text[4:])
-    if not value:
-        raise JoyError(
-            f"the environment has no {text[4:]}", where=where, help=f"export {text[4:]}=…"
-        )
-    return value
+FORMS = {"webhook": generic, "dingtalk": dingtalk, "feishu": feishu, "wecom": wecom}
 
 
 def tell(
@@ -141,7 +83,7 @@ def tell(
         if place.kind == "log":
             log(f"alert {message(changes)}")
             continue
-        url, body = KINDS[place.kind](changes, place, time)
+        url, body = FORMS[place.kind](changes, place, time)
         try:
             (send or post)(url, json.dumps(body, ensure_ascii=False).encode())
         except OSError as error:

@@ -114,7 +114,7 @@ class Monitor:
     sources: Sequence[Source]
     history: History
     watch: alerts.Alerts
-    places: Sequence[notify.Place] = ()
+    places: Sequence[alerts.Place] = ()
     interval_seconds: float = 2.0
     devices: bool = True
     talk: Callable[[str], None] = lambda line: None
@@ -221,7 +221,7 @@ class Monitor:
                 for trouble in await done:
                     self.talk(f"monitor: could not tell {trouble}")
 
-    def is_news(self, place: notify.Place, change: alerts.Change, now: float) -> bool:
+    def is_news(self, place: alerts.Place, change: alerts.Change, now: float) -> bool:
         """Whether this place has not heard it yet."""
         mark = (place.kind + place.url, change.name, change.who)
         if change.firing:
@@ -230,7 +230,7 @@ class Monitor:
             return fresh
         return self.told.pop(mark, None) is not None
 
-    def reminders(self, place: notify.Place, now: float) -> list[alerts.Change]:
+    def reminders(self, place: alerts.Place, now: float) -> list[alerts.Change]:
         """Alerts that go on for longer than the place wants to wait."""
         due = []
         for row in self.watch.firing():
@@ -300,12 +300,11 @@ def assemble(
 ) -> Monitor:
     """A monitor from what a user says. Without a file of alerts the built-in ones are logged."""
     rules, places = alerts.load(alert_file) if alert_file else alerts.load()
-    told = notify.parse(places, str(alert_file)) if places else (notify.Place("log"),)
     return Monitor(
         sources,
         History(history, retention_days),
         alerts.Alerts(rules),
-        told,
+        places,
         interval_seconds,
         read_devices,
         talk,

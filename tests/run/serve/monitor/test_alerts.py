@@ -20,6 +20,7 @@ from joymigrate.run.serve.monitor import alerts, exports, notify
 from joymigrate.run.serve.monitor.alerts import Alerts, Change, Rule
 from joymigrate.run.serve.monitor.history import History
 from joymigrate.run.serve.monitor.service import Monitor
+from joymigrate.schema import read
 
 KV = Rule("kv", "kv|*", above=95, clear=90, for_seconds=60, text="{who} {value:.0f} %")
 
@@ -103,7 +104,7 @@ def test_the_payloads_are_what_the_services_expect() -> None:
 def monitor(folder: Path, sent: list[Any], repeat: float = 0.0) -> Monitor:
     rules = (Rule("kv", "kv|*", above=95, clear=90, text="{who}"),)
     places = (
-        notify.Place("webhook", "http://a", repeat_seconds=repeat),
+        alerts.Place("webhook", "http://a", repeat_seconds=repeat),
         notify.Place("feishu", "http://b"),
     )
     return Monitor(
@@ -168,10 +169,13 @@ def test_a_place_that_does_not_answer_is_reported(tmp_path: Path) -> None:
         ("alerts: [{name: a, watch: kv}]", "either above or below"),
         ("alerts: [{name: a, watch: inflght, above: 1}]", "Did you mean 'inflight'"),
         ("alerts: [{name: a, watch: kv, abov: 1}]", "Did you mean 'above'"),
-        ("alerts: [{name: a, watch: kv, above: high}]", "above is a number"),
-        ("alerts: [{name: a, watch: kv, above: 1, severity: bad}]", "severity is one of"),
+        ("alerts: [{name: a, watch: kv, above: high}]", "'above' takes a number, got 'high'"),
+        (
+            "alerts: [{name: a, watch: kv, above: 1, severity: bad}]",
+            "'severity' does not know",
+        ),
         ("alerts: [{name: a, watch: kv, above: 1, text: '{whom}'}]", "cannot be filled in"),
-        ("alert: []", "list 'alerts'"),
+        ("alert: []", "unknown key 'alert'"),
         ("alerts: []\nnotfy: []", "Did you mean 'notify'"),
     ],
 )
@@ -188,12 +192,12 @@ def test_a_mistake_in_the_file_is_one_clear_error(tmp_path: Path, text: str, say
         ({"kind": "dingtak", "url": "http://x"}, "Did you mean 'dingtalk'"),
         ({"kind": "wecom"}, "needs a url"),
         ({"kind": "webhook", "url": "env:NO_SUCH_VARIABLE"}, "has no NO_SUCH_VARIABLE"),
-        ("log", "a place is a mapping"),
+        ("log", "expected keys with values"),
     ],
 )
 def test_a_wrong_place_is_one_clear_error(place: Any, says: str) -> None:
     with pytest.raises(JoyError, match=says):
-        notify.parse([place], "alerts.yaml")
+        read(alerts.File, {"alerts": [], "notify": [place]}, "alerts.yaml")
 
 
 def test_the_built_in_alerts_are_exported_for_prometheus() -> None:
