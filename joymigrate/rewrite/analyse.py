@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Kept, Style, Tier
-from joymigrate.rewrite import homes, ignores, mentions, python, readers
+from joymigrate.rewrite import ignores, mentions, module_index, python, readers
 from joymigrate.rewrite.codemods.patterns import patterns
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.helper import MARK
 from joymigrate.rewrite.module import Module, Pending, Project
-from joymigrate.rewrite.readers._moves import moves
+from joymigrate.rewrite.readers._migration_map import migration_map
 from joymigrate.rewrite.source import Source, Unreadable, decode
 from joymigrate.rewrite.vocabulary import Vocabulary
 
@@ -30,7 +30,7 @@ class Job:
     """What all files of one scan share."""
 
     context: Context
-    tree: homes.Tree
+    tree: module_index.ModuleIndex
     own_methods: frozenset[str] = frozenset()
     active: Callable[[str], bool] = lambda rule: True
     want_kept: bool = False
@@ -86,7 +86,7 @@ def look(source: Source, file: File, job: Job) -> tuple[list[Finding], list[Pend
     if source.text.startswith(MARK):
         return [], []
     project = project_of(job, file.relative)
-    if not project.entry and not of_interest(source.text, job.context):
+    if not project.entry and not prefilter(source.text, job.context):
         python.check(source)
         return [], []
     module = Module.parse(source, job.context, project)
@@ -103,38 +103,40 @@ def look(source: Source, file: File, job: Job) -> tuple[list[Finding], list[Pend
     return python.finish(module, found, statement), []
 
 
-def of_interest(text: str, context: Context) -> bool:
+def prefilter(text: str, context: Context) -> bool:
     """Whether any rule could match: a cheap test that spares most files the analysis."""
     lower = text.lower()
     if any(word in lower for word in Vocabulary.of(context).words):
         return True
-    return any(word in text for word in interest(context))
+    return any(word in text for word in prefilter_words(context))
 
 
-_INTEREST: dict[int, tuple[str, ...]] = {}
+_PREFILTER: dict[int, tuple[str, ...]] = {}
 
 
-def interest(context: Context) -> tuple[str, ...]:
+def prefilter_words(context: Context) -> tuple[str, ...]:
     """Words that the data-driven rules look for, beyond the platform's own."""
     key = id(context.rules)
-    if key not in _INTEREST:
+    if key not in _PREFILTER:
         table = patterns(context)
         words = {name.rpartition(".")[2] for name in (*table.names, *table.prefixes)}
         words |= {name.split(".")[0] for name in (*table.imports, *context.chip.imports())}
         words |= {
             *table.methods,
-            *moves(context).tools,
+            *migration_map(context).tools,
             *table.strings,
             *(name for name, _ in table.keywords),
         }
-        words |= {name.partition("*")[0] for name in moves(context).renames if name[3:4] != "*"}
+        words |= {
+            name.partition("*")[0] for name in migration_map(context).renames if name[3:4] != "*"
+        }
         settings = (name.split("=") for name in context.chip.attributes())
         words |= {f"{key}=" if value in ("True", "gpu") else value for key, value in settings}
         words |= {"torch.load", "mask]", "getattr(torch", "install_requires"}
         if context.chip.data("fused.yaml"):
             words |= {"rsqrt(", "silu(", "rotate_half", "softmax("}
-        _INTEREST[key] = tuple(sorted(words))
-    return _INTEREST[key]
+        _PREFILTER[key] = tuple(sorted(words))
+    return _PREFILTER[key]
 
 
 def unreadable(job: Job, file: File, data: bytes, error: Unreadable) -> Result:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from joymigrate.rewrite.homes import Tree
+from joymigrate.rewrite.module_index import ModuleIndex
 
 GUARD = re.compile(r"^if\s+__name__\s*==\s*['\"]__main__['\"]\s*:", re.M)
 IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+import\s+([\w, ]+)|import\s+([\w., ]+))", re.M)
 STATEMENT = re.compile(r"^(?:[A-Za-z_][\w.]*\s*\(|for |while |with )", re.M)
 
 
-def entries(texts: Mapping[str, str], tree: Tree) -> frozenset[str]:
+def entries(texts: Mapping[str, str], tree: ModuleIndex) -> frozenset[str]:
     """Paths of files that are started: with a `__main__` guard, or loose scripts nobody imports.
 
     `texts` maps the path of every Python file to its text. Only files that import torch count.

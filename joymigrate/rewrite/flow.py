@@ -13,8 +13,8 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
+from joymigrate.rewrite.flow_sinks import DEVICE, Sinks
 from joymigrate.rewrite.scopes import COMPREHENSIONS, FUNCTIONS, Names, Scope
-from joymigrate.rewrite.sinks import DEVICE, Sinks
 
 SINK = "sink:"  # SINK + kind is the end of a flow
 # Calls that define an option, and where their values given by position end (from the second on).

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Rule, Tier
-from joymigrate.rewrite import guards, sinks
+from joymigrate.rewrite import flow_sinks, guards
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.flow import Flow, Locate
 from joymigrate.rewrite.scopes import Names
@@ -74,7 +74,7 @@ class Module:
     def flow(self) -> Flow:
         """The value flow, built when first asked for."""
         if self._flow is None:
-            table = sinks.load(self.context.origin.device)
+            table = flow_sinks.load(self.context.origin.device)
             self._flow = Flow(self.names, table, self.project.locate)
         return self._flow
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.model import Finding, Scan, Style, Tier
-from joymigrate.rewrite import analyse, discover, homes
+from joymigrate.rewrite import analyse, discover, module_index
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
@@ -119,11 +119,11 @@ def common_root(paths: Sequence[Path]) -> Path:
     return Path(os.path.commonpath(folders))
 
 
-def tree_of(files: Iterable[File]) -> homes.Tree:
+def tree_of(files: Iterable[File]) -> module_index.ModuleIndex:
     """The project's Python files, with the namespace packages that absolute imports show."""
     files = list(files)
     paths = [file.relative for file in files if file.kind == "python"]
-    tree = homes.Tree.of(paths)
+    tree = module_index.ModuleIndex.of(paths)
     tree = replace(tree, scripted=scripted(files, tree))
     loose = {path.split("/")[0] for path in paths if "/" in path}
     packaged = {p.split("/")[0] for p in paths if p.count("/") == 1 and p.endswith("/__init__.py")}
@@ -146,7 +146,7 @@ ABSOLUTE = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_]\w*)", re.M)
 RELATIVE = re.compile(r"^[ \t]*from[ \t]+\.", re.M)
 
 
-def scripted(files: Sequence[File], tree: homes.Tree) -> frozenset[str]:
+def scripted(files: Sequence[File], tree: module_index.ModuleIndex) -> frozenset[str]:
     """Folders of packages in which programs are started, where no `pkg` can be imported.
 
     Their files import what lies beside them by its bare name (`cd pkg; python train.py`), or one
@@ -171,7 +171,7 @@ def scripted(files: Sequence[File], tree: homes.Tree) -> frozenset[str]:
     return frozenset(found)
 
 
-def started(files: Iterable[File], tree: homes.Tree) -> frozenset[str]:
+def started(files: Iterable[File], tree: module_index.ModuleIndex) -> frozenset[str]:
     """Files where programs start."""
     return entries({f.relative: read_text(f.path) for f in files if f.kind == "python"}, tree)
 

@@ -17,8 +17,8 @@ from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import guards, own_kernels
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.flow import SINK
+from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
 from joymigrate.rewrite.module import Module, Pending
-from joymigrate.rewrite.sinks import BACKEND, DEVICE
 
 LITERAL = re.compile(
     r"(?P<prefix>[rRuUfF]{0,2})(?P<quote>'''|\"\"\"|'|\")(?P<body>.*)(?P=quote)$", re.S

@@ -13,12 +13,12 @@ from joymigrate.chips import Advice
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.module import Module
-from joymigrate.rewrite.readers._moves import moves
+from joymigrate.rewrite.readers._migration_map import migration_map
 
 
 def find(module: Module) -> Iterator[Finding]:
     """Findings for names of the origin's environment variables."""
-    table = moves(module.context)
+    table = migration_map(module.context)
     for node in module.names.nodes[ast.Constant]:
         value = node.value
         if not isinstance(value, str) or not value.isupper() or node in module.names.docstrings:

@@ -25,7 +25,7 @@ from joymigrate.rewrite.arrays import is_array
 from joymigrate.rewrite.codemods.device_names import moved_part
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.module import Module
-from joymigrate.rewrite.readers._moves import moves
+from joymigrate.rewrite.readers._migration_map import migration_map
 
 SETTING = "JM192"  # values of well-known keywords that the chip's data knows
 RUNNERS = re.compile(
@@ -228,7 +228,7 @@ def commands(module: Module, table: Patterns, call: ast.Call) -> Iterator[Findin
     """A program of the origin run from Python: `os.system("nvidia-smi")`, with its variables."""
     if not call.args or not RUNNERS.match(module.names.dotted(call.func) or ""):
         return
-    argument, words = call.args[0], moves(module.context)
+    argument, words = call.args[0], migration_map(module.context)
     texts = [n.value for n in ast.walk(argument) if isinstance(n, ast.Constant)]
     spoken = " ".join(text for text in texts if isinstance(text, str))
     for name in re.findall(r"(?<![\w$])([A-Z][A-Z0-9_]+)=", spoken):
@@ -253,7 +253,7 @@ def tool(module: Module, node: ast.expr, advice: Advice) -> Finding:
 
 def tool_names(module: Module) -> Iterator[Finding]:
     """The same where the command is put together first: `cmd = ["nvidia-smi", "-L"]`."""
-    words = moves(module.context)
+    words = migration_map(module.context)
     for node in module.names.nodes[ast.Constant]:
         if not isinstance(node.value, str) or node in module.names.docstrings:
             continue

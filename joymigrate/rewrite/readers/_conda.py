@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from joymigrate.language import Text
-from joymigrate.rewrite.readers._moves import Sites
+from joymigrate.rewrite.readers._migration_map import Sites
 from joymigrate.rewrite.readers._packages import RULE, package_advice
 from joymigrate.rewrite.readers._tree import Mapping, Scalar, Sequence
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from joymigrate.chips import Advice, relate
 from joymigrate.language import Text
 from joymigrate.model import Tier
-from joymigrate.rewrite import sinks
+from joymigrate.rewrite import flow_sinks
 from joymigrate.rewrite.readers import _launch, _options, shell
 from joymigrate.rewrite.readers._environment import Mention, deals_with, doubtful
-from joymigrate.rewrite.readers._moves import Sites, worse
+from joymigrate.rewrite.readers._migration_map import Sites, worse
 from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Sequence
 from joymigrate.rewrite.readers._words import ASSIGNMENT, Command
 
@@ -69,7 +69,7 @@ class Walk:
 
         Below a key that holds devices (`device_map: {"": cuda}`) every value is one.
         """
-        devices = bool(above) and self.sites.moves.sink(above) == sinks.DEVICE
+        devices = bool(above) and self.sites.moves.sink(above) == flow_sinks.DEVICE
         names = {entry.key.value for entry in node.entries}
         for entry in node.entries:
             if DESCRIPTIONS.fullmatch(entry.key.value.lstrip("-").replace("-", "_")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.rewrite.readers._moves import Sites
+from joymigrate.rewrite.readers._migration_map import Sites
 from joymigrate.rewrite.readers._tree import Mapping, Node, Scalar
 
 RULE = "JM192"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from joymigrate.chips import Advice
 from joymigrate.model import Tier
-from joymigrate.rewrite.readers._moves import Sites, worse
+from joymigrate.rewrite.readers._migration_map import Sites, worse
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Expansion, Word
 
 DECLARE = frozenset(("export", "declare", "typeset", "local", "readonly", "env", "setenv"))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Tier
-from joymigrate.rewrite.readers._moves import Sites, worse
+from joymigrate.rewrite.readers._migration_map import Sites, worse
 from joymigrate.rewrite.readers._words import EXPANDED, Command
 from joymigrate.rewrite.source import Source, Unreadable
 

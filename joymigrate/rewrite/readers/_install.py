@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from joymigrate.model import Tier
-from joymigrate.rewrite.readers._moves import Sites
+from joymigrate.rewrite.readers._migration_map import Sites
 from joymigrate.rewrite.readers._packages import RULE, index_change, index_reason, package_advice
 from joymigrate.rewrite.readers._words import ASSIGNMENT, Command, Script, Word
 

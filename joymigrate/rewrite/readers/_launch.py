@@ -11,7 +11,7 @@ from joymigrate.language import Text
 from joymigrate.model import Tier
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._environment import SPEAKS, command_name
-from joymigrate.rewrite.readers._moves import Sites
+from joymigrate.rewrite.readers._migration_map import Sites
 from joymigrate.rewrite.readers._words import Command, Script, Word
 
 CONTAINERS = frozenset(("docker", "podman", "nerdctl", "nvidia-docker", "singularity", "apptainer"))

@@ -13,16 +13,16 @@ from itertools import zip_longest
 
 from joymigrate.language import Text
 from joymigrate.model import Tier
-from joymigrate.rewrite import sinks
+from joymigrate.rewrite import flow_sinks
 from joymigrate.rewrite.readers._environment import DECLARE, SPEAKS, command_name
-from joymigrate.rewrite.readers._moves import Sites
+from joymigrate.rewrite.readers._migration_map import Sites
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Expansion, Script, Word
 
 PAIR = re.compile(r"(?P<key>-{1,2}[A-Za-z][\w.-]*|[+~]{0,2}[A-Za-z_][\w./@-]*)=(?P<value>.*)", re.S)
 OPTION = re.compile(r"-{1,2}[A-Za-z][\w.-]*")
 COMPARE = frozenset(("=", "==", "!=", "=~"))
 TESTS = frozenset(("[", "[[", "test"))
-RULES = {sinks.DEVICE: "JM120", sinks.BACKEND: "JM130"}
+RULES = {flow_sinks.DEVICE: "JM120", flow_sinks.BACKEND: "JM130"}
 # Programs whose options never are torch devices.
 OTHERS = frozenset(
     (
@@ -120,9 +120,9 @@ def value(sites: Sites, word: Word, at: int, kind: str | None, *, key: str, rule
     text = word.value[at:]
     quotes = len(text) - len(text.lstrip("'\""))
     at, text = at + quotes, text.strip("'\"")
-    if kind == sinks.DEVICE:
+    if kind == flow_sinks.DEVICE:
         device(sites, word, at, text, rule or RULES[kind])
-    elif kind == sinks.BACKEND:
+    elif kind == flow_sinks.BACKEND:
         backend(sites, word, at, text, rule or RULES[kind])
     elif sites.moves.moves_device and sites.moves.device(text):
         lookalike(sites, word, at, text, key)
@@ -225,7 +225,7 @@ def set_variables(flow: Flow, command: Command) -> None:
 
 def flow_rule(kind: str | None) -> str:
     """The rule for a value that reaches its sink through a variable."""
-    return "JM121" if kind == sinks.DEVICE else RULES[sinks.BACKEND]
+    return "JM121" if kind == flow_sinks.DEVICE else RULES[flow_sinks.BACKEND]
 
 
 def fallback(flow: Flow, expansion: Expansion) -> None:
@@ -258,6 +258,6 @@ def compared(flow: Flow, subject: Word, others: Iterable[Word]) -> None:
     kind = flow.kind(only.name) if only else None
     if only is None or kind is None:
         return
-    rule = "JM111" if kind == sinks.DEVICE else RULES[sinks.BACKEND]
+    rule = "JM111" if kind == flow_sinks.DEVICE else RULES[flow_sinks.BACKEND]
     for word in others:
         value(flow.sites, word, 0, kind, key=only.name, rule=rule)

@@ -9,7 +9,7 @@ from joymigrate.language import Text
 from joymigrate.model import Tier
 from joymigrate.rewrite.readers import _inline
 from joymigrate.rewrite.readers._environment import SPEAKS
-from joymigrate.rewrite.readers._moves import Sites, worse
+from joymigrate.rewrite.readers._migration_map import Sites, worse
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Script, Word
 
 WRAPPERS = frozenset(

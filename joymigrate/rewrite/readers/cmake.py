@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.readers._moves import Sites
+from joymigrate.rewrite.readers._migration_map import Sites
 from joymigrate.rewrite.source import Source
 
 PATTERNS = ("CMakeLists.txt", "*.cmake", "CMakeLists.txt.in", "*.cmake.in")

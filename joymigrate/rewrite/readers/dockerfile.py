@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _commands, _environment, _json_tree, _launch, _options, shell
-from joymigrate.rewrite.readers._moves import Sites
+from joymigrate.rewrite.readers._migration_map import Sites
 from joymigrate.rewrite.readers._tree import Scalar, Sequence
 from joymigrate.rewrite.readers._words import Command, Word
 from joymigrate.rewrite.source import Source, Unreadable

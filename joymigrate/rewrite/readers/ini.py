@@ -9,7 +9,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._configuration import Walk
-from joymigrate.rewrite.readers._moves import Sites, worth_reading
+from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
 from joymigrate.rewrite.readers._packages import RULE, package_advice
 from joymigrate.rewrite.readers._tree import Entry, scalar
 from joymigrate.rewrite.source import Source

@@ -9,7 +9,7 @@ from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _deepspeed
 from joymigrate.rewrite.readers._configuration import Walk
 from joymigrate.rewrite.readers._json_tree import tree
-from joymigrate.rewrite.readers._moves import Sites, worth_reading
+from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
 from joymigrate.rewrite.readers._tree import Entry, Mapping
 from joymigrate.rewrite.source import Source
 

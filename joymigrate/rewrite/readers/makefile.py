@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _commands, _environment, shell
-from joymigrate.rewrite.readers._moves import Sites, worth_reading
+from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
 from joymigrate.rewrite.source import Source
 
 PATTERNS = ("Makefile", "makefile", "GNUmakefile", "*.mk", "Makefile.*", "justfile", "Justfile")

@@ -13,7 +13,7 @@ from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _cells, shell
 from joymigrate.rewrite.readers._cells import Cell, Joined
 from joymigrate.rewrite.readers._json_tree import tree
-from joymigrate.rewrite.readers._moves import Sites
+from joymigrate.rewrite.readers._migration_map import Sites
 from joymigrate.rewrite.source import Source, Unreadable
 
 PATTERNS = ("*.ipynb",)
@@ -23,17 +23,17 @@ SHELLS = re.compile(r"(?:script\s+)?(?:.*/)?(?:ba|z|k|da)?sh\b|system\b|cmd\b")
 def read(source: Source, context: Context) -> Iterator[Finding]:
     """Findings of one notebook. Outputs and metadata are never looked at."""
     joined = _cells.join(tree(source.text), source.text)
-    if not of_interest(joined.plain, context):
+    if not prefilter(joined.plain, context):
         return
     found = [*of_python(source, joined, context), *of_shell(source, joined, context)]
     yield from sorted(found, key=lambda f: (f.cell or 0, f.line, f.column))
 
 
-def of_interest(text: str, context: Context) -> bool:
+def prefilter(text: str, context: Context) -> bool:
     """Whether any rule could match the code."""
     from joymigrate.rewrite import analyse  # which imports the readers
 
-    return analyse.of_interest(text, context)
+    return analyse.prefilter(text, context)
 
 
 def virtual(source: Source, text: str) -> Source:

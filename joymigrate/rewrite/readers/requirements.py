@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.readers._moves import Sites
+from joymigrate.rewrite.readers._migration_map import Sites
 from joymigrate.rewrite.readers._packages import (
     RULE,
     Change,

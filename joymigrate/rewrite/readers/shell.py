@@ -17,7 +17,7 @@ from joymigrate.rewrite.readers import (
     _tools,
     _words,
 )
-from joymigrate.rewrite.readers._moves import Sites, worse
+from joymigrate.rewrite.readers._migration_map import Sites, worse
 from joymigrate.rewrite.source import Source
 
 PATTERNS = ("*.sh", "*.bash", "*.zsh", "*.ksh", "*.slurm", "*.sbatch", "*.pbs", "*.lsf", "*.args")

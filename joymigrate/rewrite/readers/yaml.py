@@ -8,7 +8,7 @@ from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _conda, _deepspeed
 from joymigrate.rewrite.readers._configuration import Walk
-from joymigrate.rewrite.readers._moves import Sites, worth_reading
+from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
 from joymigrate.rewrite.readers._tree import Entry, Mapping
 from joymigrate.rewrite.readers._yaml_tree import trees
 from joymigrate.rewrite.source import Source

@@ -13,7 +13,7 @@ from typing import Any
 from joymigrate.chips import Advice, relate
 from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Style, Tier
-from joymigrate.rewrite import sinks
+from joymigrate.rewrite import flow_sinks
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._words import EXPANDED
 from joymigrate.rewrite.source import Source
@@ -28,7 +28,7 @@ def worse(*tiers: Tier) -> Tier:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class MigrationMap:
     """Names of the origin and what becomes of them, for one context.
 
     `variables` maps a rule to patterns of canonical variable names, `canonical` an own name of
@@ -87,31 +87,31 @@ class Moves:
     def sink(self, name: str) -> str | None:
         """`device` or `backend` for an option, key or variable that is known to hold one."""
         plain = name.strip("-+").rpartition(".")[2].replace("-", "_").lower()
-        found = sinks.load(self.context.origin.device).keyword(plain)
+        found = flow_sinks.load(self.context.origin.device).keyword(plain)
         if found:
             return found
         if plain.endswith(("_backend", "comm_backend_name")):
-            return sinks.BACKEND
+            return flow_sinks.BACKEND
         return None
 
 
 @functools.lru_cache(maxsize=32)
 def moves_of(context_key: tuple[Path, Path, Style]) -> dict[str, Any]:
-    """Parts of `Moves` that are costly to make; filled by `moves`."""
+    """Parts of `MigrationMap` that are costly to make; filled by `moves`."""
     return {}
 
 
-def moves(context: Context) -> Moves:
+def migration_map(context: Context) -> MigrationMap:
     """The vocabulary of a context, made once."""
     slot = moves_of((context.origin.folder, context.chip.folder, context.style))
     known = slot.get("moves")
     if known is None or known.context.rules is not context.rules:
         slot["moves"] = known = make(context)
-    found: Moves = known
+    found: MigrationMap = known
     return found
 
 
-def make(context: Context) -> Moves:
+def make(context: Context) -> MigrationMap:
     """Read the vocabulary out of chips and rules."""
     relation = relate(context.origin, context.chip)
     own = {each.to or name: name for name, each in context.origin.variables().items()}
@@ -123,7 +123,7 @@ def make(context: Context) -> Moves:
     )
     is_canonical = context.origin.origin
     ours = "|".join(pattern.pattern for _, pattern in patterns) if is_canonical else r"(?!)"
-    return Moves(
+    return MigrationMap(
         context,
         relation.variables,
         relation.tools,
@@ -147,7 +147,7 @@ class Sites:
 
     source: Source
     context: Context
-    moves: Moves
+    moves: MigrationMap
     found: list[Finding] = field(default_factory=list)
     floor: Tier = Tier.SAFE  # nothing below this tier; set where the text itself is unsure
     doubt: str = ""  # why
@@ -159,7 +159,7 @@ class Sites:
     @classmethod
     def of(cls, source: Source, context: Context) -> Sites:
         """No findings yet."""
-        return cls(source, context, moves(context))
+        return cls(source, context, migration_map(context))
 
     def add(
         self,

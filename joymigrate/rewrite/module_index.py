@@ -16,7 +16,7 @@ except ImportError:
 
 
 @dataclass(slots=True)
-class Tree:
+class ModuleIndex:
     """The Python files of a project, by path relative to its root (POSIX)."""
 
     paths: frozenset[str]
@@ -27,7 +27,7 @@ class Tree:
     _found: dict[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, paths: list[str]) -> Tree:
+    def of(cls, paths: list[str]) -> ModuleIndex:
         """The tree of these files."""
         folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
         words = {part for path in paths for part in PurePosixPath(path).with_suffix("").parts}
