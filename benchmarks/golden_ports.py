@@ -1,6 +1,7 @@
 """Rewrites the parent of a human port and compares device lines with what the human wrote.
 
     python -m benchmarks.golden_ports BEFORE AFTER [--style agnostic] [--rename OLD=NEW]
+    python -m benchmarks.golden_ports --mirrors DIR [--port NAME …] [--style agnostic]
 
 BEFORE and AFTER are checkouts of a project before and after somebody ported it by hand. A device
 line is a line that the human changed or removed and that names the origin's device or backend.
@@ -17,6 +18,9 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate import chips
@@ -39,6 +43,23 @@ FORMS = [
 ]
 
 
+# Ports of public projects: name → (repository, commit before, commit after). The first three are
+# asked for; the other eight were chosen by author and year before the tool was run on any of them.
+PORTS = {
+    "mmengine": ("open-mmlab/mmengine", "601db12d^", "601db12d"),
+    "torchtune": ("pytorch/torchtune", "c5f20b967^", "c5f20b967"),
+    "verl": ("volcengine/verl", "ca65c363f^", "ca65c363f"),
+    "mmcv": ("open-mmlab/mmcv", "ba9c36bf8^1", "ba9c36bf8"),  # 2022
+    "FastChat": ("lm-sys/FastChat", "c685951d^", "c685951d"),  # 2023
+    "peft": ("huggingface/peft", "d99ea2913^", "d99ea2913"),  # 2023
+    "lm-eval": ("EleutherAI/lm-evaluation-harness", "cfced1104^", "cfced1104"),  # 2024
+    "sentence-transformers": ("huggingface/sentence-transformers", "454cb376^", "454cb376"),
+    "open_clip": ("mlfoundations/open_clip", "b92a266^", "b92a266"),  # 2024
+    "trl": ("huggingface/trl", "a6c0c57f6^", "a6c0c57f6"),  # 2025
+    "FunASR": ("modelscope/FunASR", "34360664e^", "34360664e"),  # 2026
+}
+
+
 def canonical(line: str) -> str:
     """A line with both sides' helper names mapped to one form."""
     for pattern, form in FORMS:
@@ -57,28 +78,38 @@ def changes(before: list[str], after: list[str]) -> dict[int, list[str]]:
     return found
 
 
-def main() -> None:
-    """Print the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("before", type=Path)
-    parser.add_argument("after", type=Path)
-    parser.add_argument("--style", default="direct")
-    parser.add_argument(
-        "--rename", action="append", default=[], help="OLD=NEW, a file the port renamed"
-    )
-    parser.add_argument("--list", action="store_true", help="show every line that is not equal")
-    options = parser.parse_args()
-    renamed = dict(item.split("=") for item in options.rename)
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One comparison: lines that the human changed, and what the tool did with them."""
 
-    result = scan(
-        [options.before], chip=chips.target(None), origin=chips.origin(), style=Style(options.style)
-    )
+    human: int
+    touched: int
+    equal: int
+    told: int  # reported instead
+    silent: int
+    extra: int  # other lines of the same files
+    added: int
+
+    def __str__(self) -> str:
+        """One line."""
+        return (
+            f"{self.human} device lines changed by the human; touched {self.touched}, "
+            f"equal {self.equal}, reported instead {self.told}, silent {self.silent}; "
+            f"extra lines in the same files {self.extra}; import lines added {self.added}"
+        )
+
+
+def compare(
+    root: Path, after: Path, style: Style, renamed: dict[str, str], *, listed: bool
+) -> Score:
+    """Rewrite `root` in memory and compare it with what a human made of it in `after`."""
+    result = scan([root], chip=chips.target(None), origin=chips.origin(), style=style)
     rewritten = {patch.path: patch for patch in patches(result)}
     reported = {(f.path, f.line) for f in result.findings if f.tier is not Tier.SAFE}
-    human_lines = touched = equal = extra = ours_lines = told = added = 0
-    for path in sorted(options.before.rglob("*.py")):
-        name = path.relative_to(options.before).as_posix()
-        other = options.after / renamed.get(name, name)
+    human_lines = touched = equal = extra = told = added = 0
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        other = after / renamed.get(name, name)
         before = path.read_text(encoding="utf-8").splitlines()
         patch = rewritten.get(path)
         ours = patch.after.decode().splitlines() if patch and patch.after else before
@@ -89,11 +120,10 @@ def main() -> None:
         tool = changes(before, ours)
         added += len(ours) - len(before)
         human_lines += len(human)
-        ours_lines += len(tool)
         for number, new in human.items():
             if number not in tool:
                 told += (name, number) in reported
-                if options.list:
+                if listed:
                     said = "reported" if (name, number) in reported else "silent"
                     print(f"{said:9} {name}:{number} {before[number - 1].strip()}")
                 continue
@@ -101,19 +131,54 @@ def main() -> None:
             mine = [canonical(line) for line in tool[number]]
             hit = any(canonical(line) in mine for line in new)
             equal += hit
-            if options.list and not hit:
+            if listed and not hit:
                 print(f"different {name}:{number}\n   ours  {tool[number]}\n   human {new}")
         if other.is_file() and human:
             more = [n for n in tool if n not in human]
             extra += len(more)
-            if options.list:
+            if listed:
                 for number in more:
                     print(f"extra     {name}:{number} {before[number - 1].strip()}")
-    print(
-        f"{options.before.name}: {human_lines} device lines changed by the human; "
-        f"touched {touched}, equal {equal}, reported instead {told}; "
-        f"extra lines in the same files {extra}; import lines added {added}"
+    return Score(human_lines, touched, equal, told, human_lines - touched - told, extra, added)
+
+
+def checkout(mirror: Path, commit: str, folder: Path) -> Path:
+    """The Python files of a commit, as a tree below `folder`."""
+    folder.mkdir(parents=True)
+    archive = subprocess.run(
+        ["git", "-C", str(mirror), "archive", commit, "*.py"], capture_output=True, check=True
+    ).stdout
+    subprocess.run(["tar", "x", "-C", str(folder)], input=archive, check=True)
+    return folder
+
+
+def main() -> None:
+    """Print the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("before", type=Path, nargs="?")
+    parser.add_argument("after", type=Path, nargs="?")
+    parser.add_argument("--style", default="direct")
+    parser.add_argument(
+        "--rename", action="append", default=[], help="OLD=NEW, a file the port renamed"
     )
+    parser.add_argument("--list", action="store_true", help="show every line that is not equal")
+    parser.add_argument("--mirrors", type=Path, help="folder of OWNER+NAME/repo git folders")
+    parser.add_argument("--port", action="append", default=[], help="names of PORTS; default all")
+    options = parser.parse_args()
+    if options.mirrors is None:
+        renamed = dict(item.split("=") for item in options.rename)
+        style = Style(options.style)
+        print(compare(options.before, options.after, style, renamed, listed=options.list))
+        return
+    for name, (repository, before, after) in PORTS.items():
+        if options.port and name not in options.port:
+            continue
+        mirror = options.mirrors / repository.replace("/", "+") / "repo"
+        with tempfile.TemporaryDirectory() as folder:
+            old = checkout(mirror, before, Path(folder) / "before")
+            new = checkout(mirror, after, Path(folder) / "after")
+            score = compare(old, new, Style(options.style), {}, listed=options.list)
+        print(f"{name}: {score}", flush=True)
 
 
 if __name__ == "__main__":

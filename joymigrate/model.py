@@ -101,6 +101,7 @@ class Finding:
     area: str = "device"
     weight: float = 1.0  # effort by hand, in minutes
     needs: str | None = None  # what the edited file must import: "package" or "helper"
+    group: str | None = None  # edits of one group are written together or not at all
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Kept, Style, Tier
-from joymigrate.rewrite import ignores, mentions, module_index, python, readers
+from joymigrate.rewrite import groups, ignores, mentions, module_index, python, readers
 from joymigrate.rewrite.codemods.patterns import patterns
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
@@ -177,7 +177,7 @@ def result(source: Source, job: Job, found: list[Finding], pending: list[Pending
         if not any(mark.covers(item.yes) or mark.covers(item.no) for mark in marks)
     )
     silenced = {mark for mark in marks for item in pending if mark.covers(item.no)}
-    stay = applied.findings
+    stay = groups.complete(found, applied.findings)
     kept: tuple[Kept, ...] = ()
     if job.want_kept:
         kept = tuple(mentions.kept(source, job.context, [*stay, *(p.no for p in pending)]))

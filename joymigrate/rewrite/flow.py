@@ -10,6 +10,7 @@ asked: may this literal be a device? What it can't follow, it does not claim.
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
@@ -22,6 +23,7 @@ OPTION_CALLS = {
     "add_argument": 1, "add_option": 1, "option": 1, "argument": 1,
     "DEFINE_string": 2, "DEFINE_enum": 3, "DEFINE_list": 2, "DEFINE_multi_enum": 3,
 }  # fmt: skip
+GROWING = ("append", "add", "insert", "extend", "appendleft")
 STAND_INS = ("contextlib.nullcontext", "contextlib.suppress")
 Locate = Callable[[str], tuple[str, str] | None]
 
@@ -41,6 +43,7 @@ class Flow:
         self.literals: dict[ast.expr, set[str]] = defaultdict(set)
         self.device_like: set[str] = set()  # variables assigned from a device expression
         self.functions: dict[str, ast.AST] = {}
+        self._attributes: dict[str, list[str]] | None = None
         for scope in list(names.scopes.values()):
             self._scope(scope)
         for call in names.nodes[ast.Call]:
@@ -84,6 +87,9 @@ class Flow:
                     continue
                 key = f"{qualified}#{name}"
                 kind = self.sinks.names.get(name)
+                annotation = getattr(binding.node, "annotation", None)
+                if kind is None and annotation is not None and self.is_device_type(annotation):
+                    kind = DEVICE
                 if kind:
                     self.edges[key].add(SINK + kind)
                     if kind == DEVICE:
@@ -97,6 +103,8 @@ class Flow:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
             self._into_target(node.value, target)
+        if isinstance(node, ast.AnnAssign) and self.is_device_type(node.annotation):
+            self._into(node.value, SINK + DEVICE)
 
     def _into_target(self, value: ast.expr, target: ast.expr) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
@@ -119,7 +127,7 @@ class Flow:
             scope = self.names.scope_of(target)
             if isinstance(scope.node, ast.ClassDef):
                 # A class attribute is also an attribute of whatever object holds an instance.
-                keys.append(f".{target.id}")
+                keys += [f".{target.id}", f"{self.qualified(scope)}.{target.id}"]
             kind = self.sinks.names.get(target.id)
             return [*keys, *([SINK + kind] if kind else [])]
         if isinstance(target, ast.Attribute):
@@ -138,6 +146,9 @@ class Flow:
         if node.value is not None and function is not None:
             key = self.qualified(self.names.scopes[function])
             self._into(node.value, key + "()")
+            returns = getattr(function, "returns", None)
+            if returns is not None and self.is_device_type(returns):
+                self._into(node.value, SINK + DEVICE)
             if any("property" in ast.unparse(d) for d in getattr(function, "decorator_list", ())):
                 # A property is read like an attribute.
                 kind = self.sinks.names.get(function.name)
@@ -150,6 +161,18 @@ class Flow:
                 kind = self.sinks.keyword(key.value)
                 if kind:
                     self._into(value, SINK + kind)
+                elif key.value.isidentifier() and key.value not in self.sinks.everyday:
+                    self._into(value, f".{key.value}")  # read by `d["key"]`
+
+    def is_device_type(self, annotation: ast.expr) -> bool:
+        """Whether an annotation says `torch.device`, alone or as one of several types."""
+        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+            return re.search(r"\btorch\.device\b", annotation.value) is not None
+        return any(
+            self.names.dotted(each) == "torch.device"
+            for each in ast.walk(annotation)
+            if isinstance(each, (ast.Name, ast.Attribute))
+        )
 
     def _call(self, call: ast.Call) -> None:
         callee = self.names.dotted(call.func)
@@ -167,6 +190,11 @@ class Flow:
             for key in self._parameter_keys(call, callee, keyword.arg):
                 self._into(keyword.value, key)
         positions = dict(self.sinks.calls.get(callee or "", {}) or self._alternatives(call.func))
+        if callee is not None and callee.startswith(self.sinks.modules):
+            # Every text that a function of a device module takes for a device is one.
+            positions = dict.fromkeys(range(len(call.args)), DEVICE) | positions
+        if isinstance(call.func, ast.Attribute) and call.func.attr in GROWING:
+            self._grown(call, call.func)
         if isinstance(call.func, ast.Attribute):
             positions = {**self.sinks.methods.get(call.func.attr, {}), **positions}
         for index, argument in enumerate(call.args):
@@ -176,6 +204,12 @@ class Flow:
                 self._into(argument, SINK + positions[index])
             for key in self._parameter_keys(call, callee, index):
                 self._into(argument, key)
+
+    def _grown(self, call: ast.Call, func: ast.Attribute) -> None:
+        """`devices.append(f"cuda:{i}")`: what a list takes in."""
+        key = self.key(func.value) if isinstance(func.value, (ast.Name, ast.Attribute)) else None
+        for argument in call.args if key else ():
+            self._into(argument, key or "")
 
     def _alternatives(self, func: ast.expr) -> Mapping[int, str]:
         """Sinks of a callee like `autocast if amp else nullcontext`."""
@@ -469,11 +503,44 @@ class Flow:
                 continue
             if self.visible(key):
                 outside.add(key)
-            for target in self.edges.get(key, ()):
+            for target in (*self.edges.get(key, ()), *self._same_attribute(key)):
                 if target not in seen:
                     seen.add(target)
                     todo.append(target)
         return kinds, outside
+
+    def _same_attribute(self, key: str) -> tuple[str, ...]:
+        """Other keys of one attribute: `Class.x` is `.x` of its instances and its subclasses."""
+        if "::" in key or "#" in key or key.endswith("()") or "." not in key:
+            return ()
+        name = key.rpartition(".")[2]
+        if name in self.sinks.everyday:
+            return ()
+        if not key.startswith("."):
+            return (f".{name}",)
+        if self._attributes is None:
+            self._attributes = defaultdict(list)
+            for each in self.edges:
+                if "." in each[1:] and not each.endswith("()") and not set("#:") & set(each):
+                    self._attributes[each.rpartition(".")[2]].append(each)
+        return tuple(self._attributes.get(name, ()))
+
+    def connected(self, keys: Iterable[str]) -> set[str]:
+        """All keys that share values with `keys`, in both directions, everyday names left out."""
+        back: dict[str, set[str]] = defaultdict(set)
+        for source, targets in self.edges.items():
+            for target in targets:
+                back[target].add(source)
+        found: set[str] = set()
+        todo = list(keys)
+        while todo:
+            key = todo.pop()
+            name = key.strip("()").rpartition(".")[2].rpartition("#")[2]
+            if key in found or key.startswith(SINK) or name in self.sinks.everyday:
+                continue
+            found.add(key)
+            todo += [*self.edges.get(key, ()), *back[key], *self._same_attribute(key)]
+        return found
 
     def visible(self, key: str) -> bool:
         """Whether code of another file can read what this key holds."""

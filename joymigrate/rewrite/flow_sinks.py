@@ -27,6 +27,7 @@ class Sinks:
     default_methods: Mapping[str, int]
     device_attributes: frozenset[str]
     backend_calls: frozenset[str]
+    modules: tuple[str, ...]  # beginnings of names whose functions take devices only
     everyday: frozenset[str]  # attribute names that are not followed from file to file
 
     def keyword(self, name: str) -> str | None:
@@ -59,5 +60,6 @@ def load(origin_device: str) -> Sinks:
         default_methods=raw["defaults"]["methods"],
         device_attributes=frozenset(raw["device_attributes"]),
         backend_calls=frozenset(raw["backend_calls"]),
+        modules=tuple(name.replace("{origin}", origin_device) for name in raw["modules"]),
         everyday=frozenset(raw["everyday"]),
     )

@@ -58,6 +58,10 @@ class Module:
     _alias: str | None = None
     handled: set[ast.AST] = field(default_factory=set)  # nodes that a codemod has dealt with
     _serves_target: bool | None = None
+    # Strings that were not seen to be devices, by place: their keys, kind, and what would be found.
+    doubts: dict[tuple[int, int], tuple[frozenset[str], str, Finding]] = field(default_factory=dict)
+    closure: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that share those
+    proven: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that hold such values
 
     @classmethod
     def parse(cls, source: Source, context: Context, project: Project | None = None) -> Module:
@@ -137,6 +141,7 @@ class Module:
         start, end = node if isinstance(node, tuple) else self.span(node)
         made: tuple[Edit, ...] | None = None
         if edits is not None:
+            edits = [self.apart(*edit) for edit in edits]
             made = tuple(self.source.edit(*edit) for edit in edits)
             if after is None:
                 after = self.preview(start, end, edits)
@@ -151,6 +156,15 @@ class Module:
             edits=made,
             needs=needs,
         )
+
+    def apart(self, start: int, end: int, text: str) -> tuple[int, int, str]:
+        """An edit with a space where its words would grow together with those beside it."""
+        source = self.source.text
+        if text and start and wordlike(source[start - 1]) and wordlike(text[0]):
+            text = f" {text}"
+        if text and end < len(source) and wordlike(source[end]) and wordlike(text[-1]):
+            text = f"{text} "
+        return start, end, text
 
     def preview(self, start: int, end: int, edits: list[tuple[int, int, str]]) -> str:
         """The text of a span with the edits inside it made."""
@@ -174,6 +188,11 @@ class Module:
     def guarded(self, node: ast.AST) -> str | None:
         """Why a site is left alone when its surroundings already know the target; else None."""
         return guards.guarded(self, node)
+
+
+def wordlike(character: str) -> bool:
+    """Whether a character can stand inside a name or a number."""
+    return character == "_" or character.isalnum()
 
 
 def parse(source: Source) -> ast.Module:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import backend_import
+from joymigrate.rewrite import backend_import, groups
 from joymigrate.rewrite.codemods import all_codemods
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.module import HELPER, Module, Pending, Project, parse
@@ -35,7 +35,7 @@ def finish(
     module: Module, found: Iterable[Finding], helper_import: str = DEFAULT_HELPER_IMPORT
 ) -> list[Finding]:
     """Sorted findings without duplicates or overlapping edits, with the import they need."""
-    settled = settle(uncovered(module, found))
+    settled = groups.bind(module, settle(uncovered(module, found)))
     added = backend_import.find(module, settled, helper_import)
     return [added, *settled] if added is not None else settled
 

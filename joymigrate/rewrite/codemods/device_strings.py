@@ -70,8 +70,29 @@ def find(module: Module) -> Iterator[Finding | Pending]:
     """Findings for every string literal that may name the origin's device or backend."""
     if module.vocabulary.same_device:
         return
-    for text in literals(module):
-        yield from judge(module, text)
+    found = [item for text in literals(module) for item in judge(module, text)]
+    yield from (with_values(module, item) for item in found)
+
+
+def with_values(module: Module, item: Finding | Pending) -> Finding | Pending:
+    """A doubt as a fix, where its value is one that elsewhere in the file is seen to be a device.
+
+    A value and every comparison with it are one group: both move.
+    """
+    no = item.no if isinstance(item, Pending) else item
+    keys, kind, yes = module.doubts.get((no.line, no.column), (frozenset(), "", None))
+    if yes is None or no.edits or no.rule not in ("JM121", "JM111", yes.rule):
+        return item
+    return yes if keys & connected(module, kind) else item
+
+
+def connected(module: Module, kind: str) -> set[str]:
+    """Keys of the file that share values with what is seen to be of a kind."""
+    known = module.closure.get(kind)
+    if known is None:
+        known = module.flow.connected(module.proven.get(kind, ()))
+        module.closure[kind] = known
+    return known
 
 
 # -- what a literal is -------------------------------------------------------------------------
@@ -196,18 +217,22 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         return
     if module.context.style is Style.SHIM and text.shape != "composite":
         return
-    if text.kind == DEVICE and where_available(module, text.whole):
+    if where_available(module, text.whole):
+        module.proven.setdefault(text.kind, set()).update(module.flow.literals.get(node, ()))
         yield fix(module, text, "JM121" if text.rule == "JM120" else text.rule)
         return
     targets = module.flow.literals.get(node, set())
     kinds, outside = module.flow.reach(targets)
     if text.kind in kinds:
         direct = any(target == SINK + text.kind for target in targets)
+        module.proven.setdefault(text.kind, set()).update(targets)
         yield fix(module, text, "JM121" if text.rule == "JM120" and not direct else text.rule)
         return
     doubt = report(module, text, language.Text(UNPROVEN, why=why(module, text, targets)), "JM121")
+    yes = fix(module, text, "JM121")
+    module.doubts[doubt.line, doubt.column] = (frozenset(targets), text.kind, yes)
     if outside:
-        yield Pending(fix(module, text, "JM121"), doubt, frozenset(outside), text.kind)
+        yield Pending(yes, doubt, frozenset(outside), text.kind)
         return
     yield doubt
 
@@ -219,19 +244,58 @@ def where_available(module: Module, node: ast.expr) -> bool:
     """
     parent: ast.AST | None = getattr(node, "parent", None)
     if isinstance(parent, ast.IfExp):
-        return node is parent.body and asks(module, parent.test)
+        denied = isinstance(parent.test, ast.UnaryOp) and isinstance(parent.test.op, ast.Not)
+        test = parent.test.operand if denied else parent.test  # type: ignore[attr-defined]
+        return node is (parent.orelse if denied else parent.body) and asks(module, test)
     if not isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return)):
         return False
     block = getattr(parent, "parent", None)
     return isinstance(block, ast.If) and parent in block.body and asks(module, block.test)
 
 
-def asks(module: Module, test: ast.expr) -> bool:
+def asks(module: Module, test: ast.expr, depth: int = 0) -> bool:
     """Whether a condition is the question if the origin's device is available."""
-    question = f"{module.vocabulary.module}.is_available"
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    return any(
-        isinstance(part, ast.Call) and module.names.dotted(part.func) == question for part in parts
+    return any(question(module, part, depth) for part in parts)
+
+
+def question(module: Module, part: ast.expr, depth: int) -> bool:
+    """The question itself, a function of the project that asks it, or a variable with the answer.
+
+    At most three steps are followed.
+    """
+    platform = module.vocabulary.module
+    if isinstance(part, ast.Compare) and len(part.comparators) == 1:
+        more = isinstance(part.ops[0], (ast.Gt, ast.GtE, ast.NotEq))
+        counted = isinstance(part.left, ast.Call) and module.names.dotted(part.left.func)
+        return more and counted == f"{platform}.device_count"
+    if isinstance(part, ast.Call):
+        dotted = module.names.dotted(part.func)
+        if dotted == f"{platform}.is_available":
+            return True
+        if dotted is not None:
+            last = dotted.rpartition(".")[2]
+            named = re.fullmatch(rf"_?(is_|has_)?{module.vocabulary.device}_?(is_)?available", last)
+            return named is not None and module.project.locate(dotted) is not None
+    if depth > 2 or not isinstance(part, (ast.Name, ast.Call)):
+        return False
+    name = part if isinstance(part, ast.Name) else part.func
+    found = module.names.lookup(name.id, name) if isinstance(name, ast.Name) else None
+    if found is None or len(found[1]) != 1:
+        return False
+    binding = found[1][0]
+    if isinstance(part, ast.Name):
+        return (
+            binding.kind == "assign"
+            and binding.value is not None
+            and asks(module, binding.value, depth + 1)
+        )
+    body = getattr(binding.node, "body", None) if binding.kind == "function" else None
+    last_one = body[-1] if isinstance(body, list) else None
+    return (
+        isinstance(last_one, ast.Return)
+        and last_one.value is not None
+        and asks(module, last_one.value, depth + 1)
     )
 
 
@@ -384,6 +448,7 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
     keys = {leaf for leaf in flow.leaves(other) if isinstance(leaf, str)}
     kinds, outside = flow.reach(keys)
     if text.kind in kinds:
+        module.proven.setdefault(text.kind, set()).update(keys)
         yield fix(module, text, "JM111" if text.kind == DEVICE else text.rule, compare=True)
         return
     rule = "JM111" if text.kind == DEVICE else text.rule
@@ -397,8 +462,9 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
         ),
         rule,
     )
+    yes = fix(module, text, rule, compare=True)
+    module.doubts[doubt.line, doubt.column] = (frozenset(keys), text.kind, yes)
     if outside:
-        yes = fix(module, text, rule, compare=True)
         yield Pending(yes, doubt, frozenset(outside), text.kind)
         return
     yield doubt

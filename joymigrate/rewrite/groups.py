@@ -1,0 +1,443 @@
+"""Edits with one meaning are one group: written together or not at all.
+
+Two things make a group. An *expression*: of the places in it that name the origin all are written
+or none, so that no expression of an output mixes both devices. A *guard* with what it guards:
+where the guarded code needs something that stays the origin's, the guard stays the origin's too,
+as it would otherwise lead the target into code that fails there.
+
+Left alone as a whole: assignments to names of torch itself (another vendor's shim, a test's monkey
+patch), and branches of other back ends.
+"""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from joymigrate.chips import all_chips
+from joymigrate.language import Text
+from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite.guards import leaves, negative
+from joymigrate.rewrite.module import Module
+
+SIMPLE = (
+    ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert,
+    ast.Delete,
+)  # fmt: skip
+# Back ends that are no chip of ours but that programs have branches for.
+OTHERS = ("xpu", "hpu", "mps", "xla", "hip", "rocm", "tpu", "mlu", "musa", "npu", "cpu")
+STAYS = "it goes with `{text}` (line {line}), which stays"
+PATCHED = "a name of torch is replaced here; decide what that means on the target"
+FOREIGN = "in a branch for {backend}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A place that names the origin. `hard`: it fails on a machine without the origin's device."""
+
+    node: ast.AST
+    start: int
+    end: int
+    hard: bool
+
+
+@dataclass(slots=True)
+class Expression:
+    """One whole expression: a simple statement, a condition, a default, a decorator."""
+
+    node: ast.AST
+    start: int
+    end: int
+
+
+class Groups:
+    """The groups of one module's findings."""
+
+    def __init__(self, module: Module, findings: list[Finding]) -> None:
+        self.module = module
+        self.findings = findings
+        self.expressions = sorted(expressions(module), key=lambda each: each.start)
+        self._starts = [each.start for each in self.expressions]
+        self.members: dict[int, list[int]] = defaultdict(list)  # expression → findings with edits
+        for number, finding in enumerate(findings):
+            at = self.expression_at(self.offset(finding)) if finding.edits else None
+            if at is not None and finding.rule != "JM001":
+                self.members[at].append(number)
+        self.stay: dict[int, str] = {}  # finding → why it is not written
+        self.mentions = list(self._mentions())
+
+    # -- places --------------------------------------------------------------------------------
+
+    def offset(self, finding: Finding) -> int:
+        """Where a finding starts in the text."""
+        return self.module.source.starts[finding.line - 1] + finding.column - 1
+
+    def expression_at(self, offset: int) -> int | None:
+        """The number of the expression that holds an offset."""
+        at = bisect.bisect_right(self._starts, offset) - 1
+        return at if at >= 0 and offset < self.expressions[at].end else None
+
+    def _mentions(self) -> Iterator[Mention]:
+        """Places that name the origin and that no edit touches."""
+        source = self.module.source
+        spans = sorted(
+            (edit.start, edit.end) for finding in self.findings for edit in finding.edits
+        )
+        starts = [start for start, _ in spans]
+        for mention in mentions(self.module):
+            first, last = source.to_bytes(mention.start), source.to_bytes(mention.end)
+            left = bisect.bisect_left(starts, first)
+            touched = any(start < last for start in starts[left : left + 1])
+            touched = touched or (left > 0 and spans[left - 1][1] > first)
+            if not touched:
+                yield mention
+
+    # -- groups --------------------------------------------------------------------------------
+
+    def bind(self) -> list[Finding]:
+        """The findings with their groups; those whose group can't be written are reports."""
+        self._patches()
+        self._foreign_branches()
+        for mention in self.mentions:
+            at = self.expression_at(mention.start)
+            if at is not None and not self._mixed_before(at):
+                self._leave(self.members.get(at, ()), self._why(mention))
+            if mention.hard:
+                self._release_guard(mention)
+            if at is not None and decisive(mention):
+                self._keep_behind(at, self._why(mention))
+        return self._written()
+
+    def _keep_behind(self, at: int, reason: str) -> None:
+        """Where a condition stays the origin's, so does what runs under it."""
+        node = self.expressions[at].node
+        parent = getattr(node, "parent", None)
+        if isinstance(parent, ast.If) and parent.test is node and not negative(node):
+            self._leave(self._inside(parent.body), reason)
+        for name, sources in self._assignments.items():
+            if at in sources:
+                self._leave(self._inside(self._guarded_by(name)), reason)
+
+    def _written(self) -> list[Finding]:
+        names: dict[int, str] = {}
+        tiers: dict[str, Tier] = {}
+        for numbers in self.members.values():
+            if any(number in self.stay for number in numbers):
+                reason = next(self.stay[number] for number in numbers if number in self.stay)
+                self._leave(numbers, reason)
+            first = self.findings[numbers[0]]
+            name = f"{first.path}:{first.line}:{first.column}"
+            names.update(dict.fromkeys(numbers, name))
+            unsafe = any(self.findings[number].tier is Tier.UNSAFE for number in numbers)
+            tiers[name] = Tier.UNSAFE if unsafe else Tier.SAFE
+        done = []
+        for number, finding in enumerate(self.findings):
+            if number in self.stay:
+                finding = left_alone(finding, self.stay[number])
+            elif number in names:
+                tier = tiers[names[number]]
+                reason = finding.reason
+                if tier is not finding.tier and reason is None:
+                    reason = "the rest of its expression needs a look"
+                finding = replace(finding, group=names[number], tier=tier, reason=reason)
+            done.append(finding)
+        return done
+
+    def _leave(self, numbers: Iterable[int], reason: str) -> None:
+        for number in numbers:
+            self.stay.setdefault(number, reason)
+
+    def _why(self, mention: Mention) -> str:
+        text = self.module.source.text[mention.start : mention.end]
+        line, _ = self.module.source.position(mention.start)
+        shown = " ".join(text.split())
+        return Text(STAYS, text=shown if len(shown) < 60 else shown[:59] + "…", line=line)
+
+    def _mixed_before(self, at: int) -> bool:
+        """Whether the program's author wrote both devices into one expression."""
+        words = self.module.vocabulary.target_words
+        each = self.expressions[at]
+        text = self.module.source.text[each.start : each.end]
+        return words is not None and words.search(text) is not None
+
+    def _inside(self, parts: Iterable[ast.AST]) -> list[int]:
+        """Findings with edits inside statements."""
+        found = []
+        for part in parts:
+            start, end = self.module.span(part)
+            first = bisect.bisect_left(self._starts, start)
+            last = bisect.bisect_left(self._starts, end)
+            for at in range(first, last):
+                found += self.members.get(at, [])
+        return found
+
+    # -- what is not ours to touch -------------------------------------------------------------
+
+    def _patches(self) -> None:
+        """Leave assignments to names of torch: shims of other vendors, monkey patches."""
+        device = re.escape(self.module.vocabulary.device)
+        ours = re.compile(rf"torch\.(?!backends\b).*\b(is_)?{device}\b")
+        nodes = self.module.names.nodes
+        for node in (*nodes[ast.Assign], *nodes[ast.AugAssign]):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                chain = isinstance(target, ast.Attribute)
+                dotted = self.module.names.dotted(target) if chain else None
+                if dotted and ours.match(dotted):
+                    self._leave(self._inside([node]), Text(PATCHED))
+
+    def _foreign_branches(self) -> None:
+        """Leave what stands in the branch of another back end."""
+        pattern = foreign_words(self.module.vocabulary.device, self.module.vocabulary.to_device)
+        origin = re.compile(rf"{re.escape(self.module.vocabulary.device)}", re.I)
+        for node in self.module.names.nodes[ast.If]:
+            test = self.module.text(node.test)
+            found = pattern.search(test)
+            if found is None or origin.search(test) or negative(node.test):
+                continue
+            reason = Text(FOREIGN, backend=next(filter(None, found.groups())).lower())
+            self._leave(self._inside(node.body), reason)
+
+    # -- guards --------------------------------------------------------------------------------
+
+    def _release_guard(self, mention: Mention) -> None:
+        """Where code that stays stands behind a guard that would be moved, move neither."""
+        for test, body in guards_of(mention.node):
+            if isinstance(test, ast.Try):
+                return  # a failure is caught
+            start, _ = self.module.span(test)
+            at = self.expression_at(start)
+            sources = [at] if at is not None and self.members.get(at) else []
+            names = self._guard_names(test)
+            sources += [s for name in names for s in self._assigned(name) if self.members.get(s)]
+            if not sources:
+                if at is not None and any(
+                    self.expression_at(other.start) == at for other in self.mentions
+                ):
+                    return  # the guard stays the origin's by itself
+                continue
+            reason = self._why(mention)
+            for source in sources:
+                self._leave(self.members[source], reason)
+            self._leave(self._inside(body), reason)
+            for name in names:
+                self._leave(self._inside(self._guarded_by(name)), reason)
+            return
+
+    def _guard_names(self, test: ast.AST) -> set[str]:
+        """Variables and attributes that a condition asks."""
+        found = set()
+        for node in ast.walk(test):
+            if isinstance(node, ast.Name) and node.id not in self.module.names.imported:
+                found.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                found.add(f".{node.attr}")
+        return found
+
+    @functools.cached_property
+    def _assignments(self) -> dict[str, list[int]]:
+        """Expressions that give a variable or an attribute an answer about the origin's device."""
+        found: dict[str, list[int]] = defaultdict(list)
+        nodes = self.module.names.nodes
+        for node in (*nodes[ast.Assign], *nodes[ast.AnnAssign]):
+            start, _ = self.module.span(node)
+            at = self.expression_at(start)
+            if at is None or node.value is None or not asks(self.module, node.value):
+                continue
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name):
+                    found[target.id].append(at)
+                elif isinstance(target, ast.Attribute):
+                    found[f".{target.attr}"].append(at)
+        return found
+
+    def _assigned(self, name: str) -> list[int]:
+        return self._assignments.get(name, [])
+
+    def _guarded_by(self, name: str) -> list[ast.AST]:
+        """Statements that run when a variable says that the origin's device is there."""
+        if name not in self._assignments:
+            return []
+        found: list[ast.AST] = []
+        for node in self.module.names.nodes[ast.If]:
+            if name in self._guard_names(node.test):
+                found += node.orelse if negative(node.test) else node.body
+        return found
+
+
+def bind(module: Module, findings: list[Finding]) -> list[Finding]:
+    """Put findings into groups; a group that can't be written as a whole is reported."""
+    if module.vocabulary.same_device or module.context.style is Style.SHIM:
+        return findings
+    if not any(finding.edits for finding in findings):
+        return findings
+    return Groups(module, findings).bind()
+
+
+def complete(before: Iterable[Finding], after: Iterable[Finding]) -> list[Finding]:
+    """`after` without the edits of groups of which the user's choice left out a part."""
+    kept = list(after)
+    sizes: dict[str, int] = defaultdict(int)
+    for finding in before:
+        if finding.group and finding.edits:
+            sizes[finding.group] += 1
+    for finding in kept:
+        if finding.group and finding.edits:
+            sizes[finding.group] -= 1
+    return [
+        left_alone(finding, Text("another part of its expression is left out by choice"))
+        if finding.group and sizes[finding.group]
+        else finding
+        for finding in kept
+    ]
+
+
+def left_alone(finding: Finding, reason: str) -> Finding:
+    """The finding as a report."""
+    return replace(
+        finding, tier=Tier.REPORT, after=None, edits=(), needs=None, reason=reason, group=None
+    )
+
+
+def expressions(module: Module) -> Iterator[Expression]:
+    """The whole expressions of a module; they don't overlap."""
+    nodes = module.names.nodes
+    parts: list[ast.AST] = [node for kind in SIMPLE for node in nodes[kind]]
+    parts += [node.test for kind in (ast.If, ast.While) for node in nodes[kind]]
+    parts += [node.iter for kind in (ast.For, ast.AsyncFor) for node in nodes[kind]]
+    parts += [node.context_expr for node in nodes[ast.withitem]]
+    parts += [node.subject for node in nodes[ast.Match]]
+    for kind in (ast.FunctionDef, ast.AsyncFunctionDef):
+        for node in nodes[kind]:
+            defaults = (*node.args.defaults, *node.args.kw_defaults)
+            parts += [*node.decorator_list, *(each for each in defaults if each is not None)]
+    for node in nodes[ast.ClassDef]:
+        parts += [*node.decorator_list, *node.bases, *(each.value for each in node.keywords)]
+    for part in parts:
+        if isinstance(part, ast.Expr) and part.value in module.names.docstrings:
+            continue
+        yield Expression(part, *module.span(part))
+
+
+def mentions(module: Module) -> Iterator[Mention]:
+    """Places of a module that name the origin's device, for people's eyes left out."""
+    from joymigrate.rewrite.codemods import device_strings
+
+    words = module.vocabulary
+    for top, dotted in module.names.imported_chains():
+        inside = dotted == words.module or dotted.startswith(f"{words.module}.")
+        inside = inside and spelled(module, top)
+        if inside and not isinstance(getattr(top, "ctx", None), ast.Store):
+            asked = dotted.rpartition(".")[2] in ("is_available", "device_count")
+            yield Mention(top, *module.span(top), hard=not asked and dotted != words.module)
+        elif dotted.startswith(f"torch.version.{words.device}"):
+            yield Mention(top, *module.span(top), hard=False)
+    method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
+    for node in module.names.nodes[ast.Attribute]:
+        if node.attr not in (method, flag) or module.names.dotted(node) is not None:
+            continue
+        token = module.token(node)
+        called = isinstance(getattr(node, "parent", None), ast.Call) and node.parent.func is node
+        if token is not None and (called or node.attr == flag):
+            yield Mention(node, *token, hard=called and node.attr == method)
+    for text in device_strings.literals(module):
+        parent = getattr(text.whole, "parent", None)
+        if text.node in module.handled or device_strings.annotation(text.node):
+            continue
+        if device_strings.special_place(module, text, parent) != "silent":
+            yield Mention(text.node, *text.span, hard=False)
+
+
+def spelled(module: Module, node: ast.expr) -> bool:
+    """Whether a chain spells the origin's module out; an alias is moved where it is bound."""
+    while isinstance(node, ast.Attribute):
+        if module.names.dotted(node) == module.vocabulary.module:
+            return True
+        node = node.value
+    return False
+
+
+def decisive(mention: Mention) -> bool:
+    """Whether a place decides what runs: a question for the platform, or a comparison."""
+    if not isinstance(mention.node, ast.Constant):
+        return True
+    return isinstance(getattr(mention.node, "parent", None), ast.Compare)
+
+
+def asks(module: Module, value: ast.AST) -> bool:
+    """Whether an expression asks for the origin's device: its platform, a tensor's, a string's."""
+    flag = module.context.origin.tensor["is_cuda"]
+    for node in ast.walk(value):
+        if isinstance(node, ast.Attribute):
+            dotted = module.names.dotted(node) or ""
+            if node.attr == flag or dotted.startswith(f"{module.vocabulary.module}."):
+                return True
+        if isinstance(node, ast.Compare):
+            operands = (node.left, *node.comparators)
+            texts = [each.value for each in operands if isinstance(each, ast.Constant)]
+            if module.vocabulary.device in texts:
+                return True
+    return False
+
+
+def guards_of(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
+    """Conditions under which a node runs, the nearest first, each with what it guards.
+
+    A `try` around it comes as itself. Conditions that leave a block guard what follows them.
+    """
+    child, parent = node, getattr(node, "parent", None)
+    while parent is not None:
+        if isinstance(parent, ast.If):
+            branch = parent.orelse if negative(parent.test) else parent.body
+            if child in branch:
+                yield parent.test, list(branch)
+        elif isinstance(parent, ast.Try) and child in parent.body and parent.handlers:
+            yield parent, []
+        for decorator in getattr(parent, "decorator_list", ()):
+            if child is not decorator:
+                yield decorator, list(parent.body)  # type: ignore[attr-defined]
+        if isinstance(child, ast.stmt):
+            yield from earlier(parent, child)
+        child, parent = parent, getattr(parent, "parent", None)
+
+
+def earlier(parent: ast.AST, child: ast.stmt) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
+    """Conditions before a statement that must hold for it to be reached."""
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, None)
+        if not isinstance(block, list) or child not in block:
+            continue
+        at = block.index(child)
+        for index in range(at - 1, -1, -1):
+            each = block[index]
+            if isinstance(each, ast.If) and negative(each.test) and leaving(each):
+                yield each.test, block[index + 1 :]
+            elif isinstance(each, ast.Assert):
+                yield each, block[index + 1 :]
+
+
+def leaving(branch: ast.If) -> bool:
+    """Whether a branch ends by leaving: return, raise, a skip or an exit."""
+    last = branch.body[-1]
+    if leaves(branch) or isinstance(last, ast.Raise):
+        return True
+    call = last.value if isinstance(last, ast.Expr) else None
+    name = getattr(getattr(call, "func", None), "attr", getattr(getattr(call, "func", 0), "id", ""))
+    return name in ("exit", "skip", "skipTest", "fail", "_exit", "quit")
+
+
+@functools.cache
+def foreign_words(origin: str, target: str) -> re.Pattern[str]:
+    """Names of other back ends in a condition."""
+    names = {chip.device for chip in all_chips().values()} | set(OTHERS)
+    names -= {origin, target, "cpu"}
+    listed = "|".join(sorted(map(re.escape, names)))
+    return re.compile(
+        rf"\b(?:is_|has_|use_)(?:torch_)?({listed})(?:_available)?\b"
+        rf"|torch\.({listed})\b|torch\.version\.({listed})\b|[\"']({listed})[\"':]|\bis_({listed})\b"
+    )

@@ -1,0 +1,84 @@
+"""Edits with one meaning are written together or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from joymigrate import chips
+from joymigrate.model import Scan, Style, Tier
+from joymigrate.rewrite import patches, scan
+from tests.ledger.trees import write_tree
+
+STYLES = (Style.DIRECT, Style.AGNOSTIC)
+
+
+def moved(root: Path, text: str, style: Style = Style.DIRECT) -> tuple[str, Scan]:
+    """The text after a rewrite, and the scan."""
+    write_tree(root, {"sample.py": text.encode()})
+    found = scan([root], chip=chips.target("ascend"), origin=chips.origin(), style=style)
+    made = {patch.path.name: patch.after for patch in patches(found)}
+    return (made.get("sample.py") or text.encode()).decode(), found
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "A = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (7, 5)",
+        "if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] > 7: x.cuda()",
+        "flag = torch.cuda.is_available()\nif flag:\n    torch.cuda.cudart().x()\n    y.cuda()",
+        "if torch.cuda.is_available():\n    torch.cuda.cudart().x()\n    y.cuda()",
+        "def f():\n    if not torch.cuda.is_available():\n        return\n    torch.cuda.cudart()",
+        "@skip(not torch.cuda.is_available())\ndef test():\n    torch.cuda.cudart()\n    a.cuda()",
+        "torch.Tensor.cuda = torch.Tensor.xpu",
+        "torch.cuda.synchronize = torch.xpu.synchronize",
+        "if torch.xpu.is_available():\n    torch.cuda.empty_cache()",
+        "s = {'cuda': torch.cuda.get_rng_state()}",
+    ],
+)
+def test_what_can_not_move_as_a_whole_stays_as_a_whole(
+    line: str, style: Style, tmp_path: Path
+) -> None:
+    text = f"import torch\n{line}\n"
+    after, found = moved(tmp_path, text, style)
+    assert after == text
+    assert all(f.tier is Tier.REPORT for f in found.findings)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('torch.cuda.get_device_properties("cuda")', 'torch.npu.get_device_properties("npu")'),
+        ('x = m.to("cpu"if q else"cuda")', 'x = m.to("cpu"if q else"npu")'),
+        ('k = "cuda" if torch.cuda.is_available() else "cpu"',
+         'k = "npu" if torch.npu.is_available() else "cpu"'),
+        ('def f() -> torch.device: return "cuda"', 'def f() -> torch.device: return "npu"'),
+        ('d = []\nd.append(f"cuda:{i}")\nm.to(d[0])', 'd = []\nd.append(f"npu:{i}")\nm.to(d[0])'),
+        ('d = {"where": "cuda"}\nm.to(d["where"])', 'd = {"where": "npu"}\nm.to(d["where"])'),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_a_device_moves(before: str, after: str, tmp_path: Path) -> None:
+    text, _ = moved(tmp_path, f"import torch\n{before}\n")
+    assert text == f"import torch\nimport torch_npu\n{after}\n"
+
+
+def test_a_value_takes_every_comparison_with_it(tmp_path: Path) -> None:
+    text, _ = moved(
+        tmp_path,
+        "import torch\nclass C:\n    where: str = 'cuda:0'\n"
+        "def f(c):\n    m.to(c.where)\n    return c.where.split(':')[0] == 'cuda'\n",
+    )
+    assert "cuda" not in text
+
+
+def test_words_do_not_grow_together(tmp_path: Path) -> None:
+    text, _ = moved(tmp_path, 'import torch\nx = m.to("cpu"if q else"cuda")\n', Style.AGNOSTIC)
+    assert "else jm.device_type()" in text
+
+
+def test_an_edit_left_out_by_choice_takes_its_expression_with_it(tmp_path: Path) -> None:
+    line = 'm.to(torch.device("cuda"), torch.cuda.current_device())  # joymigrate: ignore[JM101]'
+    text, _ = moved(tmp_path, f"import torch\n{line}\n")
+    assert text == f"import torch\n{line}\n"
