@@ -141,10 +141,10 @@ class Groups:
                 finding = left_alone(finding, self.stay[number])
             elif number in names:
                 tier = tiers[names[number]]
-                reason = finding.reason
-                if tier is not finding.tier and reason is None:
-                    reason = "the rest of its expression needs a look"
-                finding = replace(finding, group=names[number], tier=tier, reason=reason)
+                told = finding.reason
+                if tier is not finding.tier and told is None:
+                    told = "the rest of its expression needs a look"
+                finding = replace(finding, group=names[number], tier=tier, reason=told)
             done.append(finding)
         return done
 
@@ -400,7 +400,7 @@ def guards_of(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
             yield parent, []
         for decorator in getattr(parent, "decorator_list", ()):
             if child is not decorator:
-                yield decorator, list(parent.body)  # type: ignore[attr-defined]
+                yield decorator, list(getattr(parent, "body", ()))
         if isinstance(child, ast.stmt):
             yield from earlier(parent, child)
         child, parent = parent, getattr(parent, "parent", None)
