@@ -39,8 +39,10 @@ def command(
     if check is not None:
         if name is None:
             raise JoyError("no document to check against", help="joymigrate schema job --check F")
-        raw, source = load_file(check)
-        found = mistakes(find(name).kind, *find(name).within(raw, source))
+        wanted = find(name)
+        if wanted.kind is None:
+            raise JoyError(f"'{name}' is written by joymigrate, not read", help="joymigrate schema")
+        found = mistakes(wanted.kind, *wanted.within(*load_file(check)))
         talk([str(error) for error in found])
         return Exit.FOUND if found else Exit.OK
     documents = [find(name)] if name else [find(one) for one in names()]

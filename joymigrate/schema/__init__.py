@@ -1,8 +1,9 @@
 """One validator, and JSON Schema, for every document that goes in or out.
 
-A document is a frozen dataclass marked with `@document`, beside the code that owns it. `read_file`
-reads one, with one clear error per mistake; `json_schema` describes it for editors and tests;
-`names` and `find` know all of them, by looking through the package.
+What is read is a frozen dataclass marked with `@document`, beside the code that owns it; what is
+written stands in the `documents.yaml` of the package that writes it. `read_file` reads a document,
+with one clear error per mistake; `json_schema` describes it for editors and tests; `names` and
+`find` know all of them, by looking through the package.
 """
 
 from joymigrate.schema.describe import json_schema

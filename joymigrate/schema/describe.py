@@ -28,7 +28,7 @@ TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", type(N
 def json_schema(document: Document) -> dict[str, Any]:
     """The schema of one document. Classes inside it stand under `$defs`."""
     definitions: dict[str, Any] = {}
-    top = record(document.kind, definitions, output=document.output)
+    top = dict(record(document.kind, definitions) if document.kind else document.shape)
     key = {"const": document.schema, "description": "the kind of this document and its version"}
     top["properties"] = {"schema": key, **top["properties"]}
     if document.output or getattr(document.kind, "VERSIONED", False):
@@ -43,7 +43,7 @@ def json_schema(document: Document) -> dict[str, Any]:
     return {**schema, "$defs": dict(sorted(definitions.items()))} if definitions else schema
 
 
-def record(kind: type[Any], definitions: dict[str, Any], *, output: bool) -> dict[str, Any]:
+def record(kind: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
     """A class with fields."""
     rest = rest_of(kind)
     known = {key: item for key, item in fields_of(kind).items() if item is not rest}
@@ -51,33 +51,31 @@ def record(kind: type[Any], definitions: dict[str, Any], *, output: bool) -> dic
     about = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
     if about and not about.startswith(f"{kind.__name__}("):
         schema["description"] = about
-    schema["properties"] = {
-        key: field(item, definitions, output=output) for key, item in known.items()
-    }
+    schema["properties"] = {key: field(item, definitions) for key, item in known.items()}
     required = [key for key, item in known.items() if item.required]
     if required:
         schema["required"] = required
     if rest is not None:
         inner = typing.get_args(rest.hint)
-        others = hinted(inner[1], rest.meta, definitions, output=output) if inner else {}
+        others = hinted(inner[1], rest.meta, definitions) if inner else {}
         schema["additionalProperties"] = others or True
-    elif not output and not getattr(kind, "OPEN", False):
+    elif not getattr(kind, "OPEN", False):
         schema["additionalProperties"] = False
     return schema
 
 
-def field(item: Field, definitions: dict[str, Any], *, output: bool) -> dict[str, Any]:
+def field(item: Field, definitions: dict[str, Any]) -> dict[str, Any]:
     """One key of a class."""
     if item.meta.get("part"):
         schema = {"type": "object"} | json_schema(find(item.meta["part"]))
         schema.pop("$schema")
     else:
-        schema = hinted(item.hint, item.meta, definitions, output=output)
-    if not output and item.default is not dataclasses.MISSING:
+        schema = hinted(item.hint, item.meta, definitions)
+    if item.default is not dataclasses.MISSING:
         schema = with_null(schema)
     if item.meta.get("help"):
         schema = {**schema, "description": item.meta["help"]}
-    if not output and isinstance(item.default, str | int | float | list) and item.default != "":
+    if isinstance(item.default, str | int | float | list) and item.default != "":
         schema["default"] = item.default
     if item.meta.get("example") is not None:
         schema["examples"] = [item.meta["example"]]
@@ -98,45 +96,43 @@ def with_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def hinted(
-    hint: Any, meta: Mapping[str, Any], definitions: dict[str, Any], *, output: bool
-) -> dict[str, Any]:
+def hinted(hint: Any, meta: Mapping[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     """What an annotation allows."""
     options = options_of(hint)
     if len(options) > 1:
-        schemas = [hinted(option, meta, definitions, output=output) for option in options]
+        schemas = [hinted(option, meta, definitions) for option in options]
         simple = all(set(item) == {"type"} and isinstance(item["type"], str) for item in schemas)
         return {"type": [item["type"] for item in schemas]} if simple else {"anyOf": schemas}
     if hint is Any:
         return {}
     if is_record(hint):
-        return reference(hint, definitions, output=output)
+        return reference(hint, definitions)
     inner = typing.get_args(hint)
     if is_mapping(hint):
-        values = hinted(inner[1], meta, definitions, output=output) if inner else {}
+        values = hinted(inner[1], meta, definitions) if inner else {}
         schema: dict[str, Any] = {"type": "object"}
         if inner and inner[0] is int:
             schema["propertyNames"] = {"pattern": "^-?[0-9]+$"}
         return {**schema, "additionalProperties": values} if values else schema
     if is_sequence(hint):
-        items = hinted(inner[0], meta, definitions, output=output) if inner else {}
+        items = hinted(inner[0], meta, definitions) if inner else {}
         schema = {"type": "array", "items": items} if items else {"type": "array"}
-        return {"anyOf": [items, schema]} if meta.get("single") and not output else schema
+        return {"anyOf": [items, schema]} if meta.get("single") else schema
     return scalar(hint, meta)
 
 
-def reference(kind: type[Any], definitions: dict[str, Any], *, output: bool) -> dict[str, Any]:
+def reference(kind: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
     """A class by its name under `$defs`; one with a short form takes that as well."""
     name = kind.__name__
     if name not in definitions:
         definitions[name] = {}  # a class may hold itself
-        definitions[name] = record(kind, definitions, output=output)
+        definitions[name] = record(kind, definitions)
     link = {"$ref": f"#/$defs/{name}"}
     short = getattr(kind, "SHORT", None)
-    if short is None or output:
+    if short is None:
         return link
     item = fields_of(kind)[short]
-    return {"anyOf": [hinted(item.hint, item.meta, definitions, output=output), link]}
+    return {"anyOf": [hinted(item.hint, item.meta, definitions), link]}
 
 
 def scalar(hint: Any, meta: Mapping[str, Any]) -> dict[str, Any]:

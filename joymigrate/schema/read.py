@@ -104,7 +104,8 @@ class Reader:
                         continue  # `key:` without a value says nothing
                     values[item.name] = self.value(item.hint, value, (*keys, key), item.meta)
                     if item.meta.get("part"):
-                        self.record(find(item.meta["part"]).kind, value, (*keys, key))
+                        kind_of_part = find(item.meta["part"]).kind
+                        self.value(kind_of_part, value, (*keys, key))
                 elif rest is not None:
                     others[key] = value
                 elif not getattr(kind, "OPEN", False):

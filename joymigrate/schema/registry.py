@@ -1,7 +1,8 @@
-"""Which documents there are: found by looking through the package for `@document("name", …)`.
+"""Which documents there are: found by looking through the package.
 
-A declaration stands beside the code that owns the document; no list names them all. Only the
-module that declares a document is imported when it is asked for.
+What is read is a class marked with `@document("name", …)`; what is written stands in the
+`documents.yaml` of the package that writes it. Both lie beside the code that owns the document; no
+list names them all. Only the module that declares a document is imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import functools
 import importlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.schema.source import Source
+from joymigrate.schema.notation import FILE, outputs
+from joymigrate.schema.source import Source, read_yaml
 
 PACKAGE = Path(__file__).parents[1]
 DECLARATION = re.compile(r'^@document\(\s*"([a-z][a-z0-9-]*)"', re.MULTILINE)
@@ -24,17 +26,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One kind of document: `joymigrate.<name>/<version>`, what it is, and the class it becomes.
+    """One kind of document: `joymigrate.<name>/<version>`, and what it is.
 
-    `output`: joymigrate writes it. Fields may be added to an output, so its schema allows others;
-    an input with a key that nobody reads is an error.
+    An input becomes a `kind`; a key that nobody reads is an error. An output has the JSON Schema
+    `shape`; keys may be added to it, so the schema allows others.
     """
 
     name: str
     about: str
-    kind: type[Any]
-    output: bool = False
+    kind: type[Any] | None = None
+    shape: Mapping[str, Any] = field(default_factory=dict)
     version: int = 1
+
+    @property
+    def output(self) -> bool:
+        """Whether joymigrate writes it."""
+        return self.kind is None
 
     @property
     def schema(self) -> str:
@@ -53,13 +60,11 @@ class Document:
 DECLARED: dict[str, Document] = {}
 
 
-def document(
-    name: str, about: str, *, output: bool = False, version: int = 1
-) -> Callable[[type[T]], type[T]]:
+def document(name: str, about: str, *, version: int = 1) -> Callable[[type[T]], type[T]]:
     """Declare a frozen dataclass as a document. `about` is one sentence."""
 
     def declare(kind: type[T]) -> type[T]:
-        DECLARED[name] = Document(name, about, kind, output, version)
+        DECLARED[name] = Document(name, about, kind, version=version)
         return kind
 
     return declare
@@ -71,17 +76,21 @@ def of_class(kind: type[Any]) -> Document | None:
 
 
 @functools.cache
-def homes() -> dict[str, str]:
-    """Every document's name with the module that declares it, by name."""
-    known: dict[str, str] = {}
+def homes() -> dict[str, str | Path]:
+    """Every document's name with the module or the file that declares it, by name."""
+    known: dict[str, str | Path] = {}
+    declared: list[tuple[str, str | Path]] = []
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         for name in DECLARATION.findall(text) if "\n@document(" in text else ():
             parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-            module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            if name in known:
-                raise JoyError(f"two modules declare '{name}'", where=f"{known[name]}, {module}")
-            known[name] = module
+            declared.append((name, ".".join(parts[:-1] if parts[-1] == "__init__" else parts)))
+    for path in sorted(PACKAGE.rglob(FILE)):
+        declared += [(name, path) for name in read_yaml(path)]
+    for name, home in declared:
+        if name in known:
+            raise JoyError(f"'{name}' is declared twice", where=f"{known[name]}, {home}")
+        known[name] = home
     return dict(sorted(known.items()))
 
 
@@ -101,5 +110,8 @@ def find(name: str) -> Document:
             f"no document is called '{name}'.{did_you_mean(short, homes())}",
             help="joymigrate schema lists them",
         )
-    importlib.import_module(homes()[short])
+    home = homes()[short]
+    if isinstance(home, Path):
+        return Document(short, **outputs(home)[short])
+    importlib.import_module(home)
     return DECLARED[short]

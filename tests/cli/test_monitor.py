@@ -30,7 +30,7 @@ def test_rules_and_dashboard_are_exported(
     [
         (["--export", "excel"], "unknown export 'excel'"),
         (["npu"], "a source is an address"),
-        (["--alerts", "nowhere.yaml"], "no such file of alerts"),
+        (["--alerts", "nowhere.yaml"], "cannot read the alerts"),
     ],
 )
 def test_mistakes_are_one_clear_error(
