@@ -141,6 +141,13 @@ def can_rehearse(chip: Chip) -> bool:
         return False
 
 
+def can_find_package() -> bool:
+    """Whether rehearsals find the vendor's package: in this environment, or kept for them."""
+    from joymigrate.run.rehearse import releases
+
+    return releases.available()
+
+
 def how_to_get(distribution: str, chip: Chip) -> str:
     """Our extra where one brings the package, else its vendor: few of them are in an index."""
     from joymigrate.extras import extras_of, install

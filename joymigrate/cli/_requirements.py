@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from joymigrate.cli._installed import Check
 
 COMMANDS = Path(__file__).parent
+SETUP = "joymigrate rehearse setup"
 HIDDEN = "default"  # what a group does when no sub-command is named
 
 
@@ -161,7 +162,8 @@ def lacks(need: str, bad: Mapping[tuple[str, str], Check], chip: Chip) -> list[s
     if kind == "rehearsal":
         if not _installed.can_rehearse(chip):
             return [f"simulated chip: {chip.title} cannot be rehearsed"]
-        return [*lacks("chip-package", bad, chip), *lacks("program:cc", bad, chip)]
+        package_lacks = [] if _installed.can_find_package() else [f"{package}: {SETUP}"]
+        return [*lacks("extra:torch", bad, chip), *package_lacks, *lacks("program:cc", bad, chip)]
     check = bad.get(("chip", package) if kind.startswith("chip") else (kind, name))
     if check is None or (kind == "chip-package" and check.status == "broken"):
         return []

@@ -54,10 +54,20 @@ def command(
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     form: str | None = typer.Option(None, "--format", help="text, json or html."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where the report goes."),
+    yes: bool = typer.Option(
+        False, "--yes", help="Get torch_npu for rehearsals without asking, where it is missing."
+    ),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="No banner and no summary."),
     lang: str | None = LANG,
 ) -> int:
-    """Run COMMAND on the simulated chip. Its output and exit code are its own."""
+    """Run COMMAND on the simulated chip. Its output and exit code are its own.
+
+    `joymigrate rehearse setup` gets the vendor's package that rehearsals run, once.
+    """
+    from joymigrate.cli import _rehearse_setup
+
+    if program and program[0] == "setup":
+        return _rehearse_setup.run(program[1:])
     from contextlib import nullcontext
 
     from joymigrate.chips import target
@@ -67,6 +77,7 @@ def command(
     from joymigrate.run.rehearse.options import read_options
 
     need("torch", "torch", what="a rehearsal")
+    _rehearse_setup.offer(yes=yes)
     form = report.chosen_format(form, output)
     language = speaker(lang)
     arguments = [*(["-m", module] if module else []), *(program or [])]

@@ -102,17 +102,21 @@ NO_PACKAGE = _installed.Check("chip", "torch-npu", "missing", help="extra")
         ("chip-package", NO_PACKAGE, ("torch-npu: extra",)),
         ("rehearsal", NO_DRIVER, ()),
         ("rehearsal", NO_CC, ("cc: apt-get install gcc",)),
-        ("rehearsal", NO_PACKAGE, ("torch-npu: extra",)),
+        ("rehearsal", NO_PACKAGE, ("torch-npu: joymigrate rehearse setup",)),
         ("chip|rehearsal", NO_DRIVER, ()),
         ("chip|rehearsal", NO_CC, ()),
-        ("chip|rehearsal", NO_PACKAGE, ("torch-npu: extra",)),
+        ("chip|rehearsal", NO_PACKAGE, ("torch-npu: joymigrate rehearse setup",)),
         ("package:typer", NO_CC, ()),
         ("package:surely-absent", NO_CC, ("surely-absent: pip install surely-absent",)),
     ],
 )
 def test_a_use_that_needs_what_is_missing_is_not_ready(
-    need: str, found: _installed.Check, missing: tuple[str, ...]
+    need: str,
+    found: _installed.Check,
+    missing: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(_installed, "can_find_package", lambda: found is not NO_PACKAGE)
     answer = lacking((need,), found)
     assert answer.missing == missing
     assert answer.ready == (not missing)

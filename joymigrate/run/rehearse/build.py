@@ -23,6 +23,7 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.run.rehearse import symbols
+from joymigrate.run.rehearse.releases import PACKAGE, cache_root, choose
 
 SOURCES = Path(__file__).parent / "shim"
 RUNTIME = "libascendcl.so"  # holds everything; the others only lead to it
@@ -56,12 +57,19 @@ class Package:
 
 
 def find_package() -> Package:
-    """The torch_npu of this Python, without importing it; `JoyError` when there is none."""
+    """The torch_npu that rehearsals here run, without importing it; `JoyError` when there is none.
+
+    That of this Python, or the release that `joymigrate rehearse setup` keeps for its torch.
+    """
+    kept = choose()
+    if kept is not None:
+        return Package(kept.folder / PACKAGE, kept.version)
     spec = PathFinder.find_spec("torch_npu")
     if spec is None or not spec.submodule_search_locations:
         raise JoyError(
             "the rehearsal runs the vendor's own package, and torch_npu is not installed",
-            help="pip install 'joymigrate[ascend]' (torch-npu, in the version of your torch)",
+            help="joymigrate rehearse setup puts the release that fits your torch into a folder of "
+            "its own, which only rehearsals see",
         )
     folder = Path(next(iter(spec.submodule_search_locations)))
     package = Package(folder, importlib.metadata.version("torch_npu"))
@@ -70,15 +78,6 @@ def find_package() -> Package:
             "this torch_npu has no compiled library", where=str(folder), help="reinstall torch-npu"
         )
     return package
-
-
-def cache_root() -> Path:
-    """Where builds are kept: JOYMIGRATE_CACHE, else the user's cache directory."""
-    named = os.environ.get("JOYMIGRATE_CACHE")
-    if named:
-        return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "joymigrate"
 
 
 def cache_folder(package: Package) -> Path:

@@ -15,6 +15,7 @@ from typing import Any
 from joymigrate.language import restored
 from joymigrate.run.rehearse.build import build, find_package
 from joymigrate.run.rehearse.presence import refuse_real_chip
+from joymigrate.run.rehearse.releases import choose
 from joymigrate.run.rehearse.settings import ENVIRONMENT, Settings
 
 START = Path(__file__).parent / "start"  # holds the sitecustomize that every Python child runs
@@ -45,7 +46,9 @@ def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
     software it has to be off, and with the rehearsal device it works.
     """
     made = dict(base)
-    path = [str(START), *filter(None, made.get("PYTHONPATH", "").split(os.pathsep))]
+    kept = choose()
+    before = [str(START)] if kept is None else [str(START), str(kept.folder)]
+    path = [*before, *filter(None, made.get("PYTHONPATH", "").split(os.pathsep))]
     made["PYTHONPATH"] = os.pathsep.join(path)
     made[ENVIRONMENT] = str(settings.session)
     made["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
