@@ -106,10 +106,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file that was not read, and why."""
+    """A file or folder that was not read, and why; `files` is how many that leaves out."""
 
     path: str
     reason: str
+    files: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +155,4 @@ class Patch:
     before: bytes | None
     after: bytes | None
     findings: tuple[Finding, ...] = field(default=())
+    left: tuple[tuple[Finding, str], ...] = ()  # what the proof left out, each with the reason

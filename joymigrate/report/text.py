@@ -207,6 +207,8 @@ def readiness(result: Result, *, color: bool = False) -> str:
         more=f"{summary.automatic_unsafe or 0:.0%}",
         effort=say.duration(summary.minutes),
     )
+    if summary.unread:
+        head += say.tell("; {number} files not read", number=summary.unread)
     first, _, rest = head.partition(" ")
     heads = zip(("sites", "safe", "unsafe", "by hand"), (7, 7, 8, 9), strict=True)
     titles = "".join(padded("", n - width(say.tell(one))) + say.tell(one) for one, n in heads)

@@ -23,15 +23,24 @@ from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.model import Skipped
 from joymigrate.rewrite import readers
+from joymigrate.rewrite.git import tracked
 
 PYTHON = (".py", ".pyi", ".pyw")
 NOT_SOURCE = (
     *(".git", ".hg", ".svn", ".jj", ".bzr", "CVS"),
     *(".venv", "venv", "node_modules", "site-packages", "__pypackages__", ".direnv"),
     *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox"),
-    *("build", "_build", "dist", ".eggs", "*.egg-info", "cmake-build-*", ".ipynb_checkpoints"),
+    *(".eggs", "*.egg-info", "cmake-build-*", ".ipynb_checkpoints"),
     *(".joymigrate", ".idea", ".vscode", ".terraform"),
 )
+# Written by builds, unless they are sources: tracked by git, or packages.
+BUILT = ("build", "_build", "dist")
+# Folders of programs for themselves: nothing in them is anybody's source.
+SILENT = (
+    *(".git", ".hg", ".svn", ".jj", ".bzr", "CVS", "__pycache__", ".joymigrate", ".idea"),
+    *(".vscode", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"),
+)
+COUNTED = 10_000  # files of a folder that was left out are counted up to here
 # A folder that holds one of these is a Python environment, whatever it is called.
 ENVIRONMENT_MARKS = frozenset(("pyvenv.cfg", "conda-meta"))
 MB = 1024 * 1024
@@ -142,6 +151,7 @@ class Walk:
                 continue
             names = {entry.name for entry in entries}
             if names & ENVIRONMENT_MARKS and folder not in self._named:
+                self._left_out(folder, "a Python environment")
                 continue
             if ".gitignore" in names:
                 ignored = [*ignored, *read_ignore(f"{folder}/.gitignore", folder)]
@@ -154,7 +164,16 @@ class Walk:
     def _entry(self, entry: os.DirEntry[str], ignored: list[Ignored]) -> bool:
         """Take or skip one entry of a folder; True for a folder to walk into."""
         if entry.is_dir(follow_symlinks=False):
-            return not (not_source(entry.name) or is_ignored(f"{entry.path}/", ignored))
+            if not_source(entry.name):
+                self._left_out(entry.path, "no sources by its name")
+                return False
+            if entry.name in BUILT and not has_sources(entry.path):
+                self._left_out(entry.path, "a folder of build results, not tracked by git")
+                return False
+            if is_ignored(f"{entry.path}/", ignored):
+                self._left_out(entry.path, "left out by .gitignore or --exclude")
+                return False
+            return True
         if entry.is_symlink():
             if kind_of_link(entry) and not is_ignored(entry.path, ignored):
                 target = os.path.relpath(os.path.realpath(entry.path), self.root)
@@ -162,7 +181,11 @@ class Walk:
             return False
         regular = entry.is_file(follow_symlinks=False)
         kind = kind_of(entry.path, look_inside=regular)
-        if kind is None or is_ignored(entry.path, ignored):
+        if kind is None:
+            return False
+        if is_ignored(entry.path, ignored):
+            if kind == "python":
+                self._skip(entry.path, "left out by .gitignore or --exclude")
             return False
         if regular:
             self._take(entry.path, kind)
@@ -181,6 +204,17 @@ class Walk:
             return
         self.found.append(File(Path(path), self._relative(path), kind))
 
+    def _left_out(self, folder: str, why: str) -> None:
+        """Say that a folder was not read, with the number of Python files in it, if any."""
+        if os.path.basename(folder) in SILENT or folder in self._seen:
+            return
+        number = python_files(folder)
+        if number:
+            self._seen.add(folder)
+            files = f"{number}" if number < COUNTED else f"{COUNTED} or more"
+            reason = Text("{why}; Python files inside: {files}", why=Text(why), files=files)
+            self.skipped.append(Skipped(self._relative(folder), reason, number))
+
     def _skip(self, path: str, reason: str) -> None:
         if path not in self._seen:
             self._seen.add(path)
@@ -189,6 +223,25 @@ class Walk:
     def _relative(self, path: str) -> str:
         """POSIX path from the root; with `..` for a PATH outside of it."""
         return relative(path, self.root)
+
+
+def has_sources(folder: str) -> bool:
+    """Whether a folder with the name of a build folder holds sources."""
+    if os.path.exists(f"{folder}/__init__.py"):
+        return True
+    top = next((up for up in Path(folder).parents if (up / ".git").exists()), None)
+    return top is not None and tracked(top, Path(folder).relative_to(top).as_posix())
+
+
+def python_files(folder: str) -> int:
+    """Number of Python files below a folder, up to a limit."""
+    number = 0
+    for _, names, files in os.walk(folder):
+        names[:] = [name for name in names if name not in SILENT]
+        number += sum(1 for name in files if name.endswith(PYTHON))
+        if number >= COUNTED:
+            return COUNTED
+    return number
 
 
 def relative(path: str | Path, root: Path) -> str:

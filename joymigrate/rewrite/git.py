@@ -34,6 +34,15 @@ def dirty(root: Path) -> list[str]:
     return [path for path in found if not path.startswith(".joymigrate/")]
 
 
+def tracked(root: Path, folder: str) -> bool:
+    """Whether git tracks a file below `folder`, which is POSIX and relative to `root`."""
+    git = shutil.which("git")
+    if git is None:
+        return False
+    command = [git, "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-C", str(root)]
+    return bool(answer([*command, "ls-files", "-z", "--", folder]))
+
+
 def answer(command: list[str]) -> bytes | None:
     """What git prints, or None when it refuses (no repository, a bare one)."""
     done = subprocess.run(command, capture_output=True, check=False)

@@ -8,6 +8,8 @@ from pathlib import PurePosixPath
 
 from joymigrate.rewrite.module import HELPER
 
+# Folders of projects are often called like these, which programs import from elsewhere.
+DISTRIBUTIONS = frozenset(("datasets", "evaluate", "tokenizers", "tests", "models", "transformers"))
 EITHER = """\
 try:
     from {package} import {helper} as jm
@@ -23,6 +25,8 @@ class ModuleIndex:
     folders: frozenset[str] = frozenset()
     imported_roots: Mapping[str, str] = field(default_factory=dict)
     scripted: frozenset[str] = frozenset()  # packages' folders that programs are started in
+    imports: Mapping[str, frozenset[str]] = field(default_factory=dict)  # file → dotted names
+    packages: Mapping[str, int] = field(default_factory=dict)  # top packages' folders → files
     words: frozenset[str] = frozenset()  # names of all files and folders, without endings
     _found: dict[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
 
@@ -30,8 +34,11 @@ class ModuleIndex:
     def of(cls, paths: list[str]) -> ModuleIndex:
         """The tree of these files."""
         folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
+        tops = {p.rpartition("/")[0] for p in paths if p.endswith("/__init__.py")}
+        tops = {top for top in tops if top.removeprefix("src/").count("/") == 0}
+        packages = {top: sum(p.startswith(f"{top}/") for p in paths) for top in tops - {"src"}}
         words = {part for path in paths for part in PurePosixPath(path).with_suffix("").parts}
-        return cls(frozenset(paths), frozenset(folders), words=frozenset(words))
+        return cls(frozenset(paths), frozenset(folders), words=frozenset(words), packages=packages)
 
     def package(self, path: str) -> tuple[str, ...]:
         """Dotted path of the package that a file belongs to; empty for a loose script."""
@@ -71,9 +78,10 @@ class ModuleIndex:
     def helper_home(self, path: str) -> tuple[str, str]:
         """Path of the helper for a file, and the statement that imports it there.
 
-        Inside the top package where the file belongs to one; beside it for a loose script, which
-        Python starts with its own folder on the path. A package whose programs are also started as
-        scripts in its folder gets both.
+        One helper serves a distribution: that of the package which the file belongs to or imports,
+        under the name that the program imports it by. It lies beside a loose script that imports
+        nothing of the project, as Python starts a script with its own folder on the path. A package
+        whose programs are also started as scripts in its folder imports it either way.
         """
         package = self.package(path)
         parts = PurePosixPath(path).parts[:-1]
@@ -82,13 +90,47 @@ class ModuleIndex:
             if package and folder in self.scripted:
                 dotted = ".".join(parts[len(parts) - len(package) : length])
                 return f"{folder}/{HELPER}.py", EITHER.format(package=dotted, helper=HELPER)
-        if package:
-            top = parts[: len(parts) - len(package) + 1]
-            return "/".join([*top, f"{HELPER}.py"]), f"from {package[0]} import {HELPER} as jm"
+        main = self.main_package(path)
+        if main is not None:
+            return f"{main}/{HELPER}.py", f"from {main.rpartition('/')[2]} import {HELPER} as jm"
         root = self.namespace_root(path)
         if root is not None:
             return f"{root}/{HELPER}.py", f"from {root.rpartition('/')[2]} import {HELPER} as jm"
+        if package:
+            top = parts[: len(parts) - len(package) + 1]
+            return "/".join([*top, f"{HELPER}.py"]), f"from {package[0]} import {HELPER} as jm"
         return "/".join([*parts, f"{HELPER}.py"]), f"import {HELPER} as jm"
+
+    def main_package(self, path: str) -> str | None:
+        """Folder of the package at the project's top that a file belongs to or imports.
+
+        Of several it is the largest.
+        """
+        own = path.split("/")[:-1]
+        found = [
+            folder
+            for folder in self.packages
+            if own[: folder.count("/") + 1] == folder.split("/") or self.imports_from(path, folder)
+        ]
+        return max(found, key=lambda folder: (self.packages[folder], folder), default=None)
+
+    def imports_from(self, path: str, folder: str) -> bool:
+        """Whether a file imports the package in `folder`, and not another of that name.
+
+        A module below it that is there proves it; the bare name does unless it is that of a
+        well-known distribution.
+        """
+        name = folder.rpartition("/")[2]
+        for dotted in self.imports.get(path, frozenset()):
+            head, _, rest = dotted.partition(".")
+            if head != name:
+                continue
+            stem = f"{folder}/{rest.replace('.', '/')}"
+            if rest and (f"{stem}.py" in self.paths or f"{stem}/__init__.py" in self.paths):
+                return True
+            if not rest and name not in DISTRIBUTIONS:
+                return True
+        return False
 
     def namespace_root(self, path: str) -> str | None:
         """The top folder of a namespace package: one without __init__.py that others import."""

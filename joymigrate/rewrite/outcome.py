@@ -42,7 +42,12 @@ class Outcome:
     def left(self) -> list[Finding]:
         """The sites that stay as they are, by place."""
         written = {place(finding) for finding in self.edits()}
-        return [finding for finding in self.scan.findings if place(finding) not in written]
+        why = {place(f): reason for patch in self.patches for f, reason in patch.left}
+        return [
+            replace(finding, reason=why.get(place(finding), finding.reason))
+            for finding in self.scan.findings
+            if place(finding) not in written
+        ]
 
     def by_rule(self) -> dict[str, int]:
         """Number of rewritten sites per rule."""

@@ -12,18 +12,23 @@ from joymigrate.rewrite import helper
 from joymigrate.rewrite.analyse import digest
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.project import tree_of
-from joymigrate.rewrite.source import apply_edits
+from joymigrate.rewrite.proof import Devices, prove
 
 
-def patches(scan: Scan, *, unsafe: bool = False) -> list[Patch]:
+def patches(
+    scan: Scan, *, unsafe: bool = False, without: frozenset[str] = frozenset()
+) -> list[Patch]:
     """Patches that apply a scan's safe findings, and its unsafe ones on request.
 
-    A file that changed since it was scanned raises `JoyError`.
+    Every one of them is proven (see `proof`). `without` are names of groups to leave out. A file
+    that changed since it was scanned raises `JoyError`.
     """
+    origin, target = chips.get(scan.origin).device, chips.get(scan.to).device
+    devices = Devices(origin, target, scan.style is Style.AGNOSTIC)
     wanted = {Tier.SAFE, Tier.UNSAFE} if unsafe else {Tier.SAFE}
     by_path: dict[str, list[Finding]] = defaultdict(list)
     for finding in scan.findings:
-        if finding.tier in wanted and finding.edits:
+        if finding.tier in wanted and finding.edits and unit(finding) not in without:
             by_path[finding.path].append(finding)
     made = []
     helped = []
@@ -32,16 +37,20 @@ def patches(scan: Scan, *, unsafe: bool = False) -> list[Patch]:
         if imports_only and scan.style is not Style.SHIM:
             continue  # an import that nothing here needs
         before = content(scan, path)
-        edits = list(dict.fromkeys(edit for finding in findings for edit in finding.edits))
-        after = apply_edits(before, edits)
-        if after == before:
+        proven = prove(path, before, findings, devices)
+        if proven.content == before and not proven.left:
             continue
-        made.append(Patch(scan.root / path, before, after, tuple(findings)))
-        if any(finding.needs == "helper" for finding in findings):
+        made.append(Patch(scan.root / path, before, proven.content, proven.findings, proven.left))
+        if any(finding.needs == "helper" for finding in proven.findings):
             helped.append(path)
     if scan.style is Style.AGNOSTIC and helped:
         made += helpers(scan, helped)
     return made
+
+
+def unit(finding: Finding) -> str:
+    """The name of what a finding is written together with: its group, or itself."""
+    return finding.group or f"{finding.path}:{finding.cell or 0}:{finding.line}:{finding.column}"
 
 
 def content(scan: Scan, path: str) -> bytes:

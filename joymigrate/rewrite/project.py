@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -57,15 +57,17 @@ def scan(
     root = common_root(paths)
     files, skipped = discover.files(paths, root, exclude)
     dependencies = [f for name in follow_imports for f in installed(name, root)]
-    tree = tree_of([*files, *dependencies])
+    texts = {f.relative: read_text(f.path) for f in [*files, *dependencies] if f.kind == "python"}
+    tree = index_of(texts)
     job = analyse.Job(
         context=context,
         tree=tree,
-        own_methods=own_methods(files, origin.tensor["cuda"]),
+        own_methods=own_methods(texts, origin.tensor["cuda"]),
         active=selection(context, select, ignore),
         want_kept=want_kept,
-        entries=started(files, tree) if style is Style.SHIM else frozenset(),
+        entries=entries(texts, tree) if style is Style.SHIM else frozenset(),
     )
+    del texts
     global _JOB  # handed to forked workers without pickling
     _JOB = job
     results = list(run([*files, *dependencies], jobs, on_progress))
@@ -120,50 +122,56 @@ def common_root(paths: Sequence[Path]) -> Path:
 
 
 def tree_of(files: Iterable[File]) -> module_index.ModuleIndex:
-    """The project's Python files, with the namespace packages that absolute imports show."""
-    files = list(files)
-    paths = [file.relative for file in files if file.kind == "python"]
-    tree = module_index.ModuleIndex.of(paths)
-    tree = replace(tree, scripted=scripted(files, tree))
-    loose = {path.split("/")[0] for path in paths if "/" in path}
-    packaged = {p.split("/")[0] for p in paths if p.count("/") == 1 and p.endswith("/__init__.py")}
-    candidates = loose - packaged
+    """The project's Python files, with what each imports and how programs are started."""
+    texts = {file.relative: read_text(file.path) for file in files if file.kind == "python"}
+    return index_of(texts)
+
+
+def index_of(texts: Mapping[str, str]) -> module_index.ModuleIndex:
+    """The index of a project from the texts of its Python files."""
+    tree = module_index.ModuleIndex.of(list(texts))
+    imports = {path: frozenset(ABSOLUTE.findall(text)) for path, text in texts.items()}
+    tree = replace(tree, imports=imports, scripted=scripted(texts, imports, tree))
+    loose = {path.split("/")[0] for path in texts if "/" in path}
+    candidates = loose - set(tree.packages)
     if not candidates:
         return tree
     pattern = re.compile(
-        rf"^\s*(?:from|import)\s+({'|'.join(map(re.escape, sorted(candidates)))})\.", re.M
+        rf"^[ \t]*(?:from|import)[ \t]+({'|'.join(map(re.escape, sorted(candidates)))})\.", re.M
     )
     roots: dict[str, str] = {}
-    for file in files:
-        if file.kind != "python":
-            continue
-        for name in pattern.findall(read_text(file.path)):
-            roots[name] = name
+    for path, text in texts.items():
+        if {name.partition(".")[0] for name in imports[path]} & candidates:
+            roots.update((name, name) for name in pattern.findall(text))
     return replace(tree, imported_roots=roots)
 
 
-ABSOLUTE = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_]\w*)", re.M)
+ABSOLUTE = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)", re.M)
 RELATIVE = re.compile(r"^[ \t]*from[ \t]+\.", re.M)
 
 
-def scripted(files: Sequence[File], tree: module_index.ModuleIndex) -> frozenset[str]:
+def scripted(
+    texts: Mapping[str, str],
+    imports: Mapping[str, frozenset[str]],
+    tree: module_index.ModuleIndex,
+) -> frozenset[str]:
     """Folders of packages in which programs are started, where no `pkg` can be imported.
 
     Their files import what lies beside them by its bare name (`cd pkg; python train.py`), or one
     of them has a `__main__` guard and imports nothing of its package (`python pkg/train.py`).
     """
     found = set()
-    for file in files:
-        folder = str(PurePosixPath(file.relative).parent)
-        package = tree.package(file.relative)
-        if file.kind != "python" or not package or folder in found:
+    for path, text in texts.items():
+        folder = str(PurePosixPath(path).parent)
+        package = tree.package(path)
+        if not package or folder in found:
             continue
-        text = read_text(file.path)
-        imported = set(ABSOLUTE.findall(text))
-        if GUARD.search(text) and not RELATIVE.search(text) and package[0] not in imported:
+        names = {name.partition(".")[0] for name in imports[path]}
+        guarded = "__main__" in text and GUARD.search(text)
+        if guarded and not RELATIVE.search(text) and not names & {package[0], *tops_of(tree)}:
             found.add(folder)  # `python tools/train.py`, as far as this file can tell
             continue
-        for name in imported:
+        for name in names:
             beside = f"{folder}/{name}.py" in tree.paths or f"{folder}/{name}" in tree.folders
             above = f"{name}.py" in tree.paths or name in tree.folders
             if beside and not above and name not in sys.stdlib_module_names:
@@ -171,9 +179,9 @@ def scripted(files: Sequence[File], tree: module_index.ModuleIndex) -> frozenset
     return frozenset(found)
 
 
-def started(files: Iterable[File], tree: module_index.ModuleIndex) -> frozenset[str]:
-    """Files where programs start."""
-    return entries({f.relative: read_text(f.path) for f in files if f.kind == "python"}, tree)
+def tops_of(tree: module_index.ModuleIndex) -> set[str]:
+    """Names of the packages at the project's top."""
+    return {folder.rpartition("/")[2] for folder in tree.packages}
 
 
 def read_text(path: Path) -> str:
@@ -184,14 +192,11 @@ def read_text(path: Path) -> str:
         return ""
 
 
-def own_methods(files: Iterable[File], method: str) -> frozenset[str]:
-    """Names of files' classes that define the origin's device method themselves."""
+def own_methods(texts: Mapping[str, str], method: str) -> frozenset[str]:
+    """Files whose classes define the origin's device method themselves."""
     wanted = re.compile(rf"^[ \t]+(?:async )?def {re.escape(method)}\b", re.M)
-    found = set()
-    for file in files:
-        if file.kind == "python" and wanted.search(read_text(file.path)):
-            found.add(file.relative)
-    return frozenset(found)
+    word = f"def {method}"
+    return frozenset(path for path, text in texts.items() if word in text and wanted.search(text))
 
 
 def installed(package: str, root: Path) -> Iterator[File]:

@@ -78,6 +78,8 @@ class Readiness:
     items: tuple[Item, ...]  # by rule id
     places: tuple[Place, ...] = ()  # the files with the most work, the heaviest first
     model: EffortModel = field(default_factory=EffortModel)
+    read: int = 0  # files that the figures cover
+    unread: int = 0  # files that were left out, each with its reason in the scan
 
     @property
     def automatic(self) -> float | None:
@@ -136,6 +138,8 @@ def assess(
         places=places(scan, costs)[:PLACES],
         items=tuple(item_of(groups[key], model, titles) for key in sorted(groups)),
         model=model,
+        read=scan.scanned,
+        unread=sum(skipped.files for skipped in scan.skipped),
     )
 
 
@@ -184,6 +188,8 @@ def document(readiness: Readiness) -> dict[str, Any]:
     return {
         "sites": readiness.sites,
         "files": readiness.files,
+        "files_read": readiness.read,
+        "files_not_read": readiness.unread,
         "automatic": rounded_share(readiness.automatic),
         "automatic_with_unsafe": rounded_share(readiness.automatic_unsafe),
         "minutes": round(readiness.minutes, 1),

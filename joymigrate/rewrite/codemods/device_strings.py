@@ -537,6 +537,7 @@ def fix(module: Module, text: Text, rule: str, *, compare: bool = False) -> Find
 def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     """The helper's expression for a literal."""
     words, jm = module.vocabulary, module.helper
+    compare = compare or mixed_precision(module, text)
     device = f"{jm}.accelerator()" if compare else f"{jm}.device_type()"
     if isinstance(getattr(text.node, "parent", None), ast.MatchValue):
         return report(module, text, "a pattern takes no call; compare before the match", rule)
@@ -563,6 +564,18 @@ def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     else:
         written = f'f"{{{device}}}{text.value[len(words.device) :]}"'
     return module.find(rule, text.span, edits=[(start, end, written)], needs="helper")
+
+
+def mixed_precision(module: Module, text: Text) -> bool:
+    """Whether a literal is the device of automatic mixed precision.
+
+    On a machine without the origin's device that is off, and with the origin's name it stays off.
+    """
+    parent = getattr(text.whole, "parent", None)
+    call = getattr(parent, "parent", None) if isinstance(parent, ast.keyword) else parent
+    if not isinstance(call, ast.Call):
+        return False
+    return (module.names.dotted(call.func) or "") in module.flow.sinks.precision
 
 
 def inside_fstring(module: Module, node: ast.AST) -> bool:

@@ -1,0 +1,89 @@
+"""What does not stand is not written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from joymigrate import chips
+from joymigrate.model import Edit, Finding, Style, Tier
+from joymigrate.rewrite import patches, scan
+from joymigrate.rewrite.proof import Devices, prove
+from tests.ledger.trees import write_tree
+
+DIRECT = Devices("cuda", "npu", agnostic=False)
+
+
+def finding(start: int, end: int, text: bytes, group: str | None = None) -> Finding:
+    """An edit of the first line."""
+    return Finding(
+        "JM120", "x", Tier.SAFE, "a.py", 1, start + 1, 1, end + 1, "", "", "", None,
+        (Edit(start, end, text),), group=group,
+    )  # fmt: skip
+
+
+def test_a_result_that_does_not_parse_is_left_out_with_its_group() -> None:
+    before = b"a = 1\nb = 2\nc = 3\n"
+    bad, same, good = (
+        finding(4, 5, b")", "one"), finding(10, 11, b"5", "one"), finding(16, 17, b"6"),
+    )  # fmt: skip
+    proven = prove("a.py", before, [bad, same, good], DIRECT)
+    assert proven.content == b"a = 1\nb = 2\nc = 6\n"
+    assert [each for each, _ in proven.left] == [bad, same]
+    assert "does not parse" in proven.left[0][1]
+
+
+def test_a_result_with_both_devices_in_one_expression_is_left_out() -> None:
+    before = b'x = f("cuda", torch.cuda.y)\n'
+    proven = prove("a.py", before, [finding(7, 11, b"npu")], DIRECT)
+    assert proven.content == before
+    assert "both devices" in proven.left[0][1]
+
+
+LAYOUTS = {
+    "package": (
+        {"pkg/__init__.py": "", "pkg/a.py": "import torch\nx = torch.ones(1).cuda\n"
+         "def f(t):\n    return t.is_cuda\n"},
+        ["-c", "import pkg.a"],
+    ),
+    "namespace": (
+        {"recipe/prime/__init__.py": "", "recipe/prime/a.py":
+         "import torch\ntorch.cuda.empty_cache()\n", "main.py": "from recipe.prime import a\n"},
+        ["main.py"],
+    ),
+    "namespace beside the package": (
+        {"verl/__init__.py": "", "verl/b.py": "", "recipe/prime/__init__.py": "",
+         "recipe/prime/a.py": "import torch\nimport verl.b\ntorch.cuda.empty_cache()\n"},
+        ["-m", "recipe.prime.a"],
+    ),
+    "script by path": (
+        {"pkg/__init__.py": "", "tools/run.py": "import torch\ntorch.cuda.empty_cache()\n"},
+        ["tools/run.py"],
+    ),
+    "folder named as a distribution": (
+        {"datasets/__init__.py": "", "examples/run.py":
+         "import torch\ntry:\n    from datasets import x\nexcept ImportError:\n    x = 0\n"
+         "torch.cuda.empty_cache()\n"},
+        ["examples/run.py"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_an_added_import_resolves_as_the_program_resolves_it(name: str, tmp_path: Path) -> None:
+    files, command = LAYOUTS[name]
+    write_tree(tmp_path, {path: text.encode() for path, text in files.items()})
+    found = scan(
+        [tmp_path], chip=chips.target("ascend"), origin=chips.origin(), style=Style.AGNOSTIC
+    )
+    made = patches(found)
+    assert sum(patch.path.name == "joymigrate_device.py" for patch in made) == 1
+    for patch in made:
+        patch.path.write_bytes(patch.after or b"")
+    done = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
