@@ -52,7 +52,8 @@ class Proven:
 
 def prove(path: str, before: bytes, findings: Iterable[Finding], devices: Devices) -> Proven:
     """Apply the findings' edits as far as the result stands."""
-    kept, left = list(findings), []
+    kept = list(findings)
+    left: list[tuple[Finding, str]] = []
     while kept:
         edits = list(dict.fromkeys(edit for finding in kept for edit in finding.edits))
         after = apply_edits(before, edits)
