@@ -73,7 +73,7 @@ class Allocations:
 
     def _make_room(self) -> None:
         """Close the gaps, or double the table where there are few."""
-        if self.dead * 2 < self.used:
+        if not self.dead or self.dead * 2 < self.used:
             more = np.full_like(self.rows, -1)
             self.rows = np.concatenate([self.rows, more], axis=1)
             return
@@ -83,7 +83,7 @@ class Allocations:
         self.rows[:, size:] = -1
         self.used, self.dead = size, 0
         starts = np.nonzero(np.diff(kept[SLOT], prepend=-2))[0]
-        ends = [*starts[1:].tolist(), size]
+        ends = [*starts[1:].tolist(), size] if size else []
         self._span = {
             int(kept[SLOT, begin]): (int(begin), int(end))
             for begin, end in zip(starts, ends, strict=True)

@@ -86,9 +86,14 @@ def choice(kind: Kind, k: int, gang: bool) -> Choice:
 
     Kinds of one layout share them.
     """
-    key = (kind.layout, k, gang and bool(kind.cross))
+    if not k:  # pods without cards go to nodes of any width
+        key: tuple[object, ...] = ("none",)
+        width = WIDTH
+    else:
+        key = (kind.layout, k, gang and bool(kind.cross))
+        width = int(kind.layout[1])
     if key not in _TABLES:
-        _TABLES[key] = _build(kind, int(kind.layout[1]), k, gang)
+        _TABLES[key] = _build(kind, width, k, gang)
     return _TABLES[key]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joymigrate.run.cluster import cards, superpods
 from joymigrate.run.cluster.cards import IMPOSSIBLE, Choice
@@ -18,11 +19,14 @@ from joymigrate.run.cluster.jobs import Job, PodGroup
 from joymigrate.run.cluster.kinds import Kind
 from joymigrate.run.cluster.policies import Costs, Policy
 from joymigrate.run.cluster.policies._gradient import shares_left
+from joymigrate.run.cluster.policies._shares import open_shares
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Grant, Ints, Placement, Pool, State
 
 FAR = 1 << 40  # larger than any cost
+BARRED = -1  # a held mask that keeps a node from every pod, those without cards too
 NO_ROOM = Refusal("none")
+Flags = NDArray[np.bool_]
 Part = tuple[Ints, int]  # positions in a pool, and how many pods go there
 
 
@@ -53,6 +57,11 @@ class Placer:
 
     def place(self, job: Job, hold: Ints | None = None) -> Placement | Refusal:
         """Cards for every pod in rank order, or why not. `hold` masks cards that are spoken for."""
+        if job.leaf == "one" and len(job.tasks) > 1:
+            return self._place_in_one_leaf(job, hold)
+        return self._place_tasks(job, hold)
+
+    def _place_tasks(self, job: Job, hold: Ints | None) -> Placement | Refusal:
         if len(job.tasks) == 1:
             return self._place_task(job, job.tasks[0], hold)
         grants: list[Grant] = []
@@ -66,6 +75,22 @@ class Placer:
             grants.extend(found)
         self.state.give(grants)
         return refused or tuple(grants)
+
+    def _place_in_one_leaf(self, job: Job, hold: Ints | None) -> Placement | Refusal:
+        """All tasks of a job under one leaf switch, the one with the fewest free cards first."""
+        for task in job.tasks:
+            shapes = self.shapes(job, task)
+            if isinstance(shapes, Refusal):
+                return shapes
+        domains = leaves_of(self.state)
+        free = cards.count(self.state.free)
+        room_of = np.bincount(domains, weights=free)
+        for leaf in np.argsort(room_of, kind="stable"):
+            placed = self._place_tasks(job, barred_outside(domains == leaf, hold))
+            if not isinstance(placed, Refusal):
+                return placed
+        most = int(room_of.max(initial=0))
+        return NO_ROOM if self.terse else Refusal("leaf_tasks", {"need": job.cards, "most": most})
 
     def shapes(self, job: Job, task: PodGroup) -> list[Shape] | Refusal:
         """The task against each pool that may take it, or why none ever can."""
@@ -93,26 +118,53 @@ class Placer:
     def place_shape(self, shape: Shape, hold: Ints | None) -> Placement | Refusal:
         """Place one task on one pool."""
         state, pool, task = self.state, shape.pool, shape.task
-        free = state.free[pool.index]
-        if hold is not None:
-            free = free & ~hold[pool.index]
+        if shape.job.leaf == "one" and len(shape.job.tasks) == 1 and task.pods > 1:
+            return self._shape_in_one_leaf(shape, hold)
+        return self._place_shape(shape, hold)
+
+    def _shape_in_one_leaf(self, shape: Shape, hold: Ints | None) -> Placement | Refusal:
+        """One task under one leaf switch, the tightest first; a node alone is a leaf of its own."""
+        state, pool, pods = self.state, shape.pool, shape.task.pods
+        domains = leaves_of(state)
+        if shape.task.milli:
+            fits = shares_that_fit(state, shape, hold)
+        else:
+            fits = pods_that_fit(state, shape, free_of(state, pool, hold), hold)
+        room_of = np.bincount(domains[pool.index], weights=fits, minlength=int(domains.max()) + 1)
+        enough = np.nonzero(room_of >= pods)[0]
+        for leaf in enough[np.argsort(room_of[enough], kind="stable")]:
+            placed = self._place_shape(shape, barred_outside(domains == leaf, hold))
+            if not isinstance(placed, Refusal):
+                return placed
+        if self.terse:
+            return NO_ROOM
+        most = int(room_of.max(initial=0))
+        if fits.sum() < pods or most >= pods:  # too little anywhere, or another rule is in the way
+            return self._place_shape(shape, hold) if fits.sum() < pods else NO_ROOM
+        cards_ = shape.task.cards or shape.task.milli / 1000
+        facts = {"pods": pods, "cards": cards_, "fits": most, "lacking": pods - most}
+        return Refusal("leaf", facts)
+
+    def _place_shape(self, shape: Shape, hold: Ints | None) -> Placement | Refusal:
+        state, pool, task = self.state, shape.pool, shape.task
         if task.milli:
             return self._place_shares(shape, hold)
+        free = free_of(state, pool, hold)
         if task.pods == 1 and not shape.numa and not shape.job.sp_block:
             cost = self.policy.costs(state, shape, free)
-            if task.cpu_milli or task.memory_mib:
-                cost = np.where(room(state, shape) > 0, cost, FAR)
+            if task.cpu_milli or task.memory_mib or not task.cards:
+                cost = np.where(pods_that_fit(state, shape, free, hold) > 0, cost, FAR)
             best = int(cost.argmin())
             if cost[best] >= IMPOSSIBLE:
                 return NO_ROOM if self.terse else explain(state, shape, free)
             node = int(pool.nodes[best])
             mask = int(shape.choice.select[free[best]])
             return (Grant(node, mask, 0, task.cpu_milli, task.memory_mib),)
-        return self._place_gang(shape, free)
+        return self._place_gang(shape, free, hold)
 
-    def _place_gang(self, shape: Shape, free: Ints) -> Placement | Refusal:
+    def _place_gang(self, shape: Shape, free: Ints, hold: Ints | None) -> Placement | Refusal:
         task, pool = shape.task, shape.pool
-        fits = pods_that_fit(self.state, shape, free)
+        fits = pods_that_fit(self.state, shape, free, hold)
         if shape.job.sp_block:
             chosen = superpods.choose(shape.job, task, pool, fits)
             if isinstance(chosen, Refusal):
@@ -120,22 +172,18 @@ class Placer:
             return self._grants(shape, free, [(position, 1) for position in chosen])
         if int(fits.sum()) < task.pods:
             return NO_ROOM if self.terse else explain(self.state, shape, free, fits)
-        if self.policy.sequential:
-            return self._place_one_by_one(shape, free)
         parts = self._parts(shape, fits, free)
-        if parts is None:
-            most = int(np.bincount(pool.leaf + 1, weights=fits)[1:].max(initial=0))
-            facts = {"pods": task.pods, "cards": task.cards, "fits": most}
-            return Refusal("leaf", {**facts, "lacking": task.pods - most})
+        if self.policy.sequential:
+            return self._place_one_by_one(shape, free, fits, parts)
         costs = self.policy.costs(self.state, shape, free)
         taken = [each for inside, pods in parts for each in fill(inside, fits, costs, pods)]
         return self._grants(shape, free, taken)
 
-    def _parts(self, shape: Shape, fits: Ints, free: Ints) -> list[Part] | None:
-        """The tightest domain that holds the gang; None when it must lie in one leaf and cannot."""
+    def _parts(self, shape: Shape, fits: Ints, free: Ints) -> list[Part]:
+        """The tightest domain that holds the gang; only `leaf: fill` binds every policy."""
         pool, task, leaf = shape.pool, shape.task, shape.job.leaf
         everywhere = np.nonzero(fits)[0]
-        if not self.policy.local or leaf == "any":
+        if leaf != "fill" and (not self.policy.local or leaf == "any"):
             return [(everywhere, task.pods)]
         if task.cards * task.pods <= pool.node_cards:
             whole = np.nonzero(fits >= task.pods)[0]
@@ -154,25 +202,29 @@ class Placer:
                 if len(enough):
                     tightest = enough[room_of[enough].argmin()]
                     return [(np.nonzero((domain == tightest) & (fits > 0))[0], task.pods)]
-            if tier == 1 and leaf == "one":
-                return None
             if tier == 1 and leaf == "fill" and domains:
                 return fill_leaves(pool, fits, task.pods)
         return [(everywhere, task.pods)]
 
-    def _place_one_by_one(self, shape: Shape, free: Ints) -> Placement | Refusal:
+    def _place_one_by_one(
+        self, shape: Shape, free: Ints, fits: Ints, parts: list[Part]
+    ) -> Placement:
         """For policies whose cost changes with every pod: take each pod before the next."""
         grants: list[Grant] = []
         task, state = shape.task, self.state
-        for _ in range(task.pods):
-            now = state.free[shape.pool.index] & free
-            cost = self.policy.costs(state, shape, now)
-            cost = np.where(pods_that_fit(state, shape, now) > 0, cost, FAR)
-            best = int(cost.argmin())
-            mask = int(table(shape, best).select[now[best]])
-            node = int(shape.pool.nodes[best])
-            grants.append(Grant(node, mask, 0, task.cpu_milli, task.memory_mib))
-            state.take(grants[-1:])
+        left = fits.copy()
+        for inside, pods in parts:
+            for _ in range(pods):
+                now = state.free[shape.pool.index] & free
+                cost = self.policy.costs(state, shape, now)[inside]
+                # A node whose cost knows nothing of NUMA nodes, CPU or memory may still be full.
+                full = np.minimum(pods_that_fit(state, shape, now), left)[inside] <= 0
+                best = int(inside[np.where(full, FAR, cost).argmin()])
+                mask = pick(shape, best, int(now[best]))
+                node = int(shape.pool.nodes[best])
+                grants.append(Grant(node, mask, 0, task.cpu_milli, task.memory_mib))
+                state.take(grants[-1:])
+                left[best] -= 1
         state.give(grants)
         return tuple(grants)
 
@@ -203,9 +255,8 @@ class Placer:
         grants: list[Grant] = []
         for position, pods in taken:
             mask, node = int(free[position]), int(pool.nodes[position])
-            select = table(shape, position).select
             for _ in range(pods):
-                chosen = int(select[mask]) or int(shape.choice.select[mask])
+                chosen = pick(shape, position, mask)
                 mask &= ~chosen
                 grants.append(Grant(node, chosen, 0, task.cpu_milli, task.memory_mib))
         return tuple(grants)
@@ -230,6 +281,10 @@ def compile_shapes(state: State, job: Job, task: PodGroup) -> list[Shape] | Refu
             continue
         k = task.cards or (1 if task.milli else 0)
         tables = numa_tables(state, pool, job, task) if job.numa != "any" else ()
+        if job.numa == "one" and task.cards and not tables:
+            facts = {"cards": task.cards, "kind": pool_name(state, pool)}
+            refused = refused or Refusal("numa_never", facts)
+            continue
         shapes.append(Shape(pool, cards.choice(pool.kind, k, gang), task, gang, job, tables))
     if shapes:
         return shapes
@@ -267,29 +322,59 @@ def legal_sizes(kind: Kind, pool: Pool) -> Iterable[int]:
     return range(1, pool.node_cards + 1) if kind.rule == "count" else kind.legal
 
 
-def numa_tables(
-    state: State, pool: Pool, job: Job, task: PodGroup
-) -> tuple[tuple[Ints, Choice], ...]:
-    """For plain servers that know their NUMA nodes: tables that keep a pod inside one."""
-    if pool.kind.rule != "count" or not task.cards:
+def numa_tables(state: State, pool: Pool, job: Job, task: PodGroup) -> tuple[tuple[Ints, Choice], ...]:
+    """Tables that keep a pod inside one NUMA node, for the positions where that can be.
+
+    On plain servers the cards are chosen so. Where the kind has a rule of its own, its rings or
+    modules decide, and they keep a pod inside a NUMA node only if each of them lies in one.
+    """
+    if not task.cards:
         return ()
     layouts: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for position, node in enumerate(pool.nodes):
         layouts.setdefault(state.nodes[int(node)].numa, []).append(position)
-    if set(layouts) == {()}:
-        return ()
-    found = []
+    tables = []
+    gang = job.pods > 1
     width = 8 if pool.node_cards <= 8 else cards.WIDTH
     for groups, positions in layouts.items():
+        if task.cards > max(map(len, groups), default=0):
+            continue
+        at = np.array(positions, dtype=np.int64)
         kind = pool.kind
-        if groups:
+        if kind.rule == "count":
             sizes = tuple(range(task.cards, max(map(len, groups)) + 1))
             prefer = {task.cards: sizes}
             kind = replace(kind, cards=width, rule="rings", groups=groups, prefer=prefer)
-        elif job.numa == "one":
-            continue
-        found.append((np.array(positions, dtype=np.int64), cards.choice(kind, task.cards, False)))
-    return tuple(found)
+            tables.append((at, cards.choice(kind, task.cards, False)))
+        elif task.cards <= len(kind.groups[0]) and all(
+            any(set(ring) <= set(group) for group in groups) for ring in kind.groups
+        ):
+            tables.append((at, cards.choice(kind, task.cards, gang)))
+    return tuple(tables)
+
+
+def leaves_of(state: State) -> Ints:
+    """The leaf of every node, numbered from 0; a node without one is a leaf of its own."""
+    leaf = state.leaf
+    alone = np.cumsum(leaf < 0) + int(leaf.max(initial=-1))
+    return np.where(leaf < 0, alone, leaf)
+
+
+def barred_outside(inside: Flags, hold: Ints | None) -> Ints:
+    """The held cards, and every node outside a domain as a whole."""
+    return np.where(inside, 0 if hold is None else hold, BARRED)
+
+
+def free_of(state: State, pool: Pool, hold: Ints | None) -> Ints:
+    """The free cards of a pool's nodes that nobody else is meant to have."""
+    free = state.free[pool.index]
+    return free if hold is None else free & ~hold[pool.index]
+
+
+def pick(shape: Shape, position: int, mask: int) -> int:
+    """The cards of the next pod on this node, inside one NUMA node where there is such a choice."""
+    select = table(shape, position).select
+    return int(select[mask]) or int(shape.choice.select[mask])
 
 
 def table(shape: Shape, position: int) -> Choice:
@@ -300,16 +385,24 @@ def table(shape: Shape, position: int) -> Choice:
     return shape.choice
 
 
-def pods_that_fit(state: State, shape: Shape, free: Ints) -> Ints:
-    """How many pods of the task each node of the pool can hold."""
+def pods_that_fit(state: State, shape: Shape, free: Ints, hold: Ints | None = None) -> Ints:
+    """How many pods of the task each node of the pool can hold; none where `hold` bars the node."""
     fits = shape.choice.fits[free]
-    if shape.numa and shape.job.numa == "one":
+    if shape.job.numa == "one" and shape.task.cards:
         fits = np.zeros_like(fits)
         for positions, choice in shape.numa:
             fits[positions] = choice.fits[free[positions]]
     if shape.task.cpu_milli or shape.task.memory_mib:
         fits = np.minimum(fits, room(state, shape))
+    if hold is not None and not shape.task.cards:
+        fits = np.where(hold[shape.pool.index] == BARRED, 0, fits)
     return fits
+
+
+def shares_that_fit(state: State, shape: Shape, hold: Ints | None) -> Ints:
+    """How many pods with a share of a card each node of the pool can hold."""
+    fits = (open_shares(state, shape, hold) // shape.task.milli).sum(axis=1)
+    return np.minimum(fits, room(state, shape))
 
 
 def room(state: State, shape: Shape) -> Ints:
@@ -376,6 +469,10 @@ def explain(state: State, shape: Shape, free: Ints, fits: Ints | None = None) ->
         fits = pods_that_fit(state, shape, free)
     if by_cards >= task.pods and (task.cpu_milli or task.memory_mib):
         return beside(task, int(fits.sum()))
+    if shape.job.numa == "one" and by_cards >= task.pods:
+        facts = {"free": have, "kind": name, "cards": task.cards, "pods": task.pods}
+        fitting = int(fits.sum())
+        return Refusal("numa", {**facts, "fits": fitting, "lacking": task.pods - fitting})
     shape_text, unit = shape_words(kind, task.cards)
     facts = {"free": have, "kind": name, "shape": shape_text, "unit": unit}
     fitting = int(fits.sum())

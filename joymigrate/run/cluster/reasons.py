@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+PERMANENT = ("kind", "size", "share", "never", "block", "size_total", "numa_never")
 # code → (reason, what would free it); the fields are filled from `Refusal.facts`.
 TEXTS: dict[str, tuple[str, str]] = {
     "none": ("there is no room", "room"),
@@ -42,6 +43,19 @@ TEXTS: dict[str, tuple[str, str]] = {
     "leaf": (
         "no leaf switch has room for all {pods} pods of {cards} cards (most: {fits})",
         "{lacking} more pods' room under one leaf, or `leaf: prefer`",
+    ),
+    "leaf_tasks": (
+        "no leaf switch has room for all tasks, {need:g} cards (most free: {most})",
+        "more room under one leaf, or `leaf: prefer`",
+    ),
+    "numa": (
+        "{free} cards of {kind} are free but not {cards} inside one NUMA node for every pod: "
+        "{fits} of {pods} pods fit",
+        "{cards} cards of one NUMA node for each of the {lacking} missing pods",
+    ),
+    "numa_never": (
+        "no node of {kind} is known to hold {cards} cards inside one NUMA node",
+        "`numa` of the nodes in the inventory, `numa: prefer`, or fewer cards per pod",
     ),
     "superpod": (
         "required {need} blocks of {block} nodes inside one super-pod each, total {have}",
@@ -98,4 +112,4 @@ class Refusal:
     @property
     def permanent(self) -> bool:
         """Whether no job's end can ever mend it."""
-        return self.code in ("kind", "size", "share", "never", "block", "size_total")
+        return self.code in PERMANENT

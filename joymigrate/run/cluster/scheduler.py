@@ -43,7 +43,10 @@ from joymigrate.run.cluster.preemption import Preemption
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Grant, Placement, State
 
-PHYSICAL = ("none", "cards", "shape", "leaf", "superpod", "cpu", "open")  # mended by jobs that end
+# Mended by jobs that end.
+PHYSICAL = (
+    "none", "cards", "shape", "leaf", "leaf_tasks", "numa", "superpod", "cpu", "open",
+)  # fmt: skip
 CYCLES = 8  # rounds of offering what evictions left over
 ALIKE_DEPTH = 64  # jobs of one group that are looked at for a gap before the held job starts
 

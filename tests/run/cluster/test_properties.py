@@ -31,6 +31,11 @@ SIZES = (0.25, 0.5, 1, 2, 3, 4, 6, 8, 10, 16)
 EVICTIONS = ("never", "lower-priority", "over-deserved")
 
 
+def halves(width: int) -> list[list[int]]:
+    """Two NUMA nodes of a server: the lower and the upper half of its cards."""
+    return [[*range(width // 2)], [*range(width // 2, width)]]
+
+
 @st.composite
 def clusters(draw: st.DrawFn) -> inventory.Inventory:
     nodes = []
@@ -47,6 +52,7 @@ def clusters(draw: st.DrawFn) -> inventory.Inventory:
                 "leaf": draw(st.sampled_from(["", "l0", "l1"])),
                 "superpod": draw(st.sampled_from(["", "s0"])),
                 "cpu": draw(st.sampled_from([None, 16])),
+                "numa": draw(st.sampled_from([None, halves(width)])),
             }
         )
     return inventory.from_data({"nodes": nodes})
@@ -54,16 +60,27 @@ def clusters(draw: st.DrawFn) -> inventory.Inventory:
 
 @st.composite
 def requests(draw: st.DrawFn, name: str = "j") -> jobs.Job:
+    def task() -> dict[str, Any]:
+        return {
+            "pods": draw(st.integers(1, 4)),
+            "cards_per_pod": draw(st.sampled_from(SIZES)),
+            "cpu_per_pod": draw(st.sampled_from([0, 4])),
+        }
+
     item: dict[str, Any] = {
         "name": name,
         "kind": draw(st.lists(st.sampled_from(KINDS), max_size=2, unique=True)),
-        "pods": draw(st.integers(1, 4)),
-        "cards_per_pod": draw(st.sampled_from(SIZES)),
         "priority": draw(st.integers(0, 2)),
         "minutes": draw(st.sampled_from([None, 1, 10])),
-        "cpu_per_pod": draw(st.sampled_from([0, 4])),
         "leaf": draw(st.sampled_from(["prefer", "one", "fill", "any"])),
+        "numa": draw(st.sampled_from(["prefer", "one", "any"])),
     }
+    if draw(st.booleans()):
+        item |= task()
+    else:
+        item["tasks"] = [task() for _ in range(draw(st.integers(1, 3)))]
+        if draw(st.booleans()):
+            item["tasks"].append({"name": "launcher", "pods": 1, "cards_per_pod": 0})
     return jobs.from_data({"jobs": [item]}).jobs[0]
 
 
@@ -105,7 +122,15 @@ def check_grants(state: State, job: jobs.Job, placed: Any) -> None:
             assert int(state.free[grant.node]) & grant.mask == grant.mask
             assert not masks.get(grant.node, 0) & grant.mask
             masks[grant.node] = masks.get(grant.node, 0) | grant.mask
-            check_shape(node.kind, cards.ids(grant.mask), len(tasks) > 1)
+            if task.cards:
+                check_shape(node.kind, cards.ids(grant.mask), len(tasks) > 1)
+        if job.numa == "one" and task.cards:
+            groups = [set(group) for group in node.numa]
+            assert any(set(cards.ids(grant.mask)) <= group for group in groups)
+    if job.leaf == "one" and len({grant.node for grant in placed}) > 1:
+        leaves = {state.nodes[grant.node].leaf for grant in placed}
+        assert len(leaves) == 1
+        assert leaves != {""}
 
 
 def check_shape(kind: Any, ids: list[int], gang: bool) -> None:
