@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from joymigrate.run.cluster import quota
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Settings
 from joymigrate.run.cluster.jobs import Job
-from joymigrate.run.cluster.place import NO_ROOM, Placer, Shape
+from joymigrate.run.cluster.place import NO_ROOM, Flags, Placer, Shape
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Ints, Placement, State
 
 
 class Admission:
-    """Asks the queues' limits and the placer; `hold` are the cards held for the first job.
+    """Asks the queues' limits and the placer; `holds` are the cards held for first jobs.
 
-    `now` is the time in seconds, the same clock as `Hold.until`.
+    `now` is the time in seconds, the same clock as `CardHold.until`.
     """
 
     def __init__(
@@ -29,10 +31,11 @@ class Admission:
         self.quotas = quotas
         self.placer = placer
         self.settings = settings
-        self.hold: CardHold | None = None
+        self.holds: list[CardHold] = []
         self._kind_of = [quotas.number[node.kind.name] for node in state.nodes]
         self._expected: dict[int, dict[int, float] | None] = {}
-        self._walls: dict[tuple[int, bool], list[tuple[int, int]]] = {}
+        self._walls: dict[int, list[tuple[int, int, frozenset[int]]]] = {}
+        self._nodes: dict[tuple[int, ...], Flags] = {}
 
     def reopen(self) -> None:
         """Something was given back: what fitted nowhere may fit now."""
@@ -101,42 +104,82 @@ class Admission:
 
     def hold_for(self, entry: Entry, now: float) -> Ints | None:
         """The held cards that this job must leave alone: those held for its class or a higher."""
-        hold = self.hold
-        if hold is None or hold.entry is entry or self.in_time(entry.job, now):
-            return None
-        return None if self.rank(entry, now) < self.rank(hold.entry, now) else hold.mask
+        return together(self._binding(entry, now))
 
-    def breaks_hold(self, entry: Entry, placement: Placement, now: float) -> bool:
-        """Whether this start takes held cards for longer than they are to spare."""
-        hold = self.hold
-        if hold is None or hold.entry is entry or self.in_time(entry.job, now):
-            return False
-        return any(grant.mask & int(hold.mask[grant.node]) for grant in placement)
+    def _binding(self, entry: Entry, now: float) -> list[CardHold]:
+        """The holds that this job must respect."""
+        others = [
+            hold
+            for hold in self.holds
+            if hold.entry is not entry and not in_time(entry.job, hold, now)
+        ]
+        if not others:
+            return []
+        mine = self.rank(entry, now)
+        return [hold for hold in others if not mine < self.rank(hold.entry, now)]
 
-    def in_time(self, job: Job, now: float) -> bool:
-        """Whether a job that starts now ends before the held cards are needed."""
-        hold, minutes = self.hold, job.minutes
-        if hold is None or hold.until == NEVER or minutes is None:
-            return False
-        return now + minutes * 60 <= hold.until
+    def broken(self, entry: Entry, placement: Placement, now: float) -> list[CardHold]:
+        """The holds whose cards this start takes for longer than they are to spare."""
+        return [
+            hold
+            for hold in self.holds
+            if hold.entry is not entry
+            and not in_time(entry.job, hold, now)
+            and any(grant.mask & int(hold.mask[grant.node]) for grant in placement)
+        ]
+
+    def fills_a_gap(self, job: Job, now: float) -> bool:
+        """Whether a job that starts now ends before some held cards are needed."""
+        return any(in_time(job, hold, now) for hold in self.holds)
+
+    def nodes_of(self, job: Job) -> Flags:
+        """The nodes that may take a pod of this job."""
+        pools = [
+            shape.pool
+            for task in job.tasks
+            if not isinstance(shapes := self.placer.shapes(job, task), Refusal)
+            for shape in shapes
+        ]
+        key = tuple(sorted({id(pool) for pool in pools}))
+        if key not in self._nodes:
+            flags = np.zeros(len(self.state.nodes), dtype=bool)
+            for pool in pools:
+                flags[pool.nodes] = True
+            self._nodes[key] = flags
+        return self._nodes[key]
+
+    def covered(self, job: Job) -> bool:
+        """Whether cards are already held on a node that this job could use: one hold at a time."""
+        return bool(self.holds) and any(
+            bool((hold.nodes & self.nodes_of(job)).any()) for hold in self.holds
+        )
 
     def _place_beside_hold(self, entry: Entry, now: float) -> Placement | Refusal:
         """Place; when only held cards would do, say for whom they are held."""
-        mask = self.hold_for(entry, now)
-        if self._walled(entry, mask is not None):
+        binding = self._binding(entry, now)
+        if self._walled(entry, binding):
             return NO_ROOM
-        placed = self.placer.place(entry.job, mask)
+        placed = self.placer.place(entry.job, together(binding))
         if not isinstance(placed, Refusal) or placed.permanent:
             return placed
-        if mask is not None and self.hold is not None and not self._walled(entry, False):
+        if binding and not self._walled(entry, ()):
             if not isinstance(self.placer.place(entry.job), Refusal):
-                until = self.hold.until
-                left = f"in {(until - now) / 60:.0f} minutes"
-                when = "unknown" if until == NEVER else left
-                return Refusal("held", {"head": self.hold.entry.job.name, "until": when})
-            self._wall(entry, False)
-        self._wall(entry, mask is not None)
+                return self._held(entry, binding, now)
+            self._wall(entry, ())
+        self._wall(entry, binding)
         return placed
+
+    def _held(self, entry: Entry, binding: Sequence[CardHold], now: float) -> Refusal:
+        """For whom the cards are held that this job would have: one hold where one is enough."""
+        for hold in binding:
+            rest = together([other for other in binding if other is not hold])
+            if not isinstance(self.placer.place(entry.job, rest), Refusal):
+                binding = [hold]
+                break
+        until = max(hold.until for hold in binding)
+        when = "unknown" if until == NEVER else f"in {(until - now) / 60:.0f} minutes"
+        heads = " and ".join(hold.entry.job.name for hold in binding)
+        return Refusal("held", {"head": heads, "until": when})
 
     def _plain(self, entry: Entry) -> tuple[int, int, int] | None:
         """Pool, pods and cards of a job whose failing says something about larger ones."""
@@ -150,22 +193,26 @@ class Admission:
         pool = shapes[0].pool
         return (id(pool), task.pods, task.cards) if pool.kind.rule == "count" else None
 
-    def _wall(self, entry: Entry, held: bool) -> None:
+    def _wall(self, entry: Entry, holds: Sequence[CardHold]) -> None:
         """Remember that this many pods of this size fit nowhere until something is given back."""
         plain = self._plain(entry)
         task = entry.job.tasks[0]
         if plain is not None and not task.cpu_milli and not task.memory_mib:
-            self._walls.setdefault((plain[0], held), []).append(plain[1:])
+            respected = frozenset(id(hold) for hold in holds)
+            self._walls.setdefault(plain[0], []).append((*plain[1:], respected))
 
-    def _walled(self, entry: Entry, held: bool) -> bool:
-        """Whether a smaller or equal request on the same nodes has failed since."""
+    def _walled(self, entry: Entry, holds: Sequence[CardHold]) -> bool:
+        """Whether a request no larger has failed since, with no more cards held against it."""
         if entry.job.cards > sum(self.state.kind_free) and not self._shares(entry.job):
             return True
         plain = self._plain(entry)
         if plain is None:
             return False
-        walls = self._walls.get((plain[0], held), ())
-        return any(pods <= plain[1] and cards_ <= plain[2] for pods, cards_ in walls)
+        respected = {id(hold) for hold in holds}
+        return any(
+            pods <= plain[1] and cards_ <= plain[2] and held <= respected
+            for pods, cards_, held in self._walls.get(plain[0], ())
+        )
 
     def _shares(self, job: Job) -> bool:
         return any(task.milli for task in job.tasks)
@@ -190,3 +237,20 @@ class Admission:
                 number = self._kind_of[int(shapes[0].pool.nodes[0])]
                 use[number] = use.get(number, 0.0) + task.card_share
         return use
+
+
+def in_time(job: Job, hold: CardHold, now: float) -> bool:
+    """Whether a job that starts now ends before these held cards are needed."""
+    if hold.until == NEVER or job.minutes is None:
+        return False
+    return now + job.minutes * 60 <= hold.until
+
+
+def together(holds: Sequence[CardHold]) -> Ints | None:
+    """All cards of these holds, per node; None where there are none."""
+    if not holds:
+        return None
+    mask = holds[0].mask
+    for hold in holds[1:]:
+        mask = mask | hold.mask
+    return mask

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.state import Ints, Placement
 
@@ -49,8 +52,12 @@ class Running:
 
 @dataclass(slots=True, eq=False)
 class CardHold:
-    """Cards that are kept for the first job that fits nowhere, and when it will fit."""
+    """Cards that are kept for the first job that fits nowhere on its nodes, and when it will fit.
+
+    `nodes` flags every node that could take a pod of the job: two holds never share one.
+    """
 
     entry: Entry
     mask: Ints
     until: float
+    nodes: NDArray[np.bool_]

@@ -256,6 +256,13 @@ def read_job(item: Any, priorities: Mapping[str, int], where: str) -> Job:
     min_pods = whole(item.get("min_pods", 0), "min_pods", where)
     if min_pods > sum(task.pods for task in tasks):
         raise JoyError(f"`min_pods` is {min_pods}, more than the job's pods", where=where)
+    if 0 < min_pods < sum(task.pods for task in tasks):
+        raise JoyError(
+            f"`min_pods` is {min_pods} of {sum(task.pods for task in tasks)} pods: "
+            "a job starts with all of its pods or not at all",
+            where=where,
+            help="leave `min_pods` out, or ask for fewer `pods`",
+        )
     return Job(
         name=label(item["name"], "name", where),
         tasks=tasks,

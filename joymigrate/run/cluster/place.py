@@ -117,8 +117,8 @@ class Placer:
 
     def place_shape(self, shape: Shape, hold: Ints | None) -> Placement | Refusal:
         """Place one task on one pool."""
-        state, pool, task = self.state, shape.pool, shape.task
-        if shape.job.leaf == "one" and len(shape.job.tasks) == 1 and task.pods > 1:
+        job = shape.job
+        if job.leaf == "one" and len(job.tasks) == 1 and shape.task.pods > 1:
             return self._shape_in_one_leaf(shape, hold)
         return self._place_shape(shape, hold)
 
@@ -322,7 +322,9 @@ def legal_sizes(kind: Kind, pool: Pool) -> Iterable[int]:
     return range(1, pool.node_cards + 1) if kind.rule == "count" else kind.legal
 
 
-def numa_tables(state: State, pool: Pool, job: Job, task: PodGroup) -> tuple[tuple[Ints, Choice], ...]:
+def numa_tables(
+    state: State, pool: Pool, job: Job, task: PodGroup
+) -> tuple[tuple[Ints, Choice], ...]:
     """Tables that keep a pod inside one NUMA node, for the positions where that can be.
 
     On plain servers the cards are chosen so. Where the kind has a rule of its own, its rings or

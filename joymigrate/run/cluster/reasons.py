@@ -63,7 +63,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "block": ("sp_block {block} {problem}", "{remedy}"),
     "held": (
-        "the free cards are held for job {head}, which waits longer",
+        "the free cards are held for job {head}, which comes first",
         "job {head} starts, or this job states that it ends before that ({until})",
     ),
     "max": (

@@ -71,7 +71,7 @@ class Scheduler:
         # Questions of the kind "and if these ended?" look at states that never were; they must not
         # reach what a policy remembers.
         self.guess = Placer(self.state, policies.get(policies.DEFAULT), terse=True)
-        self.holdings = Allocations()
+        self.allocations = Allocations()
         kinds = {node.kind.name: node.kind for node in inventory.nodes}
         counts = inventory.count()
         self.quotas = quota.Quotas(
@@ -82,7 +82,7 @@ class Scheduler:
         self.running: dict[str, Running] = {}
         self.by_queue: dict[str, dict[str, Running]] = {}
         self.claims = Preemption(
-            self.state, self.quotas, self.holdings, self.guess, self.running, self.by_queue
+            self.state, self.quotas, self.allocations, self.guess, self.running, self.by_queue
         )
         self.waiting: dict[str, Entry] = {}
         self.refused: dict[str, Refusal] = {}  # jobs that can never start
@@ -91,6 +91,7 @@ class Scheduler:
         self._group_of: dict[tuple[Any, ...], int] = {}
         self._why: dict[int, Refusal] = {}
         self._failed: set[int] = set()
+        self._lines: dict[str, list[tuple[int, Entry]]] = {}  # of queues in strict order
         self._released = False  # whether a hold has ended in this cycle
         self._numbers = itertools.count()
         self._now = 0.0
@@ -139,7 +140,7 @@ class Scheduler:
             self._adopt(entry)
             return
         self._wait(entry)
-        if self.admission.in_time(job, self._now):
+        if self.admission.fills_a_gap(job, self._now):
             self._failed.discard(entry.group)  # those before it may be too long for the gap
 
     def _group(self, job: Job) -> int:
@@ -151,6 +152,8 @@ class Scheduler:
     def _wait(self, entry: Entry) -> None:
         self.waiting[entry.job.name] = entry
         bisect.insort(self._groups.setdefault(entry.group, []), entry)
+        if self._strict(entry.job.queue):
+            bisect.insort(self._lines.setdefault(entry.job.queue, []), (-entry.job.priority, entry))
 
     def _unwait(self, entry: Entry) -> None:
         del self.waiting[entry.job.name]
@@ -158,12 +161,33 @@ class Scheduler:
         del group[bisect.bisect_left(group, entry)]
         if not group:
             del self._groups[entry.group]
-        if self.admission.hold is not None and self.admission.hold.entry is entry:
-            self._release_hold()
+        if self._strict(entry.job.queue):
+            line = self._lines[entry.job.queue]
+            del line[bisect.bisect_left(line, (-entry.job.priority, entry))]
+            if line:
+                self._failed.discard(line[0][1].group)
+        self._release([hold for hold in self.admission.holds if hold.entry is entry])
 
-    def _release_hold(self) -> None:
-        self.admission.hold = None
+    def _strict(self, queue: str) -> bool:
+        """Whether a queue starts its jobs in their order only."""
+        return self.quotas.account(queue).queue.strategy == "fifo"
+
+    def _behind(self, entry: Entry) -> Refusal | None:
+        """In a queue of strict order: the job that must start before this one."""
+        if not self._strict(entry.job.queue):
+            return None
+        head = self._lines[entry.job.queue][0][1]
+        if head is entry:
+            return None
+        return Refusal("priority", {"queue": entry.job.queue, "head": head.job.name})
+
+    def _release(self, holds: Sequence[CardHold]) -> None:
+        """Let go of held cards."""
+        if not holds:
+            return
+        self.admission.holds = [hold for hold in self.admission.holds if hold not in holds]
         self._released = True
+        self._reopen()
         self._reopen()
 
     def _reopen(self) -> None:
@@ -200,7 +224,7 @@ class Scheduler:
             return
         del self.by_queue[run.entry.job.queue][name]
         self.state.give(run.placement)
-        self.holdings.drop(name)
+        self.allocations.drop(name)
         self.quotas.add(run.entry.job.queue, run.use, -1)
         self._wake({grant.node for grant in run.placement}, run.entry.job.queue)
 
@@ -223,9 +247,8 @@ class Scheduler:
             return True
         if job.queue in chain and self.quotas.account(job.queue).declared:
             return True
-        if (
-            self.admission.hold is None
-            and self._now - entry.since >= self.settings.hold_blind_after
+        if self._now - entry.since >= self.settings.hold_blind_after and not self.admission.covered(
+            job
         ):
             return self.settings.hold  # it may have become the one that cards are held for
         shapes = self.placer.shapes(job, job.tasks[0])
@@ -263,7 +286,7 @@ class Scheduler:
         kept = int(self.state.usable[number]) & ~mask
         self.state.set_usable(number, kept, failed is not None and bool(self.state.ready[number]))
         self._reopen()
-        self.admission.hold = None
+        self.admission.holds.clear()
         return actions
 
     def _back(self, event: NodeBack) -> None:
@@ -271,7 +294,8 @@ class Scheduler:
         node = self.state.nodes[number]
         broken = cards.bits(list(event.unhealthy)) | cards.bits(list(node.used))
         self.state.set_usable(number, int(self.state.present[number]) & ~broken, True)
-        self._release_hold()
+        self._release(self.admission.holds)
+        self._reopen()
 
     def node_number(self, name: str) -> int:
         """Index of a node; an unknown one raises `JoyError`."""
@@ -288,7 +312,7 @@ class Scheduler:
 
     def _cycle(self) -> list[Action]:
         actions: list[Action] = []
-        self._check_hold()
+        self._check_holds()
         self._released = False
         heap = [
             (self._order(group[0]), number)
@@ -305,9 +329,13 @@ class Scheduler:
             if heap and fresh > order and fresh > heap[0][0]:
                 heapq.heappush(heap, (fresh, number))  # its queue's share has grown meanwhile
                 continue
+            queue = group[0].job.queue
             if self._try_group(number, group, actions):
                 if self._groups.get(number):
                     heapq.heappush(heap, (self._order(group[0]), number))
+                if self._strict(queue) and self._lines[queue]:
+                    head = self._lines[queue][0][1]  # tried before, when another was the first
+                    heapq.heappush(heap, (self._order(head), head.group))
             else:
                 self._failed.add(number)
         return actions
@@ -321,6 +349,10 @@ class Scheduler:
         """Start the first job of a group, or one behind it that fits a gap. False: none can."""
         entry = group[0]
         self.decisions += 1
+        behind = self._behind(entry)
+        if behind is not None:
+            self._why[number] = behind
+            return False
         outcome = self.admission.admit(entry, self._now)
         if not isinstance(outcome, Refusal):
             self._unwait(entry)
@@ -339,16 +371,16 @@ class Scheduler:
                 self._close(entry, deal, actions)
                 return True
         self._why[number] = outcome
-        if outcome.code == "held":
+        if outcome.code == "held" and not self._strict(entry.job.queue):
             return self._fill_gap(group, actions)
-        if outcome.code in PHYSICAL and self.admission.hold is None and self.settings.hold:
-            self.admission.hold = self._make_hold(entry)
+        if outcome.code in PHYSICAL and self.settings.hold:
+            self._make_hold(entry)
         return False
 
     def _fill_gap(self, group: list[Entry], actions: list[Action]) -> bool:
         """A later job of the same group that ends before the held job starts."""
         for entry in group[1:ALIKE_DEPTH]:
-            if self.admission.in_time(entry.job, self._now):
+            if self.admission.fills_a_gap(entry.job, self._now):
                 outcome = self.admission.admit(entry, self._now)
                 if not isinstance(outcome, Refusal):
                     self._unwait(entry)
@@ -366,37 +398,43 @@ class Scheduler:
         run = Running(entry, placement, use, began, ends)
         self.running[job.name] = run
         self.by_queue.setdefault(job.queue, {})[job.name] = run
-        self.holdings.add(job.name, placement, ends)
-        if self.admission.breaks_hold(entry, placement, self._now):
-            self._release_hold()
+        self.allocations.add(job.name, placement, ends)
+        self._release(self.admission.broken(entry, placement, self._now))
         return Start(job, placement, self._now - entry.since)
 
     # -- holding cards for the first job that fits nowhere ----------------------------------------
 
-    def _check_hold(self) -> None:
-        """Look again at a hold whose time has come without its job having started."""
-        hold = self.admission.hold
-        if hold is None:
-            return
-        if hold.entry.job.name not in self.waiting or self._now >= hold.until:
-            self._release_hold()
+    def _check_holds(self) -> None:
+        """Look again at holds whose time has come without their job having started."""
+        self._release(
+            [
+                hold
+                for hold in self.admission.holds
+                if hold.entry.job.name not in self.waiting or self._now >= hold.until
+            ]
+        )
 
-    def _make_hold(self, entry: Entry) -> CardHold | None:
-        """The earliest time at which stated ends make room, and the cards the job will get then.
+    def _make_hold(self, entry: Entry) -> None:
+        """CardHold the cards that a job will get at the earliest time that stated ends make room.
 
         When the ends that are known do not suffice, all running jobs are thought away and the
-        cards are held until it starts.
+        cards are held until it starts. Where cards are held already on one of its nodes, none are:
+        a job for other nodes has a hold of its own.
         """
-        room = reservation.earliest(self.state, self.holdings, self.guess, entry.job)
+        if self.admission.covered(entry.job):
+            return
+        room = reservation.earliest(self.state, self.allocations, self.guess, entry.job)
         if room is None:
-            return None
+            return
         if room.until == NEVER and self._now - entry.since < self.settings.hold_blind_after:
-            return None
-        return CardHold(entry, room.mask(len(self.state.nodes)), room.until)
+            return
+        mask = room.mask(len(self.state.nodes))
+        nodes = self.admission.nodes_of(entry.job)
+        self.admission.holds.append(CardHold(entry, mask, room.until, nodes))
 
     def room_for(self, entry: Entry) -> tuple[list[str], float] | None:
         """Jobs whose end lets a waiting job start, and in how many seconds the last one ends."""
-        room = reservation.earliest(self.state, self.holdings, self.guess, entry.job, names=True)
+        room = reservation.earliest(self.state, self.allocations, self.guess, entry.job, names=True)
         return None if room is None else ([*room.jobs], room.until - self._now)
 
     # -- eviction ---------------------------------------------------------------------------------
@@ -420,6 +458,9 @@ class Scheduler:
         entry = self.waiting.get(name)
         if entry is None:
             return None
+        behind = self._behind(entry)
+        if behind is not None:
+            return behind
         known = self._why.get(entry.group)
         if known is not None and known is not NO_ROOM:
             return known

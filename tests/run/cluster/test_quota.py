@@ -326,6 +326,6 @@ def test_all_pods_of_a_gang_on_one_node_have_their_cards_held() -> None:
     submit(run, job("pair", pods=2, cards_per_pod=4))
     assert submit(run, job("late", cards_per_pod=4)) == []
     assert run.why("late").code == "held"
-    hold = run.admission.hold
+    hold = run.admission.holds[0]
     assert hold is not None
     assert hold.mask.tolist() == [0xFF]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster import inventory, jobs, plan
+from joymigrate.run.cluster import inventory, jobs, plan, policies
 from joymigrate.run.cluster.events import (
     Cancelled,
     CardsFailed,
@@ -452,3 +452,86 @@ def test_a_gang_goes_to_the_tightest_leaf_that_holds_it() -> None:
     assert {run.state.nodes[g.node].leaf for g in run.running["pair"].placement} == {"lc"}
     submit(run, job("three", pods=3, cards_per_pod=8))
     assert {run.state.nodes[g.node].leaf for g in run.running["three"].placement} == {"lb"}
+
+
+def test_cards_are_held_for_the_first_job_of_every_kind_of_node() -> None:
+    """A gang that waits for NPUs holds no GPU back, and one for GPUs has a hold of its own."""
+    cluster = nodes("[{name: g, kind: gpu-8, count: 2}, {name: n, kind: ascend-910b-8, count: 2}]")
+    run = scheduler(cluster)
+    submit(run, job("n0", "ascend-910b-8", cards_per_pod=4, minutes=600))
+    submit(run, job("g0", cards_per_pod=4, minutes=30))
+    submit(run, job("npus", "ascend-910b-8", pods=2, cards_per_pod=8))
+    submit(run, job("gpus", pods=2, cards_per_pod=8))
+    assert [hold.entry.job.name for hold in run.admission.holds] == ["npus", "gpus"]
+    assert started(submit(run, job("long", cards_per_pod=4, minutes=60))) == []
+    assert run.why("long").facts["head"] == "gpus"
+    assert started(submit(run, job("short", cards_per_pod=4, minutes=20))) == ["short"]
+    assert started(run.on(Ended("g0", 30 * 60))) == []
+    assert started(run.on(Ended("short", 30 * 60))) == ["gpus"]
+
+
+def test_a_queue_in_strict_order_starts_nothing_before_its_first_job() -> None:
+    run = scheduler(nodes(TWO), queue("q", strategy="fifo"), queue("other"))
+    submit(run, job("now", queue="q", cards_per_pod=8))
+    assert started(submit(run, job("big", queue="q", pods=2, cards_per_pod=8, minutes=10))) == []
+    assert started(submit(run, job("small", queue="q", cards_per_pod=1, minutes=1))) == []
+    assert run.why("small").reason == "queue q works in strict order and job big is before it"
+    free = job("free", queue="other", cards_per_pod=1, minutes=1)
+    assert started(submit(run, free)) == ["free"]
+    assert started(run.on(Cancelled("big", 1.0))) == ["small"]
+
+
+def test_a_higher_priority_is_first_in_strict_order() -> None:
+    run = scheduler(nodes("[{name: a, kind: gpu-8}]"), queue("q", strategy="fifo"))
+    submit(run, job("now", queue="q", cards_per_pod=8))
+    submit(run, *(job(f"low{i}", queue="q", cards_per_pod=4) for i in range(2)))
+    submit(run, job("high", queue="q", cards_per_pod=8, priority=1))
+    assert run.why("low0").facts["head"] == "high"
+    assert started(run.on(Ended("now", 1.0))) == ["high"]
+    assert started(run.on(Ended("high", 2.0))) == ["low0", "low1"]
+
+
+@pytest.mark.parametrize("pods", [1, 3, 2000])
+def test_more_pods_start_than_the_table_of_allocations_has_rows(pods: int) -> None:
+    """The table holds 1,024 rows at first; nothing runs when it is full."""
+    run = scheduler(nodes("[{name: a, kind: gpu-8, count: 250}]"))
+    for number in range(1030 // pods + 2):
+        name = f"j{number}"
+        assert started(submit(run, job(name, pods=pods, cards_per_pod=1), at=number)) == [name]
+        run.on(Ended(name, number + 0.5))
+    assert run.state.kind_free == [2000]
+
+
+@pytest.mark.parametrize("policy", policies.names())
+@pytest.mark.parametrize("numa", ["prefer", "one"])
+def test_a_pod_wider_than_a_numa_node_gets_its_cards_or_a_reason(policy: str, numa: str) -> None:
+    cluster = nodes("[{name: g, kind: gpu-8, count: 2, numa: [[0, 1, 2, 3], [4, 5, 6, 7]]}]")
+    run = scheduler(cluster, policy=policy)
+    submit(run, job("wide", pods=2, cards_per_pod=6, numa=numa))
+    if numa == "one":
+        assert run.why("wide").code == "numa_never"
+        assert run.why("wide").permanent
+        return
+    assert [grant.mask.bit_count() for grant in run.running["wide"].placement] == [6, 6]
+
+
+@pytest.mark.parametrize("policy", policies.names())
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"pods": 4, "cards_per_pod": 4},
+        {"pods": 6, "cards_per_pod": 0.5},
+        {"tasks": [{"pods": 1, "cards_per_pod": 8}, {"pods": 2, "cards_per_pod": 2}]},
+        {"tasks": [{"pods": 1, "cards_per_pod": 0}, {"pods": 2, "cards_per_pod": 8}]},
+    ],
+)
+def test_one_leaf_is_one_leaf_under_every_policy(policy: str, request_: dict[str, object]) -> None:
+    cluster = nodes(
+        "[{name: a, kind: gpu-8, leaf: la, used: [0, 1, 2, 3, 4, 5, 6]},"
+        " {name: b, kind: gpu-8, count: 2, leaf: lb},"
+        " {name: c, kind: gpu-8, count: 2, leaf: lc, used: [0, 1]}, {name: d, kind: gpu-8}]"
+    )
+    run = scheduler(cluster, policy=policy)
+    assert started(submit(run, job("gang", leaf="one", **request_))) == ["gang"]
+    placement = run.running["gang"].placement
+    assert len({run.state.nodes[grant.node].leaf for grant in placement}) == 1
