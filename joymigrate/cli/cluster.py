@@ -73,6 +73,9 @@ def simulate(
     seed: int = typer.Option(0, "--seed", help="Seed of the drawing."),
     seeds: int = typer.Option(1, "--seeds", help="How many seeds, from --seed on (--arrival)."),
     jobs: Path | None = typer.Option(None, "--queues", help="A jobs file to take queues from."),
+    order: str = typer.Option(
+        "response", "--order", help="Jobs of one class: response (short ones pass) or submission."
+    ),
     checkpoint: float | None = typer.Option(
         None, "--checkpoint-minutes", help="What a stopped job keeps; default: nothing."
     ),
@@ -85,9 +88,11 @@ def simulate(
     from joymigrate.run.cluster import jobs as work
     from joymigrate.run.cluster import outcome, policies, traces
     from joymigrate.run.cluster.arrival import offer
+    from joymigrate.run.cluster.entries import ORDERS, Settings
     from joymigrate.run.cluster.simulate import simulate as play
 
     one_of(form, ("text", "json", "html"), "--format")
+    one_of(order, ORDERS, "--order")
     if seeds < 1 or (arrival is not None and not 0 < arrival <= 10):
         raise JoyError("--seeds is at least 1, --arrival above 0 and at most 10")
     cluster, work_load = nodes.load(inventory), traces.read(trace, trace_format)
@@ -102,7 +107,8 @@ def simulate(
             continue
         if work_load.undated:
             raise JoyError("this trace has no times", where=str(trace), help="use --arrival 1.3")
-        run = play(cluster, work_load, name, seed, queues, checkpoint)
+        settings = Settings(order=order)
+        run = play(cluster, work_load, name, seed, queues, checkpoint, settings)
         runs.append(run)
         results.append(outcome.simulation_data(run))
     data = outcome.side_by_side(results)

@@ -99,7 +99,8 @@ class Admission:
         account = self.quotas.account(job.queue)
         use = self.expected_use(entry) if account.declared else None
         claims = use is not None and self.quotas.guaranteed(job.queue, use)
-        late = now - entry.since > self.settings.patience
+        starves = self.settings.order == "submission" or job.minutes is None
+        late = starves and now - entry.since > self.settings.patience
         return (not claims, not late, -account.queue.priority, -job.priority)
 
     def hold_for(self, entry: Entry, now: float) -> Ints | None:

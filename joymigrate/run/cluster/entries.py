@@ -11,16 +11,23 @@ from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.state import Ints, Placement
 
 NEVER = float("inf")
+ASSUMED_MINUTES = 24 * 60.0  # run time of a job that states none, where an order needs one
+SHORTEST_S = 60.0  # run times below this count as this
+ORDERS = ("response", "submission")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What an operator may choose; times in seconds.
 
-    `patience`: after it a waiting job goes first. `hold`: keep cards for the first job that fits
+    `order` is that of jobs of one class: "response" takes the one first that waits longest for its
+    run time (highest response ratio next, Brinch Hansen 1971), so that short jobs pass long ones
+    and none starves; "submission" takes them as they came. `patience`: after it a waiting job goes
+    first, where no run time is stated or the order is that of submission. `hold`: keep cards for the first job that fits
     nowhere; where nobody knows when running jobs end, only after `hold_blind_after`.
     """
 
+    order: str = "response"
     patience: float = 7 * 86400.0
     hold: bool = True
     hold_blind_after: float = 3600.0
@@ -28,12 +35,21 @@ class Settings:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A waiting job: its number of submission and since when it waits."""
+    """A waiting job: its number of submission, since when it waits, and when it was submitted."""
 
     number: int
     job: Job
     since: float
     group: int
+    submitted: float
+    promised: bool = False  # cards were held for it: it stays the first of its class
+
+    def response_ratio(self, now: float) -> float:
+        """(wait + run time) / run time; a job that states none counts as one of a day."""
+        if self.promised:
+            return NEVER
+        minutes = ASSUMED_MINUTES if self.job.minutes is None else self.job.minutes
+        return 1 + (now - self.submitted) / max(minutes * 60, SHORTEST_S)
 
     def __lt__(self, other: Entry) -> bool:
         return self.number < other.number

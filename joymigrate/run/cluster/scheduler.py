@@ -1,7 +1,7 @@
 """The scheduler as a state machine: `on(event) -> [action]`, without clock, socket or thread.
 
 One cycle looks at the waiting jobs in order: claims inside MIN, jobs that wait too long, priority,
-the queue that has least of its share, submission. A job that does not fit is skipped; the first
+the queue that has least of its share, the wait measured by the run time, submission. A job that does not fit is skipped; the first
 one that fits nowhere gets the cards it will need held for it (from the moment the running jobs'
 stated ends make room), and later jobs may use those only if they end before. Waiting jobs that are
 alike are one group: when one of them cannot start, none of them is tried again until something has
@@ -13,6 +13,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -135,7 +136,7 @@ class Scheduler:
         if job.name in self.running or job.name in self.waiting:
             raise JoyError(f"a job called '{job.name}' is already there", help="use another name")
         self.refused.pop(job.name, None)
-        entry = Entry(next(self._numbers), job, self._now, self._group(job))
+        entry = Entry(next(self._numbers), job, self._now, self._group(job), self._now)
         if job.running:
             self._adopt(entry)
             return
@@ -146,6 +147,7 @@ class Scheduler:
     def _group(self, job: Job) -> int:
         key = (
             job.queue, job.priority, job.tasks, job.sp_block, job.leaf, job.numa, job.superpod,
+            length_class(job) if self.settings.order == "response" else None,
         )  # fmt: skip
         return self._group_of.setdefault(key, len(self._group_of))
 
@@ -343,7 +345,8 @@ class Scheduler:
     def _order(self, entry: Entry) -> tuple[Any, ...]:
         queue = entry.job.queue
         share = self.quotas.share(queue) if self.quotas.account(queue).declared else 0.0
-        return (*self.admission.rank(entry, self._now), share, entry.number)
+        ratio = entry.response_ratio(self._now) if self.settings.order == "response" else 0.0
+        return (*self.admission.rank(entry, self._now), share, -ratio, entry.number)
 
     def _try_group(self, number: int, group: list[Entry], actions: list[Action]) -> bool:
         """Start the first job of a group, or one behind it that fits a gap. False: none can."""
@@ -430,6 +433,7 @@ class Scheduler:
             return
         mask = room.mask(len(self.state.nodes))
         nodes = self.admission.nodes_of(entry.job)
+        entry.promised = True
         self.admission.holds.append(CardHold(entry, mask, room.until, nodes))
 
     def room_for(self, entry: Entry) -> tuple[list[str], float] | None:
@@ -466,3 +470,8 @@ class Scheduler:
             return known
         placed = self.explainer.place(entry.job, self.admission.hold_for(entry, self._now))
         return placed if isinstance(placed, Refusal) else Refusal("next")
+
+
+def length_class(job: Job) -> int | None:
+    """Jobs whose run times lie within a factor of two are decided together."""
+    return None if job.minutes is None else round(math.log2(max(job.minutes, 1.0)))

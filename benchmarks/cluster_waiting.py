@@ -1,0 +1,73 @@
+"""What one event costs while many different jobs wait on a full cluster.
+
+    python -m benchmarks.cluster_waiting [--waiting 5000] [--nodes 400] [--events 200]
+
+Every waiting job asks for something else (cards, pods, CPU, memory, run time), so that none is
+decided together with another. An event is the end of a running job; what it frees goes to a
+waiting one. Prints CPU milliseconds per event.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+from joymigrate.run.cluster import inventory, jobs
+from joymigrate.run.cluster.events import Ended, Start, Submitted
+from joymigrate.run.cluster.scheduler import Scheduler
+
+
+def draw(count: int, seed: int) -> list[jobs.Job]:
+    """Jobs of which no two are alike."""
+    rng = np.random.default_rng(seed)
+    cards = rng.choice([1, 2, 4, 8], count, p=[0.5, 0.15, 0.15, 0.2])
+    pods = np.where(cards == 8, rng.choice([1, 2, 4, 8], count, p=[0.7, 0.15, 0.1, 0.05]), 1)
+    return [
+        jobs.Job(
+            f"j{i}",
+            (jobs.Task(int(pods[i]), int(cards[i]), cpu_milli=1000 + i, memory_mib=1024 + i),),
+            f"q{i % 7}",
+            minutes=float(rng.integers(5, 5000)),
+        )
+        for i in range(count)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--waiting", type=int, nargs="+", default=[500, 1500, 5000])
+    parser.add_argument("--nodes", type=int, default=400)
+    parser.add_argument("--events", type=int, default=200)
+    options = parser.parse_args()
+    for waiting in options.waiting:
+        cluster = inventory.from_data(
+            {
+                "nodes": [
+                    {
+                        "name": "n", "kind": "gpu-8", "count": options.nodes, "per_leaf": 8,
+                        "cpu": 128, "memory_gib": 1024,
+                    }
+                ]
+            }
+        )  # fmt: skip
+        scheduler = Scheduler(cluster)
+        line = draw(options.nodes * 8 + waiting, 1)
+        scheduler.on_all(Submitted(job, 0.0) for job in line)
+        spent, starts, at = 0.0, 0, 0.0
+        for _ in range(options.events):
+            first = min(scheduler.running.values(), key=lambda run: run.ends)
+            at = max(at, first.ends)
+            began = time.process_time()
+            actions = scheduler.on(Ended(first.entry.job.name, at))
+            spent += time.process_time() - began
+            starts += sum(isinstance(action, Start) for action in actions)
+        print(
+            f"{len(scheduler.waiting)} wait, {len(scheduler.running)} run: "
+            f"{1000 * spent / options.events:.2f} ms CPU per event, {starts} starts"
+        )
+
+
+if __name__ == "__main__":
+    main()
