@@ -404,7 +404,8 @@ def pods_that_fit(state: State, shape: Shape, free: Ints, hold: Ints | None = No
 def shares_that_fit(state: State, shape: Shape, hold: Ints | None) -> Ints:
     """How many pods with a share of a card each node of the pool can hold."""
     fits = (open_shares(state, shape, hold) // shape.task.milli).sum(axis=1)
-    return np.minimum(fits, room(state, shape))
+    both: Ints = np.minimum(fits, room(state, shape))
+    return both
 
 
 def room(state: State, shape: Shape) -> Ints:
