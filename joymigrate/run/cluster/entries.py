@@ -23,8 +23,9 @@ class Settings:
     `order` is that of jobs of one class: "response" takes the one first that waits longest for its
     run time (highest response ratio next, Brinch Hansen 1971), so that short jobs pass long ones
     and none starves; "submission" takes them as they came. `patience`: after it a waiting job goes
-    first, where no run time is stated or the order is that of submission. `hold`: keep cards for the first job that fits
-    nowhere; where nobody knows when running jobs end, only after `hold_blind_after`.
+    first, where no run time is stated or the order is that of submission. `hold`: keep cards for
+    the first job that fits nowhere; where nobody knows when running jobs end, only after
+    `hold_blind_after`.
     """
 
     order: str = "response"

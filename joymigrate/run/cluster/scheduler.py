@@ -1,9 +1,10 @@
 """The scheduler as a state machine: `on(event) -> [action]`, without clock, socket or thread.
 
 One cycle looks at the waiting jobs in order: claims inside MIN, jobs that wait too long, priority,
-the queue that has least of its share, the wait measured by the run time, submission. A job that does not fit is skipped; the first
-one that fits nowhere gets the cards it will need held for it (from the moment the running jobs'
-stated ends make room), and later jobs may use those only if they end before. Waiting jobs that are
+the queue that has least of its share, the wait measured by the run time, submission. A job that
+does not fit is skipped; the first one that fits nowhere gets the cards it will need held for it
+(from the moment the running jobs' stated ends make room), and later jobs may use those only if they
+end before. There is one such hold for each set of nodes. Waiting jobs that are
 alike are one group: when one of them cannot start, none of them is tried again until something has
 been given back.
 """
