@@ -104,11 +104,6 @@ RINGS: list[set[str]] = [
         "joymigrate.rewrite.own_kernels",
     },
     {
-        "joymigrate.run.cluster.place",
-        "joymigrate.run.cluster.policies",
-        "joymigrate.run.cluster.policies._gradient",
-    },
-    {
         "joymigrate.run.serve.engine.load",
         "joymigrate.run.serve.engine.models.decoder",
         "joymigrate.run.serve.engine.parallel",

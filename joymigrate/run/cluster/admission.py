@@ -13,8 +13,9 @@ import numpy as np
 from joymigrate.run.cluster import quota
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Settings
 from joymigrate.run.cluster.jobs import Job
-from joymigrate.run.cluster.place import NO_ROOM, Flags, Placer, Shape
+from joymigrate.run.cluster.place import NO_ROOM, Flags, Placer
 from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.shape import Shape
 from joymigrate.run.cluster.state import Ints, Placement, State
 
 

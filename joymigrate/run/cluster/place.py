@@ -7,7 +7,7 @@ holds the whole gang (node, super-pod, leaf, spine, cluster), then the nodes ins
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from joymigrate.run.cluster.policies import Costs, Policy
 from joymigrate.run.cluster.policies._gradient import shares_left
 from joymigrate.run.cluster.policies._shares import open_shares
 from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.shape import Shape
 from joymigrate.run.cluster.state import Grant, Ints, Placement, Pool, State
 
 FAR = 1 << 40  # larger than any cost
@@ -28,19 +29,6 @@ BARRED = -1  # a held mask that keeps a node from every pod, those without cards
 NO_ROOM = Refusal("none")
 Flags = NDArray[np.bool_]
 Part = tuple[Ints, int]  # positions in a pool, and how many pods go there
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Shape:
-    """A task against one pool: everything about it that does not change between decisions."""
-
-    pool: Pool
-    choice: Choice
-    task: PodGroup
-    gang: bool
-    job: Job
-    numa: tuple[tuple[Ints, Choice], ...] = ()  # positions in the pool and their NUMA tables
-    number: int = 0
 
 
 class Placer:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from joymigrate.errors import JoyError, did_you_mean
 
 if TYPE_CHECKING:
-    from joymigrate.run.cluster.place import Shape
+    from joymigrate.run.cluster.shape import Shape
     from joymigrate.run.cluster.state import Ints, State
 
 Costs = NDArray[np.int64] | NDArray[np.float64]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from joymigrate.run.cluster.policies import Typical
 
 if TYPE_CHECKING:
-    from joymigrate.run.cluster.place import Shape
+    from joymigrate.run.cluster.shape import Shape
     from joymigrate.run.cluster.state import Ints, State
 
 Floats = NDArray[np.float64]

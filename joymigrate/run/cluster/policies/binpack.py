@@ -12,7 +12,7 @@ from joymigrate.run.cluster.policies import Policy, Typical
 from joymigrate.run.cluster.policies._shares import tightest
 
 if TYPE_CHECKING:
-    from joymigrate.run.cluster.place import Shape
+    from joymigrate.run.cluster.shape import Shape
     from joymigrate.run.cluster.state import Ints, State
 
 

@@ -18,7 +18,7 @@ from joymigrate.run.cluster.policies._gradient import Floats, Fragments, Gradien
 from joymigrate.run.cluster.policies._shares import tightest
 
 if TYPE_CHECKING:
-    from joymigrate.run.cluster.place import Shape
+    from joymigrate.run.cluster.shape import Shape
     from joymigrate.run.cluster.state import Ints, State
 
 STEPS = 100  # values that a score can take

@@ -15,8 +15,8 @@ from joymigrate.run.cluster.policies import Policy, Typical
 from joymigrate.run.cluster.policies._shares import tightest
 
 if TYPE_CHECKING:
-    from joymigrate.run.cluster.place import Shape
     from joymigrate.run.cluster.policies import Costs
+    from joymigrate.run.cluster.shape import Shape
     from joymigrate.run.cluster.state import Ints, State
 
 LEAF_CAP = 1 << 12  # a leaf with more free cards than this counts as this
