@@ -26,7 +26,7 @@ WRITE = "write one: joymigrate profile coverage --skeleton DIR starts a registra
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class Alternatives:
     """Alternatives by operator or pattern (`aten::lgamma`, `fbgemm::*`); FlagGems by base name."""
 
     known: Mapping[str, str]
@@ -47,7 +47,7 @@ class Book:
         return Text.join("; or ", said) if any(said) else WRITE
 
 
-def load(oplist: OpList) -> Book:
+def load(oplist: OpList) -> Alternatives:
     """The alternatives for one chip."""
     root = rules_root() / COMMON
     known = {**read(root / FILE), **read(oplist.path.parent / FILE)}
@@ -57,7 +57,7 @@ def load(oplist: OpList) -> Book:
         for row in csv.DictReader(file):
             kernels.setdefault(row["op"].partition(".")[0], row["function"])
     filled = read_filled(oplist.path.parent / FILLED)
-    return Book(known, kernels, f"commit {about['commit']}", filled)
+    return Alternatives(known, kernels, f"commit {about['commit']}", filled)
 
 
 def read_filled(path: Path) -> frozenset[str]:

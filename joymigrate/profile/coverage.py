@@ -99,7 +99,7 @@ class Coverage:
         return sum(1 for op in self.ops if op.status is status)
 
 
-class Tally:
+class OperatorTotals:
     """Sums of one operator with one status."""
 
     def __init__(self, verdict: Verdict) -> None:
@@ -155,21 +155,21 @@ class Tally:
 PHASE_NAMES = ("unknown", "forward", "backward", "optimiser", "other")
 
 
-class Counter:
+class CoverageCounter:
     """Judges the rows of one or more traces and adds them up."""
 
     def __init__(self, oplist: OpList, *, marks: bool = False) -> None:
         self.oplist = oplist
         self.marks = marks
         self.marked: list[tuple[int, Support]] = []  # rows that count, with what is said of them
-        self.tallies: dict[tuple[str, str, Status], Tally] = {}
+        self.all_totals: dict[tuple[str, str, Status], OperatorTotals] = {}
 
     def take(self, trace: Trace) -> None:
         """Add one trace, parents before their children."""
         table = trace.ops
         judge = Judge(self.oplist, overloads=trace.overloads)
-        cache: dict[tuple[int, int], tuple[Verdict, Tally]] = {}
-        covering: list[Tally | None] = [None] * len(table)
+        cache: dict[tuple[int, int], tuple[Verdict, OperatorTotals]] = {}
+        covering: list[OperatorTotals | None] = [None] * len(table)
         leaves = find_leaves(table) if trace.tree else None
         for row in range(len(table)):
             parent = table.parent[row]
@@ -184,16 +184,16 @@ class Counter:
             known = cache.get(key)
             if known is None:
                 verdict = self.verdict(judge, trace, row)
-                known = cache[key] = (verdict, self.tally(verdict))
+                known = cache[key] = (verdict, self.totals(verdict))
             verdict, tally = known
             if verdict.opens and parent != NONE and table.name[parent] == table.name[row]:
                 # Where overloads have no names: torch calling the out variant of the same name.
                 verdict = judge.inner(verdict)
-                tally = self.tally(verdict)
+                tally = self.totals(verdict)
             if verdict.silent and leaves is not None and not leaves[row]:
                 continue
             if trace.inside.get(row) and not verdict.support.supported:
-                tally = self.tally(self.within(judge, verdict, trace.inside[row]))
+                tally = self.totals(self.within(judge, verdict, trace.inside[row]))
             tally.add(table, row)
             if self.marks:
                 self.marked.append((row, tally.verdict.support))
@@ -204,7 +204,7 @@ class Counter:
         table = trace.ops
         name = table.names[table.name[row]]
         if trace.ran:
-            return ran(name, trace)
+            return judge_chip_kernel(name, trace)
         found = judge.judge(name, table.signatures[table.signature[row]])
         return found if trace.tree else judge.inner(found)
 
@@ -223,18 +223,18 @@ class Counter:
                 return replace(verdict, support=covered)
         return verdict
 
-    def tally(self, verdict: Verdict) -> Tally:
+    def totals(self, verdict: Verdict) -> OperatorTotals:
         """The sums that a verdict is added to."""
         support = verdict.support
         key = (verdict.op, verdict.overload, support.status)
-        found = self.tallies.setdefault(key, Tally(verdict))
+        found = self.all_totals.setdefault(key, OperatorTotals(verdict))
         if support.note and not support.supported:
             found.notes[support.note] = None
         return found
 
     def results(self) -> list[Covered]:
         """What was called at least once."""
-        return [tally.result() for tally in self.tallies.values() if tally.calls]
+        return [tally.result() for tally in self.all_totals.values() if tally.calls]
 
 
 EMPTY = OpTable().signatures[0]
@@ -252,7 +252,7 @@ def find_leaves(table: OpTable) -> list[bool]:
     return found
 
 
-def ran(name: str, trace: Trace) -> Verdict:
+def judge_chip_kernel(name: str, trace: Trace) -> Verdict:
     """A kernel of a chip's own profile."""
     kind = name.partition("::")[2]
     slow = any(k.name == kind and "CPU" in k.core.upper() for k in trace.kernels)
@@ -262,7 +262,7 @@ def ran(name: str, trace: Trace) -> Verdict:
 
 def cover(traces: Iterable[Trace], oplist: OpList) -> Coverage:
     """What a chip covers of one or more traces (ranks of one job, or several runs)."""
-    counter = Counter(oplist)
+    counter = CoverageCounter(oplist)
     read = list(traces)
     for trace in read:
         counter.take(trace)
@@ -275,9 +275,9 @@ def cover(traces: Iterable[Trace], oplist: OpList) -> Coverage:
             help="record with CPU activities, or with joymigrate profile record",
         )
     basis = basis_of(found)
-    book = alternatives.load(oplist)
+    known = alternatives.load(oplist)
     ops = [
-        op if op.status.supported else replace(op, alternative=book.of(op.op, op.alternative))
+        op if op.status.supported else replace(op, alternative=known.of(op.op, op.alternative))
         for op in found
     ]
     ops.sort(key=lambda op: (op.status.supported, -weight(op, basis), -op.calls, op.name))
@@ -297,7 +297,7 @@ def cover(traces: Iterable[Trace], oplist: OpList) -> Coverage:
 
 def mark(trace: Trace, oplist: OpList) -> list[tuple[int, Support]]:
     """Rows of one trace that count as operators of their own, with what is said of each."""
-    counter = Counter(oplist, marks=True)
+    counter = CoverageCounter(oplist, marks=True)
     counter.take(trace)
     return counter.marked
 

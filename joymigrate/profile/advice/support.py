@@ -20,7 +20,7 @@ class ChipSupport:
 
     def __init__(self, oplist: OpList, *, overloads: bool = True) -> None:
         self.judge = Judge(oplist, overloads=overloads)
-        self.book = alternatives.load(oplist)
+        self.alternatives = alternatives.load(oplist)
 
     def plain(self, operator: Operator) -> Support:
         """Without regard to types. A composite around it that the chip takes whole covers it."""
@@ -32,7 +32,7 @@ class ChipSupport:
 
     def instead(self, operator: Operator, support: Support) -> str:
         """What to use in place of an operator that the chip lacks; empty if nobody has said."""
-        return self.book.of(operator.op, support.alternative)
+        return self.alternatives.of(operator.op, support.alternative)
 
     def typed(self, operator: Operator) -> Support:
         """For the recorded types of its arguments."""

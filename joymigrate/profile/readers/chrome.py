@@ -45,7 +45,7 @@ class Chrome:
         self.signatures: dict[bytes, int] = {}
         self.stacks: dict[str, int] = {}
         self.frames: dict[str, int] = {}
-        self.kernels = Kernels()
+        self.kernels = DeviceEvents()
         self.arrows: dict[Any, int] = {}  # arrow's id → point's number, below zero
         self.ends: dict[tuple[str, str, float], Any] = {}
         self.open: dict[tuple[int, str], list[dict[str, Any]]] = {}  # B without E
@@ -262,7 +262,7 @@ class Chrome:
         )
 
 
-class Kernels:
+class DeviceEvents:
     """Device work as columns. `places` holds where an arrow ends for those without a number."""
 
     def __init__(self) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from joymigrate.profile.recorder.operators import Context, OperatorRecorder, Signature
+from joymigrate.profile.recorder.operators import Context, OperatorRecorder, RecordedCall
 
 
-def optimiser_step(optimiser: Any) -> list[Signature]:
+def optimiser_step(optimiser: Any) -> list[RecordedCall]:
     """Signatures of the operators of one step; empty where the step is the same, or unknown."""
     groups = optimiser.param_groups
     if not groups or "foreach" not in groups[0]:
@@ -30,7 +30,7 @@ def optimiser_step(optimiser: Any) -> list[Signature]:
         return []  # an optimiser with a state of its own kind: the recording itself stands
 
 
-def recorded(optimiser: Any) -> dict[Any, Signature]:
+def recorded(optimiser: Any) -> dict[Any, RecordedCall]:
     """Take the step with a copy of the optimiser, on tensors without memory."""
     twin = object.__new__(type(optimiser))
     twin.__dict__.update(optimiser.__dict__)

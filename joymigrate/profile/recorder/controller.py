@@ -194,7 +194,7 @@ class Controller:
         for undo in self.undo:
             undo()
         self.undo.clear()
-        recording = self.fuller()
+        recording = self.choose_recording()
         if recording is None:
             return
         from joymigrate.profile.recorder.write import write
@@ -204,7 +204,7 @@ class Controller:
         except Exception as error:  # a full disk must not change the program's outcome
             print(f"record: nothing written: {type(error).__name__}: {error}", file=sys.stderr)
 
-    def fuller(self) -> Recording | None:
+    def choose_recording(self) -> Recording | None:
         """The exact step, unless it was cut short and the first step saw more."""
         made = [r for r in (self.exact, self.spare) if r is not None and r.mode.signatures]
         if self.exact in made and self.reached:

@@ -25,7 +25,7 @@ LONGEST_RECORDING = 500_000  # calls of a program without steps; at 20 us each, 
 
 
 @dataclass(slots=True)
-class Signature:
+class RecordedCall:
     """One distinct call: what it was called with, where, how often."""
 
     number: int
@@ -59,7 +59,7 @@ class OperatorRecorder(WatchingMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.context = context
         self.sites = CallSites()
-        self.signatures: dict[Any, Signature] = {}
+        self.signatures: dict[Any, RecordedCall] = {}
         self.crowded: dict[Any, int] = {}
         self.stream: list[tuple[int, tuple[int, ...]]] = []
         self.made_by: dict[int, tuple[Any, int]] = {}  # id of a tensor → (weak reference, call)
@@ -107,7 +107,7 @@ class OperatorRecorder(WatchingMode):  # type: ignore[no-untyped-call]
         if len(self.stream) < LONGEST_STREAM:
             self.follow(found.number, args, kwargs, result)
 
-    def add(self, key: Any, op: str, overload: str, result: Any) -> Signature:
+    def add(self, key: Any, op: str, overload: str, result: Any) -> RecordedCall:
         """A new signature, unless this place makes a new one at every call."""
         func, described, named, *place = key
         spot = (func, *place)
@@ -118,7 +118,7 @@ class OperatorRecorder(WatchingMode):  # type: ignore[no-untyped-call]
             if key in self.signatures:
                 return self.signatures[key]
         outputs = result if isinstance(result, (tuple, list)) else (result,)
-        made = Signature(
+        made = RecordedCall(
             len(self.signatures),
             op,
             overload,

@@ -17,7 +17,7 @@ from typing import Any
 
 from joymigrate.profile.recorder.arguments import Tensor
 from joymigrate.profile.recorder.loading import MARK
-from joymigrate.profile.recorder.operators import Signature
+from joymigrate.profile.recorder.operators import RecordedCall
 
 BACKWARD = "autograd::engine::evaluate_function"
 OPTIMISER = "Optimizer.step#"
@@ -134,7 +134,7 @@ class Times:
     device: bool = False
 
 
-def join(path: Path, signatures: Iterable[Signature], steps: int) -> dict[str, float]:
+def join(path: Path, signatures: Iterable[RecordedCall], steps: int) -> dict[str, float]:
     """Give each signature its share of the trace's time. Returns µs per step of other spans."""
     signatures = list(signatures)
     wanted = {full(s.op, s.overload) for s in signatures} | {s.op for s in signatures}
@@ -143,7 +143,7 @@ def join(path: Path, signatures: Iterable[Signature], steps: int) -> dict[str, f
         events = json.load(file)["traceEvents"]
     times = read(events, wanted)
     fuller = any("." in name for name in (e.get("name", "") for e in events) if "aten::" in name)
-    levels: list[dict[Any, list[Signature]]] = [defaultdict(list), defaultdict(list)]
+    levels: list[dict[Any, list[RecordedCall]]] = [defaultdict(list), defaultdict(list)]
     for signature in signatures:
         name = full(signature.op, signature.overload) if fuller else signature.op
         phase = signature.phase if signature.phase in ("backward", "optimiser") else "forward"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from joymigrate.files import replace_file
 from joymigrate.profile.recorder import arguments, loading, timing
 from joymigrate.profile.recorder.files import claim
-from joymigrate.profile.recorder.operators import Recording, Signature
+from joymigrate.profile.recorder.operators import Recording, RecordedCall
 
 if TYPE_CHECKING:
     from joymigrate.profile.recorder.controller import Controller
@@ -50,7 +50,7 @@ def write(controller: Controller, recording: Recording) -> None:
 def header(
     controller: Controller,
     recording: Recording,
-    signatures: list[Signature],
+    signatures: list[RecordedCall],
     spans: dict[str, float],
     chrome: Path | None,
 ) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def header(
     }
 
 
-def device_of(signatures: list[Signature]) -> str:
+def device_of(signatures: list[RecordedCall]) -> str:
     """The device type that most calls ran on; the host's only where there is no other."""
     counts: dict[str, int] = {}
     for signature in signatures:
@@ -113,7 +113,7 @@ def environment(variables: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def operator(signature: Signature, kind: str) -> dict[str, Any]:
+def operator(signature: RecordedCall, kind: str) -> dict[str, Any]:
     """One line of an operator."""
     return {
         "kind": kind,
