@@ -77,12 +77,6 @@ RINGS: list[set[str]] = [
         "joymigrate.report.verdict_task",
     },
     {
-        "joymigrate.profile.recorder.controller",
-        "joymigrate.profile.recorder.loading",
-        "joymigrate.profile.recorder.timing",
-        "joymigrate.profile.recorder.write",
-    },
-    {
         "joymigrate.rewrite.switch.kept",
         "joymigrate.rewrite.switch.load",
         "joymigrate.rewrite.switch.plan",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,23 @@ def command(
         None, "--fail-under", min=0, max=100, help="Exit 1 below this share, in percent."
     ),
     by: str = typer.Option("ops", "--by", help="The share of --fail-under: ops, calls or time."),
+    captures: list[Path] = typer.Option(
+        [], "--captures", metavar="FILE", help="Trace of the capture of graphs that TRACE replays."
+    ),
+    max_unattributed: float | None = typer.Option(
+        None,
+        "--max-unattributed",
+        min=0,
+        max=100,
+        help="Exit 1 where more device time, in percent, belongs to no known operator.",
+    ),
+    require_phase: list[str] = typer.Option(
+        [],
+        "--require-phase",
+        metavar="PHASE",
+        help="Exit 1 where this phase was not seen: forward, backward, optimiser, eval, export, "
+        "worker. May be given several times; PHASE=exact asks for exact types.",
+    ),
     skeleton: Path | None = typer.Option(
         None, "--skeleton", metavar="DIR", help="Start a registration for each missing operator."
     ),
@@ -49,15 +67,16 @@ def command(
     lang: str | None = LANG,
 ) -> int:
     """Judge every operator of TRACE: native, fused, composite, on the CPU, missing, unknown."""
-    from joymigrate.cli.oplist import choose_list
     from joymigrate.profile.coverage import cover
-    from joymigrate.profile.readers import read_all
+    from joymigrate.profile.readers import read_all, read_captures
 
     one_of(form, FORMATS, "--format")
     one_of(by, SHARES, "--by")
-    oplist = choose_list(to, version, ops, wheel)
     read = read_all(traces)
-    coverage = cover(read, oplist)
+    oplist, followed = follow_trace(read, to, version, ops, wheel)
+    coverage = cover(read, oplist, read_captures(traces, captures))
+    if followed:
+        coverage = replace(coverage, notes=(*coverage.notes, followed))
     with speaking(speaker("en" if form in ("json", "trace") else lang)):
         told = marked(read, oplist) if form == "trace" else rendered(coverage, form)
     emit(fit(told, output) if form == "text" else told, output)
@@ -69,6 +88,10 @@ def command(
 
         written = write(coverage.gaps(), oplist, skeleton)
         talk([f"skeleton: {path}" for path in written] or ["skeleton: nothing to start"])
+    below = unmet(coverage, max_unattributed, require_phase)
+    if below:
+        talk(below)
+        return Exit.FOUND
     if fail_under is None:
         return Exit.OK
     share = getattr(coverage.share, by)
@@ -78,6 +101,53 @@ def command(
         return Exit.OK
     talk([f"below --fail-under: {100 * share:.2f} % of {by} < {fail_under:g} %"])
     return Exit.FOUND
+
+
+def follow_trace(
+    traces: list[Trace], to: str | None, version: str | None, ops: Path | None, wheel: Path | None
+) -> tuple[OpList, str]:
+    """The operator list that is asked for, else the one of the torch that was recorded."""
+    from joymigrate.cli.oplist import choose_list
+    from joymigrate.config import load
+    from joymigrate.profile.oplist import entries
+
+    named = version or ops or wheel or load(Path.cwd())["chip_version"]
+    recorded = {str(t.environment.get("torch") or "").partition("+")[0] for t in traces} - {""}
+    oplist = choose_list(to, version, ops, wheel)
+    if named or len(recorded) != 1:
+        return oplist, ""
+    torch = recorded.pop()
+    try:
+        picked = entries.read(oplist.path).pick(torch)
+    except JoyError:
+        return oplist, f"no list for the recorded torch {torch}; judged by {oplist.version}"
+    if picked == oplist.version:
+        return oplist, ""
+    return choose_list(to, torch, None, None), f"judged by {picked}, as torch {torch} was recorded"
+
+
+def unmet(coverage: Coverage, most: float | None, phases: list[str]) -> list[str]:
+    """The limits on what was looked at that are not met."""
+    from joymigrate.errors import did_you_mean
+    from joymigrate.profile.coverage import PHASE_NAMES
+
+    lines = []
+    total = sum(op.device_us for op in coverage.ops) + coverage.unattributed_us
+    share = 100 * coverage.unattributed_us / total if total else 0.0
+    if most is not None and share > most:
+        lines.append(f"above --max-unattributed: {share:.2f} % of device time > {most:g} %")
+    for wanted in phases:
+        name, _, how = wanted.partition("=")
+        if name not in PHASE_NAMES or how not in ("", "exact"):
+            raise JoyError(
+                f"no phase '{wanted}'.{did_you_mean(name, PHASE_NAMES)}",
+                help=f"one of {', '.join(PHASE_NAMES[1:])}, with =exact behind it or not",
+            )
+        seen = coverage.phases.get(name)
+        if seen is None or seen.seen == "not seen" or (how and not seen.exact):
+            said = seen.seen if seen is not None else "not seen"
+            lines.append(f"--require-phase {wanted}: {name} was {said}")
+    return lines
 
 
 def marked(traces: list[Trace], oplist: OpList) -> str:

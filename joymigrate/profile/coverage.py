@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.profile import alternatives
+from joymigrate.profile.attribute import attribute
 from joymigrate.profile.judge import Judge, Verdict
 from joymigrate.profile.oplist.lists import OpList
 from joymigrate.profile.support import Status, Support
-from joymigrate.profile.table import NONE, OpTable, Trace
+from joymigrate.profile.table import NONE, PHASES, Loose, OpTable, Trace
 
 INSIDE = "inside {name}, which the chip runs as a whole"
 KERNELS = "a kernel that ran on the chip"
@@ -53,6 +54,7 @@ class Covered:
     note: str
     source: str
     alternative: str
+    package: str = ""  # has to be installed beside the chip's torch package
     sites: tuple[Site, ...] = ()
     phases: dict[str, int] = field(default_factory=dict)
 
@@ -77,6 +79,20 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseSeen:
+    """How much of one phase was seen: operators of the exact recording, and first calls alone."""
+
+    exact: int = 0
+    by_name: int = 0
+    gaps: int = 0
+
+    @property
+    def seen(self) -> str:
+        """exactly, by name, or not seen."""
+        return "exactly" if self.exact else "by name" if self.by_name else "not seen"
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """The whole statement. `basis` of time: device, host, or none."""
 
@@ -89,6 +105,23 @@ class Coverage:
     basis: str
     traces: tuple[str, ...]
     notes: tuple[str, ...]
+    loose: tuple[Loose, ...] = ()
+    found_by: dict[str, float] = field(default_factory=dict)
+    phases: dict[str, PhaseSeen] = field(default_factory=dict)
+
+    @property
+    def unattributed_us(self) -> float:
+        """Device time that nobody can say anything about; part of what `share.time` divides by."""
+        return sum(one.device_us for one in self.loose) if self.basis == "device" else 0.0
+
+    def packages(self) -> dict[str, tuple[int, float]]:
+        """What has to be installed beside the chip's torch package: operators, µs that need it."""
+        found: dict[str, tuple[int, float]] = {}
+        for op in self.ops:
+            if op.package and op.status.supported:
+                count, us = found.get(op.package, (0, 0.0))
+                found[op.package] = (count + 1, us + weight(op, self.basis))
+        return found
 
     def gaps(self) -> tuple[Covered, ...]:
         """Operators that do not stay on the chip, by time, then by calls."""
@@ -145,6 +178,7 @@ class OperatorTotals:
             note=Text.join("; ", list(self.notes)[:NOTES]) if self.notes else support.note,
             source=support.source,
             alternative=support.alternative,
+            package=support.package,
             sites=tuple(Site(where, int(calls), us) for where, (calls, us) in self.sites.items())[
                 :SITES
             ],
@@ -152,7 +186,8 @@ class OperatorTotals:
         )
 
 
-PHASE_NAMES = ("unknown", "forward", "backward", "optimiser", "other")
+PHASE_NAMES = ("unknown", *PHASES[1:])
+LOOSE = 50  # unattributed kernels that are named
 
 
 class CoverageCounter:
@@ -162,6 +197,7 @@ class CoverageCounter:
         self.oplist = oplist
         self.marks = marks
         self.marked: list[tuple[int, Support]] = []  # rows that count, with what is said of them
+        self.phases: dict[str, dict[str, set[str]]] = {}
         self.all_totals: dict[tuple[str, str, Status], OperatorTotals] = {}
 
     def take(self, trace: Trace) -> None:
@@ -190,14 +226,36 @@ class CoverageCounter:
                 # Where overloads have no names: torch calling the out variant of the same name.
                 verdict = judge.inner(verdict)
                 tally = self.totals(verdict)
-            if verdict.silent and leaves is not None and not leaves[row]:
+            alone = leaves is None or leaves[row] or table.device_us[row]
+            if verdict.silent and not alone:
                 continue
             if trace.inside.get(row) and not verdict.support.supported:
                 tally = self.totals(self.within(judge, verdict, trace.inside[row]))
             tally.add(table, row)
+            self.note_phase(table, row, trace.seen.get(row, "exact"), tally.verdict)
             if self.marks:
                 self.marked.append((row, tally.verdict.support))
             covering[row] = None if verdict.opens else tally
+
+    def note_phase(self, table: OpTable, row: int, how: str, verdict: Verdict) -> None:
+        """Remember in which phase an operator was seen, and how."""
+        phase = self.phases.setdefault(PHASE_NAMES[table.phase[row]], {})
+        phase.setdefault(how, set()).add(verdict.name)
+        if not verdict.support.supported:
+            phase.setdefault("gap", set()).add(verdict.name)
+
+    def seen(self, recorded: bool) -> dict[str, PhaseSeen]:
+        """Phases with how they were seen. A recording of ours names the ones it did not see too."""
+        names = PHASE_NAMES[1:] if recorded else tuple(self.phases)
+        return {
+            name: PhaseSeen(
+                len(exact := found.get("exact", set())),
+                len(found.get("name", set()) - exact),
+                len(found.get("gap", ())),
+            )
+            for name in names
+            for found in (self.phases.get(name, {}),)
+        }
 
     def verdict(self, judge: Judge, trace: Trace, row: int) -> Verdict:
         """The verdict on one row; kernels of a chip's own profile ran, so they are there."""
@@ -260,12 +318,23 @@ def judge_chip_kernel(name: str, trace: Trace) -> Verdict:
     return Verdict(name, "", Support(Status.NATIVE, note=note, source=trace.path.name))
 
 
-def cover(traces: Iterable[Trace], oplist: OpList) -> Coverage:
-    """What a chip covers of one or more traces (ranks of one job, or several runs)."""
+def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = ()) -> Coverage:
+    """What a chip covers of one or more traces (ranks of one job, or several runs).
+
+    `captures` are traces of the capture of graphs that `traces` replay; they only explain these.
+    """
     counter = CoverageCounter(oplist)
     read = list(traces)
+    loose: list[Loose] = []
+    found_by: dict[str, float] = {}
     for trace in read:
         counter.take(trace)
+        owners = attribute(trace, [*read, *captures])
+        loose += owners.loose
+        for how, us in owners.by.items():
+            found_by[how] = found_by.get(how, 0.0) + us
+        for _, joined in owners.rows:
+            counter.take(joined)
     found = counter.results()
     if not found:
         names = ", ".join(t.path.name for t in read)
@@ -274,7 +343,7 @@ def cover(traces: Iterable[Trace], oplist: OpList) -> Coverage:
             where=names,
             help="record with CPU activities, or with joymigrate profile record",
         )
-    basis = basis_of(found)
+    basis = "device" if loose or found_by else basis_of(found)
     known = alternatives.load(oplist)
     ops = [
         op if op.status.supported else replace(op, alternative=known.of(op.op, op.alternative))
@@ -288,10 +357,13 @@ def cover(traces: Iterable[Trace], oplist: OpList) -> Coverage:
         torch=oplist.torch,
         source=str(oplist.release),
         ops=tuple(ops),
-        share=share_of(ops, basis),
+        share=share_of(ops, basis, sum(one.device_us for one in loose)),
         basis=basis,
         traces=tuple(str(t.path) for t in read),
         notes=tuple(notes),
+        loose=tuple(sorted(loose, key=lambda one: -one.device_us)),
+        found_by=found_by,
+        phases=counter.seen(any(trace.kind == "recorded" for trace in read)),
     )
 
 
@@ -314,11 +386,12 @@ def weight(op: Covered, basis: str) -> float:
     return op.device_us if basis == "device" else op.self_us
 
 
-def share_of(ops: Sequence[Covered], basis: str) -> Share:
-    """The shares that stay on the chip."""
+def share_of(ops: Sequence[Covered], basis: str, unattributed_us: float = 0.0) -> Share:
+    """The shares that stay on the chip; unattributed device time does not."""
     kept = [op for op in ops if op.status.supported]
     calls = sum(op.calls for op in ops)
     total = sum(weight(op, basis) for op in ops)
+    total += unattributed_us if basis == "device" else 0.0
     time = None
     if basis != "none":
         time = sum(weight(op, basis) for op in kept) / total if total else 1.0

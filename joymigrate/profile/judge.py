@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from joymigrate.profile import aliases
+from joymigrate.language import Text
+from joymigrate.profile import aliases, libraries
 from joymigrate.profile.aliases import Alias
+from joymigrate.profile.kernel_names import fused_operators
 from joymigrate.profile.oplist.aten import AtenOp
 from joymigrate.profile.oplist.lists import OpList, is_out
 from joymigrate.profile.support import Status, Support, split_name
-from joymigrate.profile.table import Signature
+from joymigrate.profile.table import EMPTY, Signature
 
 OLD = "a name that this torch does not have; judged by the operators inside it"
 COMPILED = "a kernel that a compiler generated for the source platform"
+GENERATED = "made by torch's compiler of {ops}, which the chip runs"
+UNJUDGED = "; by its name: dtypes and quantised formats are not judged"
 ALIAS = "{name} is one backend's name of {target}"
 FUSED = "{target} of the chip computes it"
 MADE = "made of {name}"
@@ -47,6 +51,8 @@ class Judge:
         self.overloads = overloads
         own = oplist.aliases
         self.aliases = aliases.load(own)
+        self.libraries = libraries.load(oplist.path.parent / "libraries.yaml")
+        self.bases = frozenset(oplist.resolver.table.bases)
         self.kept: dict[tuple[str, Signature], Verdict] = {}
 
     def judge(self, name: str, signature: Signature) -> Verdict:
@@ -60,7 +66,7 @@ class Judge:
     def decide(self, name: str, signature: Signature) -> Verdict:
         """Look the operator up, then behind its alias, then at its dtypes."""
         if name.startswith("triton_"):
-            return Verdict(name, "", Support(Status.UNKNOWN, note=COMPILED))
+            return Verdict(name, "", self.generated(name), opens=True)
         namespace, base, overload = split_name(name, "" if self.overloads else None)
         bare = f"{namespace}::{base}"
         support = self.look_up(bare, overload, signature)
@@ -72,6 +78,8 @@ class Judge:
             support = self.left_to_the_chip(bare, support)
         elif support.status is Status.UNKNOWN and namespace == "aten":
             support = self.own(base, overload) or support
+        if support.status is Status.UNKNOWN and namespace != "aten":
+            support = self.counterpart(bare) or support
         if support.status is Status.UNKNOWN:
             is_torch = namespace == "aten"
             note = OLD if is_torch else support.note
@@ -104,6 +112,44 @@ class Judge:
             return replace(found, status=Status.FUSED, note=FUSED.format(target=target))
         said = (ALIAS.format(name=bare, target=target), alias.note, found.note)
         return replace(found, note="; ".join(part for part in said if part))
+
+    def counterpart(self, bare: str) -> Support | None:
+        """What computes another library's operator on the chip; None where nobody has looked."""
+        known = self.libraries.of(bare)
+        if known is None:
+            return None
+        beside = Text("; needs {package}", package=known.package) if known.package else ""
+        if known.own:
+            note = Text("{package} registers it for the chip", package=known.package)
+            return Support(
+                Status.FUSED, note=Text.join("; ", [note, known.note] if known.note else [note]),
+                source=known.source, package=known.package,
+            )  # fmt: skip
+        found = self.oplist.status(known.to)
+        if not found.status.supported:
+            note = Text("{target} would compute it, which this version lacks", target=known.to)
+            return Support(Status.MISSING, note=note, source=known.source or found.source)
+        note = Text(FUSED, target=known.to) + Text(UNJUDGED) + beside
+        said = [note, known.note] if known.note else [note]
+        return Support(
+            Status.FUSED, note=Text.join("; ", said), source=known.source or found.source,
+            package=known.package,
+        )  # fmt: skip
+
+    def generated(self, name: str) -> Support:
+        """A kernel of torch's compiler: as good as the operators that its name lists."""
+        bases = fused_operators(name, self.bases)
+        if not bases:
+            return Support(Status.UNKNOWN, note=COMPILED)
+        worst = [
+            (base, status)
+            for base in dict.fromkeys(bases)
+            if not (status := self.judge(f"aten::{base}", EMPTY).support.status).supported
+        ]
+        if not worst:
+            return Support(Status.COMPOSITE, note=Text(GENERATED, ops=", ".join(bases)))
+        base, status = max(worst, key=lambda item: item[1].rank)
+        return Support(status, note=Text("{note}: made of {name}", note=COMPILED, name=base))
 
     def left_to_the_chip(self, name: str, support: Support) -> Support:
         """Torch makes `convolution` out of `convolution_overrideable`, which a chip must bring."""

@@ -16,6 +16,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.profile.recorder.settings import ENVIRONMENT, HOOK, Settings, stem
 
+FOLDER = "seen"  # of the session: one file per process, see recorder/whole.py
 VARIABLES = ("OMP_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_LAUNCH_BLOCKING")
 SWITCH = "JOYMIGRATE_SWITCH"
 
@@ -48,6 +49,7 @@ def open_recording(settings: Settings) -> Iterator[Settings]:
         ready = replace(settings, session=session, out=settings.out.resolve())
         ready.save()
         yield ready
+        merge_seen(ready)
     finally:
         shutil.rmtree(session, ignore_errors=True)
 
@@ -65,6 +67,39 @@ def environment(settings: Settings, base: Mapping[str, str], start: Path) -> dic
     entries = [e for e in made.get("PYTHONPATH", "").split(os.pathsep) if e and e != str(start)]
     made["PYTHONPATH"] = os.pathsep.join([str(start), *entries])
     return made
+
+
+def merge_seen(settings: Settings) -> None:
+    """Put what processes saw beside and after the exact step behind their recordings."""
+    default = settings.out
+    for path in sorted((settings.session / FOLDER).glob("*.jsonl")):
+        lines = [line for line in path.read_bytes().splitlines(keepends=True) if line[-1:] == b"\n"]
+        out = default
+        until = "killed"
+        kept = []
+        for line in lines:
+            item = json.loads(line)
+            if item["kind"] == "out":
+                out = Path(item["path"])
+            elif item["kind"] == "watched":
+                until = item["until"]
+            elif item["kind"] == "watch":
+                worker = item["worker"]
+            elif item["kind"] == "seen":
+                kept.append(line)
+        end = {"kind": "watched", "until": until, "worker": worker, "seen": len(kept)}
+        data = b"".join(kept) + json.dumps(end).encode() + b"\n"
+        if not out.is_file():
+            data = json.dumps(EMPTY).encode() + b"\n" + data
+        with out.open("ab") as file:
+            file.write(gzip.compress(data, 6) if out.suffix == ".gz" else data)
+
+
+# The header where no process came as far as its first step's end.
+EMPTY = {
+    "schema": "joymigrate.trace/1", "device": "", "torch": None, "steps": 0, "steps_seen": 0,
+    "complete": False, "chrome": None,
+}  # fmt: skip
 
 
 def written_paths(out: Path) -> list[Path]:

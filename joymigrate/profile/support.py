@@ -52,6 +52,7 @@ class Support:
     alternative: str = ""
     kernels: tuple[str, ...] = ()
     contiguous: tuple[str, ...] = ()
+    package: str = ""  # what has to be installed beside the chip's torch package
 
     @property
     def supported(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PHASES = ("", "forward", "backward", "optimiser", "other")
+PHASES = ("", "forward", "backward", "optimiser", "other", "eval", "export", "worker")
 NONE = -1
 
 
@@ -182,11 +182,42 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class Loose:
+    """Device work that no operator is known for: one kernel by name and by the reason.
+
+    `reason` is graph (replayed by a graph launch), launch (the launch was not recorded) or
+    operator (the launch lies in no operator).
+    """
+
+    name: str
+    kind: str  # copy, or the core that ran it
+    reason: str
+    calls: int
+    device_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """Launches in the order of one stream capture: kernel name ("" unknown) and operator row."""
+
+    names: tuple[str, ...]
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One graph launch: the kernels it ran, by start, as (number of the name, µs)."""
+
+    kernels: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """What was read from one file: operators, kernels, and what is wrong with the file.
 
     `kind` is the format's name. `inside` names the operators around a row, outermost first, where
-    there is no tree. `overloads` says whether names carry overloads, `tree` whether
+    there is no tree. `seen` rows come from outside the exact step: `exact` (a window) or `name` (a
+    first call). `overloads` says whether names carry overloads, `tree` whether
     `parent` does. `steps` are recorded training steps, 0 if unknown. `notes` are for the user.
     """
 
@@ -202,4 +233,10 @@ class Trace:
     notes: tuple[str, ...] = ()
     marks: dict[str, float] = field(default_factory=dict)  # runtime calls by name: how many
     inside: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    seen: dict[int, str] = field(default_factory=dict)
+    watched: tuple[str, ...] = ()  # per process: how long it was watched beyond the exact step
+    loose: tuple[Loose, ...] = ()  # launch and operator; graphs lie in `replays`
+    captures: tuple[Captured, ...] = ()
+    replays: tuple[Replay, ...] = ()
+    kernel_names: tuple[tuple[str, str], ...] = ()  # (name, kind) of the numbers in `replays`
     ran: bool = False  # rows are kernels that ran on the chip, not torch's operators

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.language import current_language, padded, tell, tidied, with_texts
-from joymigrate.profile.coverage import Coverage, Covered, weight
+from joymigrate.profile.attribute import REASONS
+from joymigrate.profile.coverage import LOOSE, Coverage, Covered, weight
 from joymigrate.profile.support import Status
 from joymigrate.report.json_ import dumps
 
@@ -34,6 +35,30 @@ def document(coverage: Coverage) -> dict[str, Any]:
             "time": coverage.share.time,
         },
         "basis": coverage.basis,
+        "unattributed_us": round(coverage.unattributed_us, 3),
+        "unattributed": [
+            {
+                "kernel": one.name,
+                "reason": REASONS[one.reason],
+                "calls": one.calls,
+                "device_us": round(one.device_us, 3),
+            }
+            for one in coverage.loose[:LOOSE]
+        ],
+        "packages": {
+            name: {"ops": count, "us": round(us, 3)}
+            for name, (count, us) in coverage.packages().items()
+        },
+        "found_by": {how: round(us, 3) for how, us in coverage.found_by.items()},
+        "phases": {
+            name: {
+                "seen": phase.seen,
+                "exact": phase.exact,
+                "by_name": phase.by_name,
+                "gaps": phase.gaps,
+            }
+            for name, phase in coverage.phases.items()
+        },
         "summary": {status.value: coverage.count(status) for status in Status},
         "notes": list(coverage.notes),
     }
@@ -52,6 +77,7 @@ def row(op: Covered) -> dict[str, Any]:
         "where": op.where,
         "note": op.note,
         "alternative": op.alternative,
+        "package": op.package,
         "source": op.source,
         "sites": [
             {"where": site.where, "calls": site.calls, "self_us": round(site.self_us, 3)}
@@ -86,8 +112,44 @@ def text(coverage: Coverage) -> str:
     if len(supported) > SUPPORTED_SHOWN:
         number = len(supported) - SUPPORTED_SHOWN
         lines.append("  " + tell("… and {number} more", number=number))
+    lines += unattributed_lines(coverage)
+    lines += phase_lines(coverage)
     lines.append(closing(coverage))
     return tidied("\n".join(lines)) + "\n"
+
+
+def unattributed_lines(coverage: Coverage) -> list[str]:
+    """Device time that is not known to belong to an operator, and how the rest was found."""
+    lines = [
+        tell("needs {package} beside {chip}: {number} operators, {us} us", package=name,
+             chip=coverage.chip, number=count, us=f"{us:,.0f}")
+        for name, (count, us) in coverage.packages().items()
+    ]  # fmt: skip
+    for how, us in coverage.found_by.items():
+        words = "{us} us of device time belong to operators by {how}."
+        lines.append(tell(words, us=f"{us:,.0f}", how=tell(how)))
+    if coverage.unattributed_us:
+        words = "unattributed: {us} us of device time, counted as not on the chip:"
+        lines.append(tell(words, us=f"{coverage.unattributed_us:,.0f}"))
+        lines += [
+            f"  {one.device_us:,.0f} us  {one.name[:70]}  ({tell(REASONS[one.reason])})"
+            for one in coverage.loose[:SUPPORTED_SHOWN]
+        ]
+    return lines
+
+
+def phase_lines(coverage: Coverage) -> list[str]:
+    """Which phases of the program were seen, and how."""
+    if not coverage.phases or set(coverage.phases) == {"unknown"}:
+        return []
+    said = [
+        tell("{phase} {seen} ({number})", phase=tell(name), seen=tell(phase.seen),
+             number=phase.exact + phase.by_name)
+        if phase.exact + phase.by_name
+        else tell("{phase} {seen}", phase=tell(name), seen=tell(phase.seen))
+        for name, phase in coverage.phases.items()
+    ]  # fmt: skip
+    return [tell("Phases: {said}", said=", ".join(said))]
 
 
 def time_line(coverage: Coverage) -> str:

@@ -69,7 +69,11 @@ def test_a_supported_operator_covers_what_another_backend_makes_of_it(tmp_path: 
         ("npu::npu_swiglu", "native"),
         ("aten::npu_swiglu", "native"),
         ("fbgemm::bounds_check_indices", "unknown"),
-        ("triton_poi_fused_add_0", "unknown"),
+        ("triton_poi_fused_add_0", "composite"),
+        ("triton_poi_fused_add_lgamma_0", "cpu_fallback"),
+        ("triton_poi_fused_my_own_kernel_0", "unknown"),
+        ("vllm::rotary_embedding", "fused"),
+        ("sgl_kernel::no_such_thing", "unknown"),
         ("aten::lgamma", "cpu_fallback"),
     ],
 )

@@ -11,6 +11,7 @@ import functools
 import importlib
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,42 @@ from joymigrate.errors import JoyError
 from joymigrate.profile.readers.stream import head
 from joymigrate.profile.table import Trace
 
-__all__ = ["detect", "kinds", "read", "read_all"]
+__all__ = ["detect", "kinds", "read", "read_all", "read_captures"]
 
 PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 HELP = "docs/profile.md lists what is read; joymigrate profile record makes a recording"
 JSONL = re.compile(r".*\.jsonl(\.gz)?").fullmatch
+CAPTURES = "capture_traces"
 IN_FOLDERS = ("*.json", "*.json.gz", "*.jsonl", "*.jsonl.gz", "*.sqlite")
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A kind that is known and not read, with what to do instead."""
+
+    what: str
+    help: str
+    fits: Callable[[Path, bytes, str], bool]
+
+
+FOREIGN = (
+    Foreign(
+        "an XLA profile (xplane)",
+        "`pip install xprof`, then xprof.convert.raw_to_tool_data.xspace_to_tool_data([FILE], "
+        "'trace_viewer', {}) writes a Chrome trace; it has XLA's operators, not torch's",
+        lambda path, start, text: path.name.endswith((".xplane.pb", ".xplane.pb.gz")),
+    ),
+    Foreign(
+        "a memory timeline",
+        "it holds sizes by time; torch.profiler's export_chrome_trace writes the operators",
+        lambda path, start, text: bool(re.match(r"\[\s*\[\s*-?\d+\s*,", text)),
+    ),
+    Foreign(
+        "rocprofiler's own JSON",
+        "it has kernels without operators; record with torch.profiler",
+        lambda path, start, text: '"rocprofiler-sdk-tool"' in text[:200],
+    ),
+)
 
 
 @functools.cache
@@ -45,6 +76,9 @@ def detect(path: Path) -> str:
     if not start.strip():
         raise JoyError("an empty file", where=str(path), help=HELP)
     text = start.decode("utf-8-sig", "replace").lstrip()
+    known = next((one for one in FOREIGN if one.fits(path, start, text)), None)
+    if known is not None:
+        raise JoyError(f"not a trace of operators: {known.what}", where=str(path), help=known.help)
     for module in modules():
         found = module.kind_of(start, text)
         if found:
@@ -76,6 +110,21 @@ def read_all(paths: Sequence[Path]) -> list[Trace]:
             raise JoyError("no traces in this folder", where=str(path), help=HELP)
         files += found
     return [read(path) for path in files]
+
+
+def read_captures(paths: Sequence[Path], named: Sequence[Path] = ()) -> list[Trace]:
+    """Traces of the capture of graphs: the `named` ones, and those in `capture_traces/` beside."""
+    beside = {(p if p.is_dir() else p.parent) / CAPTURES for p in paths}
+    folders = [folder for folder in sorted(beside) if folder.is_dir()]
+    found = {f for d in folders for pattern in IN_FOLDERS for f in d.glob(pattern)}
+    traces = []
+    for path in (*named, *sorted(found)):
+        try:
+            traces.append(read(path))
+        except JoyError:  # other files may lie beside captures
+            if path in named:
+                raise
+    return traces
 
 
 def without_copies(paths: Sequence[Path]) -> list[Path]:

@@ -18,10 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.language import Text
 from joymigrate.profile.readers.names import dtype_of, frame_place, stack_place
 from joymigrate.profile.readers.stream import Window
 from joymigrate.profile.readers.sweep import EVENT, FRAME, MARK, POINT, Timeline
-from joymigrate.profile.table import NONE, Kernel, OpTable, Signature, Trace
+from joymigrate.profile.table import (
+    NONE,
+    Captured,
+    Kernel,
+    Loose,
+    OpTable,
+    Replay,
+    Signature,
+    Trace,
+)
 
 OPERATORS = frozenset(("cpu_op", "Operator", "operator"))
 ANNOTATIONS = frozenset(("user_annotation",))
@@ -30,6 +40,8 @@ DEVICE = frozenset(
 )
 COPIES = frozenset(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"))
 RUNTIME = frozenset(("cuda_runtime", "Runtime", "cuda_driver", "runtime", "mtia_runtime"))
+LONG_US = 1e6  # shorter ones are never called too long
+LAUNCHES = re.compile(r"Launch|Memcpy|Memset|memcpy|memset")
 ARROWS = re.compile(r"async_(?!cpu_to_gpu|gpu$|task_queue)\w+")
 STEP = re.compile(r"ProfilerStep#\d+")
 NUMBER = re.compile(r"\d+")
@@ -46,12 +58,15 @@ class Chrome:
         self.stacks: dict[str, int] = {}
         self.frames: dict[str, int] = {}
         self.kernels = DeviceEvents()
+        self.unbound: list[int] = []
         self.arrows: dict[Any, int] = {}  # arrow's id → point's number, below zero
         self.ends: dict[tuple[str, str, float], Any] = {}
         self.open: dict[tuple[int, str], list[dict[str, Any]]] = {}  # B without E
         self.marks: dict[str, float] = {}
         self.steps: set[str] = set()
         self.bad = 0
+        self.times = Times()
+        self.launches = Launches()
         self.device = ""
         self.environment: dict[str, Any] = {}
 
@@ -63,7 +78,10 @@ class Chrome:
                 ts, dur = float(event["ts"]), float(event.get("dur") or 0)
                 if not isfinite(ts):
                     raise ValueError
-                self.complete(event, ts, dur if 0 <= dur < inf else 0.0)
+                if not 0 <= dur < inf:
+                    self.times.impossible += 1
+                    dur = 0.0
+                self.complete(event, ts, dur)
             except (KeyError, TypeError, ValueError, AttributeError):
                 self.bad += 1
         elif phase in ("s", "f") and ARROWS.match(str(event.get("cat") or "")):
@@ -150,11 +168,13 @@ class Chrome:
         if correlation is None:
             place = (str(event.get("pid")), str(event.get("tid")), ts)
             self.kernels.places[len(self.kernels.name)] = place
+        self.times.take(ts, dur)
         self.kernels.add(
             str(event["name"]),
             kind,
             correlation if type(correlation) is int else NONE,
             external if type(external) is int else NONE,
+            ts,
             dur,
         )
 
@@ -169,6 +189,10 @@ class Chrome:
         correlation = args.get("correlation")
         if type(correlation) is int and correlation > 0:
             timeline.add(POINT, thread, ts, 0.0, order=correlation)
+            if LAUNCHES.search(name):
+                self.launches.add(name, args.get("kernel"), correlation, thread, ts)
+        if "StreamBeginCapture" in name or "StreamEndCapture" in name:
+            self.launches.captures.append((thread, ts, "Begin" in name))
 
     def frame(self, event: dict[str, Any], ts: float, dur: float) -> None:
         """A Python frame; only the user's own are kept."""
@@ -206,7 +230,7 @@ class Chrome:
         """Everything put together."""
         self.timeline.build()
         kernels = self.bind()
-        notes = []
+        notes: list[Any] = self.times.notes(self.kernels)
         if any(self.frames.values()) and not any(self.stacks.values()):
             notes.append("call sites are the functions' lines as the profiler saw them, not exact")
         if window.cut:
@@ -225,6 +249,52 @@ class Chrome:
             environment=self.environment,
             notes=tuple(notes),
             marks=self.marks,
+            loose=self.loose(),
+            captures=self.launches.windows(self.timeline.owner, self.device_numbers()),
+            replays=self.replays(),
+            kernel_names=tuple(self.kernels.names),
+        )
+
+    def device_numbers(self) -> set[int]:
+        """Correlations of launches whose work was recorded: they ran, so they were no capture."""
+        return set(self.kernels.correlation)
+
+    def reason(self, index: int) -> str:
+        """Why the row of a kernel is not known."""
+        correlation = self.kernels.correlation[index]
+        if correlation in self.launches.graphs:
+            return "graph"
+        return "operator" if correlation in self.timeline.owner else "launch"
+
+    def loose(self) -> tuple[Loose, ...]:
+        """Device work without an operator that no graph launched, by kernel and reason."""
+        kernels = self.kernels
+        sums: dict[tuple[int, str], list[float]] = {}
+        for index in self.unbound:
+            if (reason := self.reason(index)) != "graph":
+                item = sums.setdefault((kernels.name[index], reason), [0, 0.0])
+                item[0] += 1
+                item[1] += kernels.dur[index]
+        return tuple(
+            Loose(*kernels.names[name], reason, int(calls), us)
+            for (name, reason), (calls, us) in sums.items()
+        )
+
+    def replays(self) -> tuple[Replay, ...]:
+        """Kernels of each graph launch, in the order in which they started."""
+        kernels = self.kernels
+        groups: dict[int, list[int]] = {}
+        for index in self.unbound:
+            if self.reason(index) == "graph":
+                groups.setdefault(kernels.correlation[index], []).append(index)
+        return tuple(
+            Replay(
+                tuple(
+                    (kernels.name[i], kernels.dur[i])
+                    for i in sorted(group, key=lambda i: kernels.ts[i])
+                )
+            )
+            for group in groups.values()
         )
 
     def bind(self) -> tuple[Kernel, ...]:
@@ -244,8 +314,16 @@ class Chrome:
                 row = by_external.get(kernels.external[index], NONE)
             us = kernels.dur[index]
             operator = NONE
+            if kernels.correlation[index] in self.launches.graphs:
+                row = NONE  # what launches a graph is not what its kernels compute
+            inside = row
+            while inside != NONE and not self.table.operator[inside]:
+                inside = self.table.parent[inside]
+            if inside == NONE:
+                self.unbound.append(index)
             if row != NONE:
-                self.table.device_us[row] += us
+                # Bookkeeping inside of an operator is not asked for: its time is the operator's.
+                self.table.device_us[inside if inside != NONE else row] += us
                 operator = self.table.name[row]
             item = found.setdefault((kernels.name[index], operator), [0, 0.0])
             item[0] += 1
@@ -270,11 +348,14 @@ class DeviceEvents:
         self.name = array("l")
         self.correlation = array("q")
         self.external = array("q")
+        self.ts = array("d")
         self.dur = array("d")
         self.places: dict[int, tuple[str, str, float]] = {}
         self._names: dict[tuple[str, str], int] = {}
 
-    def add(self, name: str, kind: str, correlation: int, external: int, dur: float) -> None:
+    def add(
+        self, name: str, kind: str, correlation: int, external: int, ts: float, dur: float
+    ) -> None:
         """Take one in. `kind` is copy, or the kind of core that ran it."""
         key = (name, kind)
         number = self._names.get(key)
@@ -284,7 +365,96 @@ class DeviceEvents:
         self.name.append(number)
         self.correlation.append(correlation)
         self.external.append(external)
+        self.ts.append(ts)
         self.dur.append(dur)
+
+
+class Launches:
+    """Launches of the runtime, and what is needed to find them again in a graph's replay."""
+
+    def __init__(self) -> None:
+        self.graphs: set[int] = set()
+        self.captures: list[tuple[int, float, bool]] = []  # thread, ts, whether it begins
+        self.correlation = array("q")
+        self.name = array("l")
+        self.thread = array("l")
+        self.ts = array("d")
+        self._names: dict[str, int] = {"": 0}
+
+    def add(self, call: str, kernel: Any, correlation: int, thread: int, ts: float) -> None:
+        """Take one in. `kernel` is the kernel's name, where the profiler says it."""
+        if "GraphLaunch" in call:
+            self.graphs.add(correlation)
+            return
+        name = str(kernel) if kernel else ""
+        self.name.append(self._names.setdefault(name, len(self._names)))
+        self.correlation.append(correlation)
+        self.thread.append(thread)
+        self.ts.append(ts)
+
+    def windows(self, owner: dict[int, int], ran: set[int]) -> tuple[Captured, ...]:
+        """The launches of each capture, in order. Those whose work `ran` were not captured."""
+        names = list(self._names)
+        found = []
+        for thread, begin, end in pairs_of(self.captures):
+            inside = sorted(
+                (self.ts[i], i)
+                for i in range(len(self.ts))
+                if self.thread[i] == thread
+                and begin <= self.ts[i] <= end
+                and self.correlation[i] not in ran
+            )
+            order = [i for _, i in inside]
+            if order:
+                found.append(
+                    Captured(
+                        tuple(names[self.name[i]] for i in order),
+                        tuple(owner.get(self.correlation[i], NONE) for i in order),
+                    )
+                )
+        return tuple(found)
+
+
+def pairs_of(marks: list[tuple[int, float, bool]]) -> Iterator[tuple[int, float, float]]:
+    """Thread, begin and end of each capture."""
+    begun: dict[int, float] = {}
+    for thread, ts, begins in sorted(marks):
+        if begins:
+            begun[thread] = ts
+        elif thread in begun:
+            yield thread, begun.pop(thread), ts
+
+
+class Times:
+    """What is odd about the device's times. Nothing of it is left out of the sums."""
+
+    def __init__(self) -> None:
+        self.impossible = 0  # durations below zero, infinite, or no numbers
+        self.first, self.last = inf, -inf
+
+    def take(self, ts: float, dur: float) -> None:
+        """One event of the device."""
+        self.first = min(self.first, ts)
+        self.last = max(self.last, ts)
+
+    def notes(self, kernels: DeviceEvents) -> list[Any]:
+        """What the user should know."""
+        notes: list[Any] = []
+        if self.impossible:
+            notes.append(
+                Text("{number} durations are impossible and count as 0", number=self.impossible)
+            )
+        span = self.last - self.first
+        long = [us for us in kernels.dur if us > LONG_US and us > span] if span > 0 else []
+        if long:
+            notes.append(
+                Text(
+                    "{number} device events last longer than the whole trace ({us} µs of its sums)",
+                    number=len(long),
+                    us=f"{sum(long):,.0f}",
+                )
+            )
+        return notes
 
 
 def signature_of(types: Any, dims: Any, strides: Any) -> Signature:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.language import Text
 from joymigrate.profile.readers.stream import open_bytes, was_cut
 from joymigrate.profile.table import PHASES, OpTable, Signature, Trace
 
@@ -25,12 +26,21 @@ def read(path: Path) -> Trace:
     table = OpTable()
     parents: dict[int, tuple[str, ...]] = {}
     notes: list[str] = []
+    watched: list[str] = []
+    known: set[Any] = set()
+    beside: list[tuple[int, dict[str, Any]]] = []
+    seen: dict[int, str] = {}
     header: Mapping[str, Any] | None = None
     for number, item in lines(path, notes):
         if header is None:
             header = check(item, path)
             continue
+        if item.get("kind") == "watched":
+            watched.append(str(item.get("until")))
+        if item.get("kind") == "seen":
+            beside.append((number, item))
         if item.get("kind") in KINDS:
+            known.add(identity(item))
             row = add(table, item, f"{path}:{number}")
             if item.get("parents"):
                 parents[row] = tuple(str(name) for name in item["parents"])
@@ -38,6 +48,16 @@ def read(path: Path) -> Trace:
         raise JoyError("an empty recording", where=str(path))
     if header.get("complete") is False:
         notes.append(WHOLE if header.get("steps_seen") == 0 else EARLY)
+    for number, item in beside:
+        if (key := identity(item)) not in known:
+            known.add(key)
+            row = add(table, {**item, "self_us": 0}, f"{path}:{number}")
+            seen[row] = "exact" if item.get("exact") else "name"
+    stopped = [why for why in watched if why not in ("exit", "killed")]
+    if stopped:
+        notes.append(Text("not watched any more from {reason} on", reason=stopped[0]))
+    elif not watched and header.get("steps_seen"):
+        notes.append("what came after the recorded steps was not watched")
     environment = dict(header.get("environment") or {})
     return Trace(
         path,
@@ -50,7 +70,15 @@ def read(path: Path) -> Trace:
         environment={**environment, "torch": header.get("torch")},
         notes=tuple(notes),
         inside=parents,
+        seen=seen,
+        watched=tuple(watched),
     )
+
+
+def identity(item: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What makes a call seen outside of the exact step the same as one that is known."""
+    dtypes = tuple(v["dtype"] for v in item.get("args") or () if is_tensor(v))
+    return (item.get("op"), item.get("overload"), dtypes, item.get("phase"))
 
 
 def lines(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:

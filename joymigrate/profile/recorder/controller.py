@@ -49,6 +49,7 @@ class Controller:
         self.written = False
         self.reached = False  # the exact step came to its end
         self.touched = False  # a step began
+        self.whole: Any = None  # watches what comes beside and after the exact step
 
     @property
     def watching(self) -> bool:
@@ -61,9 +62,11 @@ class Controller:
 
     def open(self) -> None:
         """Record from here on: what comes before the first step may be all there is."""
-        if self.recording is None and multiprocessing.parent_process() is None:
+        os.register_at_fork(after_in_child=self.forked)
+        if multiprocessing.parent_process() is not None:
+            self.begin_whole([], worker=True)
+        elif self.recording is None:
             self.record()
-            os.register_at_fork(after_in_child=self.forked)
 
     def close(self) -> None:
         """No recording before the first step: what is called now can't bear to be watched."""
@@ -71,9 +74,29 @@ class Controller:
             self.spare = self.end_recording()
 
     def forked(self) -> None:
-        """A child of the program (a data loader's worker) is not recorded."""
+        """A child of the program (a data loader's worker): only first occurrences are recorded."""
         if self.recording is not None:
             self.end_recording()
+        if self.whole is not None:
+            self.whole.abandon()
+        self.whole = None
+        self.begin_whole([], worker=True)
+
+    def begin_whole(self, known: list[Any], *, worker: bool = False) -> None:
+        """Watch the rest of the run; `known` calls were recorded already."""
+        if self.whole is not None or self.steps.explicit:
+            return
+        from joymigrate.profile.recorder.whole import WholeRun
+
+        self.whole = WholeRun(
+            self.context, self.settings.session, worker=worker, stepping=lambda: self.watching
+        )
+        self.whole.start(known)
+
+    def close_whole(self) -> None:
+        """The process ends."""
+        if self.whole is not None and os.getpid() == self.pid:
+            self.whole.stop("exit")
 
     def touch(self) -> None:
         """Something happened that belongs to a step: the first one begins to be recorded."""
@@ -107,6 +130,7 @@ class Controller:
         done, settings = self.steps.done, self.settings
         if self.state == "first":
             self.spare = self.end_recording()
+            self.begin_whole(list(self.spare.mode.signatures.values()) if self.spare else [])
             self.state = "warm"
         if self.state == "warm" and done >= settings.warmup:
             self.begin_timing()
@@ -200,7 +224,9 @@ class Controller:
         from joymigrate.profile.recorder.write import write
 
         try:
-            write(self, recording)
+            path = write(self, recording)
+            if self.whole is not None:
+                self.whole.tell({"kind": "out", "path": str(path)})
         except Exception as error:  # a full disk must not change the program's outcome
             print(f"record: nothing written: {type(error).__name__}: {error}", file=sys.stderr)
 

@@ -11,12 +11,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from joymigrate.chips import read_yaml, rules_root
-
-if TYPE_CHECKING:
-    from joymigrate.profile.recorder.controller import Controller
 
 MARK = "joymigrate.data#"
 FILE = "data_loading.yaml"
@@ -39,7 +36,7 @@ def imported() -> list[str]:
     )
 
 
-def watch_loading(controller: Controller) -> Callable[[], None]:
+def watch_loading(controller: Any) -> Callable[[], None]:
     """Mark the calls of imported libraries in the profiler's trace. Returns what undoes it."""
     undo: list[Callable[[], None]] = []
     state = threading.local()
@@ -69,7 +66,7 @@ def watch_loading(controller: Controller) -> Callable[[], None]:
 
 
 def marked(
-    controller: Controller, state: threading.local, real: Any, mark: str, samples: int | None
+    controller: Any, state: threading.local, real: Any, mark: str, samples: int | None
 ) -> Any:
     """`real` with its time marked and its samples counted, the outermost of nested calls only."""
     import torch

@@ -233,6 +233,26 @@ class Recording:
             self.entered = False
 
 
+def as_line(call: RecordedCall, kind: str) -> dict[str, Any]:
+    """One recorded call as a line of a recording; `kind` is op, accelerator_op or seen."""
+    return {
+        "kind": kind,
+        "id": call.number,
+        "op": call.op,
+        "overload": call.overload,
+        "args": [arguments.as_json(arg) for arg in call.args],
+        "kwargs": {name: arguments.as_json(value) for name, value in call.kwargs},
+        "outputs": [arguments.as_json(value) for value in call.outputs],
+        "calls": call.calls,
+        "self_us": round(call.self_us, 3),
+        "cpu_us": round(call.cpu_us, 3),
+        "phase": call.phase,
+        "where": call.where,
+        "module": call.module,
+        "parents": list(call.parents),
+    }
+
+
 def modes() -> list[Any]:
     """The dispatch modes of this thread, the top one last."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack

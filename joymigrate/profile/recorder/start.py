@@ -45,6 +45,7 @@ def begin(*, explicit: bool = False) -> Any:
     install(controller)
     if not explicit:
         controller.open()
+    atexit.register(controller.close_whole)
     atexit.register(controller.finish)
     attach.before_termination(controller.finish)
     return controller

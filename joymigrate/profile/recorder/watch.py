@@ -29,7 +29,14 @@ def replace(controller: Controller, owner: Any, name: str, new: Any) -> None:
     """Set an attribute, and remember what it was."""
     old = owner.__dict__[name] if name in getattr(owner, "__dict__", {}) else getattr(owner, name)
     setattr(owner, name, new)
-    controller.undo.append(lambda: setattr(owner, name, old))
+    placed = vars(owner).get(name)
+
+    def put_back() -> None:
+        # Who came after us calls ours, which then only passes calls on.
+        if vars(owner).get(name) is placed:
+            setattr(owner, name, old)
+
+    controller.undo.append(put_back)
 
 
 def watch_modules(controller: Controller) -> None:

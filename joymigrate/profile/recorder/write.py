@@ -14,22 +14,19 @@ import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from joymigrate.files import replace_file
 from joymigrate.profile.recorder import arguments, loading, timing
 from joymigrate.profile.recorder.files import claim
-from joymigrate.profile.recorder.operators import Recording, RecordedCall
-
-if TYPE_CHECKING:
-    from joymigrate.profile.recorder.controller import Controller
+from joymigrate.profile.recorder.operators import RecordedCall, Recording, as_line
 
 SCHEMA = "joymigrate.trace/1"
 STREAM_LINE = 500  # calls per line
 
 
-def write(controller: Controller, recording: Recording) -> None:
-    """Write the trace of this process."""
+def write(controller: Any, recording: Recording) -> Path:
+    """Write the trace of this process; its path."""
     jsonl, chrome = controller.paths or claim(controller.settings)
     mode = recording.mode
     signatures = list(mode.signatures.values())
@@ -41,14 +38,15 @@ def write(controller: Controller, recording: Recording) -> None:
         for signature in signatures:
             signature.self_us = signature.cpu_us = signature.spent_us
     lines = [header(controller, recording, signatures, spans, chrome if steps else None)]
-    lines += [operator(s, "op") for s in signatures]
-    lines += [operator(s, "accelerator_op") for s in controller.shadow]
+    lines += [as_line(s, "op") for s in signatures]
+    lines += [as_line(s, "accelerator_op") for s in controller.shadow]
     lines += stream(mode.stream)
     save(jsonl, lines)
+    return jsonl
 
 
 def header(
-    controller: Controller,
+    controller: Any,
     recording: Recording,
     signatures: list[RecordedCall],
     spans: dict[str, float],
@@ -110,26 +108,6 @@ def environment(variables: tuple[str, ...]) -> dict[str, Any]:
         "rank": int(os.environ.get("RANK", "0")),
         "world_size": int(os.environ.get("WORLD_SIZE", "1")),
         "variables": {name: os.environ[name] for name in variables if name in os.environ},
-    }
-
-
-def operator(signature: RecordedCall, kind: str) -> dict[str, Any]:
-    """One line of an operator."""
-    return {
-        "kind": kind,
-        "id": signature.number,
-        "op": signature.op,
-        "overload": signature.overload,
-        "args": [arguments.as_json(arg) for arg in signature.args],
-        "kwargs": {name: arguments.as_json(value) for name, value in signature.kwargs},
-        "outputs": [arguments.as_json(value) for value in signature.outputs],
-        "calls": signature.calls,
-        "self_us": round(signature.self_us, 3),
-        "cpu_us": round(signature.cpu_us, 3),
-        "phase": signature.phase,
-        "where": signature.where,
-        "module": signature.module,
-        "parents": list(signature.parents),
     }
 
 

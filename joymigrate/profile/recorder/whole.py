@@ -1,0 +1,368 @@
+"""The rest of the run, beyond the exact step: the first occurrence of each operator.
+
+A function mode sees every call of torch from Python. One that is new (function, dtypes, phase) is
+called once under the exact recorder, and so is the next backward pass; what is known passes with a
+look into a set. A top-level module call with a new mode or a new class of shapes is recorded whole.
+Each finding is written at once, so that a process that is killed leaves what it saw.
+
+Not seen: new operators that compiled code or an optimiser reaches by itself after its first step,
+and new dtypes inside a function of Python that was called before with the same ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from joymigrate import attach
+from joymigrate.profile.recorder import arguments
+from joymigrate.profile.recorder.exported import exported_calls
+from joymigrate.profile.recorder.operators import Context, RecordedCall, Recording, as_line, modes
+
+WINDOWS = 64  # top-level calls that are recorded whole, at most
+KEYS = 20_000  # distinct (function, dtypes, phase) that are told apart
+FOLDER = "seen"
+
+
+class CallWatch(TorchFunctionMode):
+    """Hands calls that were not seen before to the run."""
+
+    def __init__(self, run: WholeRun) -> None:
+        super().__init__()
+        self.run = run
+        self.known: set[Any] = set()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        key = (func, self.run.phase(), tuple(map(kind_of, args)), *map(kind_of, kwargs.values()))
+        if key in self.known or self.run.busy:
+            return func(*args, **kwargs)
+        if len(self.known) < KEYS:
+            self.known.add(key)
+        with self.run.exactly("call"):
+            return func(*args, **kwargs)
+
+
+def kind_of(value: Any) -> Any:
+    """What tells two calls apart: dtypes, words and switches, not shapes or numbers."""
+    kind = type(value)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return value.dtype
+    if kind is str or kind is bool or value is None or kind is torch.dtype:
+        return value
+    if kind is list or kind is tuple:
+        return kind_of(value[0]) if value else kind
+    return kind
+
+
+class WholeRun:
+    """Watches one process until its end. `worker`: it is a child of the program."""
+
+    def __init__(
+        self,
+        context: Context,
+        session: Path,
+        *,
+        worker: bool = False,
+        stepping: Callable[[], bool] = bool,
+    ) -> None:
+        self.context = context
+        self.session = session
+        self.worker = worker
+        self.stepping = stepping  # whether steps are recorded now: no windows of ours then
+        self.thread = threading.get_ident()
+        self.path = session / FOLDER / f"{os.getpid()}.jsonl"
+        self.watch = CallWatch(self)
+        self.told: set[Any] = set()
+        self.shapes: set[Any] = set()
+        self.windows = 0
+        self.busy = False  # an exact recording of ours is on
+        self.active = False
+        self.backward_is_new = False
+        self.exporting = False
+        self.evaluating = False
+        self.depth = 0
+        self.undo: list[Callable[[], None]] = []
+
+    def start(self, known: list[RecordedCall]) -> None:
+        """Watch from here on. `known` calls were recorded before."""
+        if self.active:
+            return
+        self.tell({"kind": "watch", "worker": self.worker, "parent": os.getppid()})
+        for call in known:
+            self.note(call, exact=True)
+        self.active = True
+        self.install()
+        self.watch.__enter__()  # type: ignore[no-untyped-call]
+
+    def stop(self, reason: str) -> None:
+        """Watch no more, and say why. Safe to call again."""
+        if not self.active:
+            return
+        self.active = False
+        for undo in reversed(self.undo):
+            undo()
+        self.undo.clear()
+        if threading.get_ident() == self.thread and self.watch in function_modes():
+            self.leave()
+        self.tell({"kind": "watched", "until": reason})
+
+    def abandon(self) -> None:
+        """Forget the parent's watch in a child that was forked from it."""
+        self.told.clear()
+        if self.active:
+            self.active = False
+            for undo in reversed(self.undo):
+                undo()
+            if self.watch in function_modes():
+                self.leave()
+
+    def leave(self) -> None:
+        """Take the function mode off, whatever the program put above it."""
+        above = []
+        while True:
+            mode = torch.overrides._pop_mode()  # type: ignore[no-untyped-call]
+            if mode is self.watch:
+                break
+            above.append(mode)
+        for mode in reversed(above):
+            torch.overrides._push_mode(mode)  # type: ignore[no-untyped-call]
+
+    def here(self) -> bool:
+        """Whether this thread is watched now, and no compiler or exporter traces it."""
+        return (
+            self.active
+            and not self.busy
+            and not self.exporting
+            and threading.get_ident() == self.thread
+            and not torch.compiler.is_compiling()
+        )
+
+    def phase(self) -> str:
+        """Where the program is: worker, optimiser, eval, or as the recorder knows."""
+        if self.worker:
+            return "worker"
+        if self.context.phase == "optimiser":
+            return "optimiser"
+        if self.evaluating or torch.is_inference_mode_enabled():
+            return "eval"
+        return "forward" if torch.is_grad_enabled() else "other"
+
+    @contextmanager
+    def exactly(self, why: str) -> Iterator[None]:
+        """Record what happens inside, unless a mode of the program's own watches."""
+        recording = Recording(self.context)
+        if self.busy or modes() or self.exporting or torch.compiler.is_compiling():
+            yield
+            return
+        before, self.context.phase = self.context.phase, self.phase()
+        self.busy = True
+        began = recording.begin()
+        try:
+            yield
+        finally:
+            if began:
+                recording.end()
+            self.context.phase = before
+            self.busy = False
+            try:
+                for call in recording.mode.signatures.values():
+                    self.note(call, exact=why == "window")
+            except Exception as error:  # ours must not end the program
+                self.stop(f"{type(error).__name__} in the recorder")
+
+    def note(self, call: RecordedCall, *, exact: bool) -> None:
+        """Write one call, the first time that its operator, dtypes and phase meet."""
+        self.backward_is_new |= call.phase in ("forward", "worker") and not exact
+        phase = "worker" if self.worker else call.phase
+        dtypes = tuple(arguments.short(a[0]) for a in call.args if isinstance(a, arguments.Tensor))
+        key = (call.op, call.overload, dtypes, phase)
+        if key in self.told:
+            return
+        self.told.add(key)
+        line = as_line(call, "seen")
+        self.tell({**line, "phase": phase, "exact": exact, "calls": 1})
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """Append one line, at once."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        except OSError:  # a full disk must not change the program's outcome
+            self.active = False
+
+    def install(self) -> None:
+        """Look at top-level module calls, modes, optimisers, backward passes, exporters."""
+        self.patch(torch.nn.Module, "__call__", self.module_call)
+        self.patch(torch.nn.Module, "train", self.mode_switch)
+        self.patch(torch.optim.Optimizer, "zero_grad", self.unwatched)
+        for name in ("backward", "grad"):
+            self.patch(torch.autograd, name, self.backward)
+        for owner, name in ((torch.jit, "trace"), (torch.jit, "script")):
+            self.patch(owner, name, self.export)
+        self.patch(torch, "compile", self.compiled)
+        self.undo += watch_optimiser_steps(self)
+        for module, name in (("torch.export", "export"), ("torch.onnx", "export")):
+            self.when_there(module, name)
+
+    def when_there(self, module: str, name: str) -> None:
+        """Look at an exporter when its module is loaded: loading it here costs seconds."""
+        import sys
+
+        def patch() -> None:
+            if self.active:
+                self.patch(sys.modules[module], name, self.export)
+
+        if callable(getattr(sys.modules.get(module), name, None)):
+            patch()
+        else:
+            attach.after_import(module, patch, who=f"{module}.{name}")
+
+    def patch(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
+        """Put `around(real, *args)` in the place of an attribute until the watch ends."""
+        real = getattr(owner, name)
+
+        @functools.wraps(real)
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            if not self.here():
+                return real(*args, **kwargs)
+            return around(real, *args, **kwargs)
+
+        own = name in vars(owner)
+        setattr(owner, name, replaced)
+
+        def put_back() -> None:
+            if vars(owner).get(name) is replaced:
+                setattr(owner, name, real) if own else delattr(owner, name)
+
+        self.undo.append(put_back)
+
+    def module_call(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+        """A top-level call in a new mode or with new shapes is recorded whole."""
+        if self.depth or torch._C._current_graph_task_id() >= 0 or self.stepping():
+            return real(*args, **kwargs)
+        module, *inputs = args
+        mode = (type(module), module.training, torch.is_grad_enabled(), torch.is_autocast_enabled())
+        key = (*mode, tuple(map(shape_class, inputs)), tuple(map(shape_class, kwargs.values())))
+        before, self.evaluating = self.evaluating, not module.training
+        self.depth += 1
+        try:
+            if key in self.shapes or self.windows >= WINDOWS:
+                return real(*args, **kwargs)
+            self.shapes.add(key)
+            self.windows += 1
+            with self.exactly("window"):
+                return real(*args, **kwargs)
+        finally:
+            self.depth -= 1
+            self.evaluating = before
+
+    def mode_switch(self, real: Any, module: Any, mode: bool = True) -> Any:
+        """`eval()` and `train()` say in which phase the code around the calls is."""
+        result = real(module, mode)
+        if not self.depth:
+            self.evaluating = not mode
+        return result
+
+    def backward(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+        """A backward pass behind something new is recorded whole."""
+        if not self.backward_is_new or self.stepping():
+            return real(*args, **kwargs)
+        self.backward_is_new = False
+        with self.exactly("window"):
+            return real(*args, **kwargs)
+
+    def unwatched(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+        """What calls torch often and always alike."""
+        with torch._C.DisableTorchFunction():
+            return real(*args, **kwargs)
+
+    def export(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+        """An exporter traces without us; its graph says which operators it holds."""
+        self.exporting = True
+        try:
+            with torch._C.DisableTorchFunction():
+                result = real(*args, **kwargs)
+        finally:
+            self.exporting = False
+        try:
+            calls = list(exported_calls(result))
+        except Exception:  # a graph that we can't read must not end the program
+            calls = []
+            self.tell({"kind": "unread", "what": f"{real.__module__}.{real.__name__}"})
+        for name, overload, dtypes in calls:
+            key = (name, overload, dtypes, "export")
+            if key not in self.told:
+                self.told.add(key)
+                shown = [{"dtype": one, "shape": [], "stride": []} for one in dtypes]
+                self.tell(
+                    {"kind": "seen", "op": name, "overload": overload, "args": shown, "calls": 1,
+                     "phase": "export", "exact": False}
+                )  # fmt: skip
+        return result
+
+    def compiled(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+        """A compiler can't bear to be watched, and hides what it calls."""
+        self.stop("torch.compile")
+        return real(*args, **kwargs)
+
+
+def watch_optimiser_steps(run: WholeRun) -> list[Callable[[], None]]:
+    """An optimiser's first step is recorded whole, the others pass unwatched."""
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
+
+    first: set[Any] = set()
+    open_steps: list[Any] = []
+
+    def before(optimiser: Any, *_: Any) -> None:
+        if not run.here() or run.stepping():
+            return
+        context = (
+            torch._C.DisableTorchFunction() if type(optimiser) in first else run.exactly("window")
+        )
+        first.add(type(optimiser))
+        saved, run.context.phase = run.context.phase, "optimiser"
+        context.__enter__()
+        open_steps.append((optimiser, context, saved))
+
+    def after(optimiser: Any, *_: Any) -> None:
+        if open_steps and open_steps[-1][0] is optimiser:
+            _, context, saved = open_steps.pop()
+            context.__exit__(None, None, None)
+            run.context.phase = saved
+
+    hooks = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+    return [hook.remove for hook in hooks]
+
+
+def shape_class(value: Any) -> Any:
+    """Inputs that are alike: dtype, rank, and sizes up to a factor of two."""
+    if isinstance(value, torch.Tensor):
+        return (value.dtype, tuple(int(n).bit_length() for n in value.shape))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(shape_class, value[:4]))
+    if isinstance(value, dict):
+        return tuple((str(k), shape_class(v)) for k, v in list(value.items())[:16])
+    return type(value) if not isinstance(value, (str, bool)) else value
+
+
+def function_modes() -> list[Any]:
+    """The function modes of this thread."""
+    from torch._C import _get_function_stack_at, _len_torch_function_stack
+
+    return [_get_function_stack_at(i) for i in range(_len_torch_function_stack())]

@@ -1,0 +1,37 @@
+"""Operators that come late: in validation, after an exception, in a worker, in an export."""
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Samples(Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        if index == 20:
+            torch.special.bessel_j0(torch.rand(3))
+        return torch.randn(8)
+
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+optimiser = torch.optim.AdamW(model.parameters())
+for epoch in range(3):
+    for step, x in enumerate(DataLoader(Samples(), batch_size=4, num_workers=1)):
+        loss = model(x).pow(2).mean()
+        if epoch == 2 and step == 4:
+            loss = loss + torch.lgamma(loss + 2)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+model.eval()
+with torch.no_grad():
+    model(torch.randn(4, 8))
+    torch.linalg.eig(torch.randn(3, 3))
+model.train()
+try:
+    raise ValueError
+except ValueError:
+    torch.poisson(torch.rand(3))
+torch.jit.trace(torch.nn.Softshrink(), torch.randn(3), check_trace=False)
+print(float(loss) > -1)

@@ -1,0 +1,175 @@
+"""Device time that no operator launched: joined, named, or counted against the share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.errors import JoyError
+from joymigrate.profile import readers
+from joymigrate.profile.coverage import Coverage, cover
+from joymigrate.profile.kernel_names import fused_operators, operator_of
+from joymigrate.profile.oplist import of
+
+
+def trace(path: Path, events: list[dict[str, Any]]) -> Path:
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    return path
+
+
+def host(name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:
+    category = "cuda_runtime" if name.startswith(("cuda", "hip")) else "cpu_op"
+    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur,
+            "args": args}  # fmt: skip
+
+
+def kernel(name: str, ts: float, dur: float, correlation: int = 0) -> dict[str, Any]:
+    return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": dur,
+            "args": {"correlation": correlation}}  # fmt: skip
+
+
+def covered(*paths: Path, captures: tuple[Path, ...] = ()) -> Coverage:
+    read = [readers.read(path) for path in paths]
+    return cover(read, of("ascend", "2.13"), [readers.read(path) for path in captures])
+
+
+def capture(path: Path, *, named: bool = True) -> Path:
+    """One capture of three launches inside two operators."""
+    launches = [("aten::mm", 10, "gemm"), ("aten::lgamma", 20, "odd"), ("aten::mm", 30, "gemm")]
+    events = [host("cudaStreamBeginCapture", 5, 1)]
+    for number, (op, ts, name) in enumerate(launches, 1):
+        said = {"kernel": name} if named else {}
+        events += [host(op, ts, 8), host("cudaLaunchKernel", ts + 1, 1, correlation=number, **said)]
+    return trace(path, [*events, host("cudaStreamEndCapture", 50, 1)])
+
+
+def replay(path: Path) -> Path:
+    events = [host("aten::add", 0, 5), host("cudaGraphLaunch", 1, 1, correlation=9)]
+    work = [("gemm", 40.0), ("odd", 50.0), ("gemm", 10.0)]
+    return trace(path, [*events, *(kernel(n, 10 + i, us, 9) for i, (n, us) in enumerate(work))])
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_replay_is_joined_to_its_capture(tmp_path: Path, named: bool) -> None:
+    found = covered(
+        replay(tmp_path / "r.json"), captures=(capture(tmp_path / "c.json", named=named),)
+    )
+    by_name = {op.name: op.device_us for op in found.ops}
+    assert by_name["aten::mm"] == pytest.approx(50)
+    assert by_name["aten::lgamma"] == pytest.approx(50)
+    assert found.unattributed_us == 0
+    assert found.share.time == pytest.approx(0.5)  # lgamma runs on the CPU
+
+
+def test_a_replay_without_a_capture_counts_against_the_share(tmp_path: Path) -> None:
+    found = covered(replay(tmp_path / "r.json"))
+    assert found.unattributed_us == pytest.approx(50)  # "gemm" is a name that is known
+    assert found.share.time == pytest.approx(0.5)
+    assert [(one.name, one.reason) for one in found.loose] == [("odd", "graph")]
+
+
+def test_a_capture_of_other_kernels_explains_nothing(tmp_path: Path) -> None:
+    events = [host("cudaStreamBeginCapture", 5, 1), host("aten::add", 6, 4)]
+    events += [host("cudaLaunchKernel", 7, 1, correlation=1, kernel="another")]
+    other = trace(tmp_path / "c.json", [*events, host("cudaStreamEndCapture", 50, 1)])
+    assert covered(replay(tmp_path / "r.json"), captures=(other,)).unattributed_us == 50
+
+
+def test_a_kernel_without_launch_is_known_by_the_same_one_elsewhere(tmp_path: Path) -> None:
+    events = [host("aten::mm", 0, 9), host("cudaLaunchKernel", 1, 1, correlation=3)]
+    events += [kernel("my_own", 2, 30, 3), kernel("my_own", 99, 70), kernel("nobody", 200, 100)]
+    found = covered(trace(tmp_path / "t.json", events))
+    assert {op.name: op.device_us for op in found.ops} == {"aten::mm": pytest.approx(100)}
+    assert found.share.time == pytest.approx(0.5)
+    assert found.found_by == {"same kernel": pytest.approx(70)}
+
+
+def test_every_microsecond_is_in_an_operator_or_unattributed(tmp_path: Path) -> None:
+    events = [host("autograd::engine::evaluate_function: X", 0, 9)]
+    events += [host("cudaLaunchKernel", 1, 1, correlation=3), kernel("own_thing", 2, 30, 3)]
+    events += [host("aten::mm", 20, 5), kernel("volta_sgemm_128x32_nt", 40, 12)]
+    found = covered(trace(tmp_path / "t.json", events))
+    assert sum(op.device_us for op in found.ops) + found.unattributed_us == pytest.approx(42)
+    assert [(one.name, one.reason) for one in found.loose] == [("own_thing", "operator")]
+
+
+def test_odd_durations_are_said(tmp_path: Path) -> None:
+    events = [host("aten::mm", 0, 5), kernel("gemm", 1, -4), kernel("gemm", 9, 5e9)]
+    notes = " ".join(str(note) for note in covered(trace(tmp_path / "t.json", events)).notes)
+    assert "1 durations are impossible" in notes
+    assert "1 device events last longer than the whole trace" in notes
+
+
+@pytest.mark.parametrize(
+    ("name", "operator"),
+    [
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", "aten::mm"),
+        ("void flash::flash_fwd_kernel<Traits>", "aten::_scaled_dot_product_flash_attention"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "c10d::allreduce_"),
+        ("void vllm::rms_norm_kernel<c10::BFloat16>", "vllm::rms_norm"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
+         "aten::add"),
+        ("my_own_kernel", ""),
+        ("triton_my_own", ""),
+    ],
+)  # fmt: skip
+def test_kernels_are_known_by_name(name: str, operator: str) -> None:
+    assert operator_of(name)[0] == operator
+
+
+def test_the_operators_of_a_generated_kernel_are_read_from_its_name() -> None:
+    known = frozenset(("_to_copy", "add", "native_layer_norm", "mul"))
+    kernel = "triton_red_fused__to_copy_add_mul_native_layer_norm_12"
+    assert fused_operators(kernel, known) == ("_to_copy", "add", "mul", "native_layer_norm")
+    assert fused_operators("triton_poi_fused_add_mystery_1", known) == ()
+
+
+def test_every_counterpart_exists_on_the_chip() -> None:
+    from joymigrate.profile import libraries
+
+    oplist = of("ascend", "2.13")
+    entries = libraries.load(oplist.path.parent / "libraries.yaml").entries
+    assert entries
+    for one in entries:
+        assert one.own or oplist.status(one.to).supported, one
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value > 0x7F:
+        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
+    return out + bytes([value])
+
+
+def node(number: int, name: str, us: int, *, host: bool, above: int = 0) -> bytes:
+    switch = b"\x0a\x09is_cpu_op\xd8\x01" + bytes([host])
+    body = b"\x08" + varint(number) + b"\x12" + varint(len(name)) + name.encode()
+    body += (b"\x22\x01" + varint(above)) if above else b""
+    body += b"\x38" + varint(us) + b"\x52" + varint(len(switch)) + switch
+    return varint(len(body)) + body
+
+
+def test_a_chakra_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.et"
+    meta = b"\x12\x10\n\x06schema\xea\x01\x051.0.1"
+    meta = varint(len(meta)) + meta
+    path.write_bytes(
+        meta + node(1, "aten::mm(0)", 5, host=True) + node(2, "gemm", 40, host=False, above=1)
+        + node(3, "odd", 10, host=False)
+    )  # fmt: skip
+    found = covered(path)
+    assert {op.name: op.device_us for op in found.ops} == {"aten::mm": 40}
+    assert found.unattributed_us == 10
+    path.write_bytes(path.read_bytes()[:-3])
+    assert any("cut short" in str(note) for note in readers.read(path).notes)
+
+
+def test_a_known_foreign_format_names_its_converter(tmp_path: Path) -> None:
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(b"\x0a\x10whatever")
+    with pytest.raises(JoyError, match="xplane") as caught:
+        readers.read(path)
+    assert "xprof" in str(caught.value.help)
