@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
-from joymigrate.run.train.formats import Int8Linear, Linear, Reader, open_quantised
+from joymigrate.run.train.formats import Int8Linear, Linear, QuantisedReader, open_quantised
 from joymigrate.run.train.quantise.data import CalibrationSamples
 from joymigrate.run.train.quantise.skeleton import Skeleton, run_layer
 from joymigrate.verify.model import (
@@ -106,7 +106,7 @@ class QuantisedSkeleton(Skeleton):
         found = open_quantised(folder, self.source)
         if found is None:
             raise JoyError("these weights are not quantised", where=str(folder))
-        self.reader: Reader = found
+        self.reader: QuantisedReader = found
         self.linears = [
             [name for name, m in layer.named_modules() if isinstance(m, nn.Linear)]
             for layer in self.layers

@@ -13,7 +13,14 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.load import load_engine
 from joymigrate.run.serve.engine.types import EngineOptions, Request
 from joymigrate.run.train.formats import Folder, Int8Linear, open_quantised
-from joymigrate.run.train.quantise import Made, Options, Samples, judge, quantise, read_samples
+from joymigrate.run.train.quantise import (
+    CalibrationSamples,
+    Options,
+    QuantisationResult,
+    judge,
+    quantise,
+    read_samples,
+)
 from tests.run.serve.engine.models import drain, greedy, prompts, save, tokens
 from tests.run.train.formats.test_msmodelslim import FILES
 from tests.run.train.quantise.models import samples, tiny
@@ -29,11 +36,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def used(place: Path) -> Samples:
+def used(place: Path) -> CalibrationSamples:
     return read_samples(place / "samples.jsonl", place / "even")
 
 
-def errors(place: Path, model: str, options: Options, name: str) -> tuple[Made, list[float]]:
+def errors(
+    place: Path, model: str, options: Options, name: str
+) -> tuple[QuantisationResult, list[float]]:
     """Quantise, and the error of every layer by itself, on samples that were not seen."""
     seen, held, _ = used(place).split()
     made = quantise(place / model, place / name, seen, options, replace_out=True)
