@@ -22,7 +22,7 @@ ROOT = Path(joymigrate.__file__).parent
 ROWS: list[list[str]] = [
     ["errors", "model"],
     ["schema", "data"],
-    ["attach", "files", "extras", "modes", "language"],
+    ["attach", "files", "extras", "modes", "language", "stats"],
     ["settings", "seeded"],
     ["config", "chips", "ledger", "evidence", "device"],
     [

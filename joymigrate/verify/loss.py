@@ -16,10 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from joymigrate import stats
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.extras import how_to_get
 from joymigrate.language import Text
-from joymigrate.verify import statistics
 from joymigrate.verify.model import (
     Coverage,
     Difference,
@@ -277,7 +277,7 @@ def one(
         name, outcome, status, reason, tuple(steps), tuple(pairs), mean,
         errors[most] if most is not None else math.nan,
         finite[most][0] if most is not None else math.nan,
-        above, below, statistics.sign_test(above, below),
+        above, below, stats.sign_test(above, below),
         None if status is Status.PASS else outside,
         bad, spread, tuple(notes_of(above, below, limits)),
     )  # fmt: skip
@@ -398,7 +398,7 @@ def decided(
 
 def notes_of(above: int, below: int, limits: Tolerance) -> Iterator[str]:
     """What is odd without being a failure."""
-    p = statistics.sign_test(above, below)
+    p = stats.sign_test(above, below)
     if p < limits.limit(STAGE, "sign_alpha"):
         side = "above" if above > below else "below"
         yield Text(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from joymigrate.verify import statistics
+from joymigrate import stats
 from joymigrate.verify.model import Outcome
 from joymigrate.verify.task import judge
 from joymigrate.verify.task.figures import Paired
@@ -26,7 +26,7 @@ def test_equal_scores_bound_what_may_differ_unseen_on_the_scale_that_was_seen() 
     assert (interval.low, interval.value, interval.high) == pytest.approx((-unseen, 0.0, unseen))
     assert (p_different, test) == (1.0, "exact bound")
     assert p_worse < rule.alpha  # unseen is about 0.1
-    assert needed == statistics.paired_n(0.0, 0.2 / 10, rule.alpha, rule.power)
+    assert needed == stats.paired_n(0.0, 0.2 / 10, rule.alpha, rule.power)
     assert judge.tested(same, Rule(margin=0.05))[1] == 1.0
 
 
@@ -58,19 +58,17 @@ def test_right_and_wrong_count_the_other_way_round_where_less_is_better() -> Non
 
 def test_too_few_pairs_say_how_many_would_do() -> None:
     rule = Rule()
-    outcome, reason = decided(statistics.Interval(0.0, -0.1, 0.1), 0.4, 1.0, rule, 50, 1237)
+    outcome, reason = decided(stats.Interval(0.0, -0.1, 0.1), 0.4, 1.0, rule, 50, 1237)
     assert outcome is Outcome.INCONCLUSIVE
     assert "about 1,237 pairs" in reason
-    assert "about" not in decided(statistics.Interval(0, 0, 0), 0.4, 1.0, rule, 50, None)[1]
-    assert decided(statistics.Interval(0, 0, 0), 0.0, 1.0, rule, 0, None)[0] is (
-        Outcome.INCONCLUSIVE
-    )
+    assert "about" not in decided(stats.Interval(0, 0, 0), 0.4, 1.0, rule, 50, None)[1]
+    assert decided(stats.Interval(0, 0, 0), 0.0, 1.0, rule, 0, None)[0] is (Outcome.INCONCLUSIVE)
 
 
 def test_a_pass_inside_the_margin_still_says_when_it_is_worse_beyond_doubt() -> None:
     rule = Rule(margin=0.01)
-    outcome, reason = decided(statistics.Interval(-0.004, -0.006, -0.002), 1e-4, 1e-3, rule, 9, 1)
+    outcome, reason = decided(stats.Interval(-0.004, -0.006, -0.002), 1e-4, 1e-3, rule, 9, 1)
     assert outcome is Outcome.PASS
     assert "worse beyond doubt" in reason
-    better = decided(statistics.Interval(0.004, 0.002, 0.006), 1e-4, 1e-3, rule, 9, 1)[1]
+    better = decided(stats.Interval(0.004, 0.002, 0.006), 1e-4, 1e-3, rule, 9, 1)[1]
     assert "beyond doubt" not in better

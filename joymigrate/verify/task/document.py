@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from joymigrate.language import Text
+from joymigrate.stats import Interval
 from joymigrate.verify.model import (
     Coverage,
     Difference,
@@ -18,7 +19,6 @@ from joymigrate.verify.model import (
     number,
     verdict_json,
 )
-from joymigrate.verify.statistics import Interval
 from joymigrate.verify.task.compare import Task
 from joymigrate.verify.task.judge import Judgement
 

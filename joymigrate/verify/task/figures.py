@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from joymigrate.verify.statistics import Interval, quantile
+from joymigrate.stats import Interval, quantile
 
 RESAMPLES = 2000
 MOST_LABELS = 200

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from joymigrate import stats
 from joymigrate.language import Text
-from joymigrate.verify import statistics
+from joymigrate.stats import Interval
 from joymigrate.verify.model import Outcome
-from joymigrate.verify.statistics import Interval
 from joymigrate.verify.task.figures import Figures, Moments, Paired
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
@@ -112,34 +112,30 @@ def tested(paired: Paired, rule: Rule) -> tuple[Interval, float, float, int | No
     confidence = 1 - 2 * rule.alpha
     if paired.binary:
         gained, lost = (paired.gained, paired.lost)[::sign]
-        z = statistics.tango_z(gained, lost, n, -min(rule.margin, 1 - 1e-12))
-        needed = statistics.paired_n(
-            (lost + gained) / max(n, 1), rule.margin, rule.alpha, rule.power
-        )
-        interval = statistics.tango_interval(paired.gained, paired.lost, n, confidence)
+        z = stats.tango_z(gained, lost, n, -min(rule.margin, 1 - 1e-12))
+        needed = stats.paired_n((lost + gained) / max(n, 1), rule.margin, rule.alpha, rule.power)
+        interval = stats.tango_interval(paired.gained, paired.lost, n, confidence)
         return (
             interval,
-            1 - statistics.NORMAL.cdf(z),
-            statistics.mcnemar_exact(lost, gained),
+            1 - stats.NORMAL.cdf(z),
+            stats.mcnemar_exact(lost, gained),
             needed,
             "Tango's score test; exact McNemar test",
         )
-    interval = statistics.mean_interval(n, moments.mean, moments.variance, confidence)
-    needed = statistics.mean_n(math.sqrt(moments.variance), rule.margin, rule.alpha, rule.power)
+    interval = stats.mean_interval(n, moments.mean, moments.variance, confidence)
+    needed = stats.mean_n(math.sqrt(moments.variance), rule.margin, rule.alpha, rule.power)
     if moments.squares == 0 and moments.mean == 0 and n:
         # Not one difference in n pairs: at most this share differs, and by the whole scale.
         unseen = (1 - rule.alpha ** (1 / n)) * (paired.high - paired.low)
         interval = Interval(0.0, -unseen, unseen)
         spread = paired.high - paired.low
-        needed = (
-            statistics.paired_n(0.0, rule.margin / spread, rule.alpha, rule.power) if spread else n
-        )
+        needed = stats.paired_n(0.0, rule.margin / spread, rule.alpha, rule.power) if spread else n
         return interval, rule.alpha / 2 if unseen < rule.margin else 1.0, 1.0, needed, "exact bound"
-    worse = statistics.t_tail_of(n, sign * moments.mean + rule.margin, moments.variance)
+    worse = stats.t_tail_of(n, sign * moments.mean + rule.margin, moments.variance)
     return (
         interval,
         worse,
-        statistics.t_p_value(n, moments.mean, moments.variance),
+        stats.t_p_value(n, moments.mean, moments.variance),
         needed,
         "paired t test",
     )
@@ -237,8 +233,8 @@ def share_of(moments: Moments, equal: int) -> Interval | None:
     if not moments.n:
         return None
     if math.isclose(moments.mean * moments.n, equal, abs_tol=1e-9):
-        return statistics.wilson(equal, moments.n)
-    found = statistics.mean_interval(moments.n, moments.mean, moments.variance, 0.95)
+        return stats.wilson(equal, moments.n)
+    found = stats.mean_interval(moments.n, moments.mean, moments.variance, 0.95)
     return Interval(found.value, max(0.0, found.low), min(1.0, found.high))
 
 
@@ -250,7 +246,7 @@ def judge_agreement(figures: Figures, rule: Rule) -> Judgement:
     if found is None:
         return Judgement(Outcome.INCONCLUSIVE, ("there is nothing to compare",), 0)
     noise = noise_of(figures)
-    needed = statistics.paired_n(differing / n, rule.margin, rule.alpha, rule.power)
+    needed = stats.paired_n(differing / n, rule.margin, rule.alpha, rule.power)
     p_worse: float | None = None
     test = "Wilson's interval"
     if rule.agreement is not None:
@@ -265,8 +261,8 @@ def judge_agreement(figures: Figures, rule: Rule) -> Judgement:
         )
     else:
         # However references may look: no more answers than these can have become wrong.
-        most = 1 - statistics.wilson(figures.agreement.equal, n, 1 - 2 * rule.alpha).low
-        needed = statistics.paired_n(rule.margin, rule.margin, rule.alpha, rule.power)
+        most = 1 - stats.wilson(figures.agreement.equal, n, 1 - 2 * rule.alpha).low
+        needed = stats.paired_n(rule.margin, rule.margin, rule.alpha, rule.power)
         outcome, reason = (
             (
                 Outcome.PASS,

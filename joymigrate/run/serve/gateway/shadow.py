@@ -45,7 +45,7 @@ from joymigrate.run.serve.gateway.routing import GOLDEN
 from joymigrate.run.serve.gateway.settings import ShadowSettings
 from joymigrate.run.serve.gateway.stream import Stream
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
-from joymigrate.verify.statistics import wilson
+from joymigrate.stats import wilson
 
 KEPT_PAIRS = 1000
 ANSWER_BYTES = 64 * 2**20

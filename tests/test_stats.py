@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joymigrate.verify import statistics as s
+from joymigrate import stats as s
 
 
 @given(st.integers(0, 60), st.integers(1, 60))
