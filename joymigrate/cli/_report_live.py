@@ -38,10 +38,45 @@ def live(path: Path, host: str, port: int, lang: str) -> int:
 
 def still(path: Path, format: str, lang: str, output: Path | None) -> int:
     """The journey of the project at `path`, as a page or as text."""
+    found, folder = journey_of(path)
+    emit(rendered(found, folder, format, lang, output), output)
+    return Exit.OK
+
+
+def pack(path: Path, output: Path, lang: str) -> int:
+    """The journey at `path` with its evidence, in one zip."""
+    from joymigrate.report import archive
+
+    found, folder = journey_of(path)
+    contents = archive.pack(found, folder, output, lang)
+    left = contents["left_out"]
+    size = f"{output.stat().st_size / 1e6:.1f} MB"
+    lines = [f"wrote {output}: {len(contents['files'])} files, {size}; open index.html"]
+    if left:
+        lines.append(f"left out {len(left)} files with recorded data; contents.json names them")
+    talk(lines)
+    return Exit.OK
+
+
+def summary(path: Path, format: str, lang: str, output: Path | None) -> int:
+    """The journey at `path` on one page."""
+    from joymigrate.cli._output import one_of
+    from joymigrate.language import Language, speaking
+    from joymigrate.report import documents, lead
+
+    one_of(format, documents.FORMATS, "--format of a summary")
+    found, folder = journey_of(path)
+    with speaking(Language(lang)):
+        emit(documents.show(lead.page(found, folder / "journey.json", lang), format), output)
+    return Exit.OK
+
+
+def journey_of(path: Path) -> tuple[dict[str, object], Path]:
+    """The journey of a project, or of its `journey.json`, and its folder."""
     from joymigrate.ledger import Ledger
 
-    folder = Ledger.of(path).home / "journey"
-    found = document(folder / "journey.json")
+    folder = Ledger.of(path).home / "journey" if path.is_dir() else path.resolve().parent
+    found = document(folder / "journey.json" if path.is_dir() else path)
     if found is None:
         raise JoyError(
             "no journey was made in this project",
@@ -49,8 +84,7 @@ def still(path: Path, format: str, lang: str, output: Path | None) -> int:
             help="joymigrate migrate PROJECT makes one; joymigrate status lists the ledger's "
             "steps; joymigrate report --serve shows both live",
         )
-    emit(rendered(found, folder, format, lang, output), output)
-    return Exit.OK
+    return found, folder
 
 
 def rendered(

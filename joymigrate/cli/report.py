@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,23 +11,37 @@ from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.cli._scanning import ScanView
-from joymigrate.errors import Exit, JoyError, did_you_mean
+from joymigrate.errors import Exit, JoyError
+
+if TYPE_CHECKING:
+    from joymigrate.report.documents import Opened
 
 WANTS = {"package:matplotlib": "the plots of a project's page"}
 FORMATS = ("html", "md", "text", "sarif", "github")
-JOURNEY = "joymigrate.journey/1"
+JOURNEY, SCAN, REHEARSAL = (f"joymigrate.{noun}/1" for noun in ("journey", "scan", "rehearsal"))
+VERDICT = "joymigrate.verdict/1"
 
 
 def command(
     file: Path = typer.Argument(
-        Path("."), metavar="PATH", help="A JSON result of joymigrate, or a project's folder."
+        Path("."),
+        metavar="PATH",
+        help="A file that joymigrate wrote (JSON, JSON lines, .jmb, a trace), or a project.",
     ),
     serve: bool = typer.Option(False, "--serve", help="Show the project's page, live."),
     port: int = typer.Option(9310, "--port", min=0, max=65535, help="With --serve; 0: a free one."),
     host: str = typer.Option("127.0.0.1", "--host", help="With --serve: the address to listen on."),
-    format: str = typer.Option("html", "--format", help="html, md, text, sarif or github."),
+    format: str = typer.Option(
+        "html", "--format", help="html, md or text; of findings and rehearsals sarif, github too."
+    ),
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="FILE", help="Write to FILE."
+    ),
+    bundle: Path | None = typer.Option(
+        None, "--bundle", metavar="ZIP", help="Pack the journey and its evidence, to be sent."
+    ),
+    summary: bool = typer.Option(
+        False, "--summary", help="Of a journey: one page for whoever decides."
     ),
     root: Path | None = typer.Option(
         None, "--root", help="Where the sources are now (default: where they were)."
@@ -39,54 +52,60 @@ def command(
         "", "--fail-on", help="Of a rehearsal: exit 1 with fallbacks, traps, refusals …"
     ),
 ) -> int:
-    """Show a result that joymigrate wrote as JSON in another format, or a project's page."""
+    """Show what joymigrate wrote in another format, or a project's page."""
     from joymigrate.cli import _report_live
-    from joymigrate.report import rehearsal
+    from joymigrate.report import documents, rehearsal
 
     one_of(format, FORMATS, "--format")
     lang = language_of(lang)
     if serve:
         return _report_live.live(file, host, port, lang)
-    if file.is_dir():
+    if bundle is not None:
+        return _report_live.pack(file, bundle, lang)
+    if summary:
+        return _report_live.summary(file, format, lang, output)
+    if file.is_dir() and not is_recording(file):
         return _report_live.still(file, format, lang, output)
-    document = read(file)
+    opened = documents.open_file(file)
+    schema = opened.view.schema
     on = rehearsal.grounds(split([fail_on]) if fail_on else [])
-    if on and document["schema"] != rehearsal.SCHEMA:
+    if on and schema != REHEARSAL:
         raise JoyError("--fail-on belongs to a rehearsal", where=str(file), help="leave it out")
-    if document["schema"] == JOURNEY:
-        emit(_report_live.rendered(document, file.resolve().parent, format, lang, output), output)
-        return Exit.OK
-    if document["schema"] == rehearsal.SCHEMA:
-        one_of(format, rehearsal.FORMATS, "--format of a rehearsal")
-        folder = root or Path.cwd()
-        emit(rehearsal.render(document, format, folder), output)
-        return Exit.FOUND if rehearsal.fails(document, on, folder) else Exit.OK
+    folder = root or Path.cwd()
     view = ScanView(format, output, lang, "auto", statistics)
-    emit(scan(document, file, root, view), output)
+    emit(render(opened, file, root, view), output)
     if output is not None:
         talk([f"wrote {output}"])
-    return Exit.OK
+    fails = schema == REHEARSAL and rehearsal.fails(opened.document, on, folder)
+    return Exit.FOUND if fails else Exit.OK
 
 
-def read(file: Path) -> dict[str, Any]:
-    """The JSON document, with a schema that this command knows."""
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JoyError(
-            f"cannot read: {error.strerror}", where=str(file), help="name a file that exists"
-        ) from None
-    except ValueError as error:
-        raise JoyError(f"not JSON: {error}", where=str(file), help="name a JSON result") from None
-    schema = document.get("schema") if isinstance(document, dict) else None
-    known = ("joymigrate.scan/1", JOURNEY, "joymigrate.rehearsal/1")
-    if schema not in known:
-        raise JoyError(
-            f"no report for the schema {schema!r}.{did_you_mean(str(schema), known)}",
-            where=str(file),
-            help=f"known: {', '.join(known)}",
-        )
-    return dict(document)
+def is_recording(path: Path) -> bool:
+    """Whether a folder is a recording and no project."""
+    from joymigrate.report.documents.formats import bundle
+
+    return bundle.matches(path, b"")
+
+
+def render(opened: Opened, file: Path, root: Path | None, view: ScanView) -> str:
+    """A document in a format: with the page of its own where there is one, else as tables."""
+    from joymigrate.cli import _report_live, _verdicts
+    from joymigrate.language import Language, speaking
+    from joymigrate.report import documents, rehearsal
+
+    document, format = dict(opened.document), view.format
+    if opened.view.schema == SCAN:
+        return scan(document, file, root, view)
+    if opened.view.schema == REHEARSAL and format in rehearsal.FORMATS:
+        return rehearsal.render(document, format, root or Path.cwd())
+    one_of(format, documents.FORMATS, f"--format of {opened.view.schema}")
+    if opened.view.schema == JOURNEY:
+        folder = file.resolve().parent
+        return _report_live.rendered(document, folder, format, view.lang, view.output)
+    if opened.view.schema == VERDICT:
+        return _verdicts.render(document, _verdicts.VerdictView(format, view.lang))
+    with speaking(Language(view.lang, document.get("texts"))):
+        return documents.show(opened, format)
 
 
 def scan(document: dict[str, Any], file: Path, root: Path | None, view: ScanView) -> str:

@@ -61,7 +61,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "where": ("Where", "位置"),
     "left_sites": ("Left to you: {count} site{count_s}", "需手动处理：{count} 处"),
     "report": ("Report: {path}", "报告：{path}"),
-    "back": ("The way back: joymigrate rollback {step}", "回退：joymigrate rollback {step}"),
+    "back": ("Undo: joymigrate rollback {step}", "回退：joymigrate rollback {step}"),
     # The page's parts.
     "summary": ("Summary", "概要"),
     "left": ("What is left to do", "剩余工作"),

@@ -103,7 +103,7 @@ def last_line(outcome: Outcome, say: Language, *, wrote: bool) -> str:
         return say("Rewrote {amount}{into}.", amount=amount, into=into)
     back = f"joymigrate rollback {outcome.step.id}{project_option(outcome)}"
     return say(
-        "Rewrote {amount}{into}, step {step}. The way back: {back}",
+        "Rewrote {amount}{into}, step {step}. Undo: {back}",
         amount=amount, into=into, step=outcome.step.id, back=back,
     )  # fmt: skip
 

@@ -48,7 +48,7 @@ def test_in_place_then_back(project: Path, capsys: pytest.CaptureFixture[str]) -
     assert after["run.sh"][1] == 0o755
     assert after["notes.md"] == before["notes.md"]
     out = capsys.readouterr().out
-    assert "step 0001. The way back: joymigrate rollback 0001 --project" in out
+    assert "step 0001. Undo: joymigrate rollback 0001 --project" in out
     assert run(["rollback", "--project", str(project)]) == 0
     assert tree_of(project) == before
 

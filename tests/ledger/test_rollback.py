@@ -1,4 +1,4 @@
-"""The way back: exact, in reverse order, refusing over foreign edits, idempotent."""
+"""Undo: exact, in reverse order, refusing over foreign edits, idempotent."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""One module per kind of file: `matches(path, head)` and `read(path)`."""

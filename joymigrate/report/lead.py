@@ -1,0 +1,75 @@
+"""A journey on one page for whoever decides: verdict, what it covers, what is left, what next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from joymigrate.language import Language, tell
+from joymigrate.report.documents.opening import Opened
+from joymigrate.report.documents.view import View
+from joymigrate.report.journey.evidence import Evidence, Step, steps
+from joymigrate.report.journey.summary import step_name
+from joymigrate.report.journey_text import in_short, title
+from joymigrate.report.journey_words import say
+
+MOST_NEXT = 5  # lines of advice
+MOST_SITES = 5
+ENDED = "done"
+
+
+def page(document: Mapping[str, Any], path: Path, lang: str) -> Opened:
+    """The page as a document, for `documents.show`."""
+    taken = steps(Evidence(document, lang=lang))
+    rewrite: Mapping[str, Any] = next(
+        (step.raw["figures"] for step in taken if step.name == "rewrite"), {}
+    )
+    looked = sum(step.raw["status"] == ENDED and not step.doubtful for step in taken)
+    body = {
+        "verdict": document["verdict"],
+        "grade": say(document["grade"], lang),
+        "steps_with_a_result": f"{looked} / {len(taken)}",
+        "left_by_hand": rewrite.get("left", "–"),
+        "undo": say("back", lang, step=document["rewrite_step"])
+        if document.get("rewrite_step")
+        else None,
+        "steps": [
+            {"step": step_name(step, lang), "status": say(step.raw["status"], lang),
+             "result": in_short(step, lang)}
+            for step in taken
+        ],
+        "not_looked_at": list(gaps(taken, lang)),
+        "to_change_by_hand": list(sites(rewrite, document, lang)),
+        "next": next_lines(taken),
+    }  # fmt: skip
+    kept = {key: value for key, value in body.items() if value not in (None, [])}
+    what = tell("One page for a decision. Each figure is in the report with its evidence.")
+    return Opened(kept, View("joymigrate.journey/1", title(document, lang), what), path)
+
+
+def gaps(taken: list[Step], lang: str) -> Iterator[dict[str, str]]:
+    """What the verdict says nothing about: steps without a result, and why."""
+    for step in taken:
+        if step.raw["status"] != ENDED or step.doubtful:
+            reason = step.step_text("summary").splitlines()
+            yield {"step": step_name(step, lang), "reason": reason[0] if reason else "–"}
+
+
+def sites(
+    rewrite: Mapping[str, Any], document: Mapping[str, Any], lang: str
+) -> Iterator[dict[str, str]]:
+    """The first places that people have to change."""
+    translate = Language(lang, document.get("texts"))
+    for site in rewrite.get("sites", ())[:MOST_SITES]:
+        place = f"{site['path']}:{site['line']}"
+        yield {"place": place, "rule": site["rule"], "message": translate(site["message"])}
+
+
+def next_lines(taken: list[Step]) -> list[dict[str, str]]:
+    """The advice of the first step that holds the journey up."""
+    for step in taken:
+        if step.raw["help"] and (step.raw["status"] in ("failed", "stopped") or step.doubtful):
+            lines = step.step_text("help").strip().splitlines()
+            return [{"line": line.strip()} for line in lines[:MOST_NEXT] if line.strip()]
+    return []
