@@ -55,7 +55,7 @@ def line_plot(
         return Html('<p class="empty">' + translate("nothing to draw") + "</p>")
     ys = [y for _, y in points] + ([limit] if limit is not None and (limit > 0 or not log) else [])
     xs = [x for curve in curves for x, _ in curve.points]  # plots side by side share their x
-    view = View.around(xs, ys, log)
+    view = PlotView.around(xs, ys, log)
     parts = [view.axes(x_title, y_title)]
     if limit is not None and (limit > 0 or not log):
         level = view.y(limit)
@@ -82,7 +82,7 @@ def line_plot(
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PlotView:
     """The part of the plane that is drawn."""
 
     x_low: float
@@ -92,7 +92,7 @@ class View:
     log: bool
 
     @classmethod
-    def around(cls, xs: Sequence[float], ys: Sequence[float], log: bool) -> View:
+    def around(cls, xs: Sequence[float], ys: Sequence[float], log: bool) -> PlotView:
         """A view with room around the points; whole decades when logarithmic."""
         low, high = min(ys), max(ys)
         if log:
@@ -211,7 +211,7 @@ def interval_plot(
     finite = [v for _, *values in rows for v in values if isinstance(v, int | float)]
     low, high = min([margin, 0.0, *finite]), max([margin, 0.0, *finite])
     room = (high - low) * 0.08 or 1.0
-    view = View(low - room, high + room, 0, 1, False)
+    view = PlotView(low - room, high + room, 0, 1, False)
     height = 64 + 30 * len(rows)
     parts = []
     for value, text, colour in ((margin, "margin", "var(--report)"), (0.0, "0", "var(--soft)")):

@@ -82,8 +82,8 @@ def test_the_command_exits_one_on_what_it_names(
     assert run(command) == 0
     assert run([*command, "--fail-on", "fallbacks"]) == 1
     capsys.readouterr()
-    assert run(["report", str(file)]) == 2  # html is written by `rehearse` itself
-    assert "github, md, text" in capsys.readouterr().err
+    assert run(["report", str(file), "--format", "sarif"]) == 2
+    assert "html, md, text" in capsys.readouterr().err
 
 
 def test_a_scan_has_no_grounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

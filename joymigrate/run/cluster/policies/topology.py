@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LEAF_CAP = 1 << 12  # a leaf with more free cards than this counts as this
 
 
-class Topology:
+class TopologyPolicy:
     """Tightness of the choice × leaf tie-break; gangs go into the tightest domain."""
 
     name = "topology"
@@ -47,4 +47,4 @@ class Topology:
 
 def make(demand: Sequence[Typical]) -> Policy:
     """The policy; it needs no demand."""
-    return Topology()
+    return TopologyPolicy()
