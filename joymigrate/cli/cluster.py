@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -230,18 +231,14 @@ def submit(
     import os
 
     from joymigrate.report import cluster as report
-    from joymigrate.run.cluster import inventory as nodes
     from joymigrate.run.cluster import jobs as work
     from joymigrate.run.cluster.on_ray import connect, follow
 
     workload = work.load(jobs)
-    raw: Any = nodes.parse(jobs.read_text("utf-8-sig"), str(jobs))
     embedded = not (address or os.environ.get("RAY_ADDRESS"))
     ray = connect.attach(address, embedded=embedded)
-    items = raw.get("jobs", [raw])
-    shared = {key: raw[key] for key in ("queues", "weights", "priorities") if key in raw}
-    captain = connect.captain(ray, shared, policy)
-    answer = connect.ask(ray, captain.submit.remote(items, shared.get("priorities") or {}))
+    captain = connect.captain(ray, dataclasses.replace(workload, jobs=()), policy)
+    answer = connect.ask(ray, captain.submit.remote(workload.jobs))
     names = [job.name for job in workload.jobs]
     if embedded or wait:
         answer = follow.to_the_end(ray, captain, names, talk)

@@ -10,7 +10,14 @@ from joymigrate.schema.describe import json_schema
 from joymigrate.schema.fields import setting
 from joymigrate.schema.read import mistakes, read, read_file
 from joymigrate.schema.registry import Document, document, find, names
-from joymigrate.schema.source import Source, load_file, parse_toml, parse_yaml, read_yaml
+from joymigrate.schema.source import (
+    Source,
+    load_file,
+    parse_json,
+    parse_toml,
+    parse_yaml,
+    read_yaml,
+)
 
 __all__ = [
     "Document",
@@ -21,6 +28,7 @@ __all__ = [
     "load_file",
     "mistakes",
     "names",
+    "parse_json",
     "parse_toml",
     "parse_yaml",
     "read",

@@ -139,7 +139,8 @@ class Reader:
         try:
             return kind(**values)
         except JoyError as error:
-            below = (*keys, *error.where.split(".")) if error.where else keys
+            parts = error.where.split(".") if error.where else []
+            below = (*keys, *(int(part) if part.isdigit() else part for part in parts))
             raise self.wrong(below, error.what, error.help) from None
 
     def value(self, hint: Any, value: Any, keys: Keys, meta: Mapping[str, Any] = NOTHING) -> Any:

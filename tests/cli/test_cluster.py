@@ -149,11 +149,15 @@ def test_detect_render_and_validate(files: Path, capsys: pytest.CaptureFixture[s
     ("inventory", "jobs", "words"),
     [
         ("nodes: [{name: a, kind: ascend-910b}]", "jobs: []", "unknown server kind"),
-        ("nodes: [{name: a, kind: gpu-8, used: [8]}]", "jobs: []", "card 8 in `used`"),
+        (
+            "nodes: [{name: a, kind: gpu-8, used: [8]}]",
+            "jobs: []",
+            "there is no card 8",
+        ),
         ("nodes: [{name: a, kind: gpu-8}, {name: a, kind: gpu-8}]", "jobs: []", "two nodes"),
         ("nodes: []", "jobs: []", "has no node"),
         ("nodes: [", "jobs: []", "not valid YAML"),
-        ("{}", "jobs: []", "list `nodes`"),
+        ("{}", "jobs: []", "'nodes' is missing"),
         ("nodes: [{name: a, kind: gpu-8}]", "jobs: [{name: j, card: 1}]", "unknown key 'card'"),
         ("nodes: [{name: a, kind: gpu-8}]", "jobs: [{name: j}, {name: j}]", "two jobs"),
         (
@@ -166,7 +170,7 @@ def test_detect_render_and_validate(files: Path, capsys: pytest.CaptureFixture[s
             "queues: [{name: q, min: 9}]\njobs: []",
             "guarantee 9",
         ),
-        ("nodes: [{name: a, kind: gpu-8}]", "jobs: [{name: j, pods: -1}]", "whole number"),
+        ("nodes: [{name: a, kind: gpu-8}]", "jobs: [{name: j, pods: -1}]", "'pods' is -1"),
     ],
 )
 def test_mistakes_are_named(

@@ -9,43 +9,19 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.errors import JoyError
 from joymigrate.run.cluster import kinds
 from joymigrate.run.cluster.kinds import Kind
+from joymigrate.schema import Source, document, parse_json, parse_yaml, read, setting
 
 UNLIMITED = 1 << 60  # CPU or memory of a node that does not state them
 MOST = 100_000  # nodes in one line, pods of a job, cards of a block: more is a slip of the pen
-KEYS = [
-    "name",
-    "kind",
-    "cards",
-    "used",
-    "unhealthy",
-    "leaf",
-    "spine",
-    "superpod",
-    "model",
-    "cpu",
-    "memory_gib",
-    "numa",
-    "labels",
-    "ready",
-    "address",
-    "shared",
-    "reserved",
-    "count",
-    "per_leaf",
-    "leaves_per_spine",
-    "per_superpod",
-]
+HELP = "see docs/cluster.md, Inventory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +71,79 @@ class Inventory:
         return found
 
 
+def names_setting(help: str) -> Any:
+    """A name that may be written as a number (`leaf: 3`)."""
+    return setting("", help, words=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of `nodes`: a server, or `count` equal ones called `<name>-0` and on."""
+
+    name: str = setting(help="the server's name", words=True)
+    kind: str = setting(help="its server kind, as ascend-910b-8", words=True)
+    cards: int | tuple[int, ...] | None = setting(
+        None, "how many cards it has, or which (default: those of its kind)", least=0, most=MOST
+    )
+    used: tuple[int, ...] = setting((), "cards that somebody else holds")
+    unhealthy: tuple[int, ...] = setting((), "cards that are sick")
+    leaf: str = names_setting("its leaf switch")
+    spine: str = names_setting("its spine switch")
+    superpod: str = names_setting("its super-pod")
+    model: str = names_setting("the model of its cards")
+    cpu: float | None = setting(None, "cores that jobs may take", least=0, most=1e15)
+    memory_gib: float | None = setting(None, "memory that jobs may take", least=0, most=1e15)
+    numa: tuple[tuple[int, ...], ...] = setting((), "card ids of each NUMA node")
+    labels: Mapping[str, str] = setting(make=dict, help="labels of the node", words=True)
+    ready: bool = setting(True, "whether it takes work")
+    address: str = names_setting("where it is reached")
+    shared: Mapping[int, int] = setting(
+        make=dict, help="thousandths of a card in use elsewhere, by card id", least=0, most=1000
+    )
+    reserved: str = names_setting("the only queue whose jobs may use it")
+    count: int | None = setting(None, "how many equal servers", least=0, most=MOST)
+    per_leaf: int = setting(0, "with count: servers of one leaf", least=0, most=MOST)
+    leaves_per_spine: int = setting(0, "with count: leaves of one spine", least=0, most=MOST)
+    per_superpod: int = setting(0, "with count: servers of one super-pod", least=0, most=MOST)
+
+    def __post_init__(self) -> None:
+        kind = kinds.get(self.kind, "kind")
+        lists = {"used": self.used, "unhealthy": self.unhealthy, "shared": self.shared}
+        lists |= {"cards": self.cards if isinstance(self.cards, tuple) else ()}
+        lists |= {f"numa.{number}": group for number, group in enumerate(self.numa)}
+        for key, ids in lists.items():
+            for card in ids:
+                if not 0 <= card < kind.cards:
+                    raise JoyError(
+                        f"node {self.name}: there is no card {card}, a {kind.name} has 0 to "
+                        f"{kind.cards - 1}",
+                        where=key,
+                        help="correct the card id or the kind",
+                    )
+        if len(self.present) > kind.cards:
+            raise JoyError(
+                f"node {self.name}: {len(self.present)} cards, a {kind.name} has {kind.cards}",
+                where="cards",
+                help="correct `cards` or `kind`",
+            )
+
+    @property
+    def present(self) -> range | tuple[int, ...]:
+        """Ids of the cards that are there."""
+        if isinstance(self.cards, tuple):
+            return tuple(sorted(set(self.cards)))
+        return range(kinds.get(self.kind).cards if self.cards is None else self.cards)
+
+
+@document("inventory", "The nodes of a cluster: `--inventory`, and what `cluster detect` writes.")
+@dataclass(frozen=True, slots=True)
+class File:
+    """An inventory as its file says it."""
+
+    nodes: tuple[Item, ...] = setting(help="the servers")
+    warnings: tuple[str, ...] = setting((), "what could not be known")
+
+
 def load(path: Path) -> Inventory:
     """Read an inventory file; a mistake in it raises `JoyError` with file and item."""
     try:
@@ -114,199 +163,75 @@ def load(path: Path) -> Inventory:
             where=str(path),
             help="columns sn,cpu_milli,memory_mib,gpu,model, or an inventory in YAML",
         )
-    return from_data(parse(text, str(path)), str(path))
+    return from_data(parse(text, str(path)), Source(str(path), text))
 
 
 def parse(text: str, where: str) -> Any:
     """YAML or JSON text to data; a syntax error names the line."""
-    try:
-        if text.lstrip().startswith("{"):
-            return json.loads(text)
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except json.JSONDecodeError as error:
-        raise JoyError(f"not valid JSON: {error.msg}", where=f"{where}:{error.lineno}") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise JoyError(
-            f"not valid YAML: {getattr(error, 'problem', error)}",
-            where=f"{where}{line}",
-            help="correct the file",
-        ) from error
+    return (parse_json if text.lstrip().startswith("{") else parse_yaml)(text, where)
 
 
-def from_data(raw: Any, where: str = "inventory") -> Inventory:
+def from_data(raw: Any, source: Source | str = "inventory") -> Inventory:
     """An inventory from parsed YAML or JSON: `nodes: [{name, kind, …}]`."""
-    if not isinstance(raw, dict) or not isinstance(raw.get("nodes"), list):
-        raise JoyError(
-            "an inventory has a list `nodes`", where=where, help="see docs/cluster.md, Inventory"
-        )
+    source = Source(source) if isinstance(source, str) else source
+    file = read(File, raw, source, help=HELP)
     nodes: list[Node] = []
     seen: set[str] = set()
-    for number, item in enumerate(raw["nodes"]):
-        for node in read_nodes(item, f"{where}: nodes[{number}]"):
+    for number, item in enumerate(file.nodes):
+        for node in nodes_of(item):
             if node.name in seen:
                 raise JoyError(
                     f"two nodes are called '{node.name}'",
-                    where=f"{where}: nodes[{number}]",
+                    where=source.at(("nodes", number)),
                     help="give every node its own name",
                 )
             seen.add(node.name)
             nodes.append(node)
     if not nodes:
-        raise JoyError("the inventory has no node", where=where, help="see docs/cluster.md")
-    return Inventory(tuple(nodes), tuple(str(text) for text in raw.get("warnings") or ()))
+        raise JoyError("the inventory has no node", where=source.at(("nodes",)), help=HELP)
+    return Inventory(tuple(nodes), file.warnings)
 
 
-def read_nodes(item: Any, where: str) -> Iterable[Node]:
-    """One item of `nodes`: one node, or `count` equal ones called `<name>-0` and on."""
-    if not isinstance(item, dict) or "name" not in item or "kind" not in item:
-        raise JoyError(f"a node needs a name and a kind, got {item!r}", where=where)
-    for key in item:
-        if key not in KEYS:
-            raise JoyError(
-                f"unknown key '{key}' of node {item['name']}.{did_you_mean(str(key), KEYS)}",
-                where=where,
-                help="see docs/cluster.md, Inventory",
-            )
-    if "count" not in item:
-        yield read_node(item, where)
+def nodes_of(item: Item) -> Iterable[Node]:
+    """The node of an item, or its `count` equal ones."""
+    if item.count is None:
+        yield node_of(item)
         return
-    per_leaf = whole(item.get("per_leaf", 0), "per_leaf", where)
-    per_spine = whole(item.get("leaves_per_spine", 0), "leaves_per_spine", where)
-    per_superpod = whole(item.get("per_superpod", 0), "per_superpod", where)
-    for number in range(whole(item["count"], "count", where)):
-        one = {**item, "name": f"{item['name']}-{number}"}
-        if per_leaf:
-            one["leaf"] = f"{item['name']}-leaf{number // per_leaf}"
-        if per_leaf and per_spine:
-            one["spine"] = f"{item['name']}-spine{number // (per_leaf * per_spine)}"
-        if per_superpod:
-            one["superpod"] = f"{item['name']}-superpod{number // per_superpod}"
-        yield read_node(one, where)
+    for number in range(item.count):
+        one: dict[str, Any] = {"name": f"{item.name}-{number}"}
+        if item.per_leaf:
+            one["leaf"] = f"{item.name}-leaf{number // item.per_leaf}"
+        if item.per_leaf and item.leaves_per_spine:
+            spine = number // (item.per_leaf * item.leaves_per_spine)
+            one["spine"] = f"{item.name}-spine{spine}"
+        if item.per_superpod:
+            one["superpod"] = f"{item.name}-superpod{number // item.per_superpod}"
+        yield replace(node_of(item), **one)
 
 
-def read_node(item: Mapping[str, Any], where: str) -> Node:
-    """One node from its mapping."""
-    kind = kinds.get(str(item["kind"]), where)
-    given = item.get("cards", kind.cards)
-    present = (
-        card_ids(item, "cards", kind, where)
-        if isinstance(given, list)
-        else tuple(range(whole(given, "cards", where)))
-    )
-    if len(present) > kind.cards:
-        raise JoyError(
-            f"node {item['name']}: {len(present)} cards, a {kind.name} has {kind.cards}",
-            where=where,
-            help="correct `cards` or `kind`",
-        )
-    absent = tuple(card for card in range(kind.cards) if card not in present)
-    memory = item.get("memory_gib")
+def node_of(item: Item) -> Node:
+    """One node of an item."""
+    kind = kinds.get(item.kind)
+    absent = {*range(kind.cards)} - {*item.present}
     return Node(
-        name=label(item["name"], "name", where),
+        name=item.name,
         kind=kind,
-        cards=len(present),
-        used=card_ids(item, "used", kind, where),
-        unhealthy=tuple(sorted({*card_ids(item, "unhealthy", kind, where), *absent})),
-        leaf=label(item.get("leaf"), "leaf", where),
-        spine=label(item.get("spine"), "spine", where),
-        superpod=label(item.get("superpod"), "superpod", where),
-        model=label(item.get("model"), "model", where),
-        cpu_milli=UNLIMITED
-        if item.get("cpu") is None
-        else round(number(item["cpu"], "cpu", where) * 1000),
-        memory_mib=UNLIMITED
-        if memory is None
-        else round(number(memory, "memory_gib", where) * 1024),
-        numa=numa_groups(item, kind, where),
-        labels={
-            str(key): str(value)
-            for key, value in mapping(item.get("labels"), "labels", where).items()
-        },
-        ready=flag(item.get("ready", True), "ready", where),
-        address=label(item.get("address"), "address", where),
-        reserved=label(item.get("reserved"), "reserved", where),
-        shared=card_shares(item, kind, where),
+        cards=len(item.present),
+        used=tuple(sorted({*item.used})),
+        unhealthy=tuple(sorted({*item.unhealthy} | absent)),
+        leaf=item.leaf,
+        spine=item.spine,
+        superpod=item.superpod,
+        model=item.model,
+        cpu_milli=UNLIMITED if item.cpu is None else round(item.cpu * 1000),
+        memory_mib=UNLIMITED if item.memory_gib is None else round(item.memory_gib * 1024),
+        numa=tuple(tuple(sorted({*group})) for group in item.numa),
+        labels=item.labels,
+        ready=item.ready,
+        address=item.address,
+        reserved=item.reserved,
+        shared=item.shared,
     )
-
-
-def numa_groups(item: Mapping[str, Any], kind: Kind, where: str) -> tuple[tuple[int, ...], ...]:
-    """Card ids per NUMA node."""
-    groups = listing(item.get("numa"), "numa", where)
-    return tuple(card_ids({**item, "numa": group}, "numa", kind, where) for group in groups)
-
-
-def card_shares(item: Mapping[str, Any], kind: Kind, where: str) -> dict[int, int]:
-    """Thousandths in use elsewhere per card id."""
-    shares = mapping(item.get("shared"), "shared", where)
-    card_ids({**item, "shared": list(shares)}, "shared", kind, where)
-    for card, milli in shares.items():
-        if whole(milli, f"shared.{card}", where) > 1000:
-            raise JoyError(
-                f"`shared` of card {card} is {milli}, a card has 1000 thousandths", where=where
-            )
-    return shares
-
-
-def flag(value: Any, key: str, where: str) -> bool:
-    """True or false; anything else raises `JoyError`."""
-    if not isinstance(value, bool):
-        raise JoyError(f"`{key}` is true or false, got {value!r}", where=where)
-    return value
-
-
-def card_ids(item: Mapping[str, Any], key: str, kind: Kind, where: str) -> tuple[int, ...]:
-    """A list of card ids of this kind; an id it does not have raises `JoyError`."""
-    raw = item.get(key) or []
-    if not isinstance(raw, list):
-        raise JoyError(f"node {item['name']}: `{key}` is a list of card ids", where=where)
-    for card in raw:
-        if isinstance(card, bool) or not isinstance(card, int) or not 0 <= card < kind.cards:
-            raise JoyError(
-                f"node {item['name']}: card {card!r} in `{key}`, a {kind.name} has 0 to "
-                f"{kind.cards - 1}",
-                where=where,
-                help="correct the card id or the kind",
-            )
-    return tuple(sorted(set(raw)))
-
-
-def whole(value: Any, key: str, where: str) -> int:
-    """A whole number from 0 to `MOST`; anything else raises `JoyError`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise JoyError(f"`{key}` is a whole number of at least 0, got {value!r}", where=where)
-    if value > MOST:
-        raise JoyError(f"`{key}` is at most {MOST:,}, got {value:,}", where=where)
-    return value
-
-
-def number(value: Any, key: str, where: str) -> float:
-    """A finite number of at least 0; anything else raises `JoyError`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
-        raise JoyError(f"`{key}` is a number of at least 0, got {value!r}", where=where)
-    return float(value)
-
-
-def listing(value: Any, key: str, where: str) -> list[Any]:
-    """A list, empty where nothing is given; anything else raises `JoyError`."""
-    if value is not None and not isinstance(value, list):
-        raise JoyError(f"`{key}` is a list, got {value!r}", where=where)
-    return value or []
-
-
-def mapping(value: Any, key: str, where: str) -> dict[Any, Any]:
-    """A mapping, empty where nothing is given; anything else raises `JoyError`."""
-    if value is not None and not isinstance(value, dict):
-        raise JoyError(f"`{key}` is a mapping, got {value!r}", where=where)
-    return value or {}
-
-
-def label(value: Any, key: str, where: str) -> str:
-    """A name or other short text; null is the empty text, a list or mapping raises `JoyError`."""
-    if isinstance(value, (list, dict)):
-        raise JoyError(f"`{key}` is one name, got {value!r}", where=where)
-    return "" if value is None else str(value)
 
 
 def rows(text: str, where: str, needed: Iterable[str]) -> Iterable[dict[str, str]]:
@@ -332,7 +257,9 @@ def csv_count(row: Mapping[str, str], key: str, where: str, line: int) -> int:
         found = float(row[key] or 0)
     except (TypeError, ValueError) as error:
         raise JoyError(f"`{key}` is {row[key]!r}, not a number", where=f"{where}:{line}") from error
-    return int(number(found, key, f"{where}:{line}"))
+    if not 0 <= found < 1e15:
+        raise JoyError(f"`{key}` is a number of at least 0, got {found!r}", where=f"{where}:{line}")
+    return int(found)
 
 
 def openb_nodes(text: str, where: str) -> Iterable[Node]:

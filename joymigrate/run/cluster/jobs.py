@@ -1,16 +1,18 @@
 """Jobs and queues: what is asked for, by whom, under which limits; read from YAML or JSON."""
 
+# ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.cluster import kinds
-from joymigrate.run.cluster.inventory import label, listing, mapping, number, parse, whole
+from joymigrate.run.cluster import kinds as server_kinds
+from joymigrate.run.cluster.inventory import MOST
+from joymigrate.schema import Source, document, load_file, read, setting
 
 EVICTIONS = ("never", "lower-priority", "over-deserved")
 LEAF = ("prefer", "one", "fill", "any")
@@ -117,346 +119,308 @@ class Workload:
     priorities: Mapping[str, int] = field(default_factory=dict)
 
 
-JOB_KEYS = [
-    "name",
-    "kind",
-    "kinds",
-    "model",
-    "models",
-    "pods",
-    "cards_per_pod",
-    "cpu_per_pod",
-    "memory_gib_per_pod",
-    "queue",
-    "priority",
-    "minutes",
-    "tasks",
-    "sp_block",
-    "superpod",
-    "leaf",
-    "numa",
-    "running",
-    "ran_minutes",
-    "command",
-    "image",
-    "env",
-    "retries",
-    "arrival_minutes",
-    "arrival_s",
-    "min_pods",
-    "cpu",
-    "memory_gib",
-]
-TASK_KEYS = [
-    "name",
-    "kind",
-    "kinds",
-    "model",
-    "models",
-    "pods",
-    "cards_per_pod",
-    "cpu_per_pod",
-    "memory_gib_per_pod",
-    "cpu",
-    "memory_gib",
-]
-INHERITED = ("kind", "kinds", "model", "models")  # of a job, by its tasks
-QUEUE_KEYS = [
-    "name",
-    "min",
-    "max",
-    "deserved",
-    "parent",
-    "weight",
-    "priority",
-    "eviction",
-    "min_runtime",
-    "min_runtime_minutes",
-    "strategy",
-]
-FILE_KEYS = ["schema", "jobs", "queues", "weights", "priorities"]
+@dataclass(frozen=True, slots=True)
+class TaskItem:
+    """Equal pods as a file says them. What is not given is None."""
+
+    name: str = setting("", "what they are called", words=True)
+    kind: tuple[str, ...] = setting(
+        (), "accepted server kinds, best first", single=True, words=True
+    )
+    kinds: tuple[str, ...] = setting((), "the same", single=True, words=True)
+    model: tuple[str, ...] = setting((), "accepted models of cards", single=True, words=True)
+    models: tuple[str, ...] = setting((), "the same", single=True, words=True)
+    pods: int | None = setting(None, "how many pods (default: 1)", least=1, most=MOST)
+    cards_per_pod: float | None = setting(
+        None, "cards of one pod, or a share of one (default: 1)", least=0, most=1e15
+    )
+    cpu_per_pod: float | None = setting(None, "cores of one pod", least=0, most=1e15)
+    memory_gib_per_pod: float | None = setting(None, "memory of one pod", least=0, most=1e15)
+    cpu: float | None = setting(None, "the same as cpu_per_pod", least=0, most=1e15)
+    memory_gib: float | None = setting(None, "as memory_gib_per_pod", least=0, most=1e15)
+
+    def __post_init__(self) -> None:
+        for name in (*self.kind, *self.kinds):
+            server_kinds.get(name, "kind")
+        per_pod = 1.0 if self.cards_per_pod is None else self.cards_per_pod
+        if per_pod and not round(per_pod * 1000):
+            raise JoyError(
+                f"cards_per_pod is {per_pod:g}: the smallest share is 0.001 of a card",
+                where="cards_per_pod",
+            )
+        if per_pod > 1 and round((per_pod - int(per_pod)) * 1000):
+            raise JoyError(
+                f"cards_per_pod is {per_pod}: whole cards, or a share of one card",
+                where="cards_per_pod",
+                help="use a whole number, or a fraction below 1",
+            )
+
+    def pod_group(self, job: TaskItem) -> PodGroup:
+        """The pods; kinds and models are the job's where they name none themselves."""
+        per_pod = 1.0 if self.cards_per_pod is None else self.cards_per_pod
+        cores = self.cpu if self.cpu_per_pod is None else self.cpu_per_pod
+        memory = self.memory_gib if self.memory_gib_per_pod is None else self.memory_gib_per_pod
+        names = self.kind or self.kinds or job.kind or job.kinds
+        return PodGroup(
+            pods=self.pods or 1,
+            cards=int(per_pod),
+            milli=round((per_pod - int(per_pod)) * 1000),
+            kinds=tuple(server_kinds.get(name).name for name in names),
+            models=self.model or self.models or job.model or job.models,
+            cpu_milli=round((cores or 0) * 1000),
+            memory_mib=round((memory or 0) * 1024),
+            name=self.name or "worker",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Where one pod of a job already runs."""
+
+    node: str = setting(help="the node's name", words=True)
+    cards: tuple[int, ...] = setting(help="its card ids", least=0, most=15)
+
+    def __post_init__(self) -> None:
+        if len({*self.cards}) < len(self.cards):
+            raise JoyError(
+                f"`cards` are different card ids of one node, got {list(self.cards)}",
+                where="cards",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobItem(TaskItem):
+    """One job as a file says it. Without `tasks` the job itself is its only task."""
+
+    name: str = setting(help="the job's name", words=True)
+    queue: str = setting(DEFAULT_QUEUE, "the queue it waits in", words=True)
+    priority: int | str = setting(0, "a number, or the name of a class of the file")
+    minutes: float | None = setting(None, "how long it runs", least=0, most=1e15)
+    tasks: tuple[TaskItem, ...] = setting((), "its pods, where they differ")
+    sp_block: int = setting(0, "cards that must lie in one super-pod", least=0, most=MOST)
+    superpod: str = setting("hard", "whether sp_block must hold", choices=("hard", "soft"))
+    leaf: str = setting("prefer", "how its pods lie under leaf switches", choices=LEAF)
+    numa: str = setting("prefer", "how a pod lies on NUMA nodes", choices=NUMA)
+    running: tuple[Running, ...] = setting((), "where its pods already run")
+    ran_minutes: float = setting(0.0, "how long it has run", least=0, most=1e15)
+    command: str | tuple[str, ...] = setting("", "what is started, words or a line", words=True)
+    image: str = setting("", "the container's image")
+    env: Mapping[str, str] = setting(make=dict, help="environment variables", words=True)
+    retries: int = setting(0, "how often it is started again", least=0, most=MOST)
+    arrival_minutes: float = setting(0.0, "when it comes, in a trace", least=0, most=1e15)
+    arrival_s: float = setting(0.0, "the same, in seconds", least=0, most=1e15)
+    min_pods: int = setting(
+        0, "as many as its pods, or left out: a job starts whole", least=0, most=MOST
+    )
+
+    def __post_init__(self) -> None:
+        TaskItem.__post_init__(self)
+        pods = sum(task.pods or 1 for task in self.tasks) if self.tasks else self.pods or 1
+        if self.min_pods > pods:
+            raise JoyError(
+                f"`min_pods` is {self.min_pods}, more than the job's pods", where="min_pods"
+            )
+        if 0 < self.min_pods < pods:
+            raise JoyError(
+                f"`min_pods` is {self.min_pods} of {pods} pods: "
+                "a job starts with all of its pods or not at all",
+                where="min_pods",
+                help="leave `min_pods` out, or ask for fewer `pods`",
+            )
+        for key in PER_TASK if self.tasks else ():
+            if getattr(self, key) is not None:
+                raise JoyError(
+                    f"`{key}` beside `tasks`", where=key, help=f"give each task its own `{key}`"
+                )
+
+
+PER_TASK = ("pods", "cards_per_pod", "cpu_per_pod", "memory_gib_per_pod", "cpu", "memory_gib")
+Limit = float | Mapping[str, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueItem:
+    """One queue as a file says it. A limit is on a server kind, a family (gpu, …) or cards."""
+
+    name: str = setting(help="the queue's name", words=True)
+    min: Limit = setting(None, "cards that it is sure of, over all or by kind", least=0, most=1e15)
+    max: Limit = setting(None, "how far it may grow", least=0, most=1e15)
+    deserved: Limit = setting(None, "its fair share", least=0, most=1e15)
+    parent: str = setting("", "the queue that it is a part of", words=True)
+    weight: float = setting(1.0, "its part of what is left over", least=0, most=1e15)
+    priority: int = setting(0, "who is asked first")
+    eviction: tuple[str, ...] = setting(
+        ("over-deserved",), "whose jobs may be stopped: " + ", ".join(EVICTIONS), single=True
+    )
+    min_runtime: float | None = setting(
+        None, "minutes that a job runs before it may be stopped", least=0, most=1e15
+    )
+    min_runtime_minutes: float = setting(0.0, "the same as min_runtime", least=0, most=1e15)
+    strategy: str = setting("traverse", "the order of its jobs", choices=("traverse", "fifo"))
+
+    def __post_init__(self) -> None:
+        for key in ("min", "max", "deserved"):
+            check_limit(key, getattr(self, key))
+        for word in self.evictions:
+            if word not in EVICTIONS:
+                raise JoyError(
+                    f"queue {self.name}: eviction '{word}'.{did_you_mean(word, EVICTIONS)}",
+                    where="eviction",
+                    help=f"one of {', '.join(EVICTIONS)}",
+                )
+
+    @property
+    def evictions(self) -> tuple[str, ...]:
+        """Whose jobs may be stopped, as `over-deserved`."""
+        return tuple(word.replace("_", "-").replace(" ", "-") for word in self.eviction)
+
+
+@document("jobs", "Jobs and queues of a cluster: `--jobs`, `cluster submit`.")
+@dataclass(frozen=True, slots=True)
+class File:
+    """A jobs file as it stands."""
+
+    jobs: tuple[JobItem, ...] = setting(help="the jobs, in order of submission")
+    queues: tuple[QueueItem, ...] = setting((), "the queues")
+    weights: Mapping[str, float] = setting(
+        make=dict, help="what a card of a kind or family counts in `cards`", least=0, most=1e15
+    )
+    priorities: Mapping[str, int] = setting(make=dict, help="priority classes by name")
+
+    def __post_init__(self) -> None:
+        check_limit("weights", self.weights)
+        check_unique("jobs", [job.name for job in self.jobs])
+        check_unique("queues", [queue.name for queue in self.queues])
+        names = {queue.name for queue in self.queues}
+        for number, job in enumerate(self.jobs):
+            if names and job.queue not in names and job.queue != DEFAULT_QUEUE:
+                raise JoyError(
+                    f"job {job.name}: no queue '{job.queue}'.{did_you_mean(job.queue, names)}",
+                    where=f"jobs.{number}.queue",
+                    help=f"queues: {', '.join(sorted(names))}",
+                )
 
 
 def load(path: Path) -> Workload:
-    """Read a jobs file; a mistake in it raises `JoyError` with file and item."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise JoyError(
-            f"cannot read the jobs: {error}", where=str(path), help="name an existing file"
-        ) from error
-    return from_data(parse(text, str(path)), str(path))
+    """Read a jobs file; a mistake in it raises `JoyError` with file, line and item."""
+    return from_data(*load_file(path, "jobs"))
 
 
-def from_data(raw: Any, where: str = "jobs") -> Workload:
+def from_data(raw: Any, source: Source | str = "jobs") -> Workload:
     """A workload from parsed YAML: `jobs`, `queues`, `weights`, `priorities`; or one job."""
-    if isinstance(raw, dict) and "jobs" not in raw and "name" in raw:
+    return of_file(read_items(raw, source), source)
+
+
+def read_items(raw: Any, source: Source | str = "jobs") -> File:
+    """The items of a jobs file, checked; one job alone is a file of one."""
+    if isinstance(raw, Mapping) and "jobs" not in raw and "name" in raw:
         raw = {"jobs": [raw]}
-    if not isinstance(raw, dict) or not isinstance(raw.get("jobs"), list):
-        raise JoyError("a jobs file has a list `jobs`", where=where, help="see docs/cluster.md")
-    check_keys(raw, FILE_KEYS, "jobs file", where)
-    classes = mapping(raw.get("priorities"), "priorities", where)
-    priorities = {str(k): integer(v, f"priorities.{k}", where) for k, v in classes.items()}
-    queues = tuple(
-        read_queue(item, f"{where}: queues[{number_}]")
-        for number_, item in enumerate(listing(raw.get("queues"), "queues", where))
-    )
-    jobs = tuple(
-        read_job(item, priorities, f"{where}: jobs[{number_}]")
-        for number_, item in enumerate(raw["jobs"])
-    )
-    check_unique([job.name for job in jobs], "jobs", where)
-    check_unique([queue.name for queue in queues], "queues", where)
-    check_queue_names(jobs, queues, where)
-    weights = limits(mapping(raw.get("weights"), "weights", where), "weights", where)
-    return Workload(jobs, queues, weights, priorities)
+    return read(File, raw, source, help="see docs/cluster.md")
 
 
-def check_unique(names: Sequence[str], what: str, where: str) -> None:
+def of_file(file: File, source: Source | str = "jobs") -> Workload:
+    """The workload of a jobs file's items."""
+    source = Source(source) if isinstance(source, str) else source
+    jobs = []
+    for number, item in enumerate(file.jobs):
+        try:
+            jobs.append(job_of(item, file.priorities))
+        except JoyError as error:
+            where = source.at(("jobs", number, error.where or ""))
+            raise JoyError(error.what, where=where, help=error.help) from None
+    queues = tuple(queue_of(item) for item in file.queues)
+    return Workload(tuple(jobs), queues, file.weights, file.priorities)
+
+
+def job_of(item: JobItem, priorities: Mapping[str, int]) -> Job:
+    """One job from its item."""
+    return Job(
+        name=item.name,
+        tasks=tuple(task.pod_group(item) for task in item.tasks or (item,)),
+        queue=item.queue or DEFAULT_QUEUE,
+        priority=priority_of(item.priority, priorities),
+        minutes=item.minutes,
+        sp_block=item.sp_block,
+        superpod=item.superpod,
+        leaf=item.leaf,
+        numa=item.numa,
+        running=tuple(PodAllocation(pod.node, pod.cards) for pod in item.running),
+        ran_minutes=item.ran_minutes,
+        command=split_command(item.command),
+        image=item.image,
+        environment=item.env,
+        retries=item.retries,
+        min_pods=item.min_pods,
+    )
+
+
+def queue_of(item: QueueItem) -> Queue:
+    """One queue from its item."""
+    runtime = item.min_runtime_minutes if item.min_runtime is None else item.min_runtime
+    return Queue(
+        name=item.name,
+        min=limits(item.min),
+        max=limits(item.max),
+        deserved=limits(item.deserved),
+        parent=item.parent,
+        weight=item.weight,
+        priority=item.priority,
+        eviction=item.evictions,
+        min_runtime=runtime,
+        strategy=item.strategy,
+    )
+
+
+def check_unique(what: str, names: Sequence[str]) -> None:
     """Refuse two items of one name."""
     seen: set[str] = set()
-    for name in names:
+    for number, name in enumerate(names):
         if name in seen:
-            raise JoyError(f"two {what} are called '{name}'", where=where, help="rename one")
+            raise JoyError(
+                f"two {what} are called '{name}'", where=f"{what}.{number}", help="rename one"
+            )
         seen.add(name)
 
 
-def check_keys(item: Any, known: Iterable[str], what: str, where: str) -> None:
-    """Refuse anything but a mapping with known keys."""
-    if not isinstance(item, dict):
-        raise JoyError(f"a {what} is a mapping, got {item!r}", where=where)
-    known = list(known)
-    for key in item:
-        if key not in known:
-            raise JoyError(
-                f"unknown key '{key}' of a {what}.{did_you_mean(str(key), known)}",
-                where=where,
-                help="see docs/cluster.md",
-            )
-
-
-def check_queue_names(jobs: Sequence[Job], queues: Sequence[Queue], where: str) -> None:
-    """A job's queue must be one of the file's queues where the file has any."""
-    names = {queue.name for queue in queues}
-    for job in jobs:
-        if names and job.queue not in names and job.queue != DEFAULT_QUEUE:
-            raise JoyError(
-                f"job {job.name}: no queue '{job.queue}'.{did_you_mean(job.queue, names)}",
-                where=where,
-                help=f"queues: {', '.join(sorted(names))}",
-            )
-
-
-def read_job(item: Any, priorities: Mapping[str, int], where: str) -> Job:
-    """One job from its mapping. Without `tasks` the job itself is its only task."""
-    check_keys(item, JOB_KEYS, "job", where)
-    if not item.get("name"):
-        raise JoyError("a job needs a name", where=where)
-    tasks = read_tasks(item, where)
-    min_pods = whole(item.get("min_pods", 0), "min_pods", where)
-    if min_pods > sum(task.pods for task in tasks):
-        raise JoyError(f"`min_pods` is {min_pods}, more than the job's pods", where=where)
-    if 0 < min_pods < sum(task.pods for task in tasks):
-        raise JoyError(
-            f"`min_pods` is {min_pods} of {sum(task.pods for task in tasks)} pods: "
-            "a job starts with all of its pods or not at all",
-            where=where,
-            help="leave `min_pods` out, or ask for fewer `pods`",
-        )
-    return Job(
-        name=label(item["name"], "name", where),
-        tasks=tasks,
-        queue=label(item.get("queue"), "queue", where) or DEFAULT_QUEUE,
-        priority=read_priority(item.get("priority", 0), priorities, where),
-        minutes=None if item.get("minutes") is None else number(item["minutes"], "minutes", where),
-        sp_block=whole(item.get("sp_block", 0), "sp_block", where),
-        superpod=one_of(item, "superpod", ("hard", "soft"), where),
-        leaf=one_of(item, "leaf", LEAF, where),
-        numa=one_of(item, "numa", NUMA, where),
-        running=tuple(
-            read_held(pod, f"{where}.running[{i}]")
-            for i, pod in enumerate(listing(item.get("running"), "running", where))
-        ),
-        ran_minutes=number(item.get("ran_minutes", 0), "ran_minutes", where),
-        command=words(item.get("command"), where),
-        image=str(item.get("image") or ""),
-        environment={str(k): str(v) for k, v in mapping(item.get("env"), "env", where).items()},
-        retries=whole(item.get("retries", 0), "retries", where),
-        min_pods=min_pods,
-    )
-
-
-def read_tasks(item: Mapping[str, Any], where: str) -> tuple[PodGroup, ...]:
-    """The tasks of a job; they accept the job's kinds and models unless they name their own."""
-    tasks = listing(item.get("tasks"), "tasks", where)
-    if not tasks:
-        return (read_task({key: item[key] for key in TASK_KEYS if key in item}, where),)
-    for key in TASK_KEYS:
-        if key in item and key not in ("name", *INHERITED):
-            raise JoyError(
-                f"`{key}` beside `tasks`", where=where, help=f"give each task its own `{key}`"
-            )
-    found: list[PodGroup] = []
-    for index, task in enumerate(tasks):
-        place = f"{where}.tasks[{index}]"
-        check_keys(task, TASK_KEYS, "task", place)
-        found.append(read_task({**inherited(item, task), **task}, place))
-    return tuple(found)
-
-
-def inherited(job: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
-    """What a task takes over from its job: kinds and models, where it names none itself."""
-    taken: dict[str, Any] = {}
-    for pair in (INHERITED[:2], INHERITED[2:]):
-        if not any(key in task for key in pair):
-            taken |= {key: job[key] for key in pair if key in job}
-    return taken
-
-
-def words(command: Any, where: str) -> tuple[str, ...]:
-    """A command's words: a list, or a line with a shell's quotes."""
+def split_command(command: str | tuple[str, ...]) -> tuple[str, ...]:
+    """A command's words: a list as it stands, a line with a shell's quotes."""
     if not isinstance(command, str):
-        return tuple(map(str, listing(command, "command", where)))
+        return command
     try:
         return tuple(shlex.split(command))
     except ValueError as error:
-        raise JoyError(f"`command` {command!r}: {error}", where=where) from error
+        raise JoyError(f"`command` {command!r}: {error}", where="command") from error
 
 
-def read_held(item: Any, where: str) -> PodAllocation:
-    """Where one pod runs, from `{node, cards}`."""
-    check_keys(item, ("node", "cards"), "running pod", where)
-    if "node" not in item or "cards" not in item:
-        raise JoyError("a running pod needs `node` and `cards`", where=where)
-    ids = tuple(whole(card, "cards", where) for card in listing(item["cards"], "cards", where))
-    if any(card > 15 for card in ids) or len(set(ids)) < len(ids):
-        raise JoyError(f"`cards` are different card ids of one node, got {list(ids)}", where=where)
-    return PodAllocation(label(item["node"], "node", where), ids)
-
-
-def integer(value: Any, key: str, where: str) -> int:
-    """A whole number of any sign; anything else raises `JoyError`."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise JoyError(f"`{key}` is a whole number, got {value!r}", where=where)
-    return value
-
-
-def one_of(item: Mapping[str, Any], key: str, known: tuple[str, ...], where: str) -> str:
-    """The value of `key`, which must be one of `known` (the first is the default)."""
-    value = str(item.get(key) or known[0])
-    if value not in known:
-        raise JoyError(
-            f"`{key}` is '{value}'.{did_you_mean(value, known)}",
-            where=where,
-            help=f"one of {', '.join(known)}",
-        )
-    return value
-
-
-def read_priority(value: Any, priorities: Mapping[str, int], where: str) -> int:
-    """A number, or the name of a priority class of the file."""
-    if isinstance(value, str) and value in priorities:
-        return priorities[value]
-    if isinstance(value, bool) or not isinstance(value, int):
+def priority_of(value: int | str, priorities: Mapping[str, int]) -> int:
+    """A number, or that of a priority class of the file."""
+    if isinstance(value, str) and value not in priorities:
         raise JoyError(
             f"priority {value!r} is neither a whole number nor a class."
-            f"{did_you_mean(str(value), priorities)}",
-            where=where,
+            f"{did_you_mean(value, priorities)}",
+            where="priority",
             help="declare it under `priorities`",
         )
-    return value
+    return priorities[value] if isinstance(value, str) else value
 
 
-def read_task(item: Mapping[str, Any], where: str) -> PodGroup:
-    """Equal pods from their mapping; a share of a card is a fraction in `cards_per_pod`."""
-    check_keys(item, TASK_KEYS, "task", where)
-    per_pod = number(item.get("cards_per_pod", 1), "cards_per_pod", where)
-    cards = int(per_pod)
-    milli = round((per_pod - cards) * 1000)
-    if per_pod and not cards and not milli:
-        raise JoyError(
-            f"cards_per_pod is {per_pod:g}: the smallest share is 0.001 of a card", where=where
-        )
-    if cards and milli:
-        raise JoyError(
-            f"cards_per_pod is {per_pod}: whole cards, or a share of one card",
-            where=where,
-            help="use a whole number, or a fraction below 1",
-        )
-    pods = whole(item.get("pods", 1), "pods", where)
-    if not pods:
-        raise JoyError("a job has at least one pod", where=where)
-    cpu = item.get("cpu_per_pod", item.get("cpu", 0)) or 0
-    memory = item.get("memory_gib_per_pod", item.get("memory_gib", 0)) or 0
-    return PodGroup(
-        pods=pods,
-        cards=cards,
-        milli=milli,
-        kinds=tuple(kinds.get(name, where).name for name in names_of(item, "kind", "kinds", where)),
-        models=names_of(item, "model", "models", where),
-        cpu_milli=round(number(cpu, "cpu_per_pod", where) * 1000),
-        memory_mib=round(number(memory, "memory_gib_per_pod", where) * 1024),
-        name=str(item.get("name") or "worker"),
-    )
-
-
-def names_of(item: Mapping[str, Any], one: str, many: str, where: str) -> tuple[str, ...]:
-    """The names under `one` (a name or a list) or `many`, in order."""
-    value = item.get(one) or item.get(many) or []
-    names = value if isinstance(value, list) else [value]
-    return tuple(label(name, one, where) for name in names)
-
-
-def read_queue(item: Any, where: str) -> Queue:
-    """One queue from its mapping."""
-    check_keys(item, QUEUE_KEYS, "queue", where)
-    if not item.get("name"):
-        raise JoyError("a queue needs a name", where=where)
-    raw = item.get("eviction") or "over-deserved"
-    eviction = tuple(
-        str(value).replace("_", "-").replace(" ", "-")
-        for value in (raw if isinstance(raw, list) else [raw])
-    )
-    for value in eviction:
-        if value not in EVICTIONS:
+def check_limit(key: str, limit: Limit) -> None:
+    """Refuse a limit on what is neither a server kind, nor a family, nor `cards`."""
+    known = {*server_kinds.all_kinds(), *families(), "cards"}
+    for name in limit if isinstance(limit, Mapping) else ():
+        if name not in known:
             raise JoyError(
-                f"queue {item['name']}: eviction '{value}'.{did_you_mean(value, EVICTIONS)}",
-                where=where,
-                help=f"one of {', '.join(EVICTIONS)}",
-            )
-    return Queue(
-        name=label(item["name"], "name", where),
-        min=limits(item.get("min"), "min", where),
-        max=limits(item.get("max"), "max", where),
-        deserved=limits(item.get("deserved"), "deserved", where),
-        parent=label(item.get("parent"), "parent", where),
-        weight=number(item.get("weight", 1), "weight", where),
-        priority=integer(item.get("priority", 0), "priority", where),
-        eviction=eviction,
-        min_runtime=number(
-            item.get("min_runtime", item.get("min_runtime_minutes", 0)), "min_runtime", where
-        ),
-        strategy=one_of(item, "strategy", ("traverse", "fifo"), where),
-    )
-
-
-def limits(raw: Any, name: str, where: str) -> dict[str, float]:
-    """A limit: a number of cards over all kinds, or a mapping of kind, family or `cards`."""
-    if raw is None:
-        return {}
-    if not isinstance(raw, dict):
-        return {"cards": number(raw, name, where)}
-    known = {*kinds.all_kinds(), *families(), "cards"}
-    for key in raw:
-        if key not in known:
-            raise JoyError(
-                f"`{name}` on '{key}'.{did_you_mean(str(key), known)}",
-                where=where,
+                f"`{key}` on '{name}'.{did_you_mean(name, known)}",
+                where=f"{key}.{name}",
                 help="it is on a server kind, a family (gpu, …) or `cards`",
             )
-    return {str(key): number(value, f"{name}.{key}", where) for key, value in raw.items()}
+
+
+def limits(limit: Limit) -> Mapping[str, float]:
+    """A limit by kind, family or `cards`; a number is on cards of all kinds."""
+    return limit if isinstance(limit, Mapping) else {} if limit is None else {"cards": limit}
 
 
 def families() -> set[str]:
     """Families of accelerators that limits can name."""
-    return {kind.family for kind in kinds.all_kinds().values()}
+    return {kind.family for kind in server_kinds.all_kinds().values()}

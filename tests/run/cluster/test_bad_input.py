@@ -18,37 +18,37 @@ NODES = [
     ("numa: [0, 1]", "numa"),
     ("numa: [[0, 99]]", "card 99"),
     ("shared: [1]", "shared"),
-    ("shared: {x: 5}", "card 'x'"),
-    ("shared: {1: 5000}", "1000 thousandths"),
+    ("shared: {x: 5}", "'x' is not a whole number"),
+    ("shared: {1: 5000}", "the most is 1,000"),
     ("labels: [x]", "labels"),
     ("ready: perhaps", "ready"),
     ("leaf: [3]", "leaf"),
-    ("cpu: -3", "`cpu` is a number of at least 0"),
-    ("count: 10000000", "`count` is at most 100,000, got 10,000,000"),
-    ("cards: 1180591620717411303424", "`cards` is at most 100,000"),
-    ("cards: [0, x]", "card 'x'"),
+    ("cpu: -3", "'cpu' is -3, the least is 0"),
+    ("count: 10000000", "'count' is 10000000, the most is 100,000"),
+    ("cards: 1180591620717411303424", "the most is 100,000"),
+    ("cards: [0, x]", "'cards[1]' takes a whole number, got 'x'"),
 ]
 JOBS = [
     ("tasks: [a]", "tasks[0]"),
-    ("pods: 1180591620717411303424", "`pods` is at most 100,000"),
-    ("tasks: {a: 1}", "`tasks` is a list"),
+    ("pods: 1180591620717411303424", "the most is 100,000"),
+    ("tasks: {a: 1}", "'tasks' takes a list"),
     ("pods: 3, tasks: [{kind: gpu-8}]", "`pods` beside `tasks`"),
     ("running: 3", "running"),
     ("running: [{node: n1}]", "running[0]"),
     ("running: [{node: n1, cards: 0}]", "cards"),
     ("running: [{node: n1, cards: [0, 0]}]", "different card ids"),
     ("env: [a]", "env"),
-    ("command: 3", "command"),
+    ("command: {a: 1}", "command"),
     ("command: 'sh -c \"exit'", "No closing quotation"),
     ("queue: [a]", "queue"),
     ("kind: 8", "unknown server kind '8'"),
-    ("minutes: -5", "`minutes`"),
+    ("minutes: -5", "'minutes' is -5"),
     ("min_pods: 5", "min_pods"),
     ("cards_per_pod: 0.00001", "smallest share"),
 ]
 FILES = [
-    ("queues: 3", "`queues` is a list"),
-    ("queues: {a: 1}", "`queues` is a list"),
+    ("queues: 3", "'queues' takes a list"),
+    ("queues: {a: 1}", "'queues' takes a list"),
     ("queues: [{name: [a]}]", "name"),
     ("queues: [{name: a, priority: x}]", "priority"),
     ("weights: [a]", "weights"),
@@ -69,14 +69,14 @@ def test_a_malformed_node_is_named(text: str, says: str) -> None:
     raw = yaml.safe_load(f"nodes: [{{name: n1, kind: gpu-8, {text}}}]")
     said = message(inventory.from_data, raw, "inv.yaml")
     assert says in said
-    assert "inv.yaml: nodes[0]" in said
+    assert "inv.yaml nodes[0]" in said
 
 
 @pytest.mark.parametrize(("text", "says"), JOBS)
 def test_a_malformed_job_is_named(text: str, says: str) -> None:
     said = message(jobs.from_data, yaml.safe_load(f"jobs: [{{name: j, {text}}}]"), "jobs.yaml")
     assert says in said
-    assert "jobs.yaml: jobs[0]" in said
+    assert "jobs.yaml jobs[0]" in said
 
 
 @pytest.mark.parametrize(("text", "says"), FILES)
@@ -102,7 +102,7 @@ def test_a_jobs_trace_keeps_its_arrivals_and_names_a_wrong_one(tmp_path: Path) -
     found = traces.read(path, "jobs").arrivals
     assert [(arrival.job.name, arrival.at) for arrival in found] == [("a", 60.0), ("b", 120.0)]
     path.write_text("jobs: [{name: b, arrival_s: soon}]")
-    assert "`arrival_s` is a number" in message(traces.read, path, "jobs")
+    assert "'arrival_s' takes a number" in message(traces.read, path, "jobs")
 
 
 def test_a_command_line_keeps_quoted_words_together() -> None:

@@ -25,6 +25,7 @@ from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.scheduler import Scheduler
 from joymigrate.run.cluster.state import State
+from joymigrate.schema import read
 
 KINDS = ("gpu-8", "gpu-2", "ascend-910-8", "ascend-910b-8", "ascend-910b-16", "ascend-a3-16")
 SIZES = (0.25, 0.5, 1, 2, 3, 4, 6, 8, 10, 16)
@@ -155,7 +156,7 @@ def histories(draw: st.DrawFn) -> tuple[inventory.Inventory, list[jobs.Queue], l
         high = draw(st.sampled_from([None, low + 4, size]))
         raw = {"name": name, "min": low, "eviction": draw(st.sampled_from(EVICTIONS))}
         raw |= {"max": high} if high is not None else {}
-        queues.append(jobs.read_queue(raw, "test"))
+        queues.append(jobs.queue_of(read(jobs.QueueItem, raw, "test")))
     events: list[Event] = []
     names = [node.name for node in cluster.nodes]
     for number in range(draw(st.integers(1, 25))):
@@ -237,8 +238,8 @@ def test_every_feasible_min_claim_is_served_in_its_own_cycle(
     """An empty copy of the cluster can place the claim, so the full one must, by evicting."""
     low = cluster.count().get(kind, 0)
     queues = [
-        jobs.read_queue({"name": "owner", "min": {kind: low} if low else None}, "test"),
-        jobs.read_queue({"name": "guest"}, "test"),
+        jobs.queue_of(jobs.QueueItem("owner", {kind: low} if low else None)),
+        jobs.queue_of(read(jobs.QueueItem, {"name": "guest"}, "test")),
     ]
     run = Scheduler(cluster, queues)
     for number in range(guests):

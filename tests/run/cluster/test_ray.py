@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from joymigrate.errors import JoyError
+from joymigrate.run.cluster import jobs
 
 pytest.importorskip("ray", reason="pip install 'joymigrate[cluster]'")
 
@@ -62,9 +63,12 @@ class Fleet:
         }
         self.cluster.wait_for_nodes()
         self.ray = connect.attach(self.cluster.address)
-        self.captain = connect.captain(self.ray, {"queues": list(queues)})
+        known = jobs.from_data({"jobs": [], "queues": list(queues)})
+        self.captain = connect.captain(self.ray, known)
 
     def ask(self, method: str, *arguments: Any) -> Any:
+        if method == "submit":
+            arguments = (jobs.from_data({"jobs": list(arguments[0])}).jobs, *arguments[1:])
         reference = getattr(self.captain, method).remote(*arguments)
         return self.connect.ask(self.ray, reference)
 

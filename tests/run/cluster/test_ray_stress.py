@@ -55,6 +55,7 @@ sys.exit(int(code))
 def command_line(address: str, folder: Path, number: int) -> None:
     """Change the cluster at random until killed; what was acknowledged is in a file."""
     from joymigrate.errors import JoyError
+    from joymigrate.run.cluster import jobs
     from joymigrate.run.cluster.on_ray import connect
 
     chance = random.Random(f"{number} {time.time()}")
@@ -66,7 +67,7 @@ def command_line(address: str, folder: Path, number: int) -> None:
         try:
             if what < 0.5:
                 new = [drawn(chance, folder, f"{number}-{os.getpid()}-{turn}")]
-                connect.ask(ray, captain.submit.remote(new))
+                connect.ask(ray, captain.submit.remote(jobs.from_data({"jobs": new}).jobs))
                 told.write(f"{new[0]['name']}\n")
             elif what < 0.8:
                 rows = connect.ask(ray, captain.status.remote())["jobs"]

@@ -51,7 +51,7 @@ def test_a_node_that_is_written_and_read_again_is_the_same(text: str) -> None:
 def test_a_syntax_error_is_named_with_its_line(text: str, line: int) -> None:
     with pytest.raises(JoyError) as caught:
         inventory.parse(text, "inv.yaml")
-    assert caught.value.where == f"inv.yaml:{line}"
+    assert (caught.value.where or "").startswith(f"inv.yaml:{line}:")
 
 
 def test_json_after_blank_lines_is_still_json() -> None:
@@ -62,10 +62,10 @@ def test_json_after_blank_lines_is_still_json() -> None:
     ("held", "says"),
     [
         ("{node: a, cards: [0], card: 1}", "card"),
-        ("{node: a, cards: [16]}", "card ids of one node"),
-        ("{node: a, cards: [1, 16]}", "card ids of one node"),
+        ("{node: a, cards: [16]}", "is 16, the most is 15"),
+        ("{node: a, cards: [1, 16]}", "is 16, the most is 15"),
         ("{node: a, cards: [1, 1]}", "card ids of one node"),
-        ("{cards: [1]}", "needs `node` and `cards`"),
+        ("{cards: [1]}", "'node' is missing"),
     ],
 )
 def test_where_a_job_runs_is_checked(held: str, says: str) -> None:

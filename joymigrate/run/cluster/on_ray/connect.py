@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.run.cluster.jobs import Workload
 
 ACTOR = "joymigrate-captain"
 NAMESPACE = "joymigrate"
@@ -54,7 +54,7 @@ def knock(address: str) -> None:
         ) from error
 
 
-def captain(ray: Any, workload: Mapping[str, Any] | None = None, policy: str = "topology") -> Any:
+def captain(ray: Any, workload: Workload | None = None, policy: str = "topology") -> Any:
     """The detached actor: the one that runs, else a new one on the head node."""
     from joymigrate.run.cluster.on_ray.controller import Controller
 
@@ -74,7 +74,7 @@ def captain(ray: Any, workload: Mapping[str, Any] | None = None, policy: str = "
             # The head node lives as long as Ray does; any other one may go.
             resources={"node:__internal_head__": 0.001},
         )
-        .remote(dict(workload), policy)
+        .remote(workload, policy)
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import importlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,9 +76,9 @@ class Launch:
 class Controller:
     """Scheduler and ledger of one Ray cluster."""
 
-    def __init__(self, workload: Mapping[str, Any], policy: str) -> None:
+    def __init__(self, workload: jobs.Workload, policy: str) -> None:
         self.ray: Any = importlib.import_module("ray")
-        self.workload = jobs.from_data({"jobs": [], **workload}, "queues")
+        self.workload = workload
         self.policy = policy
         self.records: dict[str, Record] = {}
         self.launches: dict[str, Launch] = {}
@@ -97,13 +97,9 @@ class Controller:
 
     # -- what command lines ask ---------------------------------------------------------
 
-    async def submit(
-        self, items: Sequence[Mapping[str, Any]], priorities: Mapping[str, int] | None = None
-    ) -> dict[str, Any]:
+    async def submit(self, new: Sequence[Job]) -> dict[str, Any]:
         """Take jobs in and start what can start; returns their status."""
         self._watch()
-        raw = {"jobs": list(items), "priorities": dict(priorities or {})}
-        new = jobs.from_data(raw, "job").jobs
         declared = {queue.name for queue in self.workload.queues}
         for job in new:
             old = self.records.get(job.name)

@@ -13,8 +13,9 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
-from joymigrate.run.cluster.inventory import number, parse
+from joymigrate.run.cluster.inventory import parse
 from joymigrate.run.cluster.traces import Arrival, Trace
+from joymigrate.schema import Source
 
 NUMBERS = [
     "pods",
@@ -35,16 +36,16 @@ def read(path: Path) -> Trace:
     """Jobs by arrival; a job without `minutes` runs to the end of the simulation."""
     text = path.read_text("utf-8-sig")
     raw = from_csv(text, str(path)) if path.suffix == ".csv" else parse(text, str(path))
-    workload = jobs.from_data(raw, str(path))
-    items = raw.get("jobs", [raw])
+    source = Source(str(path), "" if path.suffix == ".csv" else text)
+    file = jobs.read_items(raw, source)
+    workload = jobs.of_file(file, source)
     arrivals = [
         Arrival(
             job,
-            number(item.get("arrival_s", 0), "arrival_s", str(path))
-            + number(item.get("arrival_minutes", 0), "arrival_minutes", str(path)) * 60,
+            item.arrival_s + item.arrival_minutes * 60,
             float("inf") if job.minutes is None else job.minutes * 60,
         )
-        for job, item in zip(workload.jobs, items, strict=True)
+        for job, item in zip(workload.jobs, file.jobs, strict=True)
     ]
     arrivals.sort(key=lambda arrival: arrival.at)
     return Trace(tuple(arrivals), workload.queues, tuple(workload.weights.items()))
