@@ -210,7 +210,7 @@ class JobItem(TaskItem):
     arrival_minutes: float = setting(0.0, "when it comes, in a trace", least=0, most=1e15)
     arrival_s: float = setting(0.0, "the same, in seconds", least=0, most=1e15)
     min_pods: int = setting(
-        0, "as many as its pods, or left out: a job starts whole", least=0, most=MOST
+        0, "all of its pods, or nothing: a job starts whole", least=0, most=MOST
     )
 
     def __post_init__(self) -> None:
