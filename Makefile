@@ -1,5 +1,6 @@
 # Two commands for a new user: `make demo` and `make test`.
 #   make demo        take two example programs the whole way on a simulated chip, with a report
+#   make quick       the tests of the edit loop: no programs, servers or browsers
 #   make test        the tests; says which ones a missing compiler or browser left out
 #   make test-slow   all of them, also the full sweeps
 #   make lint        ruff and mypy
@@ -13,13 +14,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # The extras that tests run on a CPU. A machine without a torch-npu wheel goes without rehearsals.
-EXTRAS := serve,train,kernels,cluster,report,dev
+EXTRAS := torch,serve,train,kernels,cluster,report,dev
 # torch_npu registers itself with torch; without CANN that would break every `import torch`.
 export TORCH_DEVICE_BACKEND_AUTOLOAD := 0
 
 TESTS ?= tests
 
-.PHONY: demo test test-slow lint clean-machine docs coverage mutants env clean
+.PHONY: demo quick test test-slow lint clean-machine docs coverage mutants env clean
 
 env: $(VENV)/.ready
 
@@ -36,6 +37,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 demo: env
 	@$(BIN)/python -m examples.demo
+
+quick: env
+	$(BIN)/python -m pytest -n $(JOBS) --quick -m "not slow and not gpu" $(TESTS)
 
 test: env
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not gpu"

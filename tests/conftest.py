@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,27 @@ TOOLS = {
 }
 # Where CI demands every tool, a skip for want of one fails the run.
 REQUIRED = os.environ.get("JOYMIGRATE_REQUIRE_TOOLS") == "1"
+
+
+# What starts another program, a server, a cluster or a browser takes seconds; `make quick` does
+# without the files that do.
+STARTS_PROGRAMS = re.compile(
+    r"\bsubprocess\b|\bmultiprocessing\b|\btorchrun\b|\bPopen\b|\bimport ray\b|\bbrowser\b"
+    r"|\bTestServer\b|\bpages\.|\bclassroom\b|\bdistributed\b"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--quick`: the tests of the edit loop."""
+    parser.addoption("--quick", action="store_true", help="leave out files that start programs")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--quick` a file that starts programs is not even imported."""
+    if not config.getoption("--quick") or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return True if STARTS_PROGRAMS.search(text) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

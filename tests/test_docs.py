@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 
-from joymigrate.cli import _main
+from joymigrate.cli import _main, _rehearse_setup
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -25,7 +25,7 @@ OTHERS = re.compile(
     r"python|npu-smi|accelerate|deepspeed|nsys|printf|chromium|litellm)\b"
 )
 # Options in backticks, alone, that belong to a program of the reader's or of others.
-FOREIGN = {"--only", "--pytorch", "--extra-index-url", "--rm", "--no-amp"}
+FOREIGN = {"--quick", "--durations", "--only", "--pytorch", "--extra-index-url", "--rm", "--no-amp"}
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
 
 
@@ -45,6 +45,7 @@ def tree() -> dict[str, set[str]]:
 
     for name in _main.command_names():
         walk(_main.load(name), name)
+    walk(_rehearse_setup.parser(), "rehearse setup")
     return found
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from joymigrate.profile.oplist import OpList
     from joymigrate.profile.table import Trace
 
-FORMATS = ("text", "json", "sarif", "junit", "html", "trace")
+FORMATS = ("text", "json", "sarif", "junit", "html", "trace", "csv", "parquet")
 SHARES = ("ops", "calls", "time")
 
 
@@ -61,7 +61,9 @@ def command(
     skeleton: Path | None = typer.Option(
         None, "--skeleton", metavar="DIR", help="Start a registration for each missing operator."
     ),
-    form: str = typer.Option("text", "--format", help="text, json, sarif, junit, html or trace."),
+    form: str = typer.Option(
+        "text", "--format", help="text, json, sarif, junit, html, trace, csv or parquet."
+    ),
     output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="No notes on stderr."),
     lang: str | None = LANG,
@@ -69,6 +71,8 @@ def command(
     """Judge every operator of TRACE: native, fused, composite, on the CPU, missing, unknown."""
     from joymigrate.profile.coverage import cover
     from joymigrate.profile.readers import read_all, read_captures
+    from joymigrate.report import coverage as documents
+    from joymigrate.report import tables
 
     one_of(form, FORMATS, "--format")
     one_of(by, SHARES, "--by")
@@ -77,9 +81,12 @@ def command(
     coverage = cover(read, oplist, read_captures(traces, captures))
     if followed:
         coverage = replace(coverage, notes=(*coverage.notes, followed))
-    with speaking(speaker("en" if form in ("json", "trace") else lang)):
-        told = marked(read, oplist) if form == "trace" else rendered(coverage, form)
-    emit(fit(told, output) if form == "text" else told, output)
+    if form in tables.FORMATS:
+        tables.write(tables.rows_of(documents.document(coverage)), form, output)
+    else:
+        with speaking(speaker("en" if form in ("json", "trace") else lang)):
+            told = marked(read, oplist) if form == "trace" else rendered(coverage, form)
+        emit(fit(told, output) if form == "text" else told, output)
     if not quiet:
         say = speaker(lang)
         talk([f"{say('note')}: {say(note)}" for note in coverage.notes])

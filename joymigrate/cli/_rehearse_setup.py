@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from typing import Any
 
 import typer
 
@@ -12,12 +13,17 @@ from joymigrate.errors import Exit, JoyError
 
 def run(arguments: list[str]) -> int:
     """Parse what follows `joymigrate rehearse setup`, and do it."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command("setup")(command)
-    found = typer.main.get_command(app).main(
+    found = parser().main(
         args=arguments, prog_name="joymigrate rehearse setup", standalone_mode=False
     )
     return int(found or 0)
+
+
+def parser() -> Any:
+    """The sub-command as click knows it; `rehearse` itself takes any program's words."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command("setup")(command)
+    return typer.main.get_command(app)
 
 
 def command(

@@ -40,27 +40,33 @@ def evaluate(
     limit: int | None = LIMIT,
     step: int | None = STEP,
     device: str | None = DEVICE,
-    form: str = typer.Option("text", "--format", help="Of the metrics: text or json."),
+    form: str = typer.Option(
+        "text", "--format", help="Of the metrics: text, json, csv or parquet."
+    ),
 ) -> int:
     """Score a trained model on records with references; samples go to -o, metrics to stdout."""
     from joymigrate.cli._output import emit, one_of, talk
+    from joymigrate.report import tables
     from joymigrate.run.train import evaluate as evaluating
 
-    chosen = one_of(form, ("text", "json"), "--format")
+    chosen = one_of(form, ("text", "json", *tables.FORMATS), "--format")
     wish = evaluating.EvaluateOptions(batch=batch, limit=limit, step=step, device=device)
     found = run(target, job, data, wish)
     if output is not None:
         emit(evaluating.lines(found.rows), output)
     if found.skipped:
         talk([f"{found.skipped} records gave no sample"])
+    document = {
+        "schema": "joymigrate.evaluation/1",
+        "task": found.rows[0]["task"],
+        "samples": len(found.rows),
+        "skipped": found.skipped,
+        "metrics": evaluating.clean(found.metrics),
+    }
+    if chosen in tables.FORMATS:
+        tables.write(tables.rows_of(document), chosen, None)
+        return Exit.OK
     if chosen == "json":
-        document = {
-            "schema": "joymigrate.evaluation/1",
-            "task": found.rows[0]["task"],
-            "samples": len(found.rows),
-            "skipped": found.skipped,
-            "metrics": evaluating.clean(found.metrics),
-        }
         emit(json.dumps(document, indent=2) + "\n")
         return Exit.OK
     width = max(map(len, [*found.metrics, "samples"]))

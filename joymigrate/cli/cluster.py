@@ -80,11 +80,12 @@ def simulate(
     checkpoint: float | None = typer.Option(
         None, "--checkpoint-minutes", help="What a stopped job keeps; default: nothing."
     ),
-    form: str = typer.Option("text", "--format", help="text, json or html."),
+    form: str = typer.Option("text", "--format", help="text, json, html, csv or parquet."),
     output: Path | None = OUTPUT,
 ) -> int:
     """Play a trace against the scheduler: allocation, waiting, fragmentation, evictions."""
     from joymigrate.report import cluster as report
+    from joymigrate.report import tables
     from joymigrate.run.cluster import inventory as nodes
     from joymigrate.run.cluster import jobs as work
     from joymigrate.run.cluster import outcome, policies, traces
@@ -92,7 +93,7 @@ def simulate(
     from joymigrate.run.cluster.entries import ORDERS, Settings
     from joymigrate.run.cluster.simulate import simulate as play
 
-    one_of(form, ("text", "json", "html"), "--format")
+    one_of(form, ("text", "json", "html", *tables.FORMATS), "--format")
     one_of(order, ORDERS, "--order")
     if seeds < 1 or (arrival is not None and not 0 < arrival <= 10):
         raise JoyError("--seeds is at least 1, --arrival above 0 and at most 10")
@@ -117,6 +118,9 @@ def simulate(
         from joymigrate.report.html import cluster as html
 
         emit(html.render(results, runs, str(inventory), str(trace)), output)
+        return Exit.OK
+    if form in tables.FORMATS:
+        tables.write(tables.rows_of(data), form, output)
         return Exit.OK
     show(data, form, report.simulations(results), output)
     return Exit.OK

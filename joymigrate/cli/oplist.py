@@ -30,6 +30,7 @@ WANTS = {
 app = group("A chip's operators per version: show, compare, build, check with the dispatcher.")
 
 FORMATS = ("text", "json")
+TABLE_FORMATS = (*FORMATS, "csv", "parquet")
 TO = typer.Option(None, "--to", help="The chip, or a folder with its chip.yaml.")
 VERSION = typer.Option(None, "--version", help="Version of the chip's torch package: 2.13.")
 OPS = typer.Option(None, "--ops", metavar="FILE", help="A list to use instead (docs/oplist.md).")
@@ -73,16 +74,17 @@ def show(
     wheel: Path | None = WHEEL,
     installed: bool = typer.Option(False, "--installed", help="Read the installed package."),
     status: list[str] = typer.Option([], "--status", help="Only these: native, missing, …"),
-    form: str = FORMAT,
+    form: str = typer.Option("text", "--format", help="text, json, csv or parquet."),
     output: Path | None = OUTPUT,
 ) -> int:
     """Say what happens to every operator of torch, and which ones the chip adds."""
     from joymigrate.profile.oplist import Status, from_wheel
     from joymigrate.profile.oplist.lists import chip_of
     from joymigrate.report import oplist as report
+    from joymigrate.report import tables
     from joymigrate.report.json_ import dumps
 
-    one_of(form, FORMATS, "--format")
+    one_of(form, TABLE_FORMATS, "--format")
     wanted = split(status)
     for one in wanted:
         one_of(one, tuple(s.value for s in Status), "--status")
@@ -100,6 +102,9 @@ def show(
         for row in every
         if (not wanted or row[2].status.value in wanted) and named(row[0], row[1], names or [])
     ]
+    if form in tables.FORMATS:
+        tables.write(tables.rows_of(report.document(found, rows)), form, output)
+        return Exit.OK
     data = dumps(report.document(found, rows)) if form == "json" else report.text(found, rows)
     emit(data, output)
     return Exit.OK

@@ -115,19 +115,26 @@ def init(
 def status(
     folders: list[Path] = typer.Argument(None, help="Run folders, or folders of them (runs/)."),
     plot: bool = typer.Option(False, "--plot", help="Draw the loss."),
-    form: str | None = typer.Option(None, "--format", help="text, json, svg or html."),
+    form: str | None = typer.Option(
+        None, "--format", help="text, json, svg or html; the metrics as csv or parquet."
+    ),
     output: Path | None = typer.Option(None, "-o", "--output", help="Write to a file."),
 ) -> int:
     """Show how runs stand; `--plot` draws the loss in the terminal, `-o loss.svg` as a picture."""
     from joymigrate.cli._output import emit, one_of
+    from joymigrate.report import tables
     from joymigrate.report import train as reports
     from joymigrate.run.train.status import runs_below
     from joymigrate.run.train.status import status as status_of
 
-    kinds = ("text", "json", "svg", "html")
+    kinds = ("text", "json", "svg", "html", *tables.FORMATS)
     suffix = output.suffix.lstrip(".") if output is not None else ""
     chosen = one_of(form or (suffix if suffix in kinds else "text"), kinds, "--format")
     runs = [status_of(run) for folder in folders or [Path("runs")] for run in runs_below(folder)]
+    if chosen in tables.FORMATS:
+        steps = [{"run": str(one.path), **line} for one in runs for line in one.metrics]
+        tables.write(steps, chosen, output)
+        return Exit.OK
     if chosen in ("svg", "html"):
         if len(runs) != 1:
             raise JoyError(f"{chosen} shows one run, got {len(runs)}", help="name one run folder")
