@@ -44,6 +44,13 @@ DTYPES = {
     "FLOAT8_E4M3FN": "float8_e4m3fn", "FLOAT8_E5M2": "float8_e5m2", "HIFLOAT8": "hifloat8",
 }  # fmt: skip
 WRITTEN = re.compile(r"[A-Z][A-Z0-9_]*")
+# Dtypes said by way of another parameter's: the same as, derived from, see.
+SAME = re.compile("一致|相同|同|推导|参考|满足|关系|取值")
+# Parameters that a call may leave out though their row does not say so.
+MAY_LACK = (
+    *("bias", "weight", "gradInput", "gradWeight", "gradBias", "offset", "mask", "antiquantScale"),
+    *("antiquantOffset", "quantScale", "quantOffset", "scale", "alpha", "workspace"),
+)
 REFUSES = ("×", "x", "不支持")  # what the documents say where an input has to be contiguous
 
 
@@ -70,6 +77,10 @@ def main() -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("kernel", "input", "dtypes", "contiguous"))
         writer.writerows(inputs)
+    with (folder / "kernel_parameters.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("kernel", "parameter", "role", "dtypes", "optional", "source"))
+        writer.writerows(kernel_parameters(arguments.kernels))
     read.cache_clear()
     print(f"{len(built.rows)} rows, {len(inputs)} kernels")
 
@@ -233,6 +244,21 @@ def kernel_inputs(path: Path) -> Iterable[tuple[str, str, str, str]]:
         dtypes = " ".join(dict.fromkeys(dtypes_of(first["dtypes"])))
         if dtypes or strict:
             yield kernel, first["param"], dtypes, " ".join(strict)
+
+
+def kernel_parameters(path: Path) -> Iterable[tuple[str, str, str, str, str, str]]:
+    """Every tensor of each kernel in the order of its arguments: name, dtypes, whether it may be
+    left out, source. No dtypes where the document says them in another way (same as …)."""
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            name, text = row["param"], row["dtypes"]
+            words = WRITTEN.findall(text)
+            plain = words and all(word in DTYPES for word in words) and not SAME.search(text)
+            dtypes = " ".join(dict.fromkeys(DTYPES[word] for word in words)) if plain else ""
+            optional = "可选" in row["io"] or name.endswith("Optional") or name in MAY_LACK
+            written = "out" if "输入" not in row["io"] else "in"
+            left_out = "yes" if optional else "no"
+            yield row["aclnn"], name, written, dtypes, left_out, row["source"]
 
 
 def dtypes_of(text: str) -> list[str]:

@@ -157,14 +157,13 @@ def stub_source(package: Package) -> str:
     written = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES.glob("*.c"))
     names = [f'  "{name}",' for name in kernels]
     counted = [
-        f"KERNEL({number}, {name})"
+        f"{'COMPUTED' if name.removeprefix('aclnn') in COMPUTED else 'KERNEL'}({number}, {name})"
         for number, name in enumerate(kernels)
-        if name.removeprefix("aclnn") not in COMPUTED
     ]
     numbers = [
         f"int joy_number_{name} = {kernels.index('aclnn' + name)};"
         if "aclnn" + name in kernels
-        else f"int joy_number_{name} = 0;"
+        else f"int joy_number_{name} = -1;"
         for name in COMPUTED
     ]
     idle = [
@@ -175,11 +174,12 @@ def stub_source(package: Package) -> str:
     return "\n".join(
         [
             '#include "joy.h"',
+            '#include "entry.h"',
             "static const char *const names[] = {",
             *names,
             "};",
-            "#define KERNEL(number, name) \\",
-            "  JOY_PUBLIC int name##GetWorkspaceSize(void) { return joy_kernel(number); } \\",
+            "#define COMPUTED(number, name) JOY_ENTRY(number, name##GetWorkspaceSize)",
+            "#define KERNEL(number, name) COMPUTED(number, name) \\",
             "  JOY_PUBLIC int name(void) { return 0; }",
             *counted,
             *numbers,

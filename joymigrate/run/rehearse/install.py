@@ -108,7 +108,11 @@ def install(settings: Settings, shim: Shim) -> None:
 def install_kernels(installer: Installer, settings: Settings, shim: Shim, record: Record) -> None:
     """Override the package's kernels by the engine's."""
     engine = Engine(
-        settings, record, Vendor(shim, record, Limits(settings.soc), strict=settings.strict)
+        settings,
+        record,
+        Vendor(
+            shim, record, Limits(settings.soc), strict=settings.strict, label=settings.host_label
+        ),
     )
     references = load_references()
     composites = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")

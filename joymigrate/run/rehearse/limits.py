@@ -1,20 +1,24 @@
-"""What a chip kernel takes, from the vendor's documents: the wheel does not hold these limits.
+"""What a chip kernel takes, parameter by parameter, from the vendor's documents: the wheel does not
+hold these limits.
 
-A warning from here is a documented fact, never a measurement. It is silent where it can't know: a
-dtype is only called refused when no parameter of the kernel is documented to take it.
+A refusal from here is a documented fact, never a measurement. It is silent where it can't know: the
+documents name parameters, a call has tensors in order with optional ones left out, so a dtype is
+only called refused where no way to match the two takes it.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from joymigrate.chips import rules_root
 from joymigrate.language import Text
 
-TABLE = Path("ascend") / "ops" / "kernel_dtypes.csv"
+TABLE = Path("ascend") / "ops" / "kernel_parameters.csv"
 DOCUMENTS = "ops-nn e5c3fa9, ops-math c419332, ops-transformer c29bc10, ops-cv 6ae8765 (2025-11)"
 # Chip models whose every kernel lacks a dtype, by the beginning of the model's name.
 MODELS: Mapping[str, Mapping[str, str]] = {
@@ -31,47 +35,167 @@ SILENT = (
 )
 
 
+MOST_DIMENSIONS = 8
+# Tensors that the rehearsal makes in another form than the chip, so that their dtype says nothing:
+# pooling keeps int64 positions here, and a packed mask or int32 there.
+OF_OUR_MAKING = frozenset(
+    {
+        ("aclnnMaxPool2dWithMaskBackward", "indices"),
+        ("aclnnMaxPool2dWithIndicesBackward", "indices"),
+        ("aclnnMaxPool3dWithArgmaxBackward", "indices"),
+        ("aclnnAdaptiveMaxPool2dBackward", "indices"),
+        ("aclnnAdaptiveMaxPool3dBackward", "indices"),
+    }
+)
+# aclDataType, as the package hands it to a kernel.
+DTYPES = {
+    0: "float32", 1: "float16", 2: "int8", 3: "int32", 4: "uint8", 6: "int16", 7: "uint16",
+    8: "uint32", 9: "int64", 10: "uint64", 11: "float64", 12: "bool", 16: "complex64",
+    17: "complex128", 27: "bfloat16", 29: "int4", 33: "complex32", 34: "hifloat8",
+    35: "float8_e5m2", 36: "float8_e4m3fn",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One tensor of a kernel: the dtypes that it takes, empty where the documents don't say."""
+
+    name: str
+    dtypes: frozenset[str]
+    optional: bool
+    source: str
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One dtype that a kernel is documented not to take."""
+    """One dtype that a parameter of a kernel is documented not to take."""
 
     kernel: str
+    parameter: str
     dtype: str
+    takes: tuple[str, ...]
     source: str
 
     @property
     def message(self) -> Text:
         """What is refused, in one clause."""
-        return Text("{kernel} takes no {dtype}", kernel=self.kernel, dtype=self.dtype)
+        if not self.parameter:
+            return Text("{kernel} takes no {dtype}", kernel=self.kernel, dtype=self.dtype)
+        return Text(
+            "{kernel} takes no {dtype} as {parameter} (it takes {takes})",
+            kernel=self.kernel,
+            dtype=self.dtype,
+            parameter=self.parameter,
+            takes=", ".join(self.takes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeepTensor:
+    """A tensor with too many dimensions for a kernel."""
+
+    kernel: str
+    dimensions: int
+    dtype: str = ""
+    source: str = 'the kernels\' host code: "cannot be larger than 8 dimensions" (ops-math c419332)'
+
+    @property
+    def message(self) -> Text:
+        """What is refused, in one clause."""
+        return Text(
+            "{kernel} takes at most {most} dimensions, this tensor has {dimensions}",
+            kernel=self.kernel,
+            most=MOST_DIMENSIONS,
+            dimensions=self.dimensions,
+        )
+
+
+@cache
+def read_parameters(path: Path) -> Mapping[str, tuple[Parameter, ...]]:
+    """What each kernel reads, in the order of its arguments."""
+    found: dict[str, list[Parameter]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["role"] != "in":  # the documents often leave out some of what is written
+                continue
+            one = Parameter(
+                row["parameter"], frozenset(row["dtypes"].split()), row["optional"] == "yes",
+                row["source"],
+            )  # fmt: skip
+            found.setdefault(row["kernel"], []).append(one)
+    return {kernel: tuple(parameters) for kernel, parameters in found.items()}
 
 
 class Limits:
-    """The table of one chip model. `dtypes` maps a kernel to the dtypes it takes."""
+    """What one chip model takes."""
 
     def __init__(self, soc: str, path: Path | None = None) -> None:
-        with (path or rules_root() / TABLE).open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        self.dtypes = {row["kernel"]: frozenset(row["dtypes"].split()) for row in rows}
-        self.sources = {row["kernel"]: row["source"] for row in rows}
+        self.parameters = read_parameters(path or rules_root() / TABLE)
         self.model: dict[str, str] = {}
         for beginning, lacking in MODELS.items():
             if soc.startswith(beginning):
                 self.model.update(lacking)
 
     def judges(self, kernels: Sequence[str]) -> bool:
-        """Whether the documents say anything about one of these kernels."""
-        return any(k in self.dtypes and k not in SILENT for k in kernels)
+        """Whether the documents say something about every one of these kernels."""
+        return bool(kernels) and all(k in self.parameters for k in kernels if k not in SILENT)
 
-    def refused(self, kernels: Sequence[str], dtypes: Iterable[str]) -> list[Refusal]:
-        """What the kernels of one operator would refuse among its inputs' dtypes."""
-        found = []
-        for dtype in sorted(set(dtypes)):
-            if dtype in self.model and kernels:
-                found.append(Refusal(kernels[0], dtype, self.model[dtype]))
-                continue
-            # One of several kernels may take it after a cast; refused is what none of them takes.
-            known = [k for k in kernels if k in self.dtypes and k not in SILENT]
-            if known and not any(dtype in self.dtypes[kernel] for kernel in known):
-                source = f"{self.sources[known[0]]}, {DOCUMENTS}"
-                found.append(Refusal(known[0], dtype, source))
-        return found
+    def refused(self, forms: Sequence[str]) -> list[Refusal | DeepTensor]:
+        """What the kernels of one operator would refuse; `forms` are theirs (Shim.forms)."""
+        found: dict[Any, Refusal | DeepTensor] = {}
+        for form in forms:
+            kernel, *tensors = form.split()
+            deep = self.too_deep(form)
+            if deep is not None:
+                found.setdefault(kernel, deep)
+            dtypes = [DTYPES.get(int(one[1:].split("/")[0]), "") for one in tensors]
+            for refusal in self.refused_by(kernel, dtypes):
+                found.setdefault((refusal.kernel, refusal.parameter, refusal.dtype), refusal)
+        return list(found.values())
+
+    def too_deep(self, form: str) -> DeepTensor | None:
+        """A tensor of more dimensions than any kernel takes."""
+        kernel, *tensors = form.split()
+        depths = [int(one.split("/")[1]) for one in tensors if one[0] == "T"]
+        most = max(depths, default=0)
+        return DeepTensor(kernel, most) if most > MOST_DIMENSIONS else None
+
+    def refused_by(self, kernel: str, dtypes: Sequence[str]) -> list[Refusal]:
+        """What one kernel would refuse of the dtypes of its tensors, in order."""
+        lacking = [dtype for dtype in dtypes if dtype in self.model]
+        if lacking:
+            return [Refusal(kernel, "", lacking[0], (), self.model[lacking[0]])]
+        parameters = self.parameters.get(kernel, ())
+        if kernel in SILENT or not parameters:
+            return []
+        ways = matches(parameters, dtypes)
+        worst = [
+            [(p, d) for p, d in way if refuses(p, d) and (kernel, p.name) not in OF_OUR_MAKING]
+            for way in ways
+        ]
+        if not worst or not all(worst):
+            return []
+        return [
+            Refusal(kernel, p.name, d, tuple(sorted(p.dtypes)), f"{p.source}, {DOCUMENTS}")
+            for p, d in min(worst, key=len)[:1]  # one call is one refusal
+        ]
+
+
+def refuses(parameter: Parameter, dtype: str) -> bool:
+    """Whether the documents exclude a dtype: not where they or we don't know."""
+    return bool(dtype and parameter.dtypes) and dtype not in parameter.dtypes
+
+
+def matches(
+    parameters: Sequence[Parameter], dtypes: Sequence[str]
+) -> list[list[tuple[Parameter, str]]]:
+    """Every way to give the first tensors to parameters in order, leaving out optional ones only;
+    the tensors that are left over are results.
+
+    Empty where none fits: the documents then speak of another form of the kernel.
+    """
+    if not parameters:
+        return [[]]
+    first, rest = parameters[0], parameters[1:]
+    ways = [[(first, dtypes[0]), *way] for way in matches(rest, dtypes[1:])] if dtypes else []
+    return ways + (matches(rest, dtypes) if first.optional else [])

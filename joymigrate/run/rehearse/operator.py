@@ -58,7 +58,9 @@ class Operator:
     seen: dict[Any, Any] = field(default_factory=dict)  # plans by signature (see vendor.py)
     kernels: dict[Any, tuple[str, ...]] = field(default_factory=dict)  # by signature
     hits: dict[Any, int] = field(default_factory=dict)  # calls after the first, by signature
-    judged: dict[Any, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # by signature
+    judged: dict[Any, tuple[str, tuple[str, ...], str]] = field(
+        default_factory=dict
+    )  # by signature
     usual: tuple[Any, ...] = ()  # plan of the last one, without strides
     direct: dict[Any, Any] = field(default_factory=dict)  # result forms by signature
     into: Any = None  # the out variant and its argument's name, where `direct` may be used

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,9 @@ class Record:
     differences: dict[str, str] = field(default_factory=dict)
     traps: dict[str, dict[str, Any]] = field(default_factory=dict)
     refusals: dict[str, dict[str, Any]] = field(default_factory=dict)
+    launches: dict[str, dict[str, Any]] = field(default_factory=dict)
+    repeated_launches: Counter[str] = field(default_factory=Counter)
+    host_outcomes: dict[str, int] = field(default_factory=dict)
     repeated_refusals: Counter[str] = field(default_factory=Counter)  # by the keys of `refusals`
     checks: Counter[str] = field(default_factory=Counter)  # first calls, by who judged them
     repeated_checks: Counter[str] = field(default_factory=Counter)
@@ -64,6 +67,15 @@ class Record:
         key = f"{operator} {kernel} {message}"
         row = self.refusals.setdefault(
             key, {"op": operator, "kernel": kernel, "message": message, "calls": 0, **more}
+        )
+        row["calls"] += 1
+        return key
+
+    def launch(self, operator: str, kernels: Sequence[str], where: str) -> str:
+        """What one call of an operator launches on the chip. Returns the key of further calls."""
+        key = f"{operator} {' '.join(kernels)}"
+        row = self.launches.setdefault(
+            key, {"op": operator, "kernels": list(kernels), "where": where, "calls": 0}
         )
         row["calls"] += 1
         return key

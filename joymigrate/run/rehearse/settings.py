@@ -34,6 +34,14 @@ SOCS = {
     "310P3": "Ascend310P3",
     "310B1": "Ascend310B1",
 }
+# What the vendor's host code calls the models, by the beginning of the full name.
+HOST_MODELS = {
+    "Ascend910B": "910B",
+    "Ascend910_93": "910_93",
+    "Ascend310P": "310P",
+    "Ascend310B": "310B",
+    "Ascend910": "910",
+}
 # GiB of memory on one device, from the vendor's product pages; None where models differ.
 MEMORY_GIB = {"Ascend910A": 32, "Ascend910B4": 32, "Ascend310P3": 24, "Ascend310P1": 24}
 USUAL_MEMORY_GIB = 64
@@ -55,6 +63,8 @@ class Settings:
     policy: str = "count"
     strict: bool = False  # a call that the chip refuses by its documents raises
     inject: dict[str, float] = field(default_factory=dict)
+    host_library: str = ""  # the vendor's host code, built by the user (see host_checks/)
+    host_label: str = ""  # which versions it was made of
 
     def save(self) -> None:
         """Write `settings.json` into the session folder."""

@@ -6,10 +6,12 @@ import ctypes
 import functools
 from collections import Counter
 
+from joymigrate.errors import JoyError
 from joymigrate.run.rehearse.build import RUNTIME
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.settings import HOST_MODELS, Settings
 
 SEQUENCE_LIMIT = 1 << 20  # as in shim/kernels.c
+HOST_OUTCOMES = ("asked", "refused", "unknown", "absent", "crashed", "skipped")  # shim/host.c
 
 
 class Shim:
@@ -27,10 +29,13 @@ class Shim:
         )
         self.runtime.joy_set_dry(settings.mode == "dry")
         self.runtime.joy_kernel_name.restype = ctypes.c_char_p
+        self.runtime.joy_forms.restype = ctypes.c_void_p
+        self.runtime.joy_forms_length.restype = ctypes.c_size_t
         self.runtime.joy_hf32.restype = ctypes.c_char_p
         self.runtime.joy_kernel_counts.restype = ctypes.POINTER(ctypes.c_uint64)
         self.runtime.joy_kernel_sequence.restype = ctypes.POINTER(ctypes.c_uint16)
         self.set_tracing = self.runtime.joy_set_tracing
+        self.host = HostDoor(self.runtime, settings) if settings.host_library else None
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -62,6 +67,16 @@ class Shim:
         numbers = self.runtime.joy_kernel_sequence(ctypes.byref(length))
         return [self.names[numbers[i]] for i in range(start, min(length.value, SEQUENCE_LIMIT))]
 
+    def forms_length(self) -> int:
+        """Where the forms of what is asked for next begin, within one pass."""
+        return int(self.runtime.joy_forms_length())
+
+    def forms(self, start: int) -> list[str]:
+        """`kernel T0/2 …` per kernel since `start`: types and dimensions of its tensors in order
+        (see shim/kernels.c)."""
+        text = ctypes.string_at(self.runtime.joy_forms()).decode("ascii", "replace")
+        return text[start:].splitlines()
+
     def memory(self, device: int) -> tuple[int, int]:
         """Bytes that the allocator holds on `device` now, and the most it ever held."""
         now, most = ctypes.c_uint64(), ctypes.c_uint64()
@@ -74,3 +89,43 @@ class Shim:
         The switch for convolutions is on by default, so it doesn't say what the program wants.
         """
         return bool(self.runtime.joy_hf32().endswith(b"1"))
+
+
+class HostDoor:
+    """The vendor's host code in this process: what it said of the calls since `reset`."""
+
+    def __init__(self, runtime: ctypes.CDLL, settings: Settings) -> None:
+        self.runtime = runtime
+        for name in ("text", "launched", "refused"):
+            getattr(runtime, f"joy_host_{name}").restype = ctypes.c_char_p
+        for name in ("outcomes", "since"):
+            getattr(runtime, f"joy_host_{name}").restype = ctypes.POINTER(ctypes.c_uint64)
+        runtime.aclGetRecentErrMsg.restype = ctypes.c_char_p
+        model = next(m for start, m in HOST_MODELS.items() if settings.soc.startswith(start))
+        if runtime.joy_host_open(settings.host_library.encode(), model.encode()):
+            said = (runtime.aclGetRecentErrMsg() or b"").decode(errors="replace")
+            raise JoyError(f"the host checks do not load: {said}", where=settings.host_library)
+        self.reset = runtime.joy_host_reset
+
+    def outcomes(self) -> dict[str, int]:
+        """How the questions of this process ended, in all."""
+        counts = self.runtime.joy_host_outcomes()
+        return {name: counts[number] for number, name in enumerate(HOST_OUTCOMES)}
+
+    def answered(self) -> bool:
+        """Whether every call since `reset` was asked, and answered."""
+        asked, refused, *rest = (self.runtime.joy_host_since()[i] for i in range(6))
+        return bool(asked or refused) and not any(rest)
+
+    def refusal(self) -> tuple[str, int, str] | None:
+        """Kernel, status and message of a refusal since `reset`, in the chip's own words."""
+        status = self.runtime.joy_host_status()
+        if not status:
+            return None
+        text = self.runtime.joy_host_text().decode(errors="replace").strip()
+        kernel = self.runtime.joy_host_refused().decode()
+        return kernel, status, text.splitlines()[0] if text else ""
+
+    def launched(self) -> tuple[str, ...]:
+        """The kernels that the calls since `reset` would have launched, in order."""
+        return tuple(self.runtime.joy_host_launched().decode(errors="replace").split())

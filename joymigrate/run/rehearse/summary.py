@@ -11,9 +11,10 @@ from joymigrate.run.rehearse.settings import Settings
 
 SCHEMA = "joymigrate.rehearsal/1"
 WAYS = ("vendor_cpp", "reference", "cpu_alias")
-# Who judged the arguments of a call: the vendor's documents, or nobody (no kernel of the call is
-# documented, it depends on data, or there were too many forms of one operator).
-CHECKS = ("documents", "nobody")
+# Who judged the arguments of a call: the vendor's host code, its documents, or nobody (no kernel
+# of the call is documented, it depends on data, or there were too many forms of one operator).
+CHECKS = ("host", "documents", "nobody")
+MOVING = ("Cast", "Transpose", "TransData", "Contiguous", "ViewCopy", "AsStrided", "Slice")
 
 
 def summarise(
@@ -51,6 +52,8 @@ def summarise(
         ),
         "traps": traps(records),
         "refusals": refused,
+        "launches": launches(records),
+        "host_checks": host_checks(settings, records),
         "documented": [row for row in refused if row["grade"] == "documented"],
         "arguments_judged": judged(records),
         "differences": [
@@ -61,6 +64,14 @@ def summarise(
         ],
         "ranks": [rank_view(record) for record in records],
     }
+
+
+AICPU = "aicpu:"
+NOT_COVERED = (
+    "checks in tiling (attention masks and head sizes)",
+    "kernels that are generated at build time",
+    "private formats",
+)
 
 
 def total(counts: Mapping[str, int]) -> int:
@@ -129,6 +140,28 @@ def refusals(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             known = rows.setdefault(key, {**row, "calls": 0})
             known["calls"] += calls
     return sorted(rows.values(), key=lambda row: (-row["calls"], row["op"]))
+
+
+def launches(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What operators launch on the chip, as the vendor's host code says: kernels in order, which
+    of them only cast or move, which run on the chip's slow CPU; most calls first."""
+    rows: dict[str, dict[str, Any]] = {}
+    for record in records:
+        for key, row in record["launches"].items():
+            known = rows.setdefault(key, {**row, "calls": 0})
+            known["calls"] += row["calls"] + record["repeated_launches"].get(key, 0)
+    for row in rows.values():
+        row["moving"] = [k for k in row["kernels"] if k in MOVING]
+        row["aicpu"] = [k.removeprefix(AICPU) for k in row["kernels"] if k.startswith(AICPU)]
+    return sorted(rows.values(), key=lambda row: (-row["calls"], row["op"]))
+
+
+def host_checks(settings: Settings, records: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Which host code was asked, how it answered, and what it does not cover."""
+    if not settings.host_library:
+        return None
+    outcomes = dict(summed(records, "host_outcomes"))
+    return {"versions": settings.host_label, "outcomes": outcomes, "not_covered": NOT_COVERED}
 
 
 def judged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -216,6 +249,7 @@ def as_text(result: Mapping[str, Any]) -> str:
             alias=f"{ways['cpu_alias']:.0%}",
         )
         lines.append(f"  {counts}")
+    lines += slow_lines(result["launches"])
     lines += text_of("fell back to the CPU", result["fallbacks"])
     lines += text_of("without simulation", result["unsimulated"])
     for row in result["refusals"][:10]:
@@ -233,6 +267,21 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines.append(f"  {trap['where']}: {tell(trap['message'])}")
         lines.append(f"    {tell('help:')} {tell(trap['remedy'])}")
     return tidied("\n".join(lines))
+
+
+def slow_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Operators of which a kernel runs on the chip's own CPU."""
+    return [
+        "  "
+        + tell(
+            "{where}: {op} runs on the chip's slow CPU ({kernels}, {calls} call{calls_s})",
+            where=row["where"],
+            op=row["op"],
+            kernels=", ".join(row["aicpu"]),
+            calls=row["calls"],
+        )
+        for row in [row for row in rows if row["aicpu"]][:10]
+    ]
 
 
 def refusal_line(result: Mapping[str, Any]) -> str:

@@ -6,14 +6,14 @@ What an operator writes in place is put back afterwards, so that the pass leaves
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse import generators
+from joymigrate.run.rehearse import generators, shape_rules
 from joymigrate.run.rehearse.callsite import call_site
 from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator import Operator
@@ -33,16 +33,20 @@ class VendorPass:
     kernels: tuple[str, ...] = ()  # that the chip would have run
     refusals: tuple[str, ...] = ()  # keys of the record's
     judge: str = "nobody"  # who judged the arguments: see `CHECKS` in summary.py
+    launch: str = ""  # key of the record's launches
 
 
 class Vendor:
     """Calls the kernels that the package registered, before they were overridden."""
 
-    def __init__(self, shim: Shim, record: Record, limits: Limits, *, strict: bool = False) -> None:
+    def __init__(
+        self, shim: Shim, record: Record, limits: Limits, *, strict: bool = False, label: str = ""
+    ) -> None:
         self.shim = shim
         self.record = record
         self.limits = limits
         self.strict = strict
+        self.label = label
         self.keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
 
     def call(
@@ -61,9 +65,16 @@ class Vendor:
         state = generator.get_state() if generator is not None else None
         args, kwargs = with_tensors(operator, args, kwargs)
         asked = self.shim.asked()
+        host = self.shim.host
+        if host is not None:
+            host.reset()
         self.shim.set_tracing(1)
+        start = self.shim.forms_length()
         try:
             result = operator.vendor.call_boxed(self.keys, *args, **kwargs)
+        except RuntimeError:
+            self.note_host_refusal(operator)
+            raise
         finally:
             self.shim.set_tracing(0)
             for tensor, saved in before:
@@ -72,25 +83,58 @@ class Vendor:
             if generator is not None and state is not None:
                 generator.set_state(state)
         kernels = tuple(self.shim.since(asked))
-        refusals = self.refuse(operator, kernels, flat_tensors(args))
-        judge = "documents" if self.limits.judges(kernels) else "nobody"
+        refusals: tuple[str, ...] = ()
+        if host is not None and host.answered():
+            judge = "host"  # it knows better than the documents
+        else:
+            refusals = self.refuse(operator, self.shim.forms(start), args, kwargs)
+            judge = "documents" if self.limits.judges(kernels) else "nobody"
+        launch = self.note_launch(operator)
         if operator.writes:
-            return VendorPass(True, None, kernels, refusals, judge)
+            return VendorPass(True, None, kernels, refusals, judge, launch)
         operator.on_host |= {
             number
             for number, item in enumerate(listed(result))
             if isinstance(item, Tensor) and item.device.type == "cpu"
         }
         results = tuple(self.own_memory(item, args, kwargs) for item in listed(result))
-        return VendorPass(True, results, kernels, refusals, judge)
+        return VendorPass(True, results, kernels, refusals, judge, launch)
+
+    def note_host_refusal(self, operator: Operator) -> None:
+        """An error that came from the vendor's host code is the chip's refusal."""
+        refusal = self.shim.host.refusal() if self.shim.host is not None else None
+        if refusal is None:
+            return
+        kernel, status, text = refusal
+        self.record.checks["host"] += 1
+        self.record.refuse(
+            operator.name,
+            kernel,
+            text or f"error {status}",
+            code=status,
+            where=call_site(),
+            source=self.label,
+            grade="host_checked",
+        )
+
+    def note_launch(self, operator: Operator) -> str:
+        """What the chip would really launch for this call, as the vendor's host code says it."""
+        kernels = self.shim.host.launched() if self.shim.host is not None else ()
+        if not kernels:
+            return ""
+        return self.record.launch(operator.name, kernels, call_site())
 
     def refuse(
-        self, operator: Operator, kernels: Sequence[str], inputs: Sequence[Tensor]
+        self,
+        operator: Operator,
+        forms: Sequence[str],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
     ) -> tuple[str, ...]:
         """Note what the documents say that the chip would refuse; under `--strict` raise it."""
-        dtypes = [str(t.dtype).removeprefix("torch.") for t in inputs if t.get_device() >= 0]
         keys = []
-        for refusal in self.limits.refused(kernels, dtypes):
+        shapes = shape_rules.refused(operator.name, named_arguments(operator, args, kwargs))
+        for refusal in [*self.limits.refused(forms), *([shapes] if shapes else [])]:
             where = call_site()
             keys.append(
                 self.record.refuse(
@@ -104,6 +148,7 @@ class Vendor:
                 )
             )
             if self.strict:
+                self.record.checks["documents"] += 1
                 raise RuntimeError(
                     f"rehearsal: {refusal.message} ({operator.name}); the chip refuses this call "
                     f"(documented: {refusal.source}; {where})"
@@ -195,6 +240,14 @@ def with_tensors(
         [made(place, value) for place, value in enumerate(args)],
         {name: made(name, value) for name, value in kwargs.items()},
     )
+
+
+def named_arguments(
+    operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a call by their names in the schema."""
+    names = [argument.name for argument in operator.overload._schema.arguments]
+    return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
 def listed(result: Any) -> Sequence[Any]:

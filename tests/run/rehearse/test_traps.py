@@ -151,13 +151,57 @@ def test_fallbacks_of_every_namespace_are_counted(rehearse: Run, tmp_path: Path)
 
 def test_a_model_without_a_dtype_is_told_apart() -> None:
     old, new = limits.Limits("Ascend910A"), limits.Limits("Ascend910B3")
-    assert [r.dtype for r in old.refused(["aclnnMatmul"], ["bfloat16"])] == ["bfloat16"]
-    assert new.refused(["aclnnMatmul"], ["bfloat16", "float32"]) == []
-    assert new.refused(["aclnnUnheardOf"], ["float64"]) == []
-    assert [r.kernel for r in new.refused(["aclnnMatmul"], ["int64"])] == ["aclnnMatmul"]
+    assert [r.dtype for r in old.refused(["aclnnMatmul T27/2 T27/2 T27/2"])] == ["bfloat16"]
+    assert new.refused(["aclnnMatmul T27/2 T27/2 T27/2", "aclnnUnheardOf T11/2"]) == []
+    refused = new.refused(["aclnnMatmul T0/2 T9/2 T0/2"])
+    assert [(r.parameter, r.dtype) for r in refused] == [("mat2", "int64")]
+
+
+def test_tensors_are_matched_to_parameters_and_never_refused_where_some_way_fits() -> None:
+    chip = limits.Limits("Ascend910B3")
+    # query, key, value; a bool is the mask, not the shift that may stand before it
+    assert chip.refused(["aclnnFlashAttentionScore T1/4 T1/4 T1/4 T12/4 T0/4 T0/4 T1/1 T1/4"]) == []
+    assert chip.refused(["aclnnFlashAttentionScore T1/4 T1/4 T1/4 T0/4 T0/4 T1/1 T1/4"]) == []
+    # the union over all parameters took these
+    assert [r.parameter for r in chip.refused(["aclnnExpm1 T11/1 T11/1"])] == ["self"]
+    assert chip.refused(["aclnnIndex T0/2 L9/1 T0/2"]) == []
+    deep = chip.refused(["aclnnAdd T0/9 T0/9 T0/9"])
+    assert "at most 8 dimensions" in str(deep[0].message)
+    # positions of a pooling are of our making: their dtype says nothing
+    assert chip.refused(["aclnnMaxPool2dWithMaskBackward T0/4 T0/4 T9/4 T0/4"]) == []
+
+
+GAPS = """
+import torch, torch_npu
+d = "npu:0"
+h = torch.randn(1, 2, 4, 8, 8, device=d, dtype=torch.bfloat16)
+flat = torch.nn.functional.interpolate(h[:, :, 0], size=(4, 4), mode="bicubic", antialias=True)
+print(flat.dtype, torch.nn.AvgPool3d(2)(h).dtype, torch.cdist(h[0, 0, 0], h[0, 1, 0]).dtype)
+print(torch.histc(torch.arange(8, device=d), 4, 0, 7).tolist())
+print(torch.hann_window(16, device=d).sum().item())
+image = torch.randn(1, 2, 8, 8, device=d, requires_grad=True)
+torch.nn.MaxPool2d(2)(image).sum().backward()
+q = torch.randn(2, 4, 16, 64, device=d, dtype=torch.float16)
+mask = torch.zeros(2, 1, 1, 16, dtype=torch.bool, device=d)
+torch_npu.npu_fusion_attention(q, q, q, 4, "BNSD", atten_mask=mask, scale=0.125)
+"""
+
+
+@pytest.mark.compiler
+def test_gaps_of_the_cpu_are_not_the_chips_and_mask_shapes_are(
+    rehearse: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "gaps.py").write_text(GAPS)
+    done = rehearse("python", "gaps.py")
+    assert done.code == 0, done.err
+    half = "torch.bfloat16"
+    assert done.out.splitlines()[:2] == [f"{half} {half} {half}", "[2, 2, 2, 2]"]
+    assert done.report is not None
+    assert [row["kernel"] for row in done.report["refusals"]] == ["aclnnFlashAttentionScore"]
+    assert "[2, 1, 1, 16]" in done.report["refusals"][0]["message"]
 
 
 def test_the_documented_kernels_are_the_wheels() -> None:
-    known = set(limits.Limits("Ascend910B3").dtypes)
+    known = set(limits.Limits("Ascend910B3").parameters)
     used = set(symbols.chip_kernels(find_package().main_library))
     assert len(known & used) > 500

@@ -34,7 +34,8 @@ enum {
 void joy_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int joy_trace(void);
 int joy_device(void);          /* current device of this thread, 0 before it was set */
-int joy_kernel(int number);    /* a chip kernel was asked for; see kernels.c */
+struct joy_frame;
+int joy_kernel(int number, const struct joy_frame *frame); /* asked for; see kernels.c */
 void joy_kernel_table(const char *const *names, int count);
 
 /* Work that waits in a stream: `run(arg, block)` gives 0 when done, 1 when not yet (only with
@@ -42,6 +43,26 @@ void joy_kernel_table(const char *const *names, int count);
 typedef int (*joy_work)(void *arg, int block);
 void joy_stream_push(void *stream, joy_work run, void *arg);
 int joy_stream_drain(void *stream, int block); /* 0 done, 1 pending, <0 error */
+
+/* Host checks (host.c): the vendor's published parameter checks, asked before a kernel. */
+typedef struct joy_frame {
+  uint64_t whole[8];      /* integer registers; x86-64 uses six of them */
+  double real[8];         /* floating-point registers */
+  const uint64_t *stack;  /* further arguments */
+} joy_frame;
+typedef int (*joy_function)(void);
+int joy_call(joy_function function, const joy_frame *frame); /* with the frame's arguments */
+/* 0, or the status of a refusal. `first`: the first call of its form, always asked. */
+int joy_host_ask(int number, const char *name, const joy_frame *frame, int first);
+int joy_host_on(void);
+/* What stands for a descriptor of ours in the vendor's host code. */
+enum { A_TENSOR = 'T', A_SCALAR = 'S', A_TENSOR_LIST = 'L', AN_ARRAY = 'A' };
+void joy_host_pair(void *ours, void *theirs, int kind);
+int joy_host_kind(void *ours); /* 0 for what is no descriptor */
+int joy_words(const joy_frame *frame, uint64_t *words, int most); /* those of the arguments */
+void *joy_host_other(void *ours);
+void joy_host_drop(void *ours, const char *destroy);
+void *joy_host_function(const char *name);
 
 float joy_half_to_float(uint16_t half);
 uint16_t joy_float_to_half(float value);

@@ -24,7 +24,11 @@ void joy_kernel_table(const char *const *names, int count) {
   counts = calloc((size_t)count, sizeof *counts);
 }
 JOY_PUBLIC void joy_set_dry(int on) { dry = on; }
-JOY_PUBLIC void joy_set_tracing(int on) { tracing += on ? 1 : -1; } /* nests */
+static void forget_forms(void);
+JOY_PUBLIC void joy_set_tracing(int on) { /* nests */
+  if (on && !tracing) forget_forms();
+  tracing += on ? 1 : -1;
+}
 JOY_PUBLIC int joy_kernel_total(void) { return kernel_count; }
 JOY_PUBLIC const char *joy_kernel_name(int number) { return kernel_names[number]; }
 JOY_PUBLIC const uint64_t *joy_kernel_counts(void) { return counts; }
@@ -37,7 +41,16 @@ static void note(int number) {
   if (joy_trace()) fprintf(stderr, "[rehearsal] %s\n", kernel_names[number]);
 }
 
-int joy_kernel(int number) {
+static joy_function computed(int number);
+static void note_form(int number, const joy_frame *frame);
+
+/* Every `aclnn…GetWorkspaceSize` comes here with the arguments it was called with. */
+int joy_kernel(int number, const joy_frame *frame) {
+  int status = joy_host_on() ? joy_host_ask(number, kernel_names[number], frame, tracing) : ACL_OK;
+  if (status) return status;
+  if (tracing) note_form(number, frame);
+  joy_function compute = computed(number);
+  if (compute) return joy_call(compute, frame);
   note(number);
   if (dry || tracing) return ACL_OK;
   joy_fail("rehearsal device: chip kernel %s has no simulation", kernel_names[number]);
@@ -54,7 +67,7 @@ static int graph_kernel(const char *type) {
 JOY_PUBLIC int aclopCompileAndExecute(const char *type) { return graph_kernel(type); }
 JOY_PUBLIC int aclopCompileAndExecuteV2(const char *type) { return graph_kernel(type); }
 
-/* ---- descriptors */
+/* ---- descriptors: ours, and while host checks are on, the vendor's beside each */
 #define MAX_DIMS 16
 typedef struct {
   int64_t size[MAX_DIMS], stride[MAX_DIMS], offset;
@@ -79,8 +92,12 @@ static int width(int type) {
 JOY_PUBLIC aclTensor *aclCreateTensor(const int64_t *size, uint64_t dims, int type,
                                       const int64_t *stride, int64_t offset, int format,
                                       const int64_t *storage, uint64_t storage_dims, void *data) {
-  (void)format; (void)storage; (void)storage_dims;
   aclTensor *t = calloc(1, sizeof *t);
+  void *(*make)(const int64_t *, uint64_t, int, const int64_t *, int64_t, int, const int64_t *,
+                uint64_t, void *) = joy_host_function("aclCreateTensor");
+  void *theirs =
+      make ? make(size, dims, type, stride, offset, format, storage, storage_dims, data) : NULL;
+  joy_host_pair(t, theirs, A_TENSOR);
   t->dims = dims < MAX_DIMS ? dims : MAX_DIMS;
   t->type = type;
   t->offset = offset;
@@ -95,44 +112,101 @@ JOY_PUBLIC aclScalar *aclCreateScalar(void *value, int type) {
   aclScalar *s = calloc(1, sizeof *s);
   s->type = type;
   memcpy(s->value, value, (size_t)width(type));
+  void *(*make)(void *, int) = joy_host_function("aclCreateScalar");
+  joy_host_pair(s, make ? make(value, type) : NULL, A_SCALAR);
   return s;
 }
-static void *make_list(const void *items, uint64_t count, size_t each) {
+static void *make_list(const char *maker, const void *items, uint64_t count, size_t each,
+                       int of_ours) {
   list *l = malloc(sizeof *l);
   l->count = count;
   l->items = malloc(count * each + 8);
   memcpy(l->items, items, count * each);
+  void *(*make)(const void *, uint64_t) = joy_host_on() ? joy_host_function(maker) : NULL;
+  void *made = NULL;
+  if (make) {
+    void **theirs = malloc(count * each + 8);
+    memcpy(theirs, items, count * each);
+    for (uint64_t i = 0; of_ours && i < count; i++) theirs[i] = joy_host_other(theirs[i]);
+    made = make(theirs, count);
+    free(theirs);
+  }
+  joy_host_pair(l, made, strcmp(maker, "aclCreateTensorList") ? AN_ARRAY : A_TENSOR_LIST);
   return l;
 }
-static int drop_list(list *l) {
+static int drop_list(list *l, const char *destroy) {
+  joy_host_drop(l, destroy);
   if (l) free(l->items);
   free(l);
   return 0;
 }
-static int drop(void *item) { free(item); return 0; }
-
-JOY_PUBLIC void *aclCreateIntArray(const int64_t *v, uint64_t n) { return make_list(v, n, 8); }
-JOY_PUBLIC void *aclCreateFloatArray(const float *v, uint64_t n) { return make_list(v, n, 4); }
-JOY_PUBLIC void *aclCreateBoolArray(const char *v, uint64_t n) { return make_list(v, n, 1); }
-JOY_PUBLIC void *aclCreateTensorList(void *v, uint64_t n) { return make_list(v, n, 8); }
-JOY_PUBLIC void *aclCreateScalarList(void *v, uint64_t n) { return make_list(v, n, 8); }
-JOY_PUBLIC int aclDestroyTensor(void *t) { return drop(t); }
-JOY_PUBLIC int aclDestroyScalar(void *s) { return drop(s); }
-JOY_PUBLIC int aclDestroyIntArray(void *l) { return drop_list(l); }
-JOY_PUBLIC int aclDestroyFloatArray(void *l) { return drop_list(l); }
-JOY_PUBLIC int aclDestroyBoolArray(void *l) { return drop_list(l); }
-JOY_PUBLIC int aclDestroyTensorList(void *l) {
-  list *items = l;
-  for (uint64_t i = 0; items && i < items->count; i++) drop(((void **)items->items)[i]);
-  return drop_list(l);
+static int drop(void *item, const char *destroy) {
+  joy_host_drop(item, destroy);
+  free(item);
+  return 0;
 }
-JOY_PUBLIC int aclDestroyScalarList(void *l) { return aclDestroyTensorList(l); }
+
+#define LIST(kind, of, each, ours)                                                \
+  JOY_PUBLIC void *aclCreate##kind(of v, uint64_t n) {                            \
+    return make_list("aclCreate" #kind, v, n, each, ours);                        \
+  }
+LIST(IntArray, const int64_t *, 8, 0)
+LIST(FloatArray, const float *, 4, 0)
+LIST(BoolArray, const char *, 1, 0)
+LIST(TensorList, void *, 8, 1)
+LIST(ScalarList, void *, 8, 1)
+JOY_PUBLIC int aclDestroyTensor(void *t) { return drop(t, "aclDestroyTensor"); }
+JOY_PUBLIC int aclDestroyScalar(void *s) { return drop(s, "aclDestroyScalar"); }
+JOY_PUBLIC int aclDestroyIntArray(void *l) { return drop_list(l, "aclDestroyIntArray"); }
+JOY_PUBLIC int aclDestroyFloatArray(void *l) { return drop_list(l, "aclDestroyFloatArray"); }
+JOY_PUBLIC int aclDestroyBoolArray(void *l) { return drop_list(l, "aclDestroyBoolArray"); }
+/* A list owns what it holds, on both sides: theirs goes with the list. */
+static int drop_all(list *l, const char *destroy) {
+  joy_host_drop(l, destroy);
+  for (uint64_t i = 0; l && i < l->count; i++) drop(((void **)l->items)[i], NULL);
+  return drop_list(l, NULL);
+}
+JOY_PUBLIC int aclDestroyTensorList(void *l) { return drop_all(l, "aclDestroyTensorList"); }
+JOY_PUBLIC int aclDestroyScalarList(void *l) { return drop_all(l, "aclDestroyScalarList"); }
 JOY_PUBLIC int aclDestroyAclOpExecutor(void *executor) { (void)executor; return 0; }
 JOY_PUBLIC int aclGetViewShape(const aclTensor *t, int64_t **size, uint64_t *dims) {
   *dims = t->dims;
   *size = malloc(sizeof t->size);
   memcpy(*size, t->size, sizeof t->size);
   return 0;
+}
+
+/* ---- the forms of what was asked for: `aclnnAdd T0/2 T0/2 S T0/2` is a kernel with the types and
+ * dimensions of its tensors in order; `L` is a list (type of its first, how many) */
+static __thread char forms[1 << 15];
+static __thread size_t forms_used;
+JOY_PUBLIC const char *joy_forms(void) { return forms; }
+JOY_PUBLIC size_t joy_forms_length(void) { return forms_used; }
+
+static void forget_forms(void) { forms_used = 0; forms[0] = 0; }
+
+static void note_form(int number, const joy_frame *frame) {
+  uint64_t words[64];
+  int count = joy_words(frame, words, 64);
+  size_t at = forms_used, room = sizeof forms;
+#define ADD(...) at += at < room ? (size_t)snprintf(forms + at, room - at, __VA_ARGS__) : 0
+  ADD("%s", kernel_names[number]);
+  for (int i = 0; i < count; i++) {
+    void *word = (void *)(uintptr_t)words[i];
+    int kind = joy_host_kind(word);
+    if (kind == A_TENSOR) {
+      const aclTensor *t = word;
+      ADD(" T%d/%d", t->type, (int)t->dims);
+    } else if (kind == A_TENSOR_LIST) {
+      const list *l = word;
+      const aclTensor *t = l->count ? ((aclTensor **)l->items)[0] : NULL;
+      ADD(" L%d/%d", t ? t->type : -1, (int)l->count);
+    }
+  }
+  ADD("\n");
+#undef ADD
+  if (count && at < room) forms_used = at;
+  else forms[forms_used] = 0;
 }
 
 /* ---- the computed ones: dst[i] = src[i] (broadcast) or a scalar */
@@ -222,21 +296,21 @@ static int execute(executor *e) {
     return execute(e);                                                                     \
   }
 
-JOY_PUBLIC int aclnnInplaceZeroGetWorkspaceSize(aclTensor *to, uint64_t *space, executor **out) {
+static int compute_InplaceZero(aclTensor *to, uint64_t *space, executor **out) {
   return prepare(joy_number_InplaceZero, to, NULL, NULL, space, out);
 }
 RUN(aclnnInplaceZero)
-JOY_PUBLIC int aclnnInplaceFillScalarGetWorkspaceSize(aclTensor *to, aclScalar *value,
+static int compute_InplaceFillScalar(aclTensor *to, aclScalar *value,
                                                       uint64_t *space, executor **out) {
   return prepare(joy_number_InplaceFillScalar, to, NULL, value, space, out);
 }
 RUN(aclnnInplaceFillScalar)
-JOY_PUBLIC int aclnnInplaceCopyGetWorkspaceSize(aclTensor *to, aclTensor *from, uint64_t *space,
+static int compute_InplaceCopy(aclTensor *to, aclTensor *from, uint64_t *space,
                                                 executor **out) {
   return prepare(joy_number_InplaceCopy, to, from, NULL, space, out);
 }
 RUN(aclnnInplaceCopy)
-JOY_PUBLIC int aclnnCastGetWorkspaceSize(aclTensor *from, int type, aclTensor *to, uint64_t *space,
+static int compute_Cast(aclTensor *from, int type, aclTensor *to, uint64_t *space,
                                          executor **out) {
   (void)type;
   return prepare(joy_number_Cast, to, from, NULL, space, out);
@@ -244,7 +318,7 @@ JOY_PUBLIC int aclnnCastGetWorkspaceSize(aclTensor *from, int type, aclTensor *t
 RUN(aclnnCast)
 
 /* `padding` lists (before, after) from the last dimension on; done in the first call. */
-JOY_PUBLIC int aclnnConstantPadNdGetWorkspaceSize(aclTensor *from, list *padding, aclScalar *value,
+static int compute_ConstantPadNd(aclTensor *from, list *padding, aclScalar *value,
                                                   aclTensor *to, uint64_t *space, executor **out) {
   note(joy_number_ConstantPadNd);
   *space = 0;
@@ -262,3 +336,16 @@ JOY_PUBLIC int aclnnConstantPadNdGetWorkspaceSize(aclTensor *from, list *padding
   return ACL_OK;
 }
 RUN(aclnnConstantPadNd)
+
+static joy_function computed(int number) {
+  const struct { int number; joy_function compute; } all[] = {
+      {joy_number_InplaceZero, (joy_function)compute_InplaceZero},
+      {joy_number_InplaceFillScalar, (joy_function)compute_InplaceFillScalar},
+      {joy_number_InplaceCopy, (joy_function)compute_InplaceCopy},
+      {joy_number_Cast, (joy_function)compute_Cast},
+      {joy_number_ConstantPadNd, (joy_function)compute_ConstantPadNd},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (all[i].number == number) return all[i].compute;
+  return NULL;
+}
