@@ -21,9 +21,10 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.files import write_output
 from joymigrate.run.rehearse import symbols
-from joymigrate.run.rehearse.build import Package, cache_root
+from joymigrate.run.rehearse.build import Package
 from joymigrate.run.rehearse.host_checks import recipe
 from joymigrate.run.rehearse.host_checks.checkouts import Checkouts
+from joymigrate.run.rehearse.releases import cache_root
 
 LIBRARY = "libjoyhost.so"
 SUMMARY = "build.json"
