@@ -31,6 +31,7 @@ class Batch:
     rows: Tensor
     ranges: list[tuple[int, int]]
     spans: Tensor | None = None
+    furthest: int = 0  # the largest span: a prompt in pieces is rotated for its whole length
     embeds: tuple[Tensor, Tensor] | None = None
     memo: dict[Any, Any] = field(default_factory=dict)
 
@@ -89,4 +90,5 @@ def make_batch(
         rows=torch.tensor(rows, dtype=torch.int64, device=device),
         ranges=ranges,
         spans=torch.tensor(reach, device=device) if spans else None,
+        furthest=max(reach, default=0),
     )

@@ -80,11 +80,15 @@ def verify_families(names: Iterable[str] | None = None) -> Iterator[Family]:
                 f"'{name}' is not a family that is served.{did_you_mean(name, listed)}",
                 help="joymigrate serve models",
             )
-        yield verify(name, (listed[name] or {}).get("config") or {})
+        config = (listed[name] or {}).get("config") or {}
+        yield verify(name, config, further=names is not None)
 
 
-def verify(name: str, config: Mapping[str, Any] | None = None) -> Family:
-    """Try one family with a tiny model; `config` are values that its configuration needs."""
+def verify(name: str, config: Mapping[str, Any] | None = None, *, further: bool = False) -> Family:
+    """Try one family with a tiny model; `config` are values that its configuration needs.
+
+    `further`: also beyond its windows (see probe.py), which takes some seconds more.
+    """
     from joymigrate.chips import hide_driverless
 
     hide_driverless()
@@ -92,7 +96,33 @@ def verify(name: str, config: Mapping[str, Any] | None = None) -> Family:
         warnings.simplefilter("ignore")
         folder = Path(made)
         model = tiny(name, config or {}, folder)
-        return compare(name, folder, model)
+        found = compare(name, folder, model)
+    wanted = further and found.status == "pass"
+    return beyond(found, name, config or {}) if wanted else found
+
+
+def beyond(found: Family, name: str, config: Mapping[str, Any]) -> Family:
+    """The family after a trial beyond the windows that its configuration can have."""
+    from joymigrate.run.serve.engine.probe import WINDOWS, probe
+
+    entry = decoder_families().get(name, {})
+    if "as" in entry:  # tried with the family that it is computed as
+        return found
+    from transformers import AutoConfig
+
+    raw = AutoConfig.for_model(name, **fitting(name, config)).to_dict()
+    # As the family comes, and with the windows that it comes without.
+    optional: dict[str, Any] = {key: 1 for key in WINDOWS if key in raw and not raw[key]}
+    if "use_sliding_window" in raw:
+        optional |= {"use_sliding_window": True, "max_window_layers": 1, "layer_types": None}
+    for values in (raw, {**raw, **optional}) if optional else (raw,):
+        tried = probe(values)
+        if not tried.passed:
+            break
+    else:
+        return found
+    status = "refused" if tried.passed is False else found.status
+    return Family(name, status, found.path, f"beyond its limits: {tried.reason}", found.tokens)
 
 
 def compare(name: str, folder: Path, model: Any) -> Family:
@@ -134,6 +164,12 @@ def continued(model: Any, ids: list[int]) -> list[int]:
 
 def tiny(name: str, config: Mapping[str, Any], folder: Path) -> Any:
     """A tiny random model of a family, written to `folder`; returns what transformers computes."""
+    kind = decoder_families().get(name, {}).get("as", name)
+    return make_tiny(name, fitting(kind, config), folder)
+
+
+def make_tiny(name: str, values: Mapping[str, Any], folder: Path) -> Any:
+    """A random model with a configuration's `values`, written to `folder`."""
     import torch
     import transformers
 
@@ -142,14 +178,17 @@ def tiny(name: str, config: Mapping[str, Any], folder: Path) -> Any:
     library.logging.disable_progress_bar()
     entry = decoder_families().get(name, {})
     kind = entry.get("as", name)
+    before = torch.random.get_rng_state()
     torch.manual_seed(0)
-    made = library.AutoConfig.for_model(kind, **fitting(kind, config))
-    model = (
-        library.AutoModelForCausalLM.from_config(made, attn_implementation="eager").float().eval()
-    )
-    for weight in model.parameters():
-        if weight.dim() > 1:
-            torch.nn.init.normal_(weight, std=0.15)
+    try:
+        made = library.AutoConfig.for_model(kind, **values)
+        maker = library.AutoModelForCausalLM
+        model = maker.from_config(made, attn_implementation="eager").float().eval()
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                torch.nn.init.normal_(weight, std=0.15)
+    finally:
+        torch.random.set_rng_state(before)
     model.save_pretrained(folder)
     if "as" in entry:
         disguise(name, entry, folder)

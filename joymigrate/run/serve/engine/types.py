@@ -196,6 +196,7 @@ class EngineOptions:
     threads: int | None = None  # torch threads on a CPU
     tensor_parallel: int = 1
     trust_remote_code: bool = False
+    probe: bool = False  # try a shrunk copy beyond the model's limits at load; `serve` does
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:

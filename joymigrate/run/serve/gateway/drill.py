@@ -27,7 +27,13 @@ SCHEMA = "joymigrate.drill/1"
 SEEN = ("ok", "error", "interrupted", "rejected", "corrupt", "silently cut")
 BAD = ("corrupt", "silently cut")
 DEFAULTS: dict[str, Any] = {
-    "rollout": {"start": "auto", "steps": [20, 50, 100], "min_step_seconds": 1.0},
+    # Pairs are requests of the gateway's own: here every count is compared with the clients'.
+    "rollout": {
+        "start": "auto",
+        "steps": [20, 50, 100],
+        "min_step_seconds": 1.0,
+        "min_step_pairs": 0,
+    },
     "limits": {"first_byte_seconds": 1.0, "idle_seconds": 1.0, "drain_seconds": 2.0},
     "health": {"interval_seconds": 0.5},
     "monitor": {"devices": False},

@@ -38,7 +38,7 @@ def open_engine(upstream: UpstreamSettings, folder: Path) -> Service:
 
     assert upstream.folder is not None
     path = folder / upstream.folder
-    options = EngineOptions(dtype=upstream.dtype, device=upstream.device)
+    options = EngineOptions(dtype=upstream.dtype, device=upstream.device, probe=True)
     names = (upstream.serves,) if upstream.serves else ()
     return open_service(path, options, names=names)
 

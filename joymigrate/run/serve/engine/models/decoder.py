@@ -234,7 +234,7 @@ class Decoder:
         if self.spec.embed_scale != 1.0:
             x = x * torch.tensor(self.spec.embed_scale, dtype=x.dtype)
         longest = max(batch.lengths) if isinstance(batch.lengths, tuple) else 0
-        rotation = self.rotary.at(batch.positions, batch.spans, longest)
+        rotation = self.rotary.at(batch.positions, batch.spans, max(longest, batch.furthest))
         for i, layer in enumerate(self.layers):
             x = self.block(i, layer, x, rotation, batch, cache)
         return self.normalise(x[batch.rows], self.norm)

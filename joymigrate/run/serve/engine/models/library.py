@@ -41,6 +41,7 @@ class Step:
     cache: Cache | None = None
     seen: dict[int, Shape] = field(default_factory=dict)
     calls: int = 0
+    windows: dict[int, int] = field(default_factory=dict)  # of layers, by their configuration
 
 
 @contextmanager
@@ -74,6 +75,8 @@ def attention(
     layer = getattr(module, "layer_idx", None)
     if not isinstance(layer, int):
         raise JoyError(f"{type(module).__name__} does not say which layer it is", help=HELP)
+    if sliding_window is None:  # some families say it in their mask alone
+        sliding_window = step.windows.get(layer)
     q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
     step.calls += 1
     if step.cache is None:
@@ -134,6 +137,7 @@ class Library:
         self.weight_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
         self.takes = set(inspect.signature(model.forward).parameters)
         self.notes: tuple[str, ...] = ()
+        self.windows = windows_of(text)
         self.shapes = self.probe()
 
     def call(self, ids: Tensor, positions: Tensor, rows: Tensor) -> Tensor:
@@ -147,7 +151,7 @@ class Library:
 
     def hidden(self, batch: Batch, cache: Cache) -> Tensor:
         """The scores themselves: what a model does between its states and them is its own."""
-        with during(Step(batch, cache)):
+        with during(Step(batch, cache, windows=self.windows)):
             return self.call(batch.ids, batch.positions, batch.rows)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -158,7 +162,7 @@ class Library:
         """What each layer keeps, from a call with three tokens. Raises `JoyError` when layers
         share keys and values, or do not call the attention function at all."""
         ids = torch.arange(3, device=self.device)
-        with during(Step()) as step:
+        with during(Step(windows=self.windows)) as step:
             self.call(ids, ids, ids)
         layers = int(self.model.config.get_text_config(decoder=True).num_hidden_layers)
         if step.calls != len(step.seen) or len(step.seen) != layers:
@@ -224,6 +228,15 @@ class Library:
 
     def set_positions(self, batch: Batch) -> None:
         """Positions of a batch without images."""
+
+
+def windows_of(text: Any) -> dict[int, int]:
+    """The sliding windows of a configuration, by layer: the trial shows whether they are meant."""
+    window = getattr(text, "sliding_window", None)
+    if not isinstance(window, int) or getattr(text, "use_sliding_window", True) is False:
+        return {}
+    kinds = getattr(text, "layer_types", None) or ["sliding_attention"] * text.num_hidden_layers
+    return {layer: window for layer, kind in enumerate(kinds) if kind == "sliding_attention"}
 
 
 def positions_of(text: Any) -> int:
