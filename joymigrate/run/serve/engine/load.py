@@ -49,7 +49,6 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
     folder = Path(folder)
     options = options or EngineOptions()
     raw = read_config(folder)
-    probed = (try_beyond_limits(folder, raw, options),) if options.probe else ()
     device = device_of(options.device)
     dtype = dtype_of(options.dtype, raw, device)
     team = gather(folder, raw, options, device) if options.tensor_parallel > 1 else None
@@ -95,27 +94,9 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
         quantisation=getattr(model, "quantisation", None),
         rehearsal=device.rehearsal,
         load_seconds=time.perf_counter() - began,
-        notes=(*model.notes, *notes, *probed),
+        notes=(*model.notes, *notes),
     )
     return Loaded(engine, info, folder, device, team)
-
-
-def try_beyond_limits(folder: Path, raw: dict[str, Any], options: EngineOptions) -> str:
-    """What a shrunk copy of the configuration showed, for the notes. Raises `JoyError` when its
-    texts are not those of transformers."""
-    from joymigrate.run.serve.engine.probe import check
-
-    found = check(raw, generic=options.generic)
-    if found.passed is None:
-        return f"not tried beyond its limits: {found.reason}"
-    if not found.passed:
-        raise JoyError(
-            f"{raw['model_type']} would give wrong tokens: {found.reason}",
-            where=str(folder / "config.json"),
-            help="serve it with an engine that has it, for example serve --engine vllm; "
-            "--no-probe serves it all the same",
-        )
-    return f"tried as a shrunk copy against transformers: {', '.join(found.covered)}"
 
 
 def gather(folder: Path, raw: dict[str, Any], options: EngineOptions, device: Device) -> Team:

@@ -148,7 +148,7 @@ def covered(values: Mapping[str, Any]) -> tuple[str, ...]:
 def probe(raw: Mapping[str, Any], *, generic: bool = False) -> Probe:
     """Try a shrunk copy of a configuration against transformers."""
     from joymigrate.chips import hide_driverless
-    from joymigrate.run.serve.engine.families import document, make_tiny
+    from joymigrate.run.serve.engine.tiny import document, make_tiny
 
     hide_driverless()
     try:
@@ -167,6 +167,25 @@ def probe(raw: Mapping[str, Any], *, generic: bool = False) -> Probe:
             return Probe(None, f"no small copy of it can be made ({text[0] if text else error!r})")
         wrong = compare(asked, want, folder, generic=generic)
     return Probe(not wrong, wrong, covered(values))
+
+
+def try_beyond_limits(folder: Path, *, generic: bool = False) -> str:
+    """What a shrunk copy of a folder's configuration showed. Raises `JoyError` when its texts are
+    not those of transformers."""
+    from joymigrate.run.serve.engine.models.spec import read_config
+
+    raw = read_config(folder)
+    found = check(raw, generic=generic)
+    if found.passed is None:
+        return f"not tried beyond its limits: {found.reason}"
+    if not found.passed:
+        raise JoyError(
+            f"{raw['model_type']} would give wrong tokens: {found.reason}",
+            where=str(folder / "config.json"),
+            help="serve it with an engine that has it, for example serve --engine vllm; "
+            "--no-probe serves it all the same",
+        )
+    return f"tried as a shrunk copy against transformers: {', '.join(found.covered)}"
 
 
 def check(raw: Mapping[str, Any], *, generic: bool = False) -> Probe:
@@ -215,9 +234,7 @@ def compare(
     from joymigrate.run.serve.engine.types import EngineOptions
 
     for way, times in WAYS:
-        options = EngineOptions(
-            dtype="float32", block_size=4, kv_blocks=96, generic=generic, probe=False, **way
-        )
+        options = EngineOptions(dtype="float32", block_size=4, kv_blocks=96, generic=generic, **way)
         try:
             engine = load_engine(folder, options).engine
         except JoyError as error:
@@ -262,16 +279,3 @@ def continued(model: Any, ids: list[int]) -> list[int]:
         )
     found: list[int] = made[0, len(ids) :].tolist()
     return found
-
-
-def main() -> None:
-    """Try every listed family beyond its windows, and print one line each."""
-    from joymigrate.run.serve.engine.families import document, verify
-
-    for name, entry in document()["families"].items():
-        family = verify(name, (entry or {}).get("config") or {}, further=True)
-        print(f"{family.name}: {family.status} {family.reason}".rstrip(), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.engine.families import document, tiny, verified, verify, verify_families
+from joymigrate.run.serve.engine.families import verified, verify, verify_families
 from joymigrate.run.serve.engine.load import load_engine
 from joymigrate.run.serve.engine.models.spec import describe, families
 from joymigrate.run.serve.engine.types import EngineOptions
@@ -170,6 +170,7 @@ def test_baichuans_normalised_head_is_computed(tmp_path: Path) -> None:
     head = torch.nn.functional.normalize(weights["lm_head.weight"])
     reference.lm_head.weight.data = head
     from joymigrate.run.serve.engine.models import decoder
+from joymigrate.run.serve.engine.tiny import document, tiny
 
     plain, _ = describe(raw)
     assert plain is not None

@@ -10,9 +10,8 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine import families
-from joymigrate.run.serve.engine.load import load_engine
-from joymigrate.run.serve.engine.probe import check, probe, shrink
-from joymigrate.run.serve.engine.types import EngineOptions
+from joymigrate.run.serve.engine.probe import check, probe, shrink, try_beyond_limits
+from joymigrate.run.serve.engine.tiny import document, fitting
 
 LONGROPE = {
     "rope_type": "longrope",
@@ -36,11 +35,11 @@ def phi3() -> dict[str, Any]:
 
 def test_a_shrunk_copy_keeps_the_switches_and_shrinks_the_limits() -> None:
     raw = config_of("gemma3_text", num_hidden_layers=26)
-    made = shrink(raw, families.document()["small"])
+    made = shrink(raw, document()["small"])
     kinds = made["layer_types"]
     assert set(kinds) == set(raw["layer_types"]), "every kind of layer is there"
     assert (made["sliding_window"], made["num_hidden_layers"]) == (8, len(kinds))
-    long = shrink(phi3(), families.document()["small"])["rope_parameters"]
+    long = shrink(phi3(), document()["small"])["rope_parameters"]
     assert long["original_max_position_embeddings"] == 16
     assert len(long["long_factor"]) == 8
 
@@ -60,7 +59,7 @@ def test_what_the_cache_cannot_do_is_refused_with_the_reason(
     raw = config_of("llama4_text", num_hidden_layers=4)
     (folder / "config.json").write_text(json.dumps(raw))
     with pytest.raises(JoyError, match="would give wrong tokens"):
-        load_engine(folder, EngineOptions(probe=True))
+        try_beyond_limits(folder)
     assert check(raw).passed is False, "remembered"
     assert {f.name: f.status for f in families.verified()}["llama4_text"] == "refused"
 
@@ -68,7 +67,7 @@ def test_what_the_cache_cannot_do_is_refused_with_the_reason(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["qwen2_moe", "phimoe", "qwen2", "mixtral"])
 def test_sliding_windows_are_exact_beyond_their_length(kind: str) -> None:
-    config = families.fitting(kind, {"sliding_window": 8})
+    config = fitting(kind, {"sliding_window": 8})
     raw = config_of(kind, **config)
     raw |= {"use_sliding_window": True, "max_window_layers": 1, "layer_types": None}
     found = probe(raw)

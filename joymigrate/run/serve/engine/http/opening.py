@@ -38,6 +38,10 @@ def open_service(
     """
     templates = Templates.of(folder, template)  # a mistake in it shows before the weights load
     defaults = load(folder, generation, override)
+    if options.probe:
+        from joymigrate.run.serve.engine.probe import try_beyond_limits
+
+        log.info("%s", try_beyond_limits(folder, generic=options.generic))
     made = serving(AsyncEngine.load(folder, options), templates, names, keys, limits)
     made.defaults = defaults
     if defaults.told():
