@@ -12,6 +12,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.families import verified, verify, verify_families
 from joymigrate.run.serve.engine.load import load_engine
 from joymigrate.run.serve.engine.models.spec import describe, families
+from joymigrate.run.serve.engine.tiny import document, tiny
 from joymigrate.run.serve.engine.types import EngineOptions
 from tests.run.serve.engine.models import SMALL, drain, expected, greedy, prompts, run, save
 
@@ -170,7 +171,6 @@ def test_baichuans_normalised_head_is_computed(tmp_path: Path) -> None:
     head = torch.nn.functional.normalize(weights["lm_head.weight"])
     reference.lm_head.weight.data = head
     from joymigrate.run.serve.engine.models import decoder
-from joymigrate.run.serve.engine.tiny import document, tiny
 
     plain, _ = describe(raw)
     assert plain is not None
