@@ -86,7 +86,9 @@ def resolved(python: Path, what: str, constraints: Path, limit_s: int) -> tuple[
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return f"{start}FAILED: {last[:120]}", False
     items = json.loads(report.read_text(encoding="utf-8"))["install"]
-    versions = {item["metadata"]["name"]: item["metadata"]["version"] for item in items}
+    versions = {
+        item["metadata"]["name"].replace("_", "-"): item["metadata"]["version"] for item in items
+    }
     shown = [f"{name} {versions[name]}" for name in ("torch", "torch-npu") if name in versions]
     late = "" if wall <= limit_s else f"LATE (more than {limit_s} s): "
     return f"{start}{late}{len(items)} packages {', '.join(shown)}".rstrip(), not late
