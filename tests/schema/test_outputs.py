@@ -134,9 +134,8 @@ def test_a_rehearsal_and_a_journey_write_what_they_say(
     line = "rehearse --migrate --format json -o r.json -- python train.py"
     _main.run(line.split())
     assert check(json.loads((example / "r.json").read_text())) == "rehearsal"
-    _main.run(["migrate", ".", "--format", "json", "-o", "j.json"])
-    assert check(json.loads((example / "j.json").read_text())) == "journey"
-    assert [check(one) for one in documents(example / ".joymigrate")]
+    _main.run(["migrate", "."])
+    assert "journey" in {check(one) for one in documents(example / ".joymigrate")}
 
 
 def test_every_document_of_the_source_is_declared() -> None:
