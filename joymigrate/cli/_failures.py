@@ -71,7 +71,8 @@ def bug(error: BaseException) -> int:
     traceback.print_exception(error)
     print(
         "error: this is a bug in joymigrate, not a mistake of yours\n"
-        "  help: report it with the lines above and the command line",
+        "  help: open an issue where you got joymigrate from, with the lines above, the command line\n"
+        "  and the output of `joymigrate doctor --format json`",
         file=sys.stderr,
     )
     return Exit.ERROR
