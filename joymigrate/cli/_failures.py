@@ -71,8 +71,8 @@ def bug(error: BaseException) -> int:
     traceback.print_exception(error)
     print(
         "error: this is a bug in joymigrate, not a mistake of yours\n"
-        "  help: open an issue where you got joymigrate from, with the lines above, the command line\n"
-        "  and the output of `joymigrate doctor --format json`",
+        "  help: open an issue where you got joymigrate from, with the lines above,\n"
+        "  the command line and the output of `joymigrate doctor --format json`",
         file=sys.stderr,
     )
     return Exit.ERROR

@@ -16,6 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from joymigrate.cli import _examples
 from joymigrate.cli._failures import bug, leave_stdout, outside, show_error, usage_error
 from joymigrate.errors import Exit, JoyError, did_you_mean
 from joymigrate.extras import absent
@@ -92,6 +93,8 @@ OPTIONS = {
     "-h, --help": "Show this message and exit.",
 }
 
+START = ("scan .", 'migrate . --entry "python train.py --steps 20"')
+
 
 def help_text(columns: int) -> str:
     """The help of the whole program, as wide as the terminal."""
@@ -113,7 +116,8 @@ def help_text(columns: int) -> str:
                 lines.append(f"  {name}")
                 start = rest = " " * 6
             lines += textwrap.wrap(text, columns, initial_indent=start, subsequent_indent=rest)
-    return "\n".join([*lines, "", *textwrap.wrap(last, columns)])
+    shown = ["", "Examples:", *(f"  joymigrate {line}" for line in START), ""]
+    return "\n".join([*lines, *shown, *textwrap.wrap(last, columns)])
 
 
 def load(name: str) -> Any:
@@ -126,6 +130,7 @@ def load(name: str) -> Any:
         app.command(name, context_settings=settings)(module.command)
     command = typer.main.get_command(app)
     command.name = name
+    _examples.attach(command, name)
     if "_JOYMIGRATE_COMPLETE" in os.environ:
         from joymigrate.cli._completion import equip
 
