@@ -45,6 +45,12 @@ def command(
     select: list[str] = typer.Option([], "--select", help="Only these rules (ids or prefixes)."),
     ignore: list[str] = typer.Option([], "--ignore", help="Not these rules (ids or prefixes)."),
     exclude: list[str] = typer.Option([], "--exclude", help="Paths to leave out (gitignore form)."),
+    prove: bool = typer.Option(
+        False, "--prove", help="Run `-- CMD` before and after in copies; leave out what differs."
+    ),
+    prove_timeout: float = typer.Option(
+        600.0, "--prove-timeout", metavar="SECONDS", help="Longest time of one such run."
+    ),
     allow_dirty: bool = typer.Option(
         False, "--allow-dirty", help="Write even with uncommitted changes in tracked files."
     ),
@@ -62,6 +68,9 @@ def command(
     Safe edits by default, all files or none, as one step that `joymigrate rollback` takes back.
     """
     one_of(format, FORMATS, "--format")
+    program: list[str] = []
+    if prove:
+        paths, program = split_command(paths)
     must_exist(paths)
     lang = language_of(lang, paths[0])
     if output is not None and (diff or check):
@@ -83,7 +92,11 @@ def command(
     from joymigrate import rewrite
 
     scan = scan_with(paths, origin, settings, quiet)
-    made = [p for p in rewrite.patches(scan, unsafe=unsafe) if p.before != p.after]
+    if prove:
+        proven = proved(scan, paths, program, unsafe, prove_timeout)
+    else:
+        proven = rewrite.patches(scan, unsafe=unsafe)
+    made = [p for p in proven if p.before != p.after]
     if diff and format == "text":
         return show_diff(scan, made, ledger, lang)
     if diff or check:
@@ -96,6 +109,46 @@ def command(
     else:
         emit(in_text(outcome, wrote=wrote, verbose=verbose, quiet=quiet, lang=lang))
     return Exit.FOUND if made and not wrote else Exit.OK
+
+
+def split_command(words: list[Path]) -> tuple[list[Path], list[str]]:
+    """PATHs and the command after `--`. Click takes the dashes away; without them in sight the
+    command starts with the first word that is no file or folder."""
+    if "--" in sys.argv:
+        number = len(sys.argv) - sys.argv.index("--") - 1
+        at = len(words) - number
+    else:
+        at = next((n for n, word in enumerate(words) if not word.exists()), len(words))
+    program = [str(word) for word in words[at:]]
+    if not program or not at:
+        raise JoyError(
+            "--prove needs PATHs and a command", help="joymigrate rewrite . --prove -- pytest -q"
+        )
+    return words[:at], program
+
+
+def proved(
+    scan: Scan, paths: list[Path], program: list[str], unsafe: bool, timeout_s: float
+) -> list[Patch]:
+    """The patches under which the program does what it did before; tells what was left out."""
+    from joymigrate.model import Style
+    from joymigrate.rewrite.prove import prove
+
+    if scan.style is not Style.AGNOSTIC:
+        raise JoyError(
+            "only code for every machine can run here before and after",
+            help="add --style agnostic",
+        )
+    done = prove(scan, paths, program, unsafe=unsafe, timeout_s=timeout_s)
+    told = ", ".join(f"{number} {word}" for number, word in done.before.tests)
+    seen = told or f"exit code {done.before.code}"
+    lines = [
+        f"proven with {done.runs} runs of `{shlex.join(program)}`: {seen}, "
+        f"{len(done.before.losses)} losses and {len(done.before.types)} data types compared"
+    ]
+    lines += [f"left out, as the program behaves otherwise with it: {one}" for one in done.left]
+    talk(lines)
+    return list(done.patches)
 
 
 def one_project(paths: list[Path]) -> Ledger:

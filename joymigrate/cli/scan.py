@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WANTS = {"program:git": "--diff BASE"}
 
-FORMATS = ("text", "json", "sarif", "github", "md", "html")
+FORMATS = ("text", "json", "sarif", "github", "md", "html", "csv")
 PORTFOLIO_FORMATS = ("text", "json", "md", "html")
 
 
@@ -180,7 +180,7 @@ def render(
     result: Result, view: ScanView, terminal: bool, texts: Mapping[str, Any] | None = None
 ) -> str:
     """The result in its format and language; `texts` come with a JSON document."""
-    from joymigrate.report import github, json_, md, sarif, text
+    from joymigrate.report import csv, github, json_, md, sarif, text
     from joymigrate.report.html import scan as page
     from joymigrate.report.result import translate
 
@@ -195,4 +195,6 @@ def render(
         return page.render(result, view.lang, now())
     if view.format == "github":
         return github.render(result)
+    if view.format == "csv":
+        return csv.render(result)
     return sarif.render(result) if view.format == "sarif" else json_.render(result)

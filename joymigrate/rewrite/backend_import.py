@@ -50,6 +50,8 @@ def added(module: Module, statement: str, findings: list[Finding], tier: Tier) -
     start, end = module.span(node)
     line_start = module.source.starts[node.lineno - 1]
     indent = module.source.text[line_start:start]
+    page = len(indent) - len(indent.lstrip("\f"))  # a form feed is the program's own
+    line_start, indent = line_start + page, indent[page:]
     newline = module.source.newline
     if indent.strip():
         # A block does not fit into a line: its first statement does.

@@ -24,6 +24,8 @@ def patches(
     that changed since it was scanned raises `JoyError`.
     """
     origin, target = chips.get(scan.origin).device, chips.get(scan.to).device
+    if scan.style is Style.SHIM:
+        target = origin  # the program keeps the origin's words beside the target's
     devices = Devices(origin, target, scan.style is Style.AGNOSTIC)
     wanted = {Tier.SAFE, Tier.UNSAFE} if unsafe else {Tier.SAFE}
     by_path: dict[str, list[Finding]] = defaultdict(list)

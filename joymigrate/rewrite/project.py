@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.model import Finding, Scan, Style, Tier
-from joymigrate.rewrite import analyse, discover, module_index
+from joymigrate.rewrite import analyse, discover, module_index, native
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
@@ -79,7 +80,7 @@ def scan(
         for finding in (*result.findings, *(item.no for item in result.open))
         if job.active(finding.rule) or finding.rule == "JM001"
     ]
-    findings = with_callers(findings, files)
+    findings = native.leave(with_callers(findings, files), chip, root)
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
     return Scan(
         root=root,
@@ -269,16 +270,27 @@ def run(files: list[File], jobs: int, on_progress: Progress | None) -> Iterator[
         return
     # Big files first, so that no worker is left with one at the end.
     order = sorted(files, key=lambda file: -size_of(file.path))
-    with multiprocessing.get_context("fork").Pool(workers, leave_interrupts) as pool:
+    with multiprocessing.get_context("fork").Pool(workers, begin_worker, (os.getpid(),)) as pool:
         for number, result in enumerate(pool.imap_unordered(_work, order, chunksize=4), 1):
             yield result
             if on_progress is not None:
                 on_progress(number, len(files))
 
 
-def leave_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the first one ends the workers."""
+def begin_worker(parent: int) -> None:
+    """Ctrl-C reaches every process of a terminal; the first one ends the workers.
+
+    A worker whose parent died without a word ends by itself.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
+
+
+def end_with(parent: int) -> None:
+    """End this process when its parent is gone."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 def size_of(path: Path) -> int:

@@ -82,3 +82,31 @@ def test_an_edit_left_out_by_choice_takes_its_expression_with_it(tmp_path: Path)
     line = 'm.to(torch.device("cuda"), torch.cuda.current_device())  # joymigrate: ignore[JM101]'
     text, _ = moved(tmp_path, f"import torch\n{line}\n")
     assert text == f"import torch\n{line}\n"
+
+
+def test_an_option_its_default_and_its_choices_move_together(tmp_path: Path) -> None:
+    line = 'p.add_argument("--device", default="cuda", choices=["cuda", "cpu"])'
+    text, _ = moved(tmp_path, f"import torch\n{line}\n")
+    assert 'default="npu", choices=["npu", "cpu"]' in text
+
+
+def test_a_form_feed_is_not_copied(tmp_path: Path) -> None:
+    text, _ = moved(tmp_path, "\fimport torch\ntorch.cuda.empty_cache()\n")
+    assert text == "\fimport torch\nimport torch_npu\ntorch.npu.empty_cache()\n"
+
+
+@pytest.mark.parametrize(("version", "stays"), [("8.4.30", True), ("8.0.0", False)])
+def test_a_project_that_serves_the_chip_by_itself_is_told_so(
+    version: str, stays: bool, tmp_path: Path
+) -> None:
+    write_tree(
+        tmp_path,
+        {
+            "ultralytics/__init__.py": f'__version__ = "{version}"\n'.encode(),
+            "ultralytics/a.py": b"import torch\ntorch.cuda.empty_cache()\n",
+        },
+    )
+    found = scan([tmp_path], chip=chips.target("ascend"), origin=chips.origin())
+    assert (patches(found) == []) is stays
+    if stays:
+        assert 'device="npu:0"' in str(found.findings[0].reason)

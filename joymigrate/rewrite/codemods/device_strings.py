@@ -523,10 +523,10 @@ def report(module: Module, text: Text, reason: str, rule: str | None = None) -> 
 
 def fix(module: Module, text: Text, rule: str, *, compare: bool = False) -> Finding:
     """The literal in the target's words, in the style of the scan."""
-    if module.context.style is Style.AGNOSTIC:
-        return agnostic(module, text, rule, compare)
     words = module.vocabulary
     start, _ = text.body
+    if module.context.style is Style.AGNOSTIC:
+        return agnostic(module, text, rule, compare)
     edits = [
         (start + m.start(), start + m.end(), words.string(m.group()))
         for m in re.finditer(rf"\b({words.device}|{words.backend})\b", text.value)

@@ -1,0 +1,65 @@
+"""Projects that serve the target by themselves: they are told to, not rewritten.
+
+The chip's `native.yaml` lists them with the release that began it and the switch to use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from joymigrate.chips import Chip
+from joymigrate.language import Text
+from joymigrate.model import Finding, Tier
+
+VERSION = re.compile(r"^\s*(?:__version__|version)\s*=\s*[\"']([^\"']+)", re.M)
+WHY = "{package} serves {chip} by itself since {since}: {switch}"
+
+
+def leave(findings: Iterable[Finding], chip: Chip, root: Path) -> list[Finding]:
+    """The findings, those inside packages that serve the chip by themselves as reports."""
+    found = list(findings)
+    for item in chip.data("native.yaml") or ():
+        for folder in (str(item["package"]), f"src/{item['package']}"):
+            if not (root / folder / "__init__.py").is_file():
+                continue
+            version = version_of(root, folder)
+            if version is None or version < Version(str(item["since"])):
+                continue
+            why = Text(
+                WHY,
+                package=item["package"],
+                chip=chip.name,
+                since=item["since"],
+                switch=item["switch"],
+            )
+            found = [told(each, why) if inside(each, folder) else each for each in found]
+    return found
+
+
+def inside(finding: Finding, folder: str) -> bool:
+    """Whether a finding with edits lies below a folder."""
+    return finding.path.startswith(f"{folder}/") and bool(finding.edits)
+
+
+def told(finding: Finding, why: str) -> Finding:
+    """The finding as a report."""
+    return replace(
+        finding, tier=Tier.REPORT, after=None, edits=(), needs=None, group=None, reason=why
+    )
+
+
+def version_of(root: Path, folder: str) -> Version | None:
+    """The release that a package says it is, None where it does not say it as text."""
+    for name in (f"{folder}/__init__.py", f"{folder}/version.py", "pyproject.toml", "setup.py"):
+        try:
+            match = VERSION.search((root / name).read_text(encoding="utf-8", errors="replace"))
+            if match:
+                return Version(match[1])
+        except (OSError, InvalidVersion):
+            continue
+    return None

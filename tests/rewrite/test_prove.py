@@ -1,0 +1,57 @@
+"""A rewrite is proven by the project's own program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from joymigrate import chips
+from joymigrate.errors import JoyError
+from joymigrate.model import Scan, Style
+from joymigrate.rewrite import scan
+from joymigrate.rewrite.prove import culprits, prove
+from tests.ledger.trees import write_tree
+
+# The program checks its own source, so one edit changes what it tells.
+PROGRAM = b"""\
+import inspect, torch
+
+def strict(x):
+    return x.is_cuda
+
+print("loss:", 1.5 if "is_cuda" in inspect.getsource(strict) else 2.5)
+if torch.cuda.is_available():
+    print("accelerator")
+"""
+
+
+def found(root: Path) -> Scan:
+    """A scan in the style that runs everywhere."""
+    return scan([root], chip=chips.target("ascend"), origin=chips.origin(), style=Style.AGNOSTIC)
+
+
+def test_the_edit_that_changes_the_program_is_found_and_left_out(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"main.py": PROGRAM})
+    done = prove(
+        found(tmp_path), [tmp_path], [sys.executable, "main.py"], unsafe=False, timeout_s=120
+    )
+    after = next(p.after for p in done.patches if p.path.name == "main.py")
+    assert after is not None
+    assert b"x.is_cuda" in after
+    assert b"jm.device_module().is_available()" in after
+    assert done.left == ("main.py:4:12",)
+
+
+def test_a_program_that_differs_from_run_to_run_proves_nothing(tmp_path: Path) -> None:
+    text = b"import time, torch\nprint('loss', time.time_ns())\ntorch.cuda.empty_cache()\n"
+    write_tree(tmp_path, {"main.py": text})
+    with pytest.raises(JoyError, match="two runs of the unchanged program differ in losses"):
+        prove(found(tmp_path), [tmp_path], [sys.executable, "main.py"], unsafe=False, timeout_s=60)
+
+
+def test_harm_is_found_by_halves() -> None:
+    assert culprits("abcdefgh", lambda tried: "c" in tried or "g" in tried) == ["c", "g"]
+    assert culprits("abcd", lambda tried: {"a", "d"} <= set(tried)) == list("abcd")
+    assert culprits("abcd", lambda tried: False) == []
