@@ -27,7 +27,7 @@ def draw(count: int, seed: int) -> list[jobs.Job]:
     return [
         jobs.Job(
             f"j{i}",
-            (jobs.Task(int(pods[i]), int(cards[i]), cpu_milli=1000 + i, memory_mib=1024 + i),),
+            (jobs.PodGroup(int(pods[i]), int(cards[i]), cpu_milli=1000 + i, memory_mib=1024 + i),),
             f"q{i % 7}",
             minutes=float(rng.integers(5, 5000)),
         )

@@ -6,6 +6,7 @@ Starts nothing. What it remembers (sizes that fitted nowhere) lasts until `reope
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,9 +131,22 @@ class Admission:
             and any(grant.mask & int(hold.mask[grant.node]) for grant in placement)
         ]
 
+    def cards_suffice(self, entry: Entry, now: float) -> bool:
+        """Whether the free cards alone would do, without a look at CPU and memory."""
+        task = entry.job.tasks[0]
+        if len(entry.job.tasks) > 1 or not (task.cpu_milli or task.memory_mib):
+            return False
+        bare = replace(entry.job, tasks=(replace(task, cpu_milli=0, memory_mib=0),))
+        return not isinstance(self.placer.place(bare, self.hold_for(entry, now)), Refusal)
+
     def fills_a_gap(self, job: Job, now: float) -> bool:
         """Whether a job that starts now ends before some held cards are needed."""
-        return any(in_time(job, hold, now) for hold in self.holds)
+        return job.minutes is not None and job.minutes <= self.longest_gap(now)
+
+    def longest_gap(self, now: float) -> float:
+        """Minutes until the last held cards are needed whose time is known; 0 without any."""
+        ends = [hold.until for hold in self.holds if hold.until != NEVER]
+        return max(0.0, max(ends, default=now) - now) / 60
 
     def nodes_of(self, job: Job) -> Flags:
         """The nodes that may take a pod of this job."""

@@ -318,7 +318,7 @@ def numa_tables(
     On plain servers the cards are chosen so. Where the kind has a rule of its own, its rings or
     modules decide, and they keep a pod inside a NUMA node only if each of them lies in one.
     """
-    if not task.cards:
+    if not task.cards or not state.numa_known:
         return ()
     layouts: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for position, node in enumerate(pool.nodes):

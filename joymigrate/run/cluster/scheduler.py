@@ -14,8 +14,8 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from joymigrate.errors import JoyError
@@ -38,7 +38,8 @@ from joymigrate.run.cluster.events import (
     Tick,
 )
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, Queue
+from joymigrate.run.cluster.jobs import Job, PodGroup, Queue
+from joymigrate.run.cluster.line import Line
 from joymigrate.run.cluster.place import NO_ROOM, Placer
 from joymigrate.run.cluster.policies import Policy
 from joymigrate.run.cluster.preemption import Preemption
@@ -50,7 +51,7 @@ PHYSICAL = (
     "none", "cards", "shape", "leaf", "leaf_tasks", "numa", "superpod", "cpu", "open",
 )  # fmt: skip
 CYCLES = 8  # rounds of offering what evictions left over
-ALIKE_DEPTH = 64  # jobs of one group that are looked at for a gap before the held job starts
+DEPTH = 64  # jobs of one group that are tried behind the one whose turn it is
 
 
 class Scheduler:
@@ -89,7 +90,7 @@ class Scheduler:
         self.waiting: dict[str, Entry] = {}
         self.refused: dict[str, Refusal] = {}  # jobs that can never start
         self.decisions = 0
-        self._groups: dict[int, list[Entry]] = {}
+        self._groups: dict[int, Line] = {}
         self._group_of: dict[tuple[Any, ...], int] = {}
         self._why: dict[int, Refusal] = {}
         self._failed: set[int] = set()
@@ -142,27 +143,31 @@ class Scheduler:
             self._adopt(entry)
             return
         self._wait(entry)
-        if self.admission.fills_a_gap(job, self._now):
-            self._failed.discard(entry.group)  # those before it may be too long for the gap
+        task = job.tasks[0]
+        if task.cpu_milli or task.memory_mib or self.admission.fills_a_gap(job, self._now):
+            self._failed.discard(entry.group)  # those before it may ask for more, or run too long
 
     def _group(self, job: Job) -> int:
-        key = (
-            job.queue, job.priority, job.tasks, job.sp_block, job.leaf, job.numa, job.superpod,
-            length_class(job) if self.settings.order == "response" else None,
-        )  # fmt: skip
+        """Jobs of one number ask for the same cards under the same rules."""
+        tasks = job.tasks
+        if len(tasks) == 1 and (tasks[0].cpu_milli or tasks[0].memory_mib):
+            tasks = (replace(tasks[0], cpu_milli=0, memory_mib=0),)
+        key = (job.queue, job.priority, tasks, job.sp_block, job.leaf, job.numa, job.superpod)
         return self._group_of.setdefault(key, len(self._group_of))
 
     def _wait(self, entry: Entry) -> None:
         self.waiting[entry.job.name] = entry
-        bisect.insort(self._groups.setdefault(entry.group, []), entry)
+        if entry.group not in self._groups:
+            self._groups[entry.group] = Line(self.settings)
+        self._groups[entry.group].add(entry)
         if self._strict(entry.job.queue):
             bisect.insort(self._lines.setdefault(entry.job.queue, []), (-entry.job.priority, entry))
 
     def _unwait(self, entry: Entry) -> None:
         del self.waiting[entry.job.name]
         group = self._groups[entry.group]
-        del group[bisect.bisect_left(group, entry)]
-        if not group:
+        group.remove(entry)
+        if not group.entries:
             del self._groups[entry.group]
         if self._strict(entry.job.queue):
             line = self._lines[entry.job.queue]
@@ -190,7 +195,6 @@ class Scheduler:
             return
         self.admission.holds = [hold for hold in self.admission.holds if hold not in holds]
         self._released = True
-        self._reopen()
         self._reopen()
 
     def _reopen(self) -> None:
@@ -241,7 +245,7 @@ class Scheduler:
         chain = set(self.quotas.chain(queue))
         for number in list(self._failed):
             group = self._groups.get(number)
-            if not group or self._may_start_now(group[0], nodes, chain):
+            if group is None or self._may_start_now(self._first(group), nodes, chain):
                 self._failed.discard(number)
 
     def _may_start_now(self, entry: Entry, nodes: set[int], chain: set[str]) -> bool:
@@ -250,10 +254,12 @@ class Scheduler:
             return True
         if job.queue in chain and self.quotas.account(job.queue).declared:
             return True
-        if self._now - entry.since >= self.settings.hold_blind_after and not self.admission.covered(
-            job
+        if (
+            self.settings.hold
+            and self._now - entry.since >= self.settings.hold_blind_after
+            and not self.admission.covered(job)
         ):
-            return self.settings.hold  # it may have become the one that cards are held for
+            return True  # it may have become the one that cards are held for
         shapes = self.placer.shapes(job, job.tasks[0])
         if isinstance(shapes, Refusal):
             return True
@@ -318,7 +324,7 @@ class Scheduler:
         self._check_holds()
         self._released = False
         heap = [
-            (self._order(group[0]), number)
+            (self._order(self._first(group)), number)
             for number, group in self._groups.items()
             if number not in self._failed
         ]
@@ -326,16 +332,17 @@ class Scheduler:
         while heap:
             order, number = heapq.heappop(heap)
             group = self._groups.get(number)
-            if not group or number in self._failed:
+            if group is None or number in self._failed:
                 continue
-            fresh = self._order(group[0])
+            entry = self._first(group)
+            fresh = self._order(entry)
             if heap and fresh > order and fresh > heap[0][0]:
                 heapq.heappush(heap, (fresh, number))  # its queue's share has grown meanwhile
                 continue
-            queue = group[0].job.queue
+            queue = entry.job.queue
             if self._try_group(number, group, actions):
-                if self._groups.get(number):
-                    heapq.heappush(heap, (self._order(group[0]), number))
+                if number in self._groups:
+                    heapq.heappush(heap, (self._order(self._first(group)), number))
                 if self._strict(queue) and self._lines[queue]:
                     head = self._lines[queue][0][1]  # tried before, when another was the first
                     heapq.heappush(heap, (self._order(head), head.group))
@@ -343,29 +350,74 @@ class Scheduler:
                 self._failed.add(number)
         return actions
 
+    def _first(self, group: Line) -> Entry:
+        """Whose turn it is in a group; in a queue of strict order the queue's first job."""
+        queue = group.entries[0].job.queue
+        if self._strict(queue):
+            head = self._lines[queue][0][1]
+            return head if head.group == group.entries[0].group else group.entries[0]
+        return group.first(self._now)
+
     def _order(self, entry: Entry) -> tuple[Any, ...]:
         queue = entry.job.queue
         share = self.quotas.share(queue) if self.quotas.account(queue).declared else 0.0
         ratio = entry.response_ratio(self._now) if self.settings.order == "response" else 0.0
         return (*self.admission.rank(entry, self._now), share, -ratio, entry.number)
 
-    def _try_group(self, number: int, group: list[Entry], actions: list[Action]) -> bool:
-        """Start the first job of a group, or one behind it that fits a gap. False: none can."""
-        entry = group[0]
-        self.decisions += 1
+    def _try_group(self, number: int, group: Line, actions: list[Action]) -> bool:
+        """Start the job whose turn it is, or one behind it that asks for less. False: none can."""
+        entry = self._first(group)
         behind = self._behind(entry)
         if behind is not None:
             self._why[number] = behind
             return False
+        refused = self._try(entry, actions)
+        if refused is None:
+            return True
+        self._why[number] = refused
+        if refused.code in PHYSICAL and self.settings.hold:
+            self._make_hold(entry)
+        if self._strict(entry.job.queue) or refused.code not in ("held", *PHYSICAL):
+            return False
+        return self._try_others(entry, group, actions)
+
+    def _try_others(self, first: Entry, group: Line, actions: list[Action]) -> bool:
+        """A job behind the first one that ends before held cards are needed, or needs less CPU."""
+        admission, now = self.admission, self._now
+        cards_there, longest = admission.cards_suffice(first, now), admission.longest_gap(now)
+        if not (cards_there or longest):
+            return False
+        tried = [first.job.tasks[0]]
+        looked = 0
+        for entry in group.in_order(now):
+            minutes = entry.job.minutes
+            gap = minutes is not None and minutes <= longest
+            if entry is first or not (gap or cards_there):
+                continue
+            task = entry.job.tasks[0]
+            if not gap and any(asks_no_less(task, other) for other in tried):
+                continue
+            looked += 1
+            if looked > DEPTH:
+                return False
+            if self._try(entry, actions) is None:
+                return True
+            if not gap:
+                tried.append(task)
+        return False
+
+    def _try(self, entry: Entry, actions: list[Action]) -> Refusal | None:
+        """Start a job, stop others for it, or refuse it for good (None); else why it waits."""
+        self.decisions += 1
         outcome = self.admission.admit(entry, self._now)
         if not isinstance(outcome, Refusal):
             self._unwait(entry)
             actions.append(self._start(entry, outcome))
-            return True
+            return None
         if outcome.permanent:
             self._unwait(entry)
             self.refused[entry.job.name] = outcome
-            return True
+            return None
         if outcome.code in ("max", "held", *PHYSICAL):
             deal = self.claims.deal(
                 entry, self.admission.expected_use(entry), outcome, self._now,
@@ -373,24 +425,8 @@ class Scheduler:
             )  # fmt: skip
             if deal is not None:
                 self._close(entry, deal, actions)
-                return True
-        self._why[number] = outcome
-        if outcome.code == "held" and not self._strict(entry.job.queue):
-            return self._fill_gap(group, actions)
-        if outcome.code in PHYSICAL and self.settings.hold:
-            self._make_hold(entry)
-        return False
-
-    def _fill_gap(self, group: list[Entry], actions: list[Action]) -> bool:
-        """A later job of the same group that ends before the held job starts."""
-        for entry in group[1:ALIKE_DEPTH]:
-            if self.admission.fills_a_gap(entry.job, self._now):
-                outcome = self.admission.admit(entry, self._now)
-                if not isinstance(outcome, Refusal):
-                    self._unwait(entry)
-                    actions.append(self._start(entry, outcome))
-                    return True
-        return False
+                return None
+        return outcome
 
     def _start(self, entry: Entry, placement: Placement, started: float | None = None) -> Start:
         job = entry.job
@@ -434,7 +470,7 @@ class Scheduler:
             return
         mask = room.mask(len(self.state.nodes))
         nodes = self.admission.nodes_of(entry.job)
-        entry.promised = True
+        self._groups[entry.group].promise(entry)
         self.admission.holds.append(CardHold(entry, mask, room.until, nodes))
 
     def room_for(self, entry: Entry) -> tuple[list[str], float] | None:
@@ -473,6 +509,6 @@ class Scheduler:
         return placed if isinstance(placed, Refusal) else Refusal("next")
 
 
-def length_class(job: Job) -> int | None:
-    """Jobs whose run times lie within a factor of two are decided together."""
-    return None if job.minutes is None else round(math.log2(max(job.minutes, 1.0)))
+def asks_no_less(task: PodGroup, other: PodGroup) -> bool:
+    """Whether one pod asks for at least the CPU and the memory of another."""
+    return task.cpu_milli >= other.cpu_milli and task.memory_mib >= other.memory_mib

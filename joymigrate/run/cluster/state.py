@@ -97,6 +97,7 @@ class State:
         self.broken: Ints = widths - cards.count(self.present)  # absent or unhealthy cards
         self.touched: list[int] = []
         self.reserved = any(node.reserved for node in nodes)
+        self.numa_known = any(node.numa for node in nodes)
         self._pools: dict[tuple[tuple[str, ...], tuple[str, ...], bool, str], list[Pool]] = {}
 
     def take(self, placement: Sequence[Grant]) -> None:
