@@ -29,6 +29,7 @@ class Pages:
         """The pages by method and path."""
         return {
             ("GET", "/health"): self.show_health,
+            ("GET", "/ready"): self.show_ready,
             ("GET", "/metrics"): self.show_metrics,
             ("GET", "/admin/rollout"): self.show_rollout,
             ("POST", "/admin/rollout"): self.take_order,
@@ -40,8 +41,15 @@ class Pages:
     async def show_health(self, request: web.BaseRequest) -> web.StreamResponse:
         ups = {up.name: up.up for up in (self.gateway.router.primary, self.gateway.router.standby)}
         ready = any(ups.values())
-        body = {"status": "ok" if ready else "down", "upstreams": ups}
+        status = "draining" if self.gateway.draining else "ok" if ready else "down"
+        body = {"status": status, "upstreams": ups}
         return replies.data(body, 200 if ready else 503)
+
+    async def show_ready(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Whether new requests should come here: a balancer asks this one."""
+        if self.gateway.draining:
+            return replies.data({"status": "draining"}, 503)
+        return await self.show_health(request)
 
     async def show_metrics(self, request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(

@@ -9,6 +9,7 @@ visible error event.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,7 +21,27 @@ from joymigrate.run.serve.gateway.stream import Stream
 CONTENT = "content"
 KEPT = ("id", "created", "model", "system_fingerprint")
 EXTRAS = ("token_ids", "prompt_token_ids")
-MOVED = ("messages", "prompt", "max_completion_tokens", "tools", "tool_choice", "echo")
+# What a continuation behind token ids passes on: fields that act on each token by itself, so that
+# it does not matter where the text was cut. Everything else (penalties, seeds, stop strings,
+# min_tokens, grammars, truncation, fields that nobody here knows) depends on what came before.
+PASSED_ON = frozenset(
+    ("model", "stream", "temperature", "top_p", "top_k", "min_p", "logit_bias", "ignore_eos",
+     "stop_token_ids", "skip_special_tokens", "user")
+)  # fmt: skip
+# What only says what the prompt is, which the continuation has as ids, or who asks.
+SETTLED = frozenset(
+    ("messages", "prompt", "max_tokens", "max_completion_tokens", "stream_options",
+     "return_token_ids", "metadata", "store", "service_tier", "chat_template",
+     "chat_template_kwargs", "add_generation_prompt", "add_special_tokens")
+)  # fmt: skip
+# Fields that change nothing where they have one of these values.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "n": (1,), "best_of": (1,), "echo": (False,), "stop": ([], ""), "min_tokens": (0,),
+    "presence_penalty": (0,), "frequency_penalty": (0,), "repetition_penalty": (1,),
+    "logprobs": (False,), "top_logprobs": (0,), "tools": ([],), "tool_choice": ("none",),
+    "response_format": ({"type": "text"},), "include_stop_str_in_output": (False,),
+    "parallel_tool_calls": (True, False), "use_beam_search": (False,), "length_penalty": (1,),
+}  # fmt: skip
 
 
 class Diverged(Exception):
@@ -91,10 +112,22 @@ def obstacle(call: Call, stream: Stream) -> str | None:
 def continuations(call: Call, sent: Sent) -> list[Continuation]:
     """The exact ways to go on behind what was sent, the better one first."""
     body = call.parsed or {}
-    structured = body.get("response_format") or body.get("tools") or body.get("guided_json")
-    if sent.prompt_ids and sent.ids and not structured and list(sent.text) == [CONTENT]:
+    exact = hindering_field(body) is None
+    if sent.prompt_ids and sent.ids and exact and list(sent.text) == [CONTENT]:
         return [ByIds(call, sent), ByReplay(call, sent)]
     return [ByReplay(call, sent)]
+
+
+def hindering_field(body: Mapping[str, Any]) -> str | None:
+    """The first field for which a continuation behind token ids is not known to be exact."""
+    for name, value in body.items():
+        if value is None or name in PASSED_ON or name in SETTLED:
+            continue
+        if name == "seed" and body.get("temperature") == 0:
+            continue  # nothing is drawn
+        if not any(value == harmless for harmless in NEUTRAL.get(name, ())):
+            return name
+    return None
 
 
 class ByReplay:
@@ -162,7 +195,7 @@ class ByIds:
         self.wrote = False
         self.wants_usage = bool((asked.get("stream_options") or {}).get("include_usage"))
         self.wants_ids = bool(asked.get("return_token_ids"))
-        body = {key: value for key, value in asked.items() if key not in MOVED}
+        body = {key: value for key, value in asked.items() if key in PASSED_ON}
         limit = asked.get("max_completion_tokens") or asked.get("max_tokens")
         # An explicit null lifts the default of 16 tokens that completions have.
         body["max_tokens"] = limit - len(sent.ids) if limit else None

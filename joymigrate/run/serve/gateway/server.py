@@ -49,6 +49,7 @@ from joymigrate.run.serve.monitor.service import Monitor
 
 OF_BACKENDS = frozenset(("kv", "prefix"))  # what only a backend knows about itself
 TICK_SECONDS = 0.2
+CUT_SECONDS = 0.2  # what a connection gets to close once the drain is over
 SAVE_SECONDS = 1.0
 GARBAGE_OBJECTS = 20_000  # new objects between two collections of the youngest
 GATE_SECONDS = 10.0  # how often a closed gate asks the ledger again
@@ -82,6 +83,7 @@ class Gateway:
         self.pages = Pages(self).by_path()
         self.tasks: list[asyncio.Task[None]] = []
         self.dirty = False
+        self.draining = self.hurry = False  # hurry: a second signal means now
         self.active = 0
         self.port = settings.port
         self.runner: web.ServerRunner | None = None
@@ -111,7 +113,7 @@ class Gateway:
             max_line_size=self.settings.limits.header_bytes,
             max_field_size=self.settings.limits.header_bytes,
         )  # fmt: skip
-        self.runner = web.ServerRunner(server)
+        self.runner = web.ServerRunner(server, shutdown_timeout=CUT_SECONDS)
         await self.runner.setup()
         await self.listen(self.runner, taken)
         self.save()
@@ -181,12 +183,16 @@ class Gateway:
         self.port = runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Take no new requests, let the running ones end, write everything down."""
+        """Take no new requests, let the running ones end, write everything down.
+
+        What still runs after `drain_seconds`, or when `hurry` is set, is cut.
+        """
+        self.draining = True
         if self.runner is not None:
             for site in list(self.runner.sites):
                 await site.stop()
             deadline = time.monotonic() + self.settings.limits.drain_seconds
-            while self.active and time.monotonic() < deadline:
+            while self.active and time.monotonic() < deadline and not self.hurry:
                 await asyncio.sleep(0.02)
         for task in [*self.tasks, *self.shadow.running]:
             task.cancel()
@@ -373,9 +379,14 @@ async def run(gateway: Gateway) -> None:
     gc.set_threshold(GARBAGE_OBJECTS, 50, 100)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def hear() -> None:
+        gateway.hurry = ended.is_set()
+        ended.set()
+
     for name in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(name, ended.set)
+            loop.add_signal_handler(name, hear)
     await gateway.start()
     gateway.talk(f"listening on http://{gateway.settings.host}:{gateway.port}")
     try:

@@ -135,6 +135,15 @@ def study(found: dict[str, Any]) -> str:
                 for row in found["rates"]
             ),
         )
+    if found.get("promotions"):
+        lines += ["", "wrongly promoted: the standby fails as often as the limit, or more", ""]
+        lines += table(
+            ("rule", "true rate", "runs", "promoted"),
+            (
+                (row["rule"], percent(row["rate"]), row["runs"], percent(row["promoted_share"]))
+                for row in found["promotions"]
+            ),
+        )
     for row in found.get("replay", ()):
         at = row["rolled_back_at"]
         when = f" ({duration(row['time'])} after the first)" if row["time"] is not None else ""

@@ -26,6 +26,7 @@ from joymigrate.run.serve.gateway.evidence import Rule
 from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.streams import Outcome, bernoulli, resampled
 
+BITE = 25  # requests between two looks at the bound
 SLICE_SECONDS = 300.0  # how often the calendar lets time pass
 
 
@@ -106,6 +107,28 @@ def characterise(
         if delay is not None:
             delays.append(delay)
     return Delays(name, rate, runs, horizon, tuple(sorted(delays)))
+
+
+def promoted_share(
+    plan: Plan, rule: Callable[[], Rule], *, rate: float, runs: int, horizon: int, seed: int = 0
+) -> float:
+    """Share of the runs at a true failure rate that are promoted within `horizon` requests."""
+    rng = random.Random(f"{seed} {rate} promotion")
+    quick = replace(plan, min_step_seconds=0.0)
+    promoted = 0
+    for _ in range(runs):
+        rollout, done = ramped(quick, rule), 0
+        for outcome in bernoulli(rate, rng):
+            left = min(outcome.count, horizon - done)
+            while left and rollout.state == RAMPING:
+                # Small bites: the bound is looked at all the time, as in a running gateway.
+                count = min(left, BITE)
+                done, left = done + count, left - count
+                rollout.handle(Served(float(done), SECOND, outcome.failure, count))
+            if rollout.state != RAMPING or done >= horizon:
+                break
+        promoted += rollout.state == PROMOTED
+    return promoted / runs
 
 
 def untimed(stream: Iterable[Outcome]) -> Iterator[Outcome]:

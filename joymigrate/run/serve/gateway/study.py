@@ -30,6 +30,7 @@ PERIODS = {
     "week": 604_800,
 }
 CALENDAR_RUNS = 50
+PROMOTION_RUNS = 400
 RESAMPLED_RUNS = 200
 
 
@@ -76,6 +77,21 @@ def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
         "rules": {name: rule().describe() for name, rule in rules.items()},
         "rates": [row(delays, asked.horizon) for rows in curves.values() for delays in rows],
     }
+    if not asked.rates and not record:
+        runs = min(asked.runs, PROMOTION_RUNS)
+        found["promotions"] = [
+            {
+                "rule": name,
+                "rate": plan.limit * factor,
+                "runs": runs,
+                "promoted_share": simulate.promoted_share(
+                    plans[name], rule, rate=plan.limit * factor, runs=runs,
+                    horizon=asked.horizon, seed=asked.seed,
+                ),
+            }
+            for name, rule in rules.items()
+            for factor in (1.0, 1.1)
+        ]  # fmt: skip
     if record:
         found["replay"] = [
             asdict(simulate.replay(name, plans[name], rule, record)) for name, rule in rules.items()

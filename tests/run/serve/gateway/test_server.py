@@ -208,6 +208,23 @@ def test_an_admin_key_is_asked_for_where_it_is_set(table: Table) -> None:
     table.run(scenario, rollout=ramp(5), admin_key="boss")
 
 
+def test_a_drain_ends_at_its_deadline_and_a_second_signal_ends_it_at_once(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        asked = asyncio.create_task(bench.ask(max_tokens=500))
+        while not bench.gateway.active:
+            await asyncio.sleep(0.005)
+        assert (await bench.get("/ready"))["status"] == "ok"
+        bench.gateway.hurry = True
+        await bench.gateway.stop()
+        assert bench.gateway.draining
+        assert bench.gateway.active == 0, "nothing is waited for"
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+
+    table.run(scenario, gpu=Fake(tokens=500, gap_seconds=0.05), rollout={"start": "manual"},
+              limits={"drain_seconds": 30.0})  # fmt: skip
+
+
 # The gate
 
 
