@@ -48,6 +48,7 @@ class Aliases:
     exact: Mapping[str, Alias]
     patterns: tuple[tuple[str, Alias], ...]
     namespaces: Mapping[str, Alias]
+    own_inputs: Mapping[str, tuple[int, ...]]  # by base name: inputs that the chip makes itself
 
     def of(self, namespace: str, base: str) -> Alias | None:
         """The alias of an operator; for patterns the longest one wins."""
@@ -64,6 +65,7 @@ def load(own: Path | None) -> Aliases:
     exact: dict[str, Alias] = {}
     patterns: dict[str, Alias] = {}
     namespaces: dict[str, Alias] = {}
+    own_inputs: dict[str, tuple[int, ...]] = {}
     for path in (rules_root() / COMMON, own):
         if path is None:
             continue
@@ -72,9 +74,11 @@ def load(own: Path | None) -> Aliases:
             raise JoyError("expected a mapping with `aliases`", where=str(path))
         for name, item in (raw.get("aliases") or {}).items():
             (patterns if "*" in name else exact)[str(name)] = read(item, f"{path} aliases.{name}")
+        for name, places in (raw.get("own_inputs") or {}).items():
+            own_inputs[str(name)] = tuple(int(place) for place in places)
         for name, item in (raw.get("namespaces") or {}).items():
             namespaces[str(name)] = read(item, f"{path} namespaces.{name}")
-    return Aliases(exact, tuple(patterns.items()), namespaces)
+    return Aliases(exact, tuple(patterns.items()), namespaces, own_inputs)
 
 
 def read(item: Any, where: str) -> Alias:

@@ -86,7 +86,10 @@ class Judge:
             opened = replace(support, note=note)
             return Verdict(bare, overload or "", opened, opens=True, silent=is_torch)
         # One backend's name may come with inputs of that backend (a state, a seed).
-        support = self.with_dtypes(support, signature, only_first=alias is not None)
+        own = self.aliases.own_inputs.get(base, ())
+        if helps(bare, support):
+            return Verdict(bare, overload or "", support, opens=False)
+        support = self.with_dtypes(support, signature, only_first=alias is not None, own=own)
         opens = support.status is Status.COMPOSITE and alias is None
         return Verdict(bare, overload or "", support, opens=opens)
 
@@ -192,7 +195,12 @@ class Judge:
         return verdict
 
     def with_dtypes(
-        self, support: Support, signature: Signature, *, only_first: bool = False
+        self,
+        support: Support,
+        signature: Signature,
+        *,
+        only_first: bool = False,
+        own: tuple[int, ...] = (),
     ) -> Support:
         """Missing where a tensor has a dtype that no kernel of the operator takes."""
         if not support.supported or not support.dtypes:
@@ -200,12 +208,23 @@ class Judge:
         for position, dtype in tensor_dtypes(signature):
             if only_first and position:
                 break
+            if position in own:
+                continue
             first = self.oplist.resolver.first_dtypes(support.kernels) if position == 0 else None
             known = support.dtypes if not first else [d for d in support.dtypes if d in first]
             if known and dtype not in known:
                 refused = replace(support, dtypes=tuple(known))
                 return self.oplist.with_dtype(refused, dtype)
         return support
+
+
+def helps(bare: str, support: Support) -> bool:
+    """Whether the known kernels are only helpers inside of a Fourier transform.
+
+    The kernels that were read from its sources are those of its matrix products; their dtypes are
+    not those of the operator.
+    """
+    return "_fft_" in bare and not any("fft" in kernel.lower() for kernel in support.kernels)
 
 
 def tensor_dtypes(signature: Signature) -> Iterable[tuple[int, str]]:

@@ -314,3 +314,23 @@ def test_html_escapes_what_a_trace_says(tmp_path: Path) -> None:
 def test_every_status_has_a_place_in_each_report(status: Status) -> None:
     assert status in page.TONES
     assert status.supported or status in coverage_sarif.RULES
+
+
+@pytest.mark.parametrize(
+    ("name", "dtypes", "status"),
+    [
+        ("aten::native_dropout_backward", ("float32", "bool"), "native"),  # the chip's own mask
+        ("aten::_fft_c2r", ("complex64",), "native"),  # its known kernels are helpers
+        ("aten::mm", ("float64", "float64"), "missing"),
+    ],
+)
+def test_what_the_chip_makes_itself_is_no_missing_dtype(
+    name: str, dtypes: tuple[str, ...], status: str
+) -> None:
+    from joymigrate.profile.judge import Judge
+    from joymigrate.profile.table import Signature
+
+    kinds = ("tensor",) * len(dtypes)
+    signature = Signature(dtypes, ((2, 3),) * len(dtypes), (), kinds)
+    judge = Judge(of("ascend", "2.13"), overloads=True)
+    assert judge.judge(name, signature).support.status.value == status

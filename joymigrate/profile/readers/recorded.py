@@ -52,6 +52,8 @@ def read(path: Path) -> Trace:
         if (key := identity(item)) not in known:
             known.add(key)
             row = add(table, {**item, "self_us": 0}, f"{path}:{number}")
+            if item.get("parents"):
+                parents[row] = tuple(str(name) for name in item["parents"])
             seen[row] = "exact" if item.get("exact") else "name"
     stopped = [why for why in watched if why not in ("exit", "killed")]
     if stopped:

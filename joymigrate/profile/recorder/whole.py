@@ -50,7 +50,7 @@ class CallWatch(TorchFunctionMode):
             return func(*args, **kwargs)
         if len(self.known) < KEYS:
             self.known.add(key)
-        with self.run.exactly("call"):
+        with self.run.exactly("call", around=getattr(func, "__name__", "")):
             return func(*args, **kwargs)
 
 
@@ -160,8 +160,11 @@ class WholeRun:
         return "forward" if torch.is_grad_enabled() else "other"
 
     @contextmanager
-    def exactly(self, why: str) -> Iterator[None]:
-        """Record what happens inside, unless a mode of the program's own watches."""
+    def exactly(self, why: str, around: str = "") -> Iterator[None]:
+        """Record what happens inside, unless a mode of the program's own watches.
+
+        `around` is the function that was called: a chip may take it as a whole.
+        """
         recording = Recording(self.context)
         if self.busy or modes() or self.exporting or torch.compiler.is_compiling():
             yield
@@ -178,6 +181,8 @@ class WholeRun:
             self.busy = False
             try:
                 for call in recording.mode.signatures.values():
+                    if around and call.phase != "backward":
+                        call.parents = (f"aten::{around}",)
                     self.note(call, exact=why == "window")
             except Exception as error:  # ours must not end the program
                 self.stop(f"{type(error).__name__} in the recorder")

@@ -7,10 +7,12 @@ don't count. A rehearsal has no times, so nothing is looked up or stored there.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -108,12 +110,23 @@ def load(path: Path) -> Mapping[str, Entry]:
             name: Entry(**{**raw, "shape": tuple(raw["shape"])})
             for name, raw in document["entries"].items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise JoyError(
-            f"the measurements of kernels are damaged: {error}",
-            where=str(path),
-            help="delete the file, or run joymigrate kernels bench --tune again",
-        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        warnings.warn(
+            f"the measurements of kernels in {path} are damaged ({error}) and are not used; "
+            "the file is written anew, joymigrate kernels bench --tune measures again",
+            stacklevel=2,
+        )
+        rewrite(path)
+        return {}
+
+
+def rewrite(path: Path) -> None:
+    """Put an empty file in the place of a damaged one, where that can be written."""
+    import torch
+
+    empty = {"schema": SCHEMA, "card": "", "torch": torch.__version__, "entries": {}}
+    with contextlib.suppress(OSError):
+        replace_file(path, json.dumps(empty, indent=1).encode())
 
 
 def store(path: Path, card: str, found: Mapping[str, Entry]) -> None:

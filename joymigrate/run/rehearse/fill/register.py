@@ -13,6 +13,7 @@ from torch import Tensor
 from joymigrate import chips
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
+from joymigrate.run.rehearse.fill.contract import require_accepted
 from joymigrate.run.rehearse.fill.declare import Fill
 
 # Device types of torch with a dispatch key of their own; every other device is PrivateUse1.
@@ -124,6 +125,7 @@ def kernel(one: Fill, overload: Any) -> Callable[..., Any]:
     if outs:
 
         def into(*args: Any, **kwargs: Any) -> Any:
+            require_accepted(overload, args, kwargs)
             targets = [kwargs.pop(name) for name in outs]
             with torch._C._AutoDispatchBelowAutograd():
                 made = function(*args, **kwargs)
@@ -137,6 +139,7 @@ def kernel(one: Fill, overload: Any) -> Callable[..., Any]:
     if places and returns == 1:
 
         def in_place(*args: Any, **kwargs: Any) -> Any:
+            require_accepted(overload, args, kwargs)
             with torch._C._AutoDispatchBelowAutograd():
                 args[0].copy_(function(*args, **kwargs))
             return args[0]
@@ -144,6 +147,7 @@ def kernel(one: Fill, overload: Any) -> Callable[..., Any]:
         return in_place
 
     def new(*args: Any, **kwargs: Any) -> Any:
+        require_accepted(overload, args, kwargs)
         with torch._C._AutoDispatchBelowAutograd():
             return function(*args, **kwargs)
 
