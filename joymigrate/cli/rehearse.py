@@ -36,13 +36,6 @@ def command(
     strict: bool = typer.Option(
         False, "--strict", help="Raise where the chip refuses a call; exit code 1 if swallowed."
     ),
-    host_checks: Path | None = typer.Option(
-        None,
-        "--host-checks",
-        envvar="JOYMIGRATE_HOST_CHECKS",
-        metavar="CHECKOUTS",
-        help="Ask the vendor's own host code, built from your checkouts of it.",
-    ),
     inject: list[str] | None = typer.Option(
         None, "--inject", help="A faulty operator: gelu=1e-2 (relative error). Repeatable."
     ),
@@ -100,7 +93,7 @@ def command(
         inject=inject or [],
         strict=strict,
     )
-    with session.open_session(options, host_checks) as settings:
+    with session.open_session(options) as settings:
         if not quiet:
             with speaking(language):
                 print(report.banner(settings), file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ Three layers: the base that every operator's host code stands on (`opbase`, part
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +86,8 @@ UTILITIES = {  # a header that some files use and do not include
     "ops-transformer": "common/include/external/aclnn_util.h",
     "ops-cv": "common/inc/op_api/aclnn_util.h",
 }
+# Headers that some files of shape functions use and do not include.
+SHAPE_HEADERS = ("-include", "log/log.h", "-include", "util/shape_util.h")
 METADATA = [
     "metadef/base/type/*.cc",
     "metadef/base/utils/*.cc",
@@ -158,11 +160,22 @@ def units(checkouts: Checkouts, called: set[str], precompiled: Path) -> Iterator
     sources = [(repo, p) for repo in checkouts.operators for p in operator_sources(root / repo)]
     chosen = [(r, p) for r, p in sources if is_called(p, called)]
     for repository, path in shape_sources(checkouts, [path for _, path in chosen]):
-        base = operator_unit(checkouts, repository, path, general, precompiled)
-        extra = [f"-I{root / 'opbase/include/op_common' / p}" for p in ("op_host", ".")]
-        yield Unit(path, repository, base.name, ((*base.ways[1], *extra), base.ways[1]))
+        way = shape_way(root, repository, path, general)
+        yield Unit(path, repository, name_of(path, root), (way, (*way, *SHAPE_HEADERS)))
     for repository, path in chosen:
         yield operator_unit(checkouts, repository, path, general, precompiled)
+
+
+def shape_way(root: Path, repository: str, path: Path, general: Sequence[str]) -> tuple[str, ...]:
+    """How a file of shape functions is compiled: with the log macros of the operators' side."""
+    common = root / "opbase/include/op_common"
+    places = [
+        *(root / repository / place for place in OWN_INCLUDES[repository]),
+        *(common, common / "op_host", common / "op_host/util"),
+        *(root / "metadef/inc/external/exe_graph", root / repository / "common/inc/op_host"),
+        *(path.parent, path.parent.parent),
+    ]
+    return (*FLAGS, *(f"-I{place}" for place in places), *general)
 
 
 def operator_sources(repository: Path) -> list[Path]:
