@@ -162,11 +162,11 @@ import os, signal, sys
 from pathlib import Path
 from joymigrate.ledger import Ledger, transaction
 from tests.ledger.test_transaction import NEW, STEP
-real = transaction.put
+real = transaction.move_into_place
 def put(staged, target):
     real(staged, target)
     os.killpg(0, signal.SIGKILL)
-transaction.put = put
+transaction.move_into_place = put
 Ledger(Path(sys.argv[1])).apply(NEW, STEP)
 """
     # As a subreaper this process inherits the orphaned watcher and can wait for its end.
