@@ -76,7 +76,7 @@ def from_settings(
 ) -> EffortModel:
     """The model of `[tool.joymigrate.effort]`: keys are the figures, areas and rule ids.
 
-    An unknown key raises `JoyError`; that values are numbers from 0 `config` has seen to.
+    An unknown key, or a value that is no number from 0, raises `JoyError`.
     """
     known_rules, known_areas = set(rules), set(areas)
     figures: dict[str, float] = {}
@@ -84,6 +84,12 @@ def from_settings(
     by_rule: dict[str, float] = {}
     for key, value in table.items():
         where = f"[tool.joymigrate.effort] {key}"
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise JoyError(
+                f"'{key}' must be minutes or a share from 0, got {value!r}",
+                where=where,
+                help="for example: JM200 = 45",
+            )
         if key in FIGURES:
             figures[key] = float(value)
         elif key in known_areas:

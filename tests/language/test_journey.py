@@ -136,6 +136,7 @@ FIGURES: dict[str, tuple[dict[str, Any], str | None, Any]] = {
     "baseline": ({"failure": "broken", "exit_code": 1, "said": "KeyError: 3"}, None, True),
     "rehearse": ({"exit_code": 1, "rehearsal": True}, None, True),
     "fallbacks": ({"fallbacks": 1}, None, 0),
+    "refusals": ({"refusals": 2}, None, 0),
     "memory_gib": ({"peak_bytes": 2**31}, None, 1),
     "coverage": ({"calls_pct": 90.0}, None, 95),
     "verify": ({}, "fail", "inconclusive"),

@@ -15,7 +15,7 @@ from joymigrate.language import Language, Text, restored, speaking, width
 from joymigrate.report import verdict_html, verdict_md, verdict_text
 from joymigrate.report.verdict_words import content
 from joymigrate.run.rehearse.page import page
-from joymigrate.run.rehearse.summary import as_text
+from joymigrate.run.rehearse.summary import NOT_COVERED, as_text
 from joymigrate.verify.task import Question, compare
 from joymigrate.verify.task.document import document
 
@@ -132,6 +132,18 @@ REHEARSAL = {
     "documented": [{"where": "train.py:4", "kernel": "aclnnAdd", "dtype": "BFLOAT16",
                     "op": "aten::add",
                     "source": "Atlas training series has no BFLOAT16 (kernel documents)"}],
+    "refusals": [
+        {"where": "train.py:4", "op": "aten::add", "kernel": "aclnnAdd", "dtype": "BFLOAT16",
+         "message": "float64 becomes float32 on the device", "calls": 2, "grade": "documented",
+         "source": "Atlas training series has no BFLOAT16 (kernel documents)"},
+        {"where": "train.py:6", "op": "aten::mul", "kernel": "aclnnMul", "dtype": "",
+         "message": "float64 becomes float32 on the device", "calls": 1, "grade": "host_checked",
+         "source": ""},
+    ],
+    "arguments_judged": {"calls": 5, "by": {"documents": 3}, "nobody": 2},
+    "host_checks": {"versions": "8.2", "outcomes": {"accepted": 3}, "not_covered": NOT_COVERED},
+    "launches": [{"where": "train.py:7", "op": "aten::sort", "calls": 1, "kernels": ["aclnnSort"],
+                  "aicpu": ["Sort"]}],
     "differences": [],
     "ranks": [{"rank": 0, "pid": 7, "command": ["train.py"], "calls": 5, "fallback_calls": 1,
                "peak_memory_bytes": {"npu:0": 1 << 20}, "finished": True,
