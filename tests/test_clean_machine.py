@@ -9,7 +9,7 @@ import pytest
 
 from joymigrate.cli import _requirements
 from joymigrate.cli._main import command_names
-from joymigrate.config import tomllib
+from joymigrate.schema.source import tomllib
 from scripts.clean_machine import attempt, build, workplace
 from scripts.clean_machine.__main__ import OURS, REPOSITORY, Line
 from scripts.clean_machine.attempt import Result

@@ -174,7 +174,7 @@ def test_a_wrong_option_and_a_wrong_link_are_found() -> None:
         "scan . --no-such-thing"
     ]
     assert [*our_words("`--neither` and `pytest --theirs`")] == ["--neither"]
-    assert "the-way-back" in anchors(DOCS / "tutorials" / "first-migration.md")
+    assert "undo" in anchors(DOCS / "tutorials" / "first-migration.md")
 
 
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(

@@ -8,7 +8,7 @@ import pytest
 
 from joymigrate import extras
 from joymigrate.cli._main import run
-from joymigrate.config import tomllib
+from joymigrate.schema.source import tomllib
 from joymigrate.errors import JoyError
 
 REPOSITORY = Path(__file__).parents[1]

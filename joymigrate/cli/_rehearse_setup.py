@@ -33,7 +33,7 @@ def command(
     listed: bool = typer.Option(False, "--list", help="Only list the releases that are there."),
     show: bool = typer.Option(False, "--show", help="Only print pip's command."),
 ) -> int:
-    """Put the torch_npu that fits this torch into joymigrate's cache.
+    """Put the chip's package that fits this torch into joymigrate's cache.
 
     Only rehearsals see it; nothing else in this environment changes. Several releases lie side by
     side. pip checks the hash of what it downloads.
@@ -48,7 +48,7 @@ def command(
         print(by_hand(release))
         return Exit.OK
     made = releases.set_up(release, tell=tell)
-    print(f"torch_npu {made.version} for rehearsals: {made.folder}")
+    print(f"{releases.PACKAGE} {made.version} for rehearsals: {made.folder}")
     torch = releases.torch_version()
     if not releases.fits(made.version, torch):
         tell(f"rehearsals here do not take it: it fits another torch than {torch}")
@@ -80,7 +80,7 @@ def offer(*, yes: bool) -> None:
             f"{releases.requirement()} into {releases.root()}? Nothing else changes."
         )
         if not typer.confirm(question, default=True, err=True):
-            raise JoyError("a rehearsal needs torch_npu", help="joymigrate rehearse setup")
+            raise JoyError(f"a rehearsal needs {releases.PACKAGE}", help="joymigrate rehearse setup")
     releases.set_up(tell=tell)
 
 

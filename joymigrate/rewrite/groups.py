@@ -30,7 +30,7 @@ SIMPLE = (
     ast.Delete,
 )  # fmt: skip
 # Back ends that are no chip of ours but that programs have branches for.
-OTHERS = ("xpu", "hpu", "mps", "xla", "hip", "rocm", "tpu", "mlu", "musa", "npu", "cpu")
+OTHERS = ("xpu", "hpu", "mps", "xla", "hip", "tpu", "cpu")
 STAYS = "it goes with `{text}` (line {line}), which stays"
 PATCHED = "a name of torch is replaced here; decide what that means on the target"
 FOREIGN = "in a branch for {backend}"
@@ -434,8 +434,8 @@ def leaving(branch: ast.If) -> bool:
 @functools.cache
 def foreign_words(origin: str, target: str) -> re.Pattern[str]:
     """Names of other back ends in a condition."""
-    names = {chip.device for chip in all_chips().values()} | set(OTHERS)
-    names -= {origin, target, "cpu"}
+    names = {name for chip in all_chips().values() for name in (chip.device, *chip.aliases)}
+    names = (names | set(OTHERS)) - {origin, target, "cpu", "gpu"}
     listed = "|".join(sorted(map(re.escape, names)))
     return re.compile(
         rf"\b(?:is_|has_|use_)(?:torch_)?({listed})(?:_available)?\b"

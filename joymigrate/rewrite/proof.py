@@ -26,7 +26,7 @@ SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Ra
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The names of the move: `cuda`, `npu`, and whether the helper stands for the target."""
+    """The device names of origin and target, and whether the helper stands for the target."""
 
     origin: str
     target: str

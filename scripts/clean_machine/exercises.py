@@ -44,6 +44,8 @@ EXERCISES = (
     Exercise("joymigrate chips list", says="ascend"),
     Exercise("joymigrate chips validate"),
     Exercise("joymigrate doctor --format json", says="joymigrate.doctor/1"),
+    Exercise("joymigrate schema", says="gateway"),
+    Exercise("joymigrate schema job", says="2020-12"),
     # Operators.
     Exercise("joymigrate oplist show add --to ascend", says="aten::add"),
     Exercise("joymigrate oplist diff 2.7 2.13 --to ascend"),

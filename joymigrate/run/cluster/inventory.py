@@ -81,7 +81,7 @@ class Item:
     """One item of `nodes`: a server, or `count` equal ones called `<name>-0` and on."""
 
     name: str = setting(help="the server's name", words=True)
-    kind: str = setting(help="its server kind, as ascend-910b-8", words=True)
+    kind: str = setting(help="its server kind, as gpu-8", words=True)
     cards: int | tuple[int, ...] | None = setting(
         None, "how many cards it has, or which (default: those of its kind)", least=0, most=MOST
     )
