@@ -8,8 +8,8 @@ import pytest
 
 from joymigrate import extras
 from joymigrate.cli._main import run
-from joymigrate.schema.source import tomllib
 from joymigrate.errors import JoyError
+from joymigrate.schema.source import tomllib
 
 REPOSITORY = Path(__file__).parents[1]
 DECLARED = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]

@@ -93,7 +93,7 @@ OPTIONS = {
     "-h, --help": "Show this message and exit.",
 }
 
-START = ("scan .", 'migrate . --dry-run')
+START = ("scan .", "migrate . --dry-run")
 
 
 def help_text(columns: int) -> str:

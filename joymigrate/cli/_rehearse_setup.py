@@ -80,7 +80,9 @@ def offer(*, yes: bool) -> None:
             f"{releases.requirement()} into {releases.root()}? Nothing else changes."
         )
         if not typer.confirm(question, default=True, err=True):
-            raise JoyError(f"a rehearsal needs {releases.PACKAGE}", help="joymigrate rehearse setup")
+            raise JoyError(
+                f"a rehearsal needs {releases.PACKAGE}", help="joymigrate rehearse setup"
+            )
     releases.set_up(tell=tell)
 
 

@@ -55,7 +55,9 @@ def command(
     form: str | None = typer.Option(None, "--format", help="text, json or html."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where the report goes."),
     yes: bool = typer.Option(
-        False, "--yes", help="Get the chip's package for rehearsals without asking, where it is missing."
+        False,
+        "--yes",
+        help="Get the chip's package for rehearsals without asking, where it is missing.",
     ),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="No banner and no summary."),
     lang: str | None = LANG,
