@@ -118,8 +118,8 @@ def text(coverage: Coverage) -> str:
     return tidied("\n".join(lines)) + "\n"
 
 
-def unattributed_lines(coverage: Coverage) -> list[str]:
-    """Device time that is not known to belong to an operator, and how the rest was found."""
+def attribution_lines(coverage: Coverage) -> list[str]:
+    """What has to be installed beside the chip's package, and how owners of kernels were found."""
     lines = [
         tell("needs {package} beside {chip}: {number} operators, {us} us", package=name,
              chip=coverage.chip, number=count, us=f"{us:,.0f}")
@@ -128,6 +128,12 @@ def unattributed_lines(coverage: Coverage) -> list[str]:
     for how, us in coverage.found_by.items():
         words = "{us} us of device time belong to operators by {how}."
         lines.append(tell(words, us=f"{us:,.0f}", how=tell(how)))
+    return lines
+
+
+def unattributed_lines(coverage: Coverage) -> list[str]:
+    """Device time that is not known to belong to an operator, and how the rest was found."""
+    lines = attribution_lines(coverage)
     if coverage.unattributed_us:
         words = "unattributed: {us} us of device time, counted as not on the chip:"
         lines.append(tell(words, us=f"{coverage.unattributed_us:,.0f}"))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from joymigrate.errors import JoyError
+from joymigrate.language import Language, speaking
 from joymigrate.profile import readers
-from joymigrate.profile.coverage import Coverage, cover
+from joymigrate.profile.coverage import Coverage, PhaseSeen, cover
 from joymigrate.profile.kernel_names import fused_operators, operator_of
 from joymigrate.profile.oplist import of
+from joymigrate.report.html import coverage as coverage_page
 
 
 def trace(path: Path, events: list[dict[str, Any]]) -> Path:
@@ -173,3 +176,26 @@ def test_a_known_foreign_format_names_its_converter(tmp_path: Path) -> None:
     with pytest.raises(JoyError, match="xplane") as caught:
         readers.read(path)
     assert "xprof" in str(caught.value.help)
+
+
+@pytest.mark.parametrize(
+    ("lang", "said"),
+    [
+        ("en", ("Unattributed", "replayed by a graph, and no capture explains it", "exactly")),
+        ("zh", ("未归属", "由图重放，没有可对应的捕获", "逐次录制")),
+    ],
+)
+def test_the_page_shows_unattributed_time_and_phases(
+    tmp_path: Path, lang: str, said: tuple[str, ...]
+) -> None:
+    found = covered(replay(tmp_path / "r.json"))
+    phases = {"forward": PhaseSeen(exact=3), "eval": PhaseSeen(by_name=4, gaps=1)}
+    with speaking(Language(lang)):
+        made = coverage_page.render(replace(found, phases=phases))
+        bare = coverage_page.render(replace(found, loose=(), phases={}))
+    for words in said:
+        assert words in made
+    assert "<code>odd</code>" in made
+    for section in ("unattributed", "phases"):
+        assert f'id="{section}"' in made
+        assert f'id="{section}"' not in bare

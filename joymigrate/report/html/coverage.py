@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from joymigrate.language import current_language, tell
-from joymigrate.profile.coverage import Coverage, Covered, weight
+from joymigrate.profile.attribute import REASONS
+from joymigrate.profile.coverage import LOOSE, Coverage, Covered, weight
 from joymigrate.profile.support import Status
-from joymigrate.report.coverage import document, percent
+from joymigrate.report.coverage import attribution_lines, document, percent, phase_lines
 from joymigrate.report.html.page import (
     BarPart,
     Html,
@@ -55,6 +56,12 @@ def render(coverage: Coverage) -> str:
         )
     rest = [op for op in coverage.ops if op.status.supported]
     sections.append(Section("supported", "On the chip", rest_table(rest, coverage), len(rest)))
+    if coverage.unattributed_us:
+        sections.append(
+            Section("unattributed", "Unattributed", loose_table(coverage), len(coverage.loose))
+        )
+    if phase_lines(coverage):
+        sections.append(Section("phases", "Phases", phase_table(coverage), len(coverage.phases)))
     if coverage.notes:
         sections.append(Section("notes", "Notes", notes(coverage.notes)))
     return Page(
@@ -90,12 +97,21 @@ def summary(coverage: Coverage) -> Html:
         Tile(percent(share.calls), "of the calls", f"{sum(op.calls for op in coverage.ops):,}"),
     ]
     if share.time is not None:
-        total = sum(weight(op, coverage.basis) for op in coverage.ops) / 1e3
+        total = sum(weight(op, coverage.basis) for op in coverage.ops) + coverage.unattributed_us
         items.append(
             Tile(
                 percent(share.time),
                 tell("of {basis} time", basis=coverage.basis),
-                f"{total:,.1f} ms",
+                f"{total / 1e3:,.1f} ms",
+            )
+        )
+    if coverage.unattributed_us:
+        items.append(
+            Tile(
+                f"{coverage.unattributed_us / 1e3:,.1f} ms",
+                "of device time is unattributed",
+                tell("counted as not on the chip"),
+                "report",
             )
         )
     parts = [
@@ -107,10 +123,13 @@ def summary(coverage: Coverage) -> Html:
         for status in Status
         if coverage.count(status)
     ]
+    if coverage.unattributed_us:
+        parts.append(BarPart(coverage.unattributed_us, "unattributed", "report"))
     unit = "calls" if coverage.basis == "none" else "µs"
     words = tell("{measure} by status, {unit}.", measure=measure(coverage).capitalize(), unit=unit)
     said = Html(f'<p class="note">{escape(words)}</p>')
-    return Html(tiles(items) + said + bar(parts, legend=True))
+    ways = attribution_lines(coverage)
+    return Html(tiles(items) + said + bar(parts, legend=True) + (notes(ways) if ways else ""))
 
 
 def chart(ops: Sequence[Covered], coverage: Coverage) -> Html:
@@ -189,3 +208,30 @@ def rest_table(ops: Sequence[Covered], coverage: Coverage) -> Html:
         for op in ops
     ]
     return table(head, rows, right=(2, 3))
+
+
+def loose_table(coverage: Coverage) -> Html:
+    """Device work that is not known to belong to an operator, the longest first."""
+    rows = [
+        (
+            code(f"`{shortened(one.name, 60)}`"),
+            REASONS[one.reason],
+            one.calls,
+            (f"{one.device_us:,.1f}", f"{one.device_us:.3f}"),
+        )
+        for one in coverage.loose[:LOOSE]
+    ]
+    more = len(coverage.loose) - len(rows)
+    rest = f'<p class="note">{escape(tell("… and {number} more", number=more))}</p>'
+    found = table(("Kernel", "Reason", "Calls", "µs"), rows, right=(2, 3))
+    return Html(found + rest if more > 0 else found)
+
+
+def phase_table(coverage: Coverage) -> Html:
+    """Which phases of the program were seen, and how: numbers of distinct operators."""
+    head = ("Phase", "Seen", "Operators, exactly", "Operators, by name", "Not on the chip")
+    rows = [
+        (tell(name), tell(phase.seen), phase.exact, phase.by_name, phase.gaps)
+        for name, phase in coverage.phases.items()
+    ]
+    return table(head, rows, right=(2, 3, 4))
