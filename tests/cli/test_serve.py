@@ -166,8 +166,8 @@ def test_a_drill_passes_and_reports(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert found["schema"] == "joymigrate.drill/1"
     assert found["passed"]
     assert found["clients"]["corrupt"] == found["clients"]["silently cut"] == 0
-    # Only a request that both backends fail at, before a word of it was sent, ends in an error.
-    assert found["clients"]["error"] <= 2
+    # The standby is rolled back soon: what the primary resets then is asked of the primary again.
+    assert found["clients"]["ok"] == 120
     assert found["rollout"]["state"] == "rolled_back"
     assert found["after_decision"] == 0
 

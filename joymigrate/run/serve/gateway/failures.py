@@ -26,6 +26,7 @@ EMPTY = "empty_output"  # the other backend had something to say
 CONTENT_TYPE = "content_type"
 NO_BODY = "no_body"
 OWN = "gateway"  # not the backend's: this machine has no descriptor, no port, no route, no name
+ENDED_EARLY = (RESET, TRUNCATED)  # of a connection: the same server may well answer the next time
 KINDS = (
     CONNECT,
     RESET,

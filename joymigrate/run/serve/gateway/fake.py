@@ -243,7 +243,11 @@ class Fake:
             return
         place = rng.randrange(1, max(2, len(events) - 2))
         for number, event in enumerate(events):
-            if kind is not None and number == place and await self.broken_midway(writer, kind):
+            if (
+                kind is not None
+                and number == place
+                and await self.broken_midway(writer, kind, chat="delta" in events[0]["choices"][0])
+            ):
                 return
             chunk(writer, sse(event))
             if self.gap_seconds or kind == "drip":
@@ -253,7 +257,7 @@ class Fake:
         writer.write(b"0\r\n\r\n")
         await writer.drain()
 
-    async def broken_midway(self, writer: asyncio.StreamWriter, kind: str) -> bool:
+    async def broken_midway(self, writer: asyncio.StreamWriter, kind: str, *, chat: bool) -> bool:
         """A fault in the middle of a stream; True when the stream is over."""
         if kind == "truncate":
             writer.write(b"0\r\n\r\n")
@@ -280,9 +284,10 @@ class Fake:
             await writer.drain()
             await asyncio.sleep(HANG_SECONDS)
         elif kind == "garbage":
-            choice = {"index": 0, "delta": {"content": BANG}, "finish_reason": None}
+            said: dict[str, Any] = {"delta": {"content": BANG}} if chat else {"text": BANG}
+            choice = {"index": 0, **said, "finish_reason": None}
             for _ in range(40):
-                chunk(writer, sse(envelope(True, [], choice)))
+                chunk(writer, sse(envelope(chat, [], choice)))
             chunk(writer, b"data: [DONE]\n\n")
             writer.write(b"0\r\n\r\n")
         else:

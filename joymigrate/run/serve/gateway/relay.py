@@ -22,6 +22,7 @@ from joymigrate.run.serve.gateway.events import PRIMARY
 from joymigrate.run.serve.gateway.failures import (
     CONTENT_TYPE,
     EMPTY,
+    ENDED_EARLY,
     NO_BODY,
     OWN,
     TOTAL,
@@ -87,9 +88,10 @@ class Relay:
         """Answer the client. Counts what the client got."""
         tried: list[Instance] = []
         last: Refused | None = None
+        broken: Attempt | None = None  # worth repeating where no other backend is left
         doubts: list[Refused] = []  # refusals, until another backend has answered or refused
         while len(tried) < self.limits.attempts:
-            attempt, refused = await self.begin(call, tried)
+            attempt, refused = await self.begin(call, tried, broken)
             last = refused or last
             if attempt is None:
                 break
@@ -108,6 +110,7 @@ class Relay:
                 return result
             if result.attempt is None:
                 last = result
+                broken = attempt if result.kind in ENDED_EARLY else None
                 continue
             doubts.append(result)
             if not self.wants_witness(call, doubts):
@@ -149,12 +152,17 @@ class Relay:
         return doubt.reply
 
     async def begin(
-        self, call: Call, tried: list[Instance]
+        self, call: Call, tried: list[Instance], broken: Attempt | None = None
     ) -> tuple[Attempt | None, Refused | None]:
-        """A place at the next backend, or None when there is none left; and who was too busy."""
+        """A place at the next backend, or None when there is none left; and who was too busy.
+
+        Where none is left, the server of `broken`, whose connection ended early, is asked again.
+        """
         busy: Refused | None = None
         while True:
             chosen = self.router.choose(call.point, tried)
+            if chosen is None and broken is not None:
+                chosen, broken = (broken.upstream, broken.instance), None
             if chosen is None:
                 return None, busy
             upstream, instance = chosen
@@ -330,7 +338,8 @@ class Relay:
             failure, block = await pump(answer, stream, response, block, until)
             if failure:
                 attempt.failed(failure)
-                whole_again = await take_over(self, response, call, stream, tried)
+                again = attempt if failure in ENDED_EARLY else None
+                whole_again = await take_over(self, response, call, stream, tried, again)
                 self.settle(call, "ok" if whole_again else "interrupted")
                 await response.write_eof()
                 return response

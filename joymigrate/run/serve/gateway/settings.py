@@ -55,7 +55,7 @@ class UpstreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a request may take. `attempts` counts backends tried before the first byte."""
+    """What a request may take. `attempts` counts what is tried before the first byte."""
 
     body_bytes: int = 16 * 2**20
     header_bytes: int = 16 * 2**10

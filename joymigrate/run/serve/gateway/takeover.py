@@ -10,7 +10,7 @@ from joymigrate.run.serve.gateway import resume
 from joymigrate.run.serve.gateway.attempt import Attempt
 from joymigrate.run.serve.gateway.backend import Answer
 from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.failures import GARBAGE, Broken, of_status
+from joymigrate.run.serve.gateway.failures import ENDED_EARLY, GARBAGE, Broken, of_status
 from joymigrate.run.serve.gateway.stream import Stream
 from joymigrate.run.serve.gateway.upstreams import Instance
 
@@ -26,14 +26,18 @@ async def take_over(
     call: Call,
     broken: Stream,
     tried: list[Instance],
+    again: Attempt | None = None,
 ) -> bool:
-    """True when the client has a whole stream in the end; False after a visible error event."""
+    """True when the client has a whole stream in the end; False after a visible error event.
+
+    `again`: the broken attempt, where its server may be asked once more if there is no other.
+    """
     if broken.strict and broken.finished:
         await response.write(resume.DONE)  # every token is there; only the mark was missing
         return True
     hindrance = obstacle(call, broken)
     if hindrance is None:
-        hindrance = await elsewhere(relay, response, call, resume.Sent.of(broken), tried)
+        hindrance = await elsewhere(relay, response, call, resume.Sent.of(broken), tried, again)
     if hindrance is None:
         return True
     why = f"the backend failed in the middle ({broken.failure})"
@@ -54,19 +58,21 @@ async def elsewhere(
     call: Call,
     sent: resume.Sent,
     tried: list[Instance],
+    again: Attempt | None,
 ) -> str | None:
     """Try the other backends in turn; None when one of them completed the stream."""
     hindrance = NOBODY
     while len(tried) < relay.limits.attempts:
-        attempt, _ = await relay.begin(call, tried)
+        attempt, _ = await relay.begin(call, tried, again)
         if attempt is None:
             return hindrance
         ways = resume.continuations(call, sent)
         try:
             way = await go_on(relay, response, call, attempt, ways)
-        except Broken as again:
-            attempt.failed(again.kind)
-            hindrance = f"the next one failed, too ({again.kind})"
+        except Broken as failure:
+            attempt.failed(failure.kind)
+            again = attempt if failure.kind in ENDED_EARLY else None
+            hindrance = f"the next one failed, too ({failure.kind})"
             if any(way.wrote for way in ways):
                 return hindrance
         except resume.Diverged as diverged:
