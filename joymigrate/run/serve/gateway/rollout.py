@@ -162,6 +162,10 @@ class Rollout:
         seen = f"{self.total.failures} of {self.total.requests} requests failed ({kinds})"
         ours, theirs = self.since_quiet, self.primary_since_quiet
         fault = SHARED if not self.up[PRIMARY] else blame(ours, theirs)
+        if fault == SECOND and not theirs.requests and blame(ours, self.primary) == SHARED:
+            # Nobody asked the primary in this stretch, but its whole record is as bad: to roll
+            # back would send the clients to it.
+            fault, theirs = SHARED, self.primary
         if fault == UNKNOWN and late:
             fault = SHARED if theirs.failures else SECOND
         if fault == UNKNOWN:
@@ -171,7 +175,8 @@ class Rollout:
             return [self.note(now, "suspected", f"{seen}; is the primary failing, too?")]
         if fault != SHARED:
             return [self.roll_back(now, f"{self.rule.describe()}: {seen}")]
-        other = f"the primary {theirs.failures} of {theirs.requests} in the same time"
+        when = "ever" if theirs is self.primary else "in the same time"
+        other = f"the primary {theirs.failures} of {theirs.requests} {when}"
         if self.state == PAUSED:
             self.forget_alarm()
             return []

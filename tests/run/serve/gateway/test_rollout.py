@@ -128,6 +128,26 @@ def test_a_promoted_standby_is_still_watched() -> None:
     assert rollout.state == "rolled_back"
 
 
+@pytest.mark.parametrize(
+    ("failures", "requests", "state"),
+    [
+        (100, 100, "paused"),
+        (0, 100, "rolled_back"),
+        (20, 100, "rolled_back"),
+        (0, 0, "rolled_back"),
+    ],
+)
+def test_a_burst_is_held_against_the_primarys_record_where_it_was_not_asked(
+    failures: int, requests: int, state: str
+) -> None:
+    rollout = at(50)
+    rollout.handle(Served(1, PRIMARY, None, requests - failures)) if requests > failures else None
+    fail(rollout, failures, PRIMARY)
+    rollout.handle(Served(1, SECOND, None))  # the rule is quiet: both begin afresh
+    fail(rollout, 7)
+    assert rollout.state == state
+
+
 def test_when_both_fail_alike_the_ramp_pauses() -> None:
     rollout = at(20)
     fail(rollout, 28, PRIMARY)
