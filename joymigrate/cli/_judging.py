@@ -34,9 +34,16 @@ def where(
 
 
 def judge(
-    baseline: Bundle, made: Bundle, place: VerdictPlace, mapping: Path | None, code: int = 0
+    baseline: Bundle,
+    made: Bundle,
+    place: VerdictPlace,
+    mapping: Path | None,
+    code: int = 0,
+    *,
+    strict: bool = False,
 ) -> tuple[dict[str, Any], Verdict]:
     """The verdict and its document."""
+    from joymigrate.verify import scope
     from joymigrate.verify.align import read_map
     from joymigrate.verify.compare import compare
     from joymigrate.verify.model import verdict_json
@@ -49,5 +56,6 @@ def judge(
         names=read_map(mapping) if mapping else None,
         exit_code=code,
     )
+    verdict = scope.strict(verdict) if strict else verdict
     document: Mapping[str, Any] = verdict_json(verdict)
     return {**document, "rehearsal": verdict.rehearsal or place.rehearsal}, verdict

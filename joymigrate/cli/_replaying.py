@@ -33,6 +33,7 @@ class Replay:
     precision: str = "fp32"
     inject: tuple[str, ...] = ()
     devices: int = 8  # of the simulated machine
+    strict: bool = False
     aside: bool = False  # stdout is for the verdict
 
 
@@ -112,7 +113,9 @@ def aside(wanted: bool) -> Iterator[None]:
 def taught_steps(baseline: Bundle) -> tuple[int, ...]:
     """The steps whose modules the baseline kept."""
     table = baseline.ranks[0].json("forced.json")
-    return tuple(sorted({int(lesson["step"]) for lesson in table.get("lessons", [])}))
+    return tuple(
+        sorted({int(e["step"]) for e in table.get("lessons", []) if isinstance(e["number"], int)})
+    )
 
 
 @contextmanager
@@ -179,7 +182,7 @@ def run(
     with target(replay, baseline, to) as (made, code):
         name = stem(replay.command)
         place = where(to, subject or name, checkpoint, made, replay.rehearse)
-        document, verdict = judge(baseline, made, place, replay.mapping, code)
+        document, verdict = judge(baseline, made, place, replay.mapping, code, strict=replay.strict)
         place = replace(place, subject=subject)
         inputs = [replay.baseline]
         return _verdicts.finish(

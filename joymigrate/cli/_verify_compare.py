@@ -22,6 +22,9 @@ def command(
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
     lang: str | None = _verdicts.LANG,
+    strict: bool = typer.Option(
+        False, "--strict", help="Inconclusive (3) where a pass would leave something out."
+    ),
     output: Path | None = _verdicts.OUTPUT,
     verbose: bool = _verdicts.VERBOSE,
 ) -> int:
@@ -48,7 +51,7 @@ def command(
         return _verdicts.finish(document, verdict, dumped, view, output, inputs, verbose=verbose)
     ours, theirs = open_bundle(baseline), open_bundle(target)
     place = where(to, subject, checkpoint, theirs, False)
-    document, verdict = judge(ours, theirs, place, mapping)
+    document, verdict = judge(ours, theirs, place, mapping, strict=strict)
     return _verdicts.finish(
         document, verdict, place, view, output, [baseline, target], verbose=verbose
     )

@@ -45,6 +45,9 @@ def command(
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
     lang: str | None = _verdicts.LANG,
+    strict: bool = typer.Option(
+        False, "--strict", help="Inconclusive (3) where a pass would leave something out."
+    ),
     output: Path | None = _verdicts.OUTPUT,
     verbose: bool = _verdicts.VERBOSE,
 ) -> int:
@@ -67,6 +70,7 @@ def command(
             precision=precision,
             inject=tuple(inject),
             keep=keep,
+            strict=strict,
         ),
         to=to,
         subject=subject,

@@ -10,7 +10,7 @@ from joymigrate.language import Text
 from joymigrate.schema import document, read, setting
 
 VERDICTS = ("pass", "inconclusive", "off")
-PERCENT = ("automatic", "coverage")
+PERCENT = ("automatic", "coverage", "verified")
 WHOLE = ("by_hand", "fallbacks", "refusals")
 GIB = 2**30
 
@@ -42,6 +42,12 @@ class Gates:
         None, "least share of calls that the chip runs, per cent, 0 to 100", least=0, most=100
     )
     verify: str = setting("inconclusive", "the worst verdict that goes on", choices=VERDICTS)
+    verified: float | None = setting(
+        None,
+        "least share of the recorded program that is compared, per cent, 0 to 100",
+        least=0,
+        most=100,
+    )
     loss: str = setting("inconclusive", "the worst verdict that goes on", choices=VERDICTS)
     serve: bool = setting(True, "the served model must answer")
 
@@ -57,7 +63,7 @@ OF = {
     "baseline": ("baseline",),
     "rehearse": ("rehearse", "refusals", "fallbacks", "memory_gib"),
     "coverage": ("coverage",),
-    "verify": ("verify",),
+    "verify": ("verify", "verified"),
     "train": ("loss",),
     "serve": ("serve",),
 }
@@ -173,6 +179,9 @@ CHECKS: dict[str, Check] = {
         "calls_pct", "{found} % of the calls run on the chip; the gate asks for {limit} %", ".1f"
     ),
     "verify": judge_verdict,
+    "verified": least(
+        "verified_pct", "{found} % of the recorded program is compared; the gate asks for {limit} %"
+    ),
     "loss": judge_verdict,
     "serve": serve,
 }

@@ -32,6 +32,7 @@ def of(document: Mapping[str, Any]) -> list[VerdictPart]:
     from joymigrate.report.verdict_generation import Generation
     from joymigrate.report.verdict_operators import Operators
     from joymigrate.report.verdict_quantise import Quantised
+    from joymigrate.report.verdict_scope import Scope
     from joymigrate.report.verdict_task import TaskFigures
 
     found: list[VerdictPart] = []
@@ -45,4 +46,6 @@ def of(document: Mapping[str, Any]) -> list[VerdictPart]:
         found.append(Quantised(document["quantise"]))
     if document.get("operators"):
         found.append(Operators(document["operators"]))
+    if document.get("covered"):
+        found.append(Scope(document["covered"], document.get("uncovered", ())))
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from joymigrate.language import Text
-from joymigrate.verify import crash, forced, free, identity
+from joymigrate.verify import crash, forced, free, identity, rest_stage, scope
 from joymigrate.verify.align import NameMap
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.curve_stage import judge_curve, losses
@@ -29,6 +29,7 @@ from joymigrate.verify.model import (
 )
 from joymigrate.verify.optimiser_stage import optimisers
 from joymigrate.verify.pairing import Pairing, pair
+from joymigrate.verify.rest_stage import Rest
 from joymigrate.verify.tolerance import Tolerance
 
 
@@ -60,10 +61,15 @@ def compare(
     environment(ours, theirs, found)
     identical(baseline, target, pairing, replay, found)
     replayed = judge_replay(ours, theirs, replay, tolerance, pairing, found)
-    steps(baseline, target, pairing, replayed, found)
+    alike = len(baseline.ranks) == len(target.ranks)
+    rest = judge_the_rest(ours, theirs, alike, found)
+    steps(baseline, target, pairing, replayed, found, rest)
+    judge_program(ours, theirs, replay, found, rest)
     curve(baseline, target, tolerance, replayed, found)
-    coverage = covered(baseline, target, pairing, replayed, tolerance)
-    return judge(baseline, target, found, replayed, coverage, exit_code)
+    coverage = covered(baseline, target, pairing, replayed, tolerance, rest)
+    verdict = judge(baseline, target, found, replayed, coverage, exit_code, rest)
+    whole, left = scope.of(ours, theirs, replayed, rest, coverage)
+    return replace(verdict, covered=whole, uncovered=left)
 
 
 def replaced(
@@ -127,6 +133,7 @@ def judge_replay(
     ignored = pairing.ignored
     judged = [j for j in replayed.rows if not matches(j.difference.module, ignored)]
     unequal = {row.module for row in found.rows if row.status.failed}
+    in_other_mode(judged, other_modes(ours, theirs, pairing), Display(ours.program))
     judged = one_failure_per_fault(judged, unequal)
     for item in judged:
         if item.cause is not None:
@@ -143,6 +150,88 @@ def judge_replay(
         found.rows += rows
     found.notes += replayed.notes
     return replayed
+
+
+def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Found) -> Rest:
+    """S4R: what the program computes outside of its models."""
+    rest = rest_stage.judge_rest(ours, theirs, alike)
+    formula = next((r for r in rest.rows if r.status.failed and r.phase == "input"), None)
+    if formula is not None:  # the batch differs because the program computes it otherwise
+        same = [r.stage == "S1" and r.status.failed and is_batch(r) for r in found.rows]
+        found.rows = [
+            replace(row, status=Status.WARN, consequence_of=formula.module) if there else row
+            for row, there in zip(found.rows, same, strict=True)
+        ]
+        rows = [row for row in found.rows if row.stage == "S1"]
+        found.stages = [stage("S1", rows) if s.stage == "S1" else s for s in found.stages]
+    unequal = next((row for row in found.rows if row.stage == "S1" and row.status.failed), None)
+    if unequal is not None:  # other data or weights: what is computed from them differs as well
+        rest.rows = [
+            replace(row, status=Status.WARN, consequence_of=unequal.module)
+            if row.status.failed
+            else row
+            for row in rest.rows
+        ]
+    reason = None
+    if not ours.json("tape.json"):
+        reason = "the baseline holds nothing of it: --stats-only, or an older joymigrate"
+    made = stage(rest_stage.STAGE, rest.rows, reason=reason)
+    if rest.broken and made.verdict is not Outcome.FAIL:
+        made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=rest.broken)
+    found.stages.append(made)
+    found.rows += rest.rows
+    return rest
+
+
+def is_batch(row: Difference) -> bool:
+    """Whether a row is about what a model was given."""
+    return (row.op or "").startswith("batch")
+
+
+def judge_program(
+    ours: Rank, theirs: Rank, replay: Mapping[str, Any], found: Found, rest: Rest
+) -> None:
+    """Modes and schedules from the first step to the last, where nothing before explains them."""
+    rows = rest_stage.judge_log(ours, theirs, replay.get("roots", {}), rest)
+    failed = next((row for row in found.rows if row.status.failed), None)
+    if failed is not None:
+        rows = [replace(row, status=Status.WARN, consequence_of=failed.module) for row in rows]
+    rows = alone(rows, lambda first, row: True)
+    found.rows += rows
+    if any(row.status.failed for row in rows):
+        found.stages = [
+            replace(made, verdict=Outcome.FAIL, reason=None)
+            if made.stage == rest_stage.STAGE
+            else made
+            for made in found.stages
+        ]
+
+
+def other_modes(ours: Rank, theirs: Rank, pairing: Pairing) -> dict[str, str]:
+    """Modules that are in another training mode than in the baseline, in a recorded step, and
+    words for it."""
+    made: dict[str, str] = {}
+    for step in sorted(set(ours.steps) & set(theirs.steps)):
+        a, b = (rank.facts(step).get("training", {}) for rank in (ours, theirs))
+        for place, flags in a.items():
+            other = b.get(pairing.names.get(place, place), flags)
+            on = next((y for x, y in zip(flags, other, strict=False) if x != y), None)
+            if on is not None:
+                made[place] = free.IN_TRAINING if on else free.IN_EVALUATION
+    return made
+
+
+def in_other_mode(judged: list[Judged], other: Mapping[str, str], view: Display) -> None:
+    """What a module computes in another mode is the fault of the outermost module in that mode."""
+    for item in judged:
+        root, _, path = item.place.partition(":")
+        parts = path.split(".")
+        above = [f"{root}:{'.'.join(parts[:n])}" for n in range(len(parts) + 1)]
+        first = next((place for place in above if place in other), None)
+        if first is not None and item.difference.status.failed:
+            words = other[first]
+            item.place, item.cause = first, ("training mode", words)
+            item.difference = replace(item.difference, module=view(first), reason=words)
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
@@ -204,7 +293,12 @@ def alone(rows: list[Difference], same: Any) -> list[Difference]:
 
 
 def steps(
-    baseline: Bundle, target: Bundle, pairing: Pairing, replayed: Forced, found: Found
+    baseline: Bundle,
+    target: Bundle,
+    pairing: Pairing,
+    replayed: Forced,
+    found: Found,
+    rest: Rest,
 ) -> None:
     """S5: optimisers apart from noise, then free steps where nothing before explains them."""
     ours, theirs = baseline.ranks[0], target.ranks[0]
@@ -233,6 +327,9 @@ def steps(
             culprit, reason = first_of(walk, replayed, probed)
         elif walked and reason is None and explained is None:
             culprit = later(walk, probed, drawing(theirs), settled)
+        if culprit is not None and culprit.op != "mode" and rest.explains(culprit.value):
+            # Every part agrees on the baseline's values: what the free run shows is rounding.
+            culprit = None
         settled = max(walk.worst("param"), 2.0**-20)
         rows += free_rows(compared, walk, step, culprit, explained)
         if culprit is not None:
@@ -374,7 +471,12 @@ def stage(name: str, rows: Sequence[Difference], *, reason: str | None = None) -
 
 
 def covered(
-    baseline: Bundle, target: Bundle, pairing: Pairing, replayed: Forced, tolerance: Tolerance
+    baseline: Bundle,
+    target: Bundle,
+    pairing: Pairing,
+    replayed: Forced,
+    tolerance: Tolerance,
+    rest: Rest,
 ) -> Coverage:
     """Modules with parameters that the baseline called, and those that were compared."""
     ours, theirs = baseline.ranks[0], target.ranks[0]
@@ -398,7 +500,8 @@ def covered(
     }
     wanted = [p for p in called if p in owners and not matches(view(p), pairing.ignored)]
     missing = [p for p in wanted if not (called[p] or p in replayed.covered)]
-    share = 1.0 - len(missing) / len(wanted) if wanted else 1.0 if called else 0.0
+    alone = not called and bool(rest.compared)  # a program without modules
+    share = 1.0 - len(missing) / len(wanted) if wanted else 1.0 if called or alone else 0.0
     names = tuple(view(place) for place in missing)
     return Coverage(share, compared, records, tolerance.module_coverage, names)
 
@@ -410,6 +513,7 @@ def judge(
     replayed: Forced,
     coverage: Coverage,
     exit_code: int,
+    rest: Rest,
 ) -> Verdict:
     """Put the stages together."""
     failed = [row for row in found.rows if row.status.failed]
@@ -440,7 +544,7 @@ def judge(
             limit=f"{coverage.limit:.0%}",
             names=", ".join(coverage.uncompared[:5]),
         )
-    elif not replayed.passes and any(untold(row) for row in found.rows):
+    elif not replayed.passes and any(untold(row) for row in found.rows) and not rest.explains(None):
         outcome, reason = (
             Outcome.INCONCLUSIVE,
             (

@@ -48,10 +48,13 @@ KINDS = (
     ("batches-", "inputs", "inputs of the model, as they were: texts as token numbers, images, …"),
     ("weights-", "weights", "the model's weights and buffers"),
     ("forced-", "activations", "inputs and outputs of modules, from which inputs can be rebuilt"),
+    ("tape-", "activations", "labels, outputs and gradients that losses and updates come from"),
     ("step-", "statistics", "four numbers and a 64-float sketch per tensor; tensors of up to 64 "
      "elements are given by their sketch"),
     ("program", "program", "module names, settings, the command line, environment variables that "
      "change numbers, hashes of weights and batches"),
+    ("log", "program", "modes of model calls and settings of updates, step by step"),
+    ("tape.json", "table", "names, shapes, sketches and errors"),
     ("forced.json", "table", "names, shapes and errors"),
     ("replay", "table", "names, shapes and errors"),
 )  # fmt: skip

@@ -109,7 +109,7 @@ def row_of(
     if row.value is not None and math.isnan(row.value):
         row = replace(row, value=None)
     if explained is not None and row.status not in (Status.PASS, Status.IDENTICAL):
-        return softened(row, explained)
+        return replace(row, status=Status.WARN, consequence_of=explained)
     if excuse is not None and row.status is Status.FAIL:
         return replace(row, status=Status.WARN, reason=Text.join("; ", (row.reason or "", excuse)))
     return row

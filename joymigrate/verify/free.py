@@ -25,6 +25,8 @@ LOSS = {"float64": 1e-6, "float32": 2e-3, "float16": 5e-2, "bfloat16": 0.15}
 # A model's output in a later step, on the same inputs.
 MOVED = {"float64": 1e-6, "float32": 2e-4, "float16": 5e-2, "bfloat16": 0.15}
 CHANGED = "gradients inside of the model agree: it is reduced, clipped or added up otherwise"
+IN_TRAINING = "in training mode here, in evaluation mode in the baseline"
+IN_EVALUATION = "in evaluation mode here, in training mode in the baseline"
 PHASES = {"grad": Phase.BACKWARD, "gout": Phase.BACKWARD, "param": Phase.OPTIMISER}
 PHASES |= {"state": Phase.OPTIMISER}
 
@@ -160,11 +162,7 @@ class Walk:
                 same = (table.module[row], table.kind[row]) == (root, "out")
                 if same and errors[row] > limit:
                     on = next(b for a, b in zip(flags, other, strict=True) if a != b)
-                    reason = (
-                        "in training mode here, in evaluation mode in the baseline"
-                        if on
-                        else "in evaluation mode here, in training mode in the baseline"
-                    )
+                    reason = IN_TRAINING if on else IN_EVALUATION
                     made = self.difference(row, Phase.FORWARD, "mode", limit, reason)
                     return replaced(made, self.view(place))
         return None

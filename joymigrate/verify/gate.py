@@ -62,6 +62,7 @@ def record(
     latest = ledger.latest()
     patch = origin.patch or (latest.id if latest else None)
     details = details_of(origin, patch, ledger.root)
+    details |= {"covered": dict(verdict.covered)} if verdict.covered else {}
     judged = [
         stage
         for stage in verdict.stages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from typing import Any
 
 import torch
@@ -95,4 +96,17 @@ def describe(path: str, module: torch.nn.Module) -> dict[str, Any]:
         "class": type(module).__name__,
         "params": {n: list(p.shape) for n, p in module.named_parameters(recurse=False)},
         "settings": settings,
+        "heeds_mode": heeds_mode(module, settings),
     }
+
+
+def heeds_mode(module: torch.nn.Module, settings: dict[str, Any]) -> bool:
+    """Whether a module computes otherwise in training: its forward asks, and it drops something or
+    keeps statistics. Code that can't be read counts as asking."""
+    drops = [v for k, v in settings.items() if k == "p" or "drop" in k]
+    if drops and not any(drops):
+        return False
+    try:
+        return "self.training" in inspect.getsource(type(module).forward)
+    except (OSError, TypeError):
+        return True

@@ -52,6 +52,13 @@ class Phase(str, Enum):
     FORWARD = "forward"
     BACKWARD = "backward"
     OPTIMISER = "optimiser"
+    INPUT = "input"  # what is given to a model
+    LOSS = "loss"
+    GRADIENTS = "gradients"  # between the backward pass and the update
+    STATE = "state"  # buffers, copies, parameters updated by hand
+    MODE = "mode"
+    SCHEDULE = "schedule"
+    OUTPUT = "output"  # results that the program reads
 
 
 TITLES: dict[str, str] = {
@@ -60,6 +67,7 @@ TITLES: dict[str, str] = {
     "S2": "operators",
     "S3": "modules, teacher-forced, fp32",
     "S4": "modules, teacher-forced, native dtype",
+    "S4R": "the rest of the step, on the baseline's values, float64",
     "S5": "free steps",
     "S6": "loss curve",
     "S7": "generation",
@@ -188,6 +196,8 @@ class Verdict:
     growth: Mapping[str, Any] = field(default_factory=dict)
     rehearsal: bool = False
     reason: str | None = None
+    covered: Mapping[str, Any] = field(default_factory=dict)  # what → {"compared", "of"}
+    uncovered: tuple[Mapping[str, Any], ...] = ()  # {"what", "count", "reason"}
 
     def __bool__(self) -> bool:
         return self.verdict is Outcome.PASS
@@ -272,6 +282,8 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
             "recorded": coverage.recorded,
             "uncompared": list(coverage.uncompared),
         },
+        "covered": dict(verdict.covered),
+        "uncovered": [dict(item) for item in verdict.uncovered],
         "stages": [stage_json(stage) for stage in verdict.stages],
         "baseline": dict(verdict.baseline),
         "target": dict(verdict.target),

@@ -23,15 +23,20 @@ from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.environment import environment
 from joymigrate.verify.inventory import Inventory, tensor_hash
 from joymigrate.verify.log import Log
+from joymigrate.verify.modes import mode_of
 from joymigrate.verify.module_names import ModuleNames, unwrapped
 from joymigrate.verify.module_replay import ModuleReplay
 from joymigrate.verify.optimisers import probe, settings_of
+from joymigrate.verify.program_log import ProgramLog
 from joymigrate.verify.ranks import data_parallel, mesh, rank_and_world
 from joymigrate.verify.replay_session import ReplaySession
 from joymigrate.verify.settings import Settings
 from joymigrate.verify.shard_map import ShardMap, Spread
 from joymigrate.verify.sketch import Shard
+from joymigrate.verify.step_tape import StepTape
 
+LATE = 4  # from this step on, every power of two is looked at
+WATCHED_CALLS = 16  # of a mode that first shows after the recorded steps
 MOST_CALLS = {True: 16, False: 4}  # of one module in one step, with gradients and without
 
 
@@ -48,6 +53,12 @@ class Recorder:
         self.shard_map = ShardMap()
         self.replay_session = ReplaySession(settings)
         self.module_replay: ModuleReplay | None = None
+        self.tape = StepTape(self)
+        self.log_of_program = ProgramLog()
+        self.updating = False  # an optimiser is at work
+        self.new_mode = 0  # calls left that are looked at because their mode is new
+        self.modes: set[str] = set()
+        self.called_any = False  # whether any model was called yet
         self.busy = False  # our own work, which is not recorded
         self.step = 0
         self.stepped = False
@@ -63,9 +74,11 @@ class Recorder:
         self.made: dict[int, torch.Tensor] = {}  # results of top-level calls, by storage
         self.batches: list[dict[str, Any]] = []
         self.spread: tuple[int, int, int] | None = None  # rank, world, rows of the local batch
+        self.lossed = False  # a backward pass has begun in this step
         self.writer: RankWriter | None = None
         self.notes: list[str] = []
         self.over = False
+        self.broken = False  # a step could not be written
 
     # -- what is watched -------------------------------------------------------------------------
 
@@ -84,6 +97,15 @@ class Recorder:
         """Whether this step is recorded."""
         return self.settings.wants(self.step)
 
+    @property
+    def exact(self) -> bool:
+        """Whether the rest of this step is recorded: in the recorded steps, at every power of two
+        after them, and for the first calls of a mode that is new."""
+        if self.over or self.step < self.settings.first:
+            return False
+        late = self.step >= LATE and self.step & (self.step - 1) == 0
+        return self.recording or late or self.new_mode > 0
+
     def call(self, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
         """One module call of the program."""
         if not self.stack:
@@ -91,8 +113,10 @@ class Recorder:
         if module is self.inner:  # its wrapper's call is the same call
             self.inner = None
             return real(module, *args, **kwargs)
+        if not self.recording:
+            return real(module, *args, **kwargs)
         place = self.module_names.find(module)
-        if place is None or not self.recording:
+        if place is None:
             return real(module, *args, **kwargs)
         if self.replay_session.in_window(place[1]):
             self.replay_call(*place, module, args, kwargs)
@@ -101,19 +125,55 @@ class Recorder:
     def root_call(self, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
         """A call from outside of any module: steps begin and end here."""
         root, path = self.module_names.open(module)
-        if self.stepped or (not self.optimisers and root in self.called):
+        closes = self.stepped or (not self.optimisers and root in self.called)
+        self.tape.inputs(f"{root}:{path}", args, kwargs, ahead=int(closes))
+        if not self.called_any:  # what came before made the weights
+            self.called_any = True
+            self.tape.tape.clear()
+        if closes:
             self.close_step()
         if self.over:
             return real(module, *args, **kwargs)
         self.called.add(root)
         if torch.is_grad_enabled():
             self.trained.add(root)
-        if not self.recording:
+        self.log_of_program.call(root, module.training, torch.is_grad_enabled(), self.step)
+        fresh = self.is_new_mode(root, path, module, args, kwargs)
+        self.tape.leave()
+        try:
+            if self.recording:
+                return self.recorded_root(root, path, module, args, kwargs, real)
+            if fresh and not self.settings.window:
+                self.inventory.see(self.module_names, root)
+                self.replay_call(root, path, module, args, kwargs)
+            place = f"{root}:{path}"
+            number = self.calls[place] = self.calls.get(place, -1) + 1
             self.stack.append(root)
             try:
-                return real(module, *args, **kwargs)
+                made = real(module, *args, **kwargs)
             finally:
                 self.stack.pop()
+            self.tape.outputs(place, number, made)
+            return made
+        finally:
+            if self.exact:
+                self.tape.enter()
+
+    def is_new_mode(self, root: str, path: str, module: Any, args: Any, kwargs: Any) -> bool:
+        """Whether a model is called in a way that was not seen before."""
+        mode = f"{root}:{path} {mode_of(module, args, kwargs)}"
+        if mode in self.modes:
+            self.new_mode = max(0, self.new_mode - 1)
+            return False
+        self.modes.add(mode)
+        if not self.recording and self.settings.first <= self.step:
+            self.new_mode = WATCHED_CALLS
+        return True
+
+    def recorded_root(
+        self, root: str, path: str, module: Any, args: Any, kwargs: Any, real: Any
+    ) -> Any:
+        """A model's call in a recorded step."""
         self.inventory.see(self.module_names, root)
         self.spread = data_parallel(module, (args, kwargs))
         alone = self.spread is None or self.spread[1] == 1
@@ -164,6 +224,7 @@ class Recorder:
         if wanted:
             self.outputs(place, number, made)
         if not self.stack:
+            self.tape.outputs(place, number, made)
             for _, tensor in pytree.tensors(made):
                 if tensor.layout is torch.strided and not tensor.is_meta:
                     self.made[storage(tensor)] = tensor.detach()
@@ -217,13 +278,19 @@ class Recorder:
         for leaf, tensor in pytree.tensors(given, objects=True):
             if type(tensor) is torch.Tensor and not tensor.is_meta:
                 derived = tensor.grad_fn is not None or storage(tensor) in self.made
+                derived |= id(tensor) in self.tape.derived
                 self.inputs.append((place, number, leaf, tensor.detach().clone(), derived))
 
     # -- optimisers and losses -------------------------------------------------------------------
 
     def before_update(self, optimiser: Any) -> None:
         """Gradients as the optimiser gets them, its settings, and what its code does."""
-        if not self.watches() or not self.recording:
+        if not self.watches():
+            return
+        self.tape.before_update(optimiser)
+        self.log_of_program.update(optimiser)
+        self.updating = True
+        if not self.recording:
             return
         names = self.inventory.parameter_names(self.module_names)
         groups: list[dict[str, Any]] = []
@@ -250,8 +317,9 @@ class Recorder:
 
     def after_update(self, optimiser: Any) -> None:
         """Parameters and state after the update; the step's end is near."""
-        if not self.watches():
+        if not self.watches():  # the probe's step is ours
             return
+        self.updating = False
         self.stepped = True
         if not self.recording:
             return
@@ -266,7 +334,21 @@ class Recorder:
 
     def loss(self, tensors: Any) -> None:
         """What a backward pass begins with."""
-        if not self.watches() or not self.recording:
+        if not self.watches():
+            return
+        self.log_of_program.backward += 1
+        functional = not self.called and not self.tape.differentiating
+        if functional and self.lossed:  # a program without modules: a step ends here
+            self.tape.end_of_step(clear=False)
+            self.close_step(functional=True)
+            self.tape.loss(tensors)
+            self.tape.tape.clear()
+        else:
+            self.tape.loss(tensors)
+            if functional:
+                self.tape.tape.clear()
+        self.lossed = True
+        if not self.recording:
             return
         given = tensors if isinstance(tensors, list | tuple) else [tensors]
         for tensor in given:
@@ -292,10 +374,12 @@ class Recorder:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def close_step(self) -> None:
-        """End a step and write it; end the recording after the last one."""
+    def close_step(self, functional: bool = False) -> None:
+        """End a step and write it."""
         if self.over:
             return
+        if not functional:
+            self.tape.end_of_step()
         if self.recording and (self.log.meta or self.inputs):
             if not self.optimisers:
                 self.own_update()
@@ -312,8 +396,11 @@ class Recorder:
         self.trained.clear()
         self.calls.clear()
         self.facts, self.inputs, self.made = {}, [], {}
-        if self.step > self.settings.last:
-            self.finish()
+        self.lossed = functional
+        if self.exact:
+            self.tape.enter()
+        else:
+            self.tape.leave()
 
     def own_update(self) -> None:
         """Parameters of a program that updates them without an optimiser of torch."""
@@ -340,8 +427,23 @@ class Recorder:
             ]
             writer.add_json(f"step-{self.step}.json", self.facts)
             self.replay_session.write(writer, self.step, self.inputs)
+            self.tape.write(writer, self.step)
+            writer.add_json("log.json", self.log_of_program.to_json())
             writer.add_json("program.json", self.program())
             writer.facts["steps"] = [*writer.facts.get("steps", []), self.step]
+            writer.commit()
+        finally:
+            self.busy = False
+
+    def flush_rest(self) -> None:
+        """Write what was seen after the recorded steps."""
+        self.busy = True
+        try:
+            writer = self.open_writer()
+            self.replay_session.write(writer, self.step, [])
+            self.tape.write(writer, self.step)
+            writer.add_json("log.json", self.log_of_program.to_json())
+            writer.add_json("program.json", self.program())
             writer.commit()
         finally:
             self.busy = False
@@ -386,18 +488,23 @@ class Recorder:
 
     def end(self) -> None:
         """Write what is there of the step, and let go of torch."""
-        if self.recording and (self.log.meta or self.inputs):
-            try:
+        self.tape.end_of_step()
+        try:
+            if self.recording and (self.log.meta or self.inputs):
                 if not self.optimisers:
                     self.own_update()
                 self.flush()
-            except OSError as error:
-                self.stopped(error)
+            elif self.writer is not None and not self.broken:
+                self.flush_rest()
+        except OSError as error:
+            self.stopped(error)
+        self.tape.leave()
         self.over = True
         self.stop()
 
     def stopped(self, error: OSError) -> None:
         """The step can't be written, and so none after it."""
+        self.broken = True
         self.say(f"recording ends at step {self.step}: {error.strerror or error}")
         if error.errno and error.errno != errno.EEXIST:
             crash.leave_stop(self.settings.path, self.step, error.errno)

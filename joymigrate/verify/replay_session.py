@@ -25,6 +25,7 @@ from joymigrate.verify.isolated_pass import (
     make_reference,
 )
 from joymigrate.verify.measure import relative_error
+from joymigrate.verify.modes import mode_of
 from joymigrate.verify.module_names import plain
 from joymigrate.verify.ranks import rank_and_world
 from joymigrate.verify.settings import Settings
@@ -39,6 +40,7 @@ class ReplaySession:
         self.settings = settings
         self.notes: list[str] = []
         self.given: dict[str, int] = {}  # place → replayed calls so far
+        self.first_mode: dict[str, str] = {}  # place → how it was called first
         self.left = settings.budget_bytes
         self.unwritten: list[tuple[dict[str, Any], Float64Reference]] = []
         self.recorded_calls: list[dict[str, Any]] = []
@@ -59,15 +61,25 @@ class ReplaySession:
     ) -> None:
         """Teach one call, when it is one of those that are."""
         key = f"{root}:{path}"
-        number = self.given.get(key, 0)
+        mode = mode_of(module, args, kwargs)
+        number: Any = self.given.get(key, 0)  # of the first mode; the others go by their name
         steps = self.settings.tensor_steps
-        if number >= MOST_REPLAYED_CALLS or (number and recorder.step not in steps):
+        first = self.first_mode.setdefault(key, mode)
+        if mode != first:  # one call of every other mode, to the program's end
+            if f"{key} {mode}" in self.given:
+                return
+            self.given[f"{key} {mode}"] = 1
+            number = mode
+        elif self.given.get(key, 0) >= MOST_REPLAYED_CALLS or (
+            number and recorder.step not in steps
+        ):
             return
         if self.settings.stats_only and self.baseline is None:
             return
         if any(type(p).__name__ == "DTensor" for p in module.parameters()):
             return
-        self.given[key] = number + 1
+        if isinstance(number, int):
+            self.given[key] = number + 1
         isolated = IsolatedPass(module, path, args, kwargs, recorder.hold)
         step = recorder.step
         if self.baseline is not None:
@@ -76,7 +88,9 @@ class ReplaySession:
             return
         self.record(isolated, root, path, step, number)
 
-    def record(self, isolated: IsolatedPass, root: str, path: str, step: int, number: int) -> None:
+    def record(
+        self, isolated: IsolatedPass, root: str, path: str, step: int, number: int | str
+    ) -> None:
         """The reference of one call, and with the first one the weights."""
         size = sum(p.numel() * 4 for p in isolated.module.parameters())
         if size > self.left:
@@ -89,9 +103,13 @@ class ReplaySession:
                 )
             )
             return
-        if f"{root}:{path}" not in self.weights:
-            self.keep_weights(f"{root}:{path}", isolated.module)
+        place = f"{root}:{path}"
+        if place not in self.weights:
+            self.keep_weights(place, isolated.module)
             self.left -= size
+        else:  # later: with the weights and buffers that are kept, as a replay has them
+            held = self.weights[place]
+            isolated.values = {name: self.weight_tensors[key] for name, key in held.items()}
         reference = make_reference(isolated, self.left)
         self.left -= reference.bytes
         self.notes += [f"{root}: {note}" for note in reference.notes]
@@ -223,7 +241,7 @@ class Baseline:
         if self.tensors is None:
             self.tensors = {}
             for name in self.rank.manifest["files"]:
-                if name.startswith(("forced-", "weights-", "batches-")):
+                if name.startswith(("forced-", "weights-", "batches-", "tape-")):
                     self.tensors.update(load_file(self.rank.folder / name))
         return self.tensors
 
@@ -253,7 +271,7 @@ class Baseline:
         return self.alignments[root]
 
     def examine(
-        self, recorder: Any, isolated: IsolatedPass, root: str, path: str, number: int
+        self, recorder: Any, isolated: IsolatedPass, root: str, path: str, number: int | str
     ) -> list[dict[str, Any]]:
         """Teach the target's modules, and note how they did."""
         theirs = self.baseline_root(recorder, root)

@@ -33,6 +33,7 @@ def install(settings: Settings) -> Callable[[], None]:
     watch_optimisers(recorder, undo)
     watch_backward(recorder, undo)
     watch_loaders(recorder, undo)
+    watch_functions(recorder, undo)
     attach.after_import(DISTRIBUTED, lambda: watch_placements(recorder, undo), who=DISTRIBUTED)
     if settings.level == OPS:
         from joymigrate.verify.operators import Operators
@@ -98,9 +99,47 @@ def watch_backward(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
     @functools.wraps(real)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         recorder.loss(tensors)
-        return real(tensors, *args, **kwargs)
+        made = real(tensors, *args, **kwargs)
+        recorder.tape.after_backward()
+        return made
 
     replace(undo, torch.autograd, "backward", backward)
+    plain = torch.autograd.grad
+
+    @functools.wraps(plain)
+    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        tape = recorder.tape
+        if tape.differentiating or recorder.busy:
+            return plain(outputs, inputs, *args, **kwargs)
+        again = bool(kwargs.get("create_graph") or (len(args) > 2 and args[2]))
+        if not again:
+            recorder.loss(outputs)
+        tape.differentiating = True
+        try:
+            made = plain(outputs, inputs, *args, **kwargs)
+        finally:
+            tape.differentiating = False
+        tape.after_grad(inputs, made, again)
+        return made
+
+    replace(undo, torch.autograd, "grad", grad)
+
+
+def watch_functions(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
+    """Calls of the program's own autograd functions, and torch calls outside of its models."""
+    owner = torch.autograd.Function
+    real = owner.__dict__["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        call = functools.partial(real.__func__, cls)
+        tape = recorder.tape
+        if tape.tape.inside or not tape.entered or not tape.active():
+            return call(*args, **kwargs)
+        return tape.tape.around(call, f"apply {cls.__name__}", args, kwargs)
+
+    replace(undo, owner, "apply", classmethod(apply))
+    recorder.tape.enter()
+    undo.append(recorder.tape.leave)
 
 
 def watch_loaders(recorder: Recorder, undo: list[Callable[[], None]]) -> None:

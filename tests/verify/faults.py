@@ -84,9 +84,9 @@ FAULTS = (
     Fault("detached interaction", R, "pairs = z @ z.transpose(1, 2)", "pairs = z @ z.detach().transpose(1, 2)", "interact", "backward"),
     # the loop: losses and gradients
     Fault("label smoothing", C, "label_smoothing=0.1", "label_smoothing=0.0", "criterion"),
-    Fault("loss scaled", R, "loss.backward()", "(loss * 1.5).backward()", "ranker", "backward"),
-    Fault("sum for mean", R, 'batch["label"])', 'batch["label"], reduction="sum")', "ranker", "backward"),
-    Fault("label shifted", R, 'batch["label"])', 'batch["label"].roll(1))', "ranker", "backward"),
+    Fault("loss scaled", R, "loss.backward()", "(loss * 1.5).backward()", "loss", "loss"),
+    Fault("sum for mean", R, 'batch["label"])', 'batch["label"], reduction="sum")', "loss", "loss"),
+    Fault("label shifted", R, 'batch["label"])', 'batch["label"].roll(1))', "loss", "loss"),
     Fault("clipped to another norm", R, "optimiser.step()", "torch.nn.utils.clip_grad_norm_(ranker.parameters(), 0.01); optimiser.step()", "ranker", "backward"),
     # optimisers
     Fault("beta2", T, "betas=(0.9, 0.95)", "betas=(0.9, 0.999)", "embed", "optimiser"),

@@ -53,10 +53,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "root", "phase", "step"),
     [
-        ("mul_(0.9)", "mul_(0.8)", "net", "optimiser", 1),
+        ("mul_(0.9)", "mul_(0.8)", "speed", "state", 1),
         ("0.05 * v", "0.06 * v", "net", "optimiser", 0),
-        ("p.grad = None", "pass", "net", "backward", 1),
-        ("p.lerp_(q, 0.01)", "p.lerp_(q, 0.1)", "teacher", "optimiser", 1),
+        ("p.grad = None", "pass", "loss", "gradients", 1),
+        ("p.lerp_(q, 0.01)", "p.lerp_(q, 0.1)", "teacher", "state", 0),
     ],
     ids=["momentum by hand", "rate by hand", "gradients not cleared", "rate of the average"],
 )

@@ -14,6 +14,7 @@ from joymigrate.journey.steps import baseline, rehearse
 from joymigrate.journey.tree import SKIPPED
 from joymigrate.language import Text
 from joymigrate.verify.cause import NUMERICS
+from joymigrate.verify.scope import least_share
 
 RESULT = "verify/verdict.json"
 OWN = "verify/baseline.jmb"
@@ -72,6 +73,9 @@ def run(at: StepContext) -> Outcome:
             "baseline": of,
             "first_divergence": first,
             "coverage": found["coverage"],
+            "covered": found.get("covered", {}),
+            "uncovered": found.get("uncovered", []),
+            "verified_pct": round(100 * least_share(found.get("covered", {})), 1),
             "stages": [
                 {"stage": one["stage"], "verdict": one["verdict"]}
                 for one in found.get("stages", [])

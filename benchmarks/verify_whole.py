@@ -1,0 +1,94 @@
+"""Faults outside of modules: how many a verdict finds, and at the right place.
+
+    python benchmarks/verify_whole.py [--modes float32,bfloat16,autocast] [--only TEXT] [--every N]
+
+Every fault is a change of a whole program's source (tests/verify/whole_faults.py): loss, gradients,
+updates, buffers, copies, modes, decoding, schedules, results. The target differs from the baseline
+by one unit in the last place of every product and reduction, as another chip would. Clean runs are
+the programs themselves with that noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+
+def main() -> int:
+    from tests.verify.harness import record, replay
+    from tests.verify.whole_faults import PROGRAMS, WHOLE_FAULTS
+
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--modes", default="float32,bfloat16,autocast")
+    options.add_argument("--only", default="")
+    options.add_argument("--every", type=int, default=1, help="one fault of so many")
+    options.add_argument("--clean", type=int, default=1, help="clean runs per program and mode")
+    options.add_argument("--programs", default="lm,cnn,ctr,gan,rl,diffusion,functional")
+    chosen = options.parse_args()
+    names = chosen.programs.split(",")
+    planted: Counter[str] = Counter()
+    caught: Counter[str] = Counter()
+    placed: Counter[str] = Counter()
+    single: Counter[str] = Counter()
+    clean = alarms = 0
+    faults = [f for f in WHOLE_FAULTS if f.program in names and chosen.only in f.name]
+    for mode in chosen.modes.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            room, environment = Path(folder), {"SEED": "0", "MODE": mode}
+            for name in names:
+                source = PROGRAMS / f"whole_{name}.py"
+                record(source, room / f"{name}.jmb", environment)
+                for run in range(chosen.clean):
+                    bundle = room / f"clean-{name}-{run}.jmb"
+                    found = replay(room / f"{name}.jmb", source, bundle, environment, noise=1.0)
+                    clean += 1
+                    if found.verdict.value == "fail":
+                        alarms += 1
+                        show(mode, f"CLEAN {name}", "", found)
+            for number, fault in enumerate(faults[:: chosen.every]):
+                program = room / "target.py"
+                program.write_text(fault.source())
+                base = room / f"{fault.program}.jmb"
+                try:
+                    found = replay(base, program, room / f"{number}.jmb", environment, noise=1.0)
+                except RuntimeError as error:
+                    print(f"ended: {mode} {fault.name}: {str(error)[-200:]}", flush=True)
+                    continue
+                first = found.first_divergence
+                failures = sum(row.status.failed for row in found.records)
+                planted[mode] += 1
+                caught[mode] += found.verdict.value == "fail"
+                phase = first.phase if first is not None else None
+                right = {"optimiser": "update"}.get(phase or "", phase) in fault.where.split()
+                placed[mode] += right
+                single[mode] += right and failures == 1
+                if not right or failures != 1:
+                    show(mode, fault.name, fault.where, found)
+    for mode in planted:
+        print(
+            f"{mode:<9} {caught[mode]} of {planted[mode]} fail, {placed[mode]} at the right "
+            f"place, {single[mode]} of these with one failure"
+        )
+    print(f"clean runs: {alarms} false alarms in {clean}")
+    return int(alarms > 0 or sum(caught.values()) < sum(planted.values()))
+
+
+def show(mode: str, name: str, where: str, found: object) -> None:
+    """One line on what was not as it should be."""
+    verdict = found.verdict.value  # type: ignore[attr-defined]
+    first = found.first_divergence  # type: ignore[attr-defined]
+    rows = found.records  # type: ignore[attr-defined]
+    place = f"{first.module} {first.phase} {first.op} {first.value}" if first else found.reason  # type: ignore[attr-defined]
+    failures = sum(row.status.failed for row in rows)
+    print(f"{mode} {name} [{where}]: {verdict}, {failures} failures, {place}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

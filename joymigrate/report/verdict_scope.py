@@ -1,0 +1,75 @@
+"""What a verdict covers of the program, and what it leaves out, with the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from joymigrate.language import Text, tell
+from joymigrate.report.html import page
+from joymigrate.report.html.page import Section
+
+NAMES = {
+    "steps": "steps",
+    "modes": "modes of model calls",
+    "calls": "recorded values",
+    "inputs": "computed inputs of models",
+    "loss": "losses",
+    "gradients": "gradients before the update",
+    "state": "state after the update",
+    "outputs": "results",
+    "update": "updates (settings)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The objects `covered` and `uncovered` of a verdict."""
+
+    covered: Mapping[str, Mapping[str, int]]
+    uncovered: Sequence[Mapping[str, Any]]
+
+    def shares(self) -> Iterator[tuple[str, Text]]:
+        """(what, `3 of 412`) of every part that the program has."""
+        for name, part in self.covered.items():
+            if part["of"]:
+                share = Text("{number} of {total}", number=part["compared"], total=part["of"])
+                yield NAMES.get(name, name), share
+
+    def left(self) -> Iterator[tuple[str, int, Any]]:
+        """(what, how many, why) of what was not looked at."""
+        for item in self.uncovered:
+            yield NAMES.get(item["what"], item["what"]), int(item["count"]), item["reason"]
+
+    def text(self) -> list[str]:
+        """Lines for the terminal."""
+        parts = ", ".join(f"{tell(what)} {tell(share)}" for what, share in self.shares())
+        lines = [tell("covered: {parts}", parts=parts)] if parts else []
+        for what, count, why in self.left():
+            line = tell("not covered: {what} ({count}): {why}", what=tell(what), count=count,
+                        why=tell(why))  # fmt: skip
+            lines.append(line)
+        return lines
+
+    def markdown(self) -> list[str]:
+        """Lines of Markdown."""
+        lines = ["## " + tell("What this verdict covers"), ""]
+        lines += [f"- {tell(what)}: {tell(share)}" for what, share in self.shares()]
+        rows = [
+            f"- {tell('not covered')}: {tell(what)} ({count}): {tell(why)}"
+            for what, count, why in self.left()
+        ]
+        return [*lines, *rows, ""]
+
+    def sections(self) -> list[Section]:
+        """Sections of the page."""
+        rows: list[list[Any]] = [[tell(what), tell(share)] for what, share in self.shares()]
+        made = [
+            Section("covered", "What this verdict covers", page.table(["what", "compared"], rows))
+        ]
+        left: list[list[Any]] = [[tell(w), n, tell(why)] for w, n, why in self.left()]
+        if left:
+            table = page.table(["what", "number", "why"], left, right=(1,))
+            made.append(Section("uncovered", "Not covered", table, len(left)))
+        return made

@@ -1,0 +1,420 @@
+"""S4R: the rest of the step, on the baseline's values, in float64; modes and schedules of the whole
+program. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from joymigrate.language import Text
+from joymigrate.verify.bundle import Rank
+from joymigrate.verify.display import Display
+from joymigrate.verify.free import CHANGED
+from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.optimiser_stage import unequal
+
+STAGE = "S4R"
+# Both sides compute in float64 from the same values: what is left is another formula.
+LIMIT = 1e-5
+# A plain number was read from a tensor and used again: it carries the run's own rounding.
+READ = {False: 1e-3, True: 5e-2}
+# The target's own arithmetic against its own float64, and how much worse than the baseline's.
+NATIVE = {False: 2e-4, True: 2.0**-5}
+RATIO = 10.0
+FREE = 0.5  # relative error of a free step that rounding is not believed to make
+GIVEN = 1e-4  # tensors from elsewhere, in the first step
+PHASES = {
+    "input": Phase.INPUT,
+    "loss": Phase.LOSS,
+    "gradients": Phase.GRADIENTS,
+    "state": Phase.STATE,
+    "output": Phase.OUTPUT,
+}
+
+
+@dataclass(slots=True)
+class Rest:
+    """What was judged of the rest, and what was not."""
+
+    rows: list[Difference] = field(default_factory=list)
+    compared: dict[str, int] = field(default_factory=dict)  # kind → events
+    recorded: dict[str, int] = field(default_factory=dict)
+    uncovered: list[dict[str, Any]] = field(default_factory=list)
+    broken: str | None = None  # the target's own calls could not be run again
+
+    def explains(self, error: float | None) -> bool:
+        """Whether an error of the free run can only be rounding that has added up: losses,
+        gradients and state of all recorded steps agree on the baseline's values."""
+        whole = all(self.compared.get(k, 0) == n for k, n in self.recorded.items())
+        judged = self.compared.get("loss", 0) > 0 and not self.broken
+        clean = not any(row.status.failed for row in self.rows)
+        return whole and judged and clean and (error is None or error < FREE)
+
+    def leave_out(self, what: str, count: int, reason: Any) -> None:
+        """Something that was not looked at."""
+        for known in self.uncovered:
+            if known["what"] == what and known["reason"] == reason:
+                known["count"] += count
+                return
+        self.uncovered.append({"what": what, "count": count, "reason": reason})
+
+
+def judge_rest(ours: Rank, theirs: Rank, alike: bool) -> Rest:
+    """Every event of the baseline by the target's; `alike`: both have as many processes."""
+    view = Display(ours.program)
+    a, b = ours.json("tape.json"), theirs.json("tape.json")
+    mine = {key_of(e): e for e in a.get("events", [])}
+    other = {key_of(e): e for e in b.get("events", [])}
+    rest = Rest()
+    if not alike:
+        for kind in sorted({key[0] for key in mine}):
+            count = sum(key[0] == kind for key in mine)
+            rest.leave_out(kind, count, "each process has its part: the sides have other numbers")
+            rest.recorded[kind] = count
+        return rest
+    looked = set(b.get("steps", ()))
+    for order, (key, event) in enumerate(mine.items()):
+        kind = event["kind"]
+        rest.recorded[kind] = rest.recorded.get(kind, 0) + 1
+        if "error" in event:
+            rest.leave_out(kind, 1, f"the baseline's calls do not run again: {event['error']}")
+            continue
+        twin = other.get(key)
+        if twin is None and event["step"] not in looked:
+            rest.leave_out(kind, 1, "the target has no record of this step")
+            continue
+        if twin is not None and "error" in twin:
+            rest.broken = rest.broken or twin["error"]
+            rest.leave_out(kind, 1, f"the target's calls do not run again: {twin['error']}")
+            continue
+        if twin is not None and "sinks" in twin:
+            rest.leave_out(kind, 1, "two recordings: `verify replay` compares this")
+            continue
+        rest.compared[kind] = rest.compared.get(kind, 0) + 1
+        judge = EventJudge(event, twin, view, order, rest)
+        rest.rows += judge.rows()
+    for key in [key for key in other if key not in mine]:
+        if key[1] in a.get("steps", ()):
+            rest.rows += extra(other[key], view, len(mine), mine)
+    for kind, count in a.get("skipped", {}).items():
+        rest.leave_out(kind, count, "more of them in a step than are looked at")
+    rest.rows = first_only(rest.rows)
+    return rest
+
+
+def key_of(event: Mapping[str, Any]) -> tuple[str, int, int]:
+    """Which moment of the program this is."""
+    return event["kind"], event["step"], event["number"]
+
+
+def first_only(rows: list[Difference]) -> list[Difference]:
+    """The first failure stays; later ones follow from it, as state, results and steps go on."""
+    failed = [row for row in rows if row.status.failed]
+    if not failed:
+        return rows
+    first = min(failed, key=lambda row: (row.step or 0, row.order))
+    return [
+        replace(row, status=Status.WARN, consequence_of=first.module)
+        if row is not first and row.status.failed
+        else row
+        for row in rows
+    ]
+
+
+def extra(
+    event: Mapping[str, Any], view: Display, order: int, mine: Mapping[Any, Any]
+) -> Iterator[Difference]:
+    """What only the target does. Inputs and results may be computed where the baseline reads."""
+    steps = {key[1] for key in mine}
+    if event["kind"] not in ("loss", "state") or event["step"] not in steps:
+        return
+    if event.get("error") or "sinks" in event:
+        return
+    word = "begins a backward pass" if event["kind"] == "loss" else "changes state"
+    yield Difference(
+        module=event["kind"],
+        call=event["number"],
+        phase=PHASES[event["kind"]].value,
+        op=event["kind"],
+        metric="events",
+        value=None,
+        limit=None,
+        status=Status.FAIL,
+        stage=STAGE,
+        step=event["step"],
+        reason=Text("only the target {word} here", word=word),
+        order=order,
+    )
+
+
+class EventJudge:
+    """One event of the baseline with the target's."""
+
+    def __init__(
+        self,
+        event: Mapping[str, Any],
+        twin: Mapping[str, Any] | None,
+        view: Display,
+        order: int,
+        rest: Rest,
+    ) -> None:
+        self.event, self.twin, self.view, self.rest = event, twin, view, rest
+        self.order = order
+        self.kind = str(event["kind"])
+
+    def rows(self) -> Iterator[Difference]:
+        """All its differences."""
+        event, twin = self.event, self.twin
+        if twin is None:
+            if event["sinks"]:
+                name = next(iter(event["sinks"]))
+                reason = "the target does not compute this"
+                if self.kind == "loss":
+                    reason = "the target begins fewer backward passes in this step"
+                yield self.row(name, Status.FAIL, None, None, reason)
+            return
+        if event.get("accumulates") is not None and event["accumulates"] != twin["accumulates"]:
+            reason = (
+                "gradients of earlier passes are kept here, where the baseline has cleared them"
+                if twin["accumulates"]
+                else "gradients of earlier passes are cleared here, where the baseline adds to them"
+            )
+            yield self.row("accumulated", Status.FAIL, None, None, reason, Phase.GRADIENTS)
+        yield from self.given()
+        for name, theirs in event["sinks"].items():
+            row = twin.get("rows", {}).get(name)
+            if row is None:
+                yield self.row(name, Status.FAIL, None, None, "the target has no such value")
+            else:
+                yield from self.sink(name, theirs, row)
+        for name, row in twin.get("rows", {}).items():
+            if "only" in row and self.kind in ("gradients", "state", "loss"):
+                if name.startswith("gradient at") and not row["norm"]:
+                    continue
+                words = CHANGED if self.kind == "gradients" else "only the target changes this"
+                yield self.row(name, Status.FAIL, None, None, words)
+
+    def given(self) -> Iterator[Difference]:
+        """Labels and other tensors that come from elsewhere."""
+        for fact in (self.twin or {}).get("given", []):
+            if fact.get("missing"):
+                self.rest.leave_out(self.kind, 1, "a tensor did not fit --budget")
+            error, role = fact.get("error"), fact["role"]
+            if not error or role.startswith("draw:"):
+                continue
+            whole = fact["dtype"].startswith(("int", "uint", "bool"))
+            first = self.event["step"] == 0 and self.event["number"] <= 0
+            first = first and self.kind in ("input", "loss") and role == "other"
+            if whole or (first and error > GIVEN):
+                what = "whole numbers" if whole else "values"
+                reason = Text("{what} that this is computed from differ", what=what)
+                yield self.row("given", Status.FAIL, error, 0.0 if whole else GIVEN, reason)
+
+    def sink(
+        self, name: str, theirs: Mapping[str, Any], row: Mapping[str, Any]
+    ) -> Iterator[Difference]:
+        """One value."""
+        if "shapes" in row:
+            a, b = row["shapes"]
+            words = Text("shape {golden} became {target}", golden=a, target=b)
+            yield self.row(name, Status.FAIL, None, None, words)
+            return
+        if "error" not in row:
+            return
+        twin = self.twin or {}
+        half = bool(self.event.get("half") or twin.get("half"))
+        untraced = bool(self.event.get("untraced") or twin.get("untraced"))
+        limit = READ[half] if untraced else LIMIT
+        if "content" in theirs:
+            limit = 0.0
+        if untraced:
+            wider = "a number read by float() or int() is used again: judged by a wider limit"
+            self.rest.leave_out(self.kind, 1, wider)
+        error = row["error"]
+        status = Status.IDENTICAL if error == 0 else Status.PASS
+        reason: str | None = None
+        if error > limit:
+            status, reason = Status.FAIL, self.words()
+        own, base = row.get("native"), theirs.get("native", 0.0)
+        allowed = max(RATIO * base, NATIVE[half])
+        judged = status is not Status.FAIL and own is not None and "content" not in theirs
+        if judged and own > allowed:
+            reason = "the device's arithmetic is off from float64 on the same values"
+            yield self.row(name, Status.FAIL, own, allowed, reason)
+            return
+        yield self.row(name, status, error, limit, reason)
+
+    def words(self) -> str:
+        """What a wrong value means here."""
+        return {
+            "input": "what is given to the model is computed by another formula",
+            "loss": "the loss is another formula",
+            "gradients": CHANGED,
+            "state": "this is updated otherwise",
+            "output": "this result is computed otherwise",
+        }[self.kind]
+
+    def row(
+        self,
+        name: str,
+        status: Status,
+        value: float | None,
+        limit: float | None,
+        reason: Any,
+        phase: Phase | None = None,
+    ) -> Difference:
+        """One difference of this event."""
+        place, op = self.place(name)
+        return Difference(
+            module=place,
+            call=int(self.event["number"]),
+            phase=(phase or self.phase(name)).value,
+            op=op,
+            metric="float64",
+            value=value,
+            limit=limit,
+            status=status,
+            stage=STAGE,
+            step=self.event["step"],
+            reason=reason,
+            order=self.order,
+        )
+
+    def phase(self, name: str) -> Phase:
+        """Trained parameters that the program updates by hand are its optimiser's work."""
+        trained = name in self.event.get("trained", ())
+        return Phase.OPTIMISER if trained else PHASES[self.kind]
+
+    def place(self, name: str) -> tuple[str, str]:
+        """(module, what) as a user calls it."""
+        if self.kind == "input":
+            return self.view(self.event.get("where", ":")), f"input {name}"
+        if self.kind == "loss":
+            return "loss", name
+        if self.kind == "output":
+            return "result", name
+        if ":" in name:
+            owner, _, leaf = name.rpartition(".")
+            owner, leaf = (owner, leaf) if ":" in owner else (name.rpartition(":")[0] + ":", leaf)
+            return self.view(owner), leaf.rpartition(":")[2]
+        return name, self.kind
+
+
+def judge_log(ours: Rank, theirs: Rank, roots: Mapping[str, str], rest: Rest) -> list[Difference]:
+    """Modes of model calls and settings of optimisers, over the whole program."""
+    a, b = ours.json("log.json"), theirs.json("log.json")
+    if not a or not b:
+        rest.leave_out("modes", 0, "one side was recorded by an older joymigrate")
+        return []
+    view = Display(ours.program)
+    heeding = {
+        root
+        for root, modules in ours.program.get("modules", {}).items()
+        if any(module.get("heeds_mode", True) for module in modules)
+    }
+    rows = list(modes(a["calls"], b["calls"], roots, view, rest))
+    for row in [r for r in rows if "mode" in str(r.reason)]:
+        if row.module not in {view(f"{root}:") for root in heeding}:
+            rest.leave_out("modes", 1, "another mode, of a model whose code does not ask for it")
+            rows.remove(row)
+    return [*rows, *schedules(a, b, rest)]
+
+
+def modes(
+    ours: list[Any], theirs: list[Any], roots: Mapping[str, str], view: Display, rest: Rest
+) -> Iterator[Difference]:
+    """The first run of calls that is not the baseline's."""
+    for index, (root, training, gradients, times, step) in enumerate(ours):
+        if index >= len(theirs):
+            left = sum(run[3] for run in ours[index:])
+            rest.leave_out("calls", left, "the target ended before them")
+            if step <= 2:
+                return
+            return
+        name, mode, with_gradients, count, _ = theirs[index]
+        if roots.get(name, name) != root:
+            if name in roots:
+                yield mode_row(view(root + ":"), step, "another model is called here")
+            return
+        if mode != training:
+            want, have = (("training" if m else "evaluation") for m in (training, mode))
+            words = Text("{have} mode, {want} mode in the baseline", have=have, want=want)
+            yield mode_row(view(root + ":"), step, words)
+            return
+        if with_gradients != gradients:
+            reason = "with gradients" if with_gradients else "without gradients"
+            yield mode_row(view(root + ":"), step, reason)
+            return
+        last = index == len(theirs) - 1
+        if count != times:
+            if last and count < times:
+                rest.leave_out("calls", times - count, "the target ended before them")
+            elif gradients and training:
+                words = Text("{count} calls, {times} in the baseline", count=count, times=times)
+                yield mode_row(view(root + ":"), step, words)
+                return
+            else:
+                reason = "a run of calls without training has another length"
+                rest.leave_out("calls", abs(times - count), reason)
+
+
+def mode_row(module: str, step: int, reason: Any) -> Difference:
+    """A call in another mode."""
+    return Difference(
+        module=module,
+        call=0,
+        phase=Phase.MODE.value,
+        op="mode",
+        metric="mode",
+        value=None,
+        limit=None,
+        status=Status.FAIL,
+        stage=STAGE,
+        step=step,
+        reason=reason,
+    )
+
+
+def schedules(a: Mapping[str, Any], b: Mapping[str, Any], rest: Rest) -> Iterator[Difference]:
+    """Settings that every update steps with."""
+    for key, updates in a["updates"].items():
+        mine = {n: groups for k, n, groups in a["settings"] if k == key}
+        index = int(key.rpartition(" ")[2])
+        twin = next((k for k in b["updates"] if int(k.rpartition(" ")[2]) == index), None)
+        if twin is None:
+            rest.leave_out("updates", updates + 1, "the target makes no such optimiser")
+            continue
+        other = {n: groups for k, n, groups in b["settings"] if k == twin}
+        end = min(updates, b["updates"][twin])
+        if end < updates:
+            rest.leave_out("updates", updates - end, "the target ended before them")
+        one: Any = None
+        two: Any = None
+        for number in sorted({*mine, *other}):
+            one, two = mine.get(number, one), other.get(number, two)
+            if number > end or one is None or two is None:
+                continue
+            for group, twin_group in zip(one, two, strict=False):
+                wrong = [k for k in group if k in twin_group and unequal(group[k], twin_group[k])]
+                if wrong:
+                    yield Difference(
+                        module=key.rpartition(" ")[0],
+                        call=number,
+                        phase=Phase.SCHEDULE.value,
+                        op=wrong[0],
+                        metric="setting",
+                        value=None,
+                        limit=None,
+                        status=Status.FAIL,
+                        stage=STAGE,
+                        step=number,
+                        reason=Text(
+                            "{key} is {have} in update {number}, {want} in the baseline",
+                            key=wrong[0],
+                            have=twin_group[wrong[0]],
+                            number=number,
+                            want=group[wrong[0]],
+                        ),
+                    )
+                    return

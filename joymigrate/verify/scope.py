@@ -1,0 +1,97 @@
+"""What a verdict covers of the program and what it leaves out: counts and reasons. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from joymigrate.language import Text
+from joymigrate.verify.bundle import Rank
+from joymigrate.verify.forced import Forced
+from joymigrate.verify.model import Coverage, Outcome, Verdict
+from joymigrate.verify.rest_stage import Rest
+
+PARTS = ("steps", "modes", "calls", "inputs", "loss", "gradients", "state", "update", "outputs")
+KINDS = {"inputs": "input", "loss": "loss", "gradients": "gradients", "state": "state"}
+KINDS |= {"outputs": "output"}
+
+
+def of(
+    ours: Rank, theirs: Rank, replayed: Forced, rest: Rest, coverage: Coverage
+) -> tuple[dict[str, dict[str, int]], tuple[dict[str, Any], ...]]:
+    """(covered, uncovered) of one comparison."""
+    log = ours.json("log.json")
+    left = list(rest.uncovered)
+    whole: dict[str, dict[str, int]] = {}
+    steps = program_steps(log)
+    have = [step for step in ours.steps if step in theirs.steps]
+    whole["steps"] = {"compared": len(have), "of": max(steps, len(have))}
+    if steps > len(have):
+        reason = "after the recorded steps: modes, schedules, and every power of two"
+        left.append({"what": "steps", "count": steps - len(have), "reason": reason})
+    wanted, there = modes_of(ours, theirs)
+    whole["modes"] = {"compared": len(wanted & there), "of": len(wanted)}
+    for mode in sorted(wanted - there):
+        left.append({"what": "modes", "count": 1, "reason": f"not replayed: {mode}"})
+    whole["calls"] = {"compared": coverage.compared, "of": coverage.recorded}
+    for name in coverage.uncompared:
+        left.append({"what": "calls", "count": 1, "reason": f"not compared: {name}"})
+    for part, kind in KINDS.items():
+        whole[part] = {"compared": rest.compared.get(kind, 0), "of": rest.recorded.get(kind, 0)}
+    updates = sum(number + 1 for number in log.get("updates", {}).values())
+    there_too = sum(number + 1 for number in theirs.json("log.json").get("updates", {}).values())
+    whole["update"] = {"compared": min(updates, there_too), "of": updates}
+    left += never(whole, log)
+    for error in replayed.errors:
+        left.append({"what": "calls", "count": 1, "reason": str(error)})
+    for note in ours.program.get("notes", []):
+        left.append({"what": "baseline", "count": 1, "reason": str(note)})
+    return whole, tuple(left)
+
+
+def never(whole: Mapping[str, Mapping[str, int]], log: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Parts of which nothing was recorded though the program has them."""
+    made = []
+    if log.get("backward") and not whole["loss"]["of"]:
+        made.append({"what": "loss", "count": log["backward"], "reason": "none was recorded"})
+    if not log:
+        reason = "the baseline was recorded by an older joymigrate"
+        made.append({"what": "program", "count": 1, "reason": reason})
+    return made
+
+
+def program_steps(log: Mapping[str, Any]) -> int:
+    """Steps of the whole program: updates, else backward passes, else calls of its models."""
+    updates = log.get("updates", {})
+    if updates:
+        return max(int(number) + 1 for number in updates.values())
+    return int(log.get("backward", 0)) or sum(int(run[3]) for run in log.get("calls", []))
+
+
+def modes_of(ours: Rank, theirs: Rank) -> tuple[set[str], set[str]]:
+    """Modes that models were called in, and those that a replay has judged."""
+    table = ours.json("forced.json").get("lessons", [])
+    done = theirs.json("replay.json").get("lessons", [])
+    wanted = {f"{e['root']} {e['number']}" for e in table}
+    there = {f"{e['root']} {e['number']}" for e in done if not e["error"]}
+    return wanted, there
+
+
+def strict(verdict: Verdict) -> Verdict:
+    """The same verdict, inconclusive where it would pass and leaves something out."""
+    if verdict.verdict is not Outcome.PASS or not verdict.uncovered:
+        return verdict
+    parts = ", ".join(sorted({str(item["what"]) for item in verdict.uncovered}))
+    reason = Text("--strict, and the verdict leaves something out: {parts}", parts=parts)
+    return replace(verdict, verdict=Outcome.INCONCLUSIVE, reason=reason)
+
+
+def least_share(covered: Mapping[str, Mapping[str, int]]) -> float:
+    """The smallest share of what was recorded that was compared, 0 to 1; steps do not count."""
+    shares = [
+        part["compared"] / part["of"]
+        for name, part in covered.items()
+        if part["of"] and name != "steps"
+    ]
+    return min(shares, default=1.0)

@@ -1,0 +1,557 @@
+"""The rest of a step: what the program computes between its models' outputs and its update.
+
+Each moment at which a value leaves that part is an event: the inputs of a model, a loss as a
+backward pass begins, gradients as an optimiser takes them, parameters and other state as a step
+ends, results as they are read. The baseline stores what an event was made from and its value in
+float64; a replay feeds that to its own tape, and compares.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save as save_torch
+
+from joymigrate.verify import crash, pytree
+from joymigrate.verify.isolated_pass import content_of
+from joymigrate.verify.module_names import plain, variable
+from joymigrate.verify.signs import WIDTH, signs
+from joymigrate.verify.tape import External, Slot, Tape
+
+MOST_EVENTS = {"input": 12, "loss": 8, "gradients": 4, "state": 1, "output": 1}  # of one step
+MOST_READS = 32  # values read in one step
+HALF = (torch.float16, torch.bfloat16)
+
+
+class StepTape:
+    """The tape of one process, its events, and what it writes of them."""
+
+    def __init__(self, recorder: Any) -> None:
+        self.recorder = recorder
+        self.tape = Tape(self.active, self.role)
+        self.entered = False
+        self.names: dict[int, str] = {}
+        self.events: list[dict[str, Any]] = []
+        self.counts: dict[str, int] = {}
+        self.skipped: dict[str, int] = {}  # kind → events that were too many, of all steps
+        self.fresh: dict[str, torch.Tensor] = {}  # tensors to be written, by content
+        self.derived: set[int] = set()  # inputs of the model that is called, made from a model's
+        self.steps: list[int] = []  # looked at to their end
+        self.trained: set[int] = set()  # tensors that got a gradient in this step
+        self.differentiating = False  # inside of torch.autograd.grad
+        self.baseline: dict[tuple[str, int, int], dict[str, Any]] | None = None
+
+    # -- when the tape runs ----------------------------------------------------------------------
+
+    def active(self) -> bool:
+        """Whether calls of this moment are the program's own, outside of its models."""
+        recorder = self.recorder
+        return bool(
+            recorder.exact
+            and not recorder.settings.stats_only
+            and not recorder.stack
+            and not recorder.updating
+            and recorder.watches()
+            and torch._C._functorch.peek_interpreter_stack() is None
+        )
+
+    def enter(self) -> None:
+        """Look at the program's torch calls from here on."""
+        if not self.entered:
+            self.tape.__enter__()  # type: ignore[no-untyped-call]
+            self.entered = True
+
+    def leave(self) -> None:
+        """Look no more, while nothing of the program's own lies above."""
+        if self.entered and top_mode() is self.tape:
+            self.tape.__exit__(None, None, None)
+            self.entered = False
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def role(self, tensor: torch.Tensor) -> str:
+        """What a tensor from elsewhere is, as far as that is known."""
+        name = self.names.get(id(tensor))
+        if name is None and isinstance(tensor, torch.nn.Parameter):
+            found = self.recorder.inventory.parameter_names(self.recorder.module_names)
+            name = found.get(id(tensor))
+            if name is not None:
+                name = self.names[id(tensor)] = f"param:{self.translated(name)}"
+        if name is not None:
+            return name
+        return "leaf" if tensor.requires_grad and tensor.is_leaf else "other"
+
+    def translated(self, place: str) -> str:
+        """`root:path` as the baseline calls it."""
+        session = self.recorder.replay_session.baseline
+        root, _, path = place.partition(":")
+        if session is None:
+            return place
+        aligned = session.alignments.get(root)
+        path = path.lstrip(".")
+        if aligned is not None:
+            owner, _, leaf = path.rpartition(".")
+            path = f"{aligned.baseline_names.get(owner, owner)}.{leaf}".lstrip(".")
+        return f"{session.roots.get(root, root)}:{path}"
+
+    def outputs(self, place: str, number: int, made: Any) -> None:
+        """What a model returned comes from elsewhere, under the model's name."""
+        if self.recorder.exact:
+            root, _, path = place.partition(":")
+            session = self.recorder.replay_session.baseline
+            root = session.roots.get(root, root) if session is not None else root
+            for leaf, tensor in pytree.tensors(made, objects=True):
+                self.tape.call_as(tensor, f"out:{root}:{path}#{number}.{leaf}")
+
+    def grads(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+        """(name, parameter, gradient) of everything that is trained."""
+        recorder = self.recorder
+        held = recorder.inventory.parameter_names(recorder.module_names)
+        for module in recorder.module_names.modules.values():
+            for parameter in module.parameters():
+                if parameter.grad is not None:
+                    name = self.translated(held.get(id(parameter), "?:?"))
+                    yield name, parameter, parameter.grad
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def inputs(self, place: str, args: Any, kwargs: Any, ahead: int = 0) -> None:
+        """A model is about to be called: the inputs that the tape has made."""
+        self.derived = set()
+        if not self.active():
+            return
+        given = pytree.arguments(args, kwargs)
+        sinks = {
+            f"{leaf}": tensor
+            for leaf, tensor in pytree.tensors(given, objects=True)
+            if self.tape.computed(tensor)
+        }
+        self.derived = {id(t) for t in sinks.values() if self.depends(t)}
+        if sinks:
+            self.event("input", sinks, ahead=ahead, where=self.translated(place))
+
+    def depends(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is computed from what a model returned, or from weights."""
+        _, outside, _ = self.tape.needed([self.tape.slot(tensor)])
+        return any(e.role.startswith(("out:", "param:", "grad:", "leaf")) for e in outside)
+
+    def loss(self, tensors: Any) -> None:
+        """A backward pass begins."""
+        if not self.active() or self.differentiating:
+            return
+        given = tensors if isinstance(tensors, list | tuple) else [tensors]
+        sinks = {f"loss {i}".removesuffix(" 0"): t for i, t in enumerate(given) if is_tensor(t)}
+        held = any(bool(g.detach().count_nonzero()) for _, _, g in self.grads())
+        if sinks:
+            self.event("loss", sinks, gradients=True, accumulates=held)
+
+    def after_backward(self) -> None:
+        """Gradients as they are now come from elsewhere."""
+        if self.active():
+            for name, parameter, gradient in self.grads():
+                self.trained.add(id(parameter))
+                self.tape.call_as(gradient, f"grad:{name}")
+
+    def after_grad(self, inputs: Any, made: Any, again: bool) -> None:
+        """What `torch.autograd.grad` gave comes from elsewhere; `again`: it has a graph itself."""
+        if self.active():
+            given = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+            for number, (start, gradient) in enumerate(zip(given, made, strict=False)):
+                if isinstance(gradient, torch.Tensor):
+                    self.trained |= set() if again else {id(start)}
+                    role = self.role(start) if not again else "slope"
+                    self.tape.call_as(gradient, f"grad:{role} {number}")
+
+    def before_update(self, optimiser: Any) -> None:
+        """An optimiser takes the gradients."""
+        if not self.active():
+            return
+        mine = {id(p) for group in optimiser.param_groups for p in group["params"]}
+        sinks = {
+            name: gradient
+            for name, parameter, gradient in self.grads()
+            if id(parameter) in mine and self.tape.computed_or_changed(gradient)
+        }
+        self.event("gradients", sinks)
+
+    def end_of_step(self, clear: bool = True) -> None:
+        """State that the tape has changed, and what was read."""
+        if not self.recorder.exact or self.recorder.settings.stats_only:
+            self.tape.clear()
+            return
+        tape = self.tape
+        was, tape.inside = tape.inside, True
+        try:
+            sinks: dict[str, Any] = {}
+            named = names_of_state(self.recorder)
+            changed = [e for e in tape.changed.values() if not e.role.startswith("grad:")]
+            for external in changed:
+                key = (external.tensor.data_ptr(), tuple(external.tensor.shape))
+                name = named.get(key) or external.role.removeprefix("param:")
+                if name in ("other", "leaf") or name.startswith(("out:", "draw:")):
+                    continue  # a temporary: what it leads to is an event of its own
+                sinks[self.translated(name) if ":" in name else name] = external.slot
+            if sinks:
+                trained = {e.slot for e in changed if id(e.tensor) in self.trained}
+                names = [name for name, slot in sinks.items() if slot in trained]
+                self.event("state", sinks, trained=names)
+            reads = {f"value {n}": slot for n, (_, slot) in enumerate(tape.read[:MOST_READS])}
+            if len(tape.read) > MOST_READS:
+                self.skipped["output"] = self.skipped.get("output", 0) + len(tape.read) - MOST_READS
+            computed = {k: s for k, s in reads.items() if s.number not in tape.externals}
+            if computed:
+                self.event("output", computed)
+        finally:
+            tape.inside = was
+        if clear or self.events:
+            self.finished()
+        self.counts.clear()
+        self.names.clear()
+        self.trained.clear()
+        tape.changed.clear()
+        tape.read.clear()
+        if clear:
+            tape.clear()
+
+    def finished(self) -> None:
+        """All events of this step are there, unless the program is breaking off."""
+        if crash.uncaught() is None and self.recorder.step not in self.steps:
+            self.steps.append(self.recorder.step)
+
+    def event(
+        self,
+        kind: str,
+        sinks: Mapping[str, Any],
+        *,
+        where: str = "",
+        gradients: bool = False,
+        ahead: int = 0,
+        **facts: Any,
+    ) -> None:
+        """One moment: evaluated here, and compared when this is a replay."""
+        number = self.counts[kind] = self.counts.get(kind, -1) + 1
+        number = -1 if ahead else number
+        if number >= MOST_EVENTS[kind]:
+            self.skipped[kind] = self.skipped.get(kind, 0) + 1
+            return
+        tape, recorder = self.tape, self.recorder
+        was, tape.inside, busy = tape.inside, True, recorder.busy
+        recorder.busy = True
+        entry: dict[str, Any] = {
+            "kind": kind,
+            "step": recorder.step + ahead,
+            "number": number,
+            **facts,
+        }
+        if where:
+            entry["where"] = where
+        try:
+            slots = {n: s if isinstance(s, Slot) else tape.slot(s) for n, s in sinks.items()}
+            actual = {n: s.detach() for n, s in sinks.items() if not isinstance(s, Slot)}
+            if tape.full:
+                raise RuntimeError("the step has too many calls outside of its models")
+            if self.recorder.settings.baseline:
+                self.compare(entry, slots, actual, gradients)
+            else:
+                self.keep(entry, slots, actual, gradients)
+        except Exception as error:  # the program's own calls in a type they were not made for
+            said = str(error).splitlines()[0][:200] if str(error) else ""
+            entry["error"] = f"{type(error).__name__}: {said}"
+        finally:
+            recorder.busy, tape.inside = busy, was
+        self.events.append(entry)
+
+    def keep(
+        self, entry: dict[str, Any], slots: dict[str, Slot], actual: Any, gradients: bool
+    ) -> None:
+        """The baseline's side."""
+        entries, outside, untraced = self.tape.needed(list(slots.values()))
+        entry["calls"], entry["untraced"] = len(entries), untraced
+        entry["half"] = any(e.tensor.dtype in HALF for e in outside)
+        entry["sinks"] = {}
+        if not slots:
+            return
+        made = self.tape.rerun(list(slots.values()), {}, gradients=gradients)
+        entry["externals"] = [self.stored(external) for external in outside]
+        for name, value in zip(slots, made.values, strict=True):
+            entry["sinks"][name] = summary(value)
+            if name in actual:
+                entry["sinks"][name]["native"] = apart(summary(actual[name]), summary(value))
+        for name, gradient in made.gradients.items():
+            label = f"gradient at {name.rpartition('@')[0]}"
+            if gradient is not None:
+                entry["sinks"][unique(label, entry["sinks"])] = summary(gradient)
+
+    def stored(self, external: External) -> dict[str, Any]:
+        """One tensor that an event is made from; its content when it fits."""
+        value = external.value()
+        if value is None:
+            raise RuntimeError(f"{external.role} was changed by other code")
+        session = self.recorder.replay_session
+        value = value.detach().to("cpu").contiguous()
+        content: str | None = content_of(value)
+        size = value.numel() * value.element_size()
+        known = content in session.contents or content in self.fresh
+        if not known and size > session.left:
+            content = None
+        elif not known and content is not None:
+            session.left -= size
+            self.fresh[content] = value.clone()
+        return {
+            "role": external.role,
+            "content": content,
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "shape": list(value.shape),
+        }
+
+    def compare(
+        self, entry: dict[str, Any], slots: dict[str, Slot], actual: Any, gradients: bool
+    ) -> None:
+        """The target's side: its own calls on the baseline's values."""
+        theirs = self.event_of(entry)
+        entries, outside, untraced = self.tape.needed(list(slots.values()))
+        entry["calls"], entry["untraced"] = len(entries), untraced
+        entry["half"] = any(e.tensor.dtype in HALF for e in outside)
+        if theirs is None or "error" in theirs:
+            entry["unknown"] = True
+            return
+        values, entry["given"] = self.matched(outside, theirs.get("externals", []))
+        rows = entry["rows"] = {}
+        if not slots:
+            return
+        made = self.tape.rerun(list(slots.values()), values, gradients=gradients)
+        for name, value in zip(slots, made.values, strict=True):
+            rows[name] = self.row(theirs["sinks"].get(name), summary(value))
+        for name, gradient in made.gradients.items():
+            label = unique(f"gradient at {name.rpartition('@')[0]}", rows)
+            if gradient is not None:
+                rows[label] = self.row(theirs["sinks"].get(label), summary(gradient))
+        if actual:
+            own = self.tape.rerun([slots[name] for name in actual], {})
+            for name, value in zip(actual, own.values, strict=True):
+                rows[name]["native"] = apart(summary(actual[name]), summary(value))
+
+    def row(self, theirs: Mapping[str, Any] | None, mine: dict[str, Any]) -> dict[str, Any]:
+        """One sink: how far it is from the baseline's."""
+        if theirs is None:
+            return {"only": "target", "norm": mine["norm"]}
+        if theirs["shape"] != mine["shape"]:
+            return {"shapes": [theirs["shape"], mine["shape"]]}
+        same = bool(theirs.get("content")) and theirs.get("content") == mine.get("content")
+        return {"error": 0.0 if same else apart(mine, theirs)}
+
+    def event_of(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The baseline's event of the same kind, step and number."""
+        if self.baseline is None:
+            session = self.recorder.replay_session.baseline
+            events = session.rank.json("tape.json").get("events", [])
+            self.baseline = {(e["kind"], e["step"], e["number"]): e for e in events}
+        return self.baseline.get((entry["kind"], entry["step"], entry["number"]))
+
+    def matched(
+        self, outside: list[External], stored: list[dict[str, Any]]
+    ) -> tuple[dict[int, torch.Tensor], list[dict[str, Any]]]:
+        """The baseline's values for externals: by role, then equal ones, then in their order."""
+        session = self.recorder.replay_session.baseline
+        tensors = session.load()
+        free = list(stored)
+        values: dict[int, torch.Tensor] = {}
+        facts = []
+
+        def take(external: External, item: dict[str, Any], mine: torch.Tensor | None) -> None:
+            free.remove(item)
+            theirs = tensors.get(item["content"] or "")
+            fact: dict[str, Any] = {"role": external.role, "dtype": item["dtype"]}
+            if theirs is not None:
+                values[external.slot.number] = theirs
+                if mine is not None:
+                    fact["error"] = apart(summary(mine), summary(theirs))
+            else:
+                fact["missing"] = True
+            facts.append(fact)
+
+        def shaped(item: Mapping[str, Any], external: External) -> bool:
+            return bool(item["shape"] == list(external.tensor.shape))
+
+        rest = []
+        for external in outside:
+            named = external.role not in ("other", "leaf") and not external.role.startswith("draw:")
+            item = next(
+                (i for i in free if named and i["role"] == external.role and shaped(i, external)),
+                None,
+            )
+            if item is not None:
+                take(external, item, None)
+            else:
+                rest.append((external, external.value()))
+        later = []
+        for external, mine in rest:
+            content = content_of(mine.detach().to("cpu").contiguous()) if mine is not None else ""
+            item = next((i for i in free if i["content"] == content), None)
+            if item is not None:
+                take(external, item, None)
+            else:
+                later.append((external, mine))
+        for external, mine in later:
+            exact = not external.tensor.is_floating_point()
+            item = next(
+                (
+                    i
+                    for i in free
+                    if shaped(i, external)
+                    and i["role"].partition(":")[0] == external.role.partition(":")[0]
+                    and i["dtype"].startswith(("int", "uint", "bool")) == exact
+                ),
+                None,
+            )
+            if item is not None:
+                take(external, item, mine)
+            else:
+                facts.append({"role": external.role, "alone": True})
+        return values, facts
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def write(self, writer: Any, step: int) -> None:
+        """Events so far, and tensors that are new."""
+        if self.fresh:
+            data = {key: value.contiguous() for key, value in self.fresh.items()}
+            writer.add(f"tape-{step}.safetensors", save_torch(data))
+            self.recorder.replay_session.contents |= self.fresh.keys()
+            self.fresh = {}
+        if self.events or self.steps:
+            found = {"events": self.events, "skipped": self.skipped, "steps": self.steps}
+            writer.add_json("tape.json", found)
+
+
+def summary(value: Any) -> dict[str, Any]:
+    """A value as 64 signed sums in float64, its norm and shape; whole numbers by content too."""
+    if isinstance(value, float | int):
+        value = torch.tensor(float(value), dtype=torch.float64)
+    value = value.detach().to("cpu")
+    made: dict[str, Any] = {"shape": list(value.shape)}
+    if not (value.is_floating_point() or value.is_complex()):
+        made["content"] = content_of(value.to(torch.int64).contiguous())
+    if value.is_complex():
+        value = torch.view_as_real(value)
+    flat: NDArray[np.float64] = value.to(torch.float64).reshape(-1).numpy()
+    rows = -(-max(flat.size, 1) // WIDTH)
+    padded = np.zeros(rows * WIDTH)
+    padded[: flat.size] = flat
+    folded = signs(rows).astype(np.float64) @ padded.reshape(rows, WIDTH)
+    made["sketch"] = [float(v) for v in folded]
+    made["norm"] = float(np.linalg.norm(flat))
+    return made
+
+
+def apart(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
+    """Relative L2 distance of two values by their sketches (exact for up to 64 elements)."""
+    if mine["shape"] != theirs["shape"] and len(mine["sketch"]) != len(theirs["sketch"]):
+        return float("inf")
+    a, b = np.asarray(mine["sketch"]), np.asarray(theirs["sketch"])
+    if np.array_equal(a, b, equal_nan=True):
+        return 0.0
+    scale = max(theirs["norm"], 1e-30)
+    error = float(np.linalg.norm(a - b)) / scale
+    norms = abs(mine["norm"] - theirs["norm"]) / scale
+    error = max(error, norms)
+    return min(error, 1e300) if np.isfinite(error) else 1e300
+
+
+def unique(label: str, taken: Mapping[str, Any]) -> str:
+    """The label, numbered when there is one already."""
+    name, number = label, 2
+    while name in taken:
+        name, number = f"{label} {number}", number + 1
+    return name
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a backward pass can begin here."""
+    return isinstance(value, torch.Tensor)
+
+
+def top_mode() -> Any:
+    """The innermost function mode of this thread."""
+    size = torch._C._len_torch_function_stack()
+    return torch._C._get_function_stack_at(size - 1) if size else None
+
+
+def names_of_state(recorder: Any) -> dict[tuple[int, tuple[int, ...]], str]:
+    """Names of tensors that a program holds, by memory and shape: modules that are called, modules
+    that are not, and tensors in variables, containers and objects of the program."""
+    found: dict[tuple[int, tuple[int, ...]], str] = {}
+
+    def add(name: str, tensor: Any) -> None:
+        if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+            found.setdefault((tensor.data_ptr(), tuple(tensor.shape)), name)
+
+    seen = set()
+    for root, module in recorder.module_names.modules.items():
+        for kind in (module.named_parameters, module.named_buffers):
+            for name, tensor in kind(remove_duplicate=False):
+                add(f"{root}:{plain(name)}", tensor)
+        seen |= {id(m) for m in module.modules()}
+    for owner, module in uncalled(seen):
+        for kind in (module.named_parameters, module.named_buffers):
+            for name, tensor in kind(remove_duplicate=False):
+                add(f"{owner}:{plain(name)}", tensor)
+    for scope in scopes():
+        for name, value in list(scope.items()):
+            if name.startswith("__") or isinstance(value, torch.nn.Module):
+                continue
+            for path, tensor in held_in(value):
+                add(f"{name}{path}", tensor)
+    return found
+
+
+def uncalled(seen: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Modules that no call has shown: averaged copies, target networks."""
+    modules = [m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module)]
+    inner = {id(c) for m in modules for c in m.children()}
+    for module in modules:
+        if id(module) not in seen and id(module) not in inner:
+            name = variable(module)
+            if name is not None:
+                yield name, module
+
+
+def held_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors in a variable, two levels deep."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif depth < 3 and isinstance(value, dict):
+        for key, member in list(value.items())[:10_000]:
+            if isinstance(key, str | int):
+                yield from held_in(member, f"{path}.{key}", depth + 1)
+    elif depth < 3 and isinstance(value, list | tuple):
+        for index, member in enumerate(value[:10_000]):
+            yield from held_in(member, f"{path}.{index}", depth + 1)
+    elif depth < 2 and hasattr(value, "__dict__") and not isinstance(value, type):
+        kind = type(value)
+        if kind.__module__.split(".")[0] in ("builtins", "_frozen_importlib") or callable(value):
+            return
+        if isinstance(value, torch.optim.Optimizer):
+            return
+        for key, member in list(vars(value).items()):
+            yield from held_in(member, f"{path}.{key}", depth + 1)
+
+
+def scopes() -> Iterator[dict[str, Any]]:
+    """Variables of the program's frames, the innermost first."""
+    frame: Any = sys._getframe(1)
+    last = None
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if not name.startswith(("torch.", "joymigrate.", "runpy", "multiprocessing")):
+            yield frame.f_locals
+            if frame.f_globals is not last:
+                last = frame.f_globals
+                yield last
+        frame = frame.f_back

@@ -1,0 +1,572 @@
+"""What a program computes outside of its models: recorded call by call, and run again in float64.
+
+A tape holds torch calls of the public API with the tensors that come from elsewhere (outputs of
+models, labels, parameters, gradients). Run again with another side's values in their place, it says
+whether both sides compute the same, to the last digits, in whatever type the program works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import re
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from joymigrate.verify.isolated_pass import default_of, exactly, undisturbed
+
+DEVICE = re.compile(r"^(cuda|npu|xpu|musa|mlu|hpu|cpu)(:\d+)?$")
+VIEWS = ("T", "mT", "H", "mH", "real", "imag")
+READS = ("tolist", "__float__", "__int__", "__format__", "__repr__", "numpy", "__array__")
+RANDOM = re.compile(
+    r"^(rand|randn|randint|randperm|rand_like|randn_like|randint_like|normal|bernoulli|multinomial"
+    r"|poisson|dropout|alpha_dropout|feature_dropout|dropout1d|dropout2d|dropout3d|rrelu"
+    r"|gumbel_softmax|uniform_|normal_|bernoulli_|random_|exponential_|log_normal_|cauchy_"
+    r"|geometric_|dropout_)$"
+)
+FLAGS = ("requires_grad_", "share_memory_", "detach_", "rename_")
+MOST_ENTRIES = 20_000  # of one tape; a program that does more per step is told so
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A value on the tape."""
+
+    number: int
+
+
+@dataclass(slots=True)
+class External:
+    """A tensor that comes from elsewhere, with its value at its first use."""
+
+    slot: Slot
+    tensor: torch.Tensor
+    version: int
+    role: str
+    kept: torch.Tensor | None = None  # its value before the tape changed it
+    differentiable: bool = False
+
+    def value(self) -> torch.Tensor | None:
+        """What it was at its first use; None when something off the tape has changed it."""
+        if self.kept is not None:
+            return self.kept
+        unchanged = self.tensor.is_inference() or self.tensor._version == self.version
+        return self.tensor.detach() if unchanged else None
+
+
+@dataclass(slots=True)
+class Entry:
+    """One call: its arguments with slots for tensors, and the slots of its results."""
+
+    call: Callable[..., Any]
+    name: str
+    args: Any
+    kwargs: Any
+    results: list[Slot]
+    reads: set[int]
+    writes: set[int]
+    gradients: bool
+
+
+class Number(float):
+    """A number read from a tensor, whose further arithmetic stays on the tape."""
+
+    slot: Slot
+    tape: Tape
+
+    def _with(self, call: Callable[..., Any], *args: Any) -> Any:
+        plain = [float(a) if isinstance(a, Number) else a for a in args]
+        made = call(*plain)
+        return self.tape.number(made, call, args) if isinstance(made, float) else made
+
+    def __add__(self, other: Any) -> Any:
+        return self._with(operator.add, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with(operator.add, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with(operator.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(operator.sub, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(operator.mul, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with(operator.mul, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with(operator.truediv, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._with(operator.truediv, other, self)
+
+    def __neg__(self) -> Any:
+        return self._with(operator.neg, self)
+
+    def __pow__(self, other: Any) -> Any:  # type: ignore[override]
+        return self._with(operator.pow, self, other)
+
+    def __reduce__(self) -> Any:
+        return float, (float(self),)
+
+    def __copy__(self) -> Any:
+        return float(self)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return float(self)
+
+
+@dataclass(slots=True)
+class Rerun:
+    """Values of the sinks in float64, and gradients of the first one."""
+
+    values: list[Any]
+    gradients: dict[str, torch.Tensor | None] = field(default_factory=dict)
+
+
+class Tape(TorchFunctionMode):
+    """Records while `active` says so; elsewhere every call passes through."""
+
+    def __init__(self, active: Callable[[], bool], role: Callable[[torch.Tensor], str]) -> None:
+        super().__init__()
+        self.active = active
+        self.role = role
+        self.inside = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.entries: list[Entry] = []
+        self.externals: dict[int, External] = {}
+        self.known: dict[int, tuple[weakref.ref[torch.Tensor], Slot]] = {}
+        self.groups: dict[int, int] = {}  # slot → group of slots that share memory
+        self.stores: dict[int, int] = {}  # memory of externals → group
+        self.roles: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
+        self.changed: dict[int, External] = {}  # externals that the tape has changed
+        self.read: list[tuple[str, Slot]] = []
+        self.untraced: set[int] = set()  # groups from which plain numbers were taken
+        self.count = 0
+        self.full = False
+
+    # -- recording -------------------------------------------------------------------------------
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.inside or not self.active():
+            return func(*args, **kwargs)
+        self.inside = True
+        try:
+            return self.record(func, args, kwargs)
+        finally:
+            self.inside = False
+
+    def around(self, call: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """One call that torch does not hand to function modes."""
+        self.inside = True
+        try:
+            return self.record(call, args, kwargs, name)
+        finally:
+            self.inside = False
+
+    def record(self, func: Any, args: Any, kwargs: Any, name: str = "") -> Any:
+        """Run one call of the program, and note it."""
+        name = name or str(getattr(func, "__name__", func))
+        if name in ("__get__", "__set__", "__delete__"):
+            return self.attribute(func, name, args, kwargs)
+        if name in ("backward", "grad") or self.full:
+            return func(*args, **kwargs)
+        given = list(tensors_in((args, kwargs)))
+        for tensor in given:  # before the call may change them
+            self.slot(tensor)
+        if is_inplace(name, kwargs):
+            self.keep(given)
+        versions = [version(tensor) for tensor in given]
+        groups = [self.group(tensor) for tensor in given]
+        stored = self.stored(args), self.stored(kwargs)
+        made = func(*args, **kwargs)
+        mutated = [t for t, v in zip(given, versions, strict=True) if version(t) != v]
+        # Under a dispatch mode torch counts no version for some in-place calls.
+        written = written_by(name, args)
+        mutated += [t for t in written if not any(t is known for known in mutated)]
+        self.wrote({g for t, g in zip(given, groups, strict=True) if any(t is m for m in mutated)})
+        outputs = list(tensors_in(made))
+        if name == "item" and isinstance(made, float) and given:
+            self.read.append(("item", self.slot(given[0])))
+            return self.number(made, func, args)
+        if not outputs and not mutated:
+            if name in READS and given:
+                self.read.append((name, self.slot(given[0])))
+                if given[0].is_floating_point() and name in ("tolist", "__float__", "__int__"):
+                    self.untraced.add(self.group(given[0]))
+            return made
+        if RANDOM.match(name):
+            self.draw(name, outputs, mutated)
+            return made
+        self.note(func, name, stored, given, outputs, mutated)
+        return made
+
+    def note(
+        self,
+        func: Any,
+        name: str,
+        stored: tuple[Any, Any],
+        given: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+        mutated: list[torch.Tensor],
+    ) -> None:
+        """Append one entry."""
+        reads = {self.group(t) for t in given}
+        reads |= {self.groups[s.number] for s in slots_in(stored)}
+        writes = {self.group(t) for t in mutated}
+        results: list[Slot] = []
+        for tensor in outputs:
+            twin = next((t for t in given if t is tensor), None)
+            if twin is not None:
+                results.append(self.slot(tensor))  # `x.float()` of a float32 tensor is x
+                continue
+            memory = storage(tensor)
+            alias = next((t for t in given if memory and storage(t) == memory), None)
+            slot = self.fresh(self.group(alias) if alias is not None else None)
+            self.bind(tensor, slot)
+            results.append(slot)
+            writes.add(self.groups[slot.number])
+        entry = Entry(
+            func,
+            name,
+            *stored,
+            results,
+            reads,
+            writes,
+            torch.is_grad_enabled(),
+        )
+        self.entries.append(entry)
+        self.full = len(self.entries) >= MOST_ENTRIES
+
+    def wrote(self, groups: set[int]) -> None:
+        """The call that just ran has changed these: it stays on the tape."""
+        for external in self.externals.values() if groups else ():
+            if self.groups[external.slot.number] in groups:
+                self.changed[external.slot.number] = external
+                external.version = version(external.tensor)
+
+    def attribute(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """`x.T` is a call; `p.data = x` a change; sizes and types are nothing."""
+        what = getattr(getattr(func, "__self__", None), "__name__", "")
+        if name == "__set__" and what == "data" and isinstance(args[1], torch.Tensor):
+            external = self.externals.get(self.slot(args[0]).number)
+            source = self.slot(args[1])
+            self.keep([args[0]])
+            made = func(*args, **kwargs)
+            self.bind(args[0], source)
+            if external is not None:
+                self.changed[source.number] = external
+            return made
+        made = func(*args, **kwargs)
+        if isinstance(made, torch.Tensor) and what == "data":
+            # The same memory under a version counter of its own: keep what was there.
+            self.keep([args[0]])
+            self.bind(made, self.slot(args[0]))
+        elif isinstance(made, torch.Tensor) and what in VIEWS:
+            self.note(func, what, (self.stored(args), {}), [args[0]], [made], [])
+        return made
+
+    def draw(self, name: str, outputs: list[Any], mutated: list[Any]) -> None:
+        """Random numbers come from elsewhere."""
+        for tensor in outputs or mutated:
+            self.roles[id(tensor)] = (weakref.ref(tensor), f"draw:{name.rstrip('_')}")
+            self.known.pop(id(tensor), None)
+            self.slot(tensor)
+
+    def number(self, made: float, call: Callable[..., Any], args: Any) -> Any:
+        """A number that the tape can compute again."""
+        if not self.active():
+            return made
+        slot = self.fresh(None)
+        reads = {self.group(t) for t in tensors_in(args)}
+        reads |= {
+            self.groups[n.slot.number] for n in numbers_in(args) if n.slot.number in self.groups
+        }
+        stored = self.stored(args)
+        group = self.groups[slot.number]
+        self.entries.append(Entry(call, "number", stored, {}, [slot], reads, {group}, False))
+        number = Number(made)
+        number.slot, number.tape = slot, self
+        return number
+
+    def keep(self, given: Iterable[torch.Tensor]) -> None:
+        """Copy externals that the next call may change."""
+        groups = {self.group(tensor) for tensor in given}
+        for external in self.externals.values():
+            if external.kept is None and self.groups[external.slot.number] in groups:
+                value = external.value()
+                external.kept = value.clone() if value is not None else None
+
+    def slot(self, tensor: torch.Tensor) -> Slot:
+        """The slot of a tensor; one that the tape doesn't know comes from elsewhere."""
+        held = self.known.get(id(tensor))
+        if held is not None and held[0]() is tensor:
+            external = self.externals.get(held[1].number)
+            stale = external is not None and external.tensor is tensor
+            if not stale or external is None or external.version == version(tensor):
+                return held[1]
+        memory = storage(tensor)
+        slot = self.fresh(self.stores.get(memory) if memory else None)
+        if memory:
+            self.stores[memory] = self.groups[slot.number]
+        self.bind(tensor, slot)
+        named = self.roles.get(id(tensor))
+        role = named[1] if named is not None and named[0]() is tensor else self.role(tensor)
+        self.externals[slot.number] = External(
+            slot, tensor, version(tensor), role, differentiable=tensor.requires_grad
+        )
+        return slot
+
+    def fresh(self, group: int | None) -> Slot:
+        """A new slot, in a group of its own or in one that is known."""
+        self.count += 1
+        self.groups[self.count] = self.count if group is None else group
+        return Slot(self.count)
+
+    def bind(self, tensor: torch.Tensor, slot: Slot) -> None:
+        """This tensor is that value."""
+        self.known[id(tensor)] = (weakref.ref(tensor), slot)
+
+    def group(self, tensor: torch.Tensor) -> int:
+        """The group of a tensor's slot."""
+        return self.groups[self.slot(tensor).number]
+
+    def computed_or_changed(self, tensor: torch.Tensor) -> bool:
+        """Whether the tape has made or changed this tensor."""
+        held = self.known.get(id(tensor))
+        if held is None or held[0]() is not tensor:
+            return False
+        return held[1].number not in self.externals or held[1].number in self.changed
+
+    def call_as(self, tensor: torch.Tensor, role: str) -> None:
+        """Give a tensor that comes from elsewhere its name."""
+        self.roles[id(tensor)] = (weakref.ref(tensor), role)
+        self.known.pop(id(tensor), None)
+
+    def computed(self, tensor: torch.Tensor) -> bool:
+        """Whether the tape made this tensor."""
+        held = self.known.get(id(tensor))
+        return held is not None and held[0]() is tensor and held[1].number not in self.externals
+
+    def stored(self, value: Any) -> Any:
+        """Arguments with slots for tensors."""
+        if isinstance(value, torch.Tensor):
+            return self.slot(value)
+        if isinstance(value, Number):
+            return value.slot if value.slot.number in self.groups else float(value)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*(self.stored(v) for v in value))
+        if type(value) in (list, tuple):
+            return type(value)(self.stored(v) for v in value)
+        if type(value) is dict:
+            return {k: self.stored(v) for k, v in value.items()}
+        return value
+
+    # -- running again ---------------------------------------------------------------------------
+
+    def needed(self, sinks: Sequence[Slot]) -> tuple[list[Entry], list[External], bool]:
+        """The entries and externals that some values come from, in order, and whether a plain
+        number was read from one of them on the way."""
+        groups = {self.groups[slot.number] for slot in sinks}
+        wanted = []
+        for entry in reversed(self.entries):
+            if entry.writes & groups:
+                wanted.append(entry)
+                groups |= entry.reads | entry.writes
+        used = {slot.number for slot in sinks}
+        used |= {s.number for e in wanted for s in slots_in((e.args, e.kwargs))}
+        outside = [e for e in self.externals.values() if e.slot.number in used]
+        return wanted[::-1], outside, bool(groups & self.untraced)
+
+    def rerun(
+        self,
+        sinks: Sequence[Slot],
+        values: Mapping[int, torch.Tensor],
+        *,
+        gradients: bool = False,
+    ) -> Rerun:
+        """Compute the sinks again in float64 on the CPU. `values` replace externals by slot.
+
+        Raises RuntimeError where the value of an external is gone, and what torch raises.
+        """
+        entries, outside, _ = self.needed(sinks)
+        env: dict[int, Any] = {}
+        starts: dict[str, torch.Tensor] = {}
+        with undisturbed(), exactly(), default_of(torch.float64), torch.enable_grad():
+            for external in outside:
+                value = values.get(external.slot.number, external.value())
+                if value is None:
+                    raise RuntimeError(f"{external.role} was changed by other code")
+                wide = widened(value)
+                if gradients and external.differentiable and wide.is_floating_point():
+                    wide.requires_grad_(True)
+                    starts[f"{external.role}@{external.slot.number}"] = wide
+                    wide = wide.clone()
+                env[external.slot.number] = wide
+            for entry in entries:
+                with torch.set_grad_enabled(entry.gradients):
+                    made = run_entry(entry, env)
+                if entry.name == "number":
+                    env[entry.results[0].number] = made
+                    continue
+                for slot, tensor in zip(entry.results, tensors_in(made), strict=True):
+                    # What the program rounds to another type stays rounded, in float64.
+                    narrow = tensor.is_floating_point() and tensor.dtype != torch.float64
+                    env[slot.number] = tensor.double() if narrow else tensor
+            result = Rerun([env[slot.number] for slot in sinks])
+            if gradients and starts:
+                end = result.values[0]
+                if end.requires_grad:
+                    got = torch.autograd.grad(
+                        end.sum(), list(starts.values()), allow_unused=True, retain_graph=False
+                    )
+                    result.gradients = dict(zip(starts, got, strict=True))
+        return result
+
+
+def run_entry(entry: Entry, env: Mapping[int, Any]) -> Any:
+    """One call on the values of this run, on the CPU."""
+    call = entry.call
+    if entry.name in ("cuda", "npu", "xpu", "musa", "mlu"):
+        return env[entry.args[0].number].cpu()
+    special = IN_FLOAT32_ONLY.get(entry.name)
+    return (special or call)(*placed(entry.args, env), **placed(entry.kwargs, env))
+
+
+def unscale(gradients: list[torch.Tensor], found: torch.Tensor, inverse: torch.Tensor) -> None:
+    """`torch._amp_foreach_non_finite_check_and_unscale_`, in any type."""
+    for gradient in gradients:
+        if not bool(torch.isfinite(gradient).all()):
+            found.fill_(1.0)
+        gradient.mul_(inverse)
+
+
+def update_scale(
+    scale: torch.Tensor,
+    tracker: torch.Tensor,
+    found: torch.Tensor,
+    growth: float,
+    backoff: float,
+    interval: int,
+) -> torch.Tensor:
+    """`torch._amp_update_scale_`, in any type (ATen/native/cuda/AmpKernels.cu)."""
+    if float(found):
+        scale.mul_(backoff)
+        tracker.zero_()
+    elif int(tracker) + 1 == interval:
+        scale.mul_(growth)
+        tracker.zero_()
+    else:
+        tracker.add_(1)
+    return scale
+
+
+IN_FLOAT32_ONLY: Mapping[str, Callable[..., Any]] = {
+    "_amp_foreach_non_finite_check_and_unscale_": unscale,
+    "_amp_update_scale_": update_scale,
+}
+
+
+def placed(value: Any, env: Mapping[int, Any]) -> Any:
+    """Stored arguments with this run's tensors; devices become the CPU."""
+    if isinstance(value, Slot):
+        return env[value.number]
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    if isinstance(value, str) and DEVICE.match(value):
+        return "cpu"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(placed(v, env) for v in value))
+    if type(value) in (list, tuple):
+        return type(value)(placed(v, env) for v in value)
+    if type(value) is dict:
+        return {k: placed(v, env) for k, v in value.items()}
+    return value
+
+
+def widened(value: torch.Tensor) -> torch.Tensor:
+    """A copy in float64 (or complex128) on the CPU; whole numbers as they are."""
+    value = value.detach().to("cpu")
+    if value.is_floating_point():
+        return value.to(torch.float64, copy=True)
+    if value.is_complex():
+        return value.to(torch.complex128, copy=True)
+    return value.clone()
+
+
+def is_inplace(name: str, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call may change its arguments."""
+    if kwargs.get("out") is not None or name == "__setitem__" or name.startswith("apply "):
+        return True
+    if name.startswith("__"):
+        return name.startswith("__i") and name not in ("__int__", "__index__", "__invert__")
+    return name.endswith("_") or "batch_norm" in name
+
+
+def written_by(name: str, args: Sequence[Any]) -> list[torch.Tensor]:
+    """What an in-place call changes, by its name."""
+    inplace = name.endswith("_") and not name.startswith("__")
+    inplace |= name == "__setitem__" or (name.startswith("__i") and is_inplace(name, {}))
+    if not inplace or name in FLAGS or not args:
+        return []
+    return list(tensors_in(args[:2] if name.startswith("_amp_") else args[0]))
+
+
+def tensors_in(value: Any) -> Iterable[torch.Tensor]:
+    """Tensors in arguments: lists, tuples and dictionaries."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for member in value:
+            yield from tensors_in(member)
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from tensors_in(member)
+
+
+def numbers_in(value: Any) -> Iterable[Number]:
+    """Traced numbers in arguments."""
+    if isinstance(value, Number):
+        yield value
+    elif isinstance(value, list | tuple):
+        for member in value:
+            yield from numbers_in(member)
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from numbers_in(member)
+
+
+def slots_in(value: Any) -> Iterable[Slot]:
+    """Slots in stored arguments."""
+    if isinstance(value, Slot):
+        yield value
+    elif isinstance(value, list | tuple):
+        for member in value:
+            yield from slots_in(member)
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from slots_in(member)
+
+
+def version(tensor: torch.Tensor) -> int:
+    """How often a tensor was changed; inference tensors don't tell."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def storage(tensor: torch.Tensor) -> int:
+    """Where its bytes lie; 0 where it has none of its own."""
+    with contextlib.suppress(RuntimeError, NotImplementedError):
+        return tensor.untyped_storage().data_ptr()
+    return 0

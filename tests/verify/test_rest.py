@@ -1,0 +1,52 @@
+"""Faults outside of modules are found where they are, and the verdict says what it covers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from joymigrate.verify import scope
+from joymigrate.verify.model import Outcome
+from tests.verify.harness import record, replay
+from tests.verify.whole_faults import PROGRAMS, WHOLE_FAULTS
+
+AUTOCAST = {"MODE": "autocast", "SEED": "0"}
+# One of each kind; benchmarks/verify_whole.py runs all of them.
+CHOSEN = {
+    "range of the clip": "loss",
+    "norm without the root": "gradients",
+    "target network too fast": "state",
+}
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    bundle = tmp_path_factory.mktemp("rest") / "rl.jmb"
+    record(PROGRAMS / "whole_rl.py", bundle, AUTOCAST)
+    return bundle
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_fault_under_autocast_is_one_failure_in_its_place(
+    name: str, baseline: Path, tmp_path: Path
+) -> None:
+    (fault,) = [f for f in WHOLE_FAULTS if f.name == name]
+    program = tmp_path / "target.py"
+    program.write_text(fault.source())
+    found = replay(baseline, program, tmp_path / "target.jmb", AUTOCAST, noise=1.0)
+    assert found.verdict is Outcome.FAIL
+    assert found.first_divergence is not None
+    assert found.first_divergence.phase == CHOSEN[name]
+    assert sum(row.status.failed for row in found.records) == 1
+
+
+def test_a_clean_run_passes_and_says_what_it_covers(baseline: Path, tmp_path: Path) -> None:
+    program = PROGRAMS / "whole_rl.py"
+    found = replay(baseline, program, tmp_path / "target.jmb", AUTOCAST, noise=1.0)
+    assert found.verdict is Outcome.PASS, found.first_divergence
+    assert found.covered["steps"] == {"compared": 3, "of": 6}
+    assert all(found.covered[part]["of"] for part in ("modes", "loss", "gradients", "state"))
+    assert [item["what"] for item in found.uncovered] == ["steps"]
+    assert scope.least_share(found.covered) == 1.0
+    assert scope.strict(found).verdict is Outcome.INCONCLUSIVE

@@ -1,0 +1,96 @@
+"""The tape: what a program computes is computed again, in float64, with other values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from joymigrate.verify.step_tape import apart, summary
+from joymigrate.verify.tape import Number, Tape
+
+
+def given(*values: object) -> torch.Tensor:
+    """A tensor that comes from elsewhere: torch.tensor itself would be on the tape."""
+    return torch.from_numpy(np.array(values, dtype=np.float32))
+
+
+@pytest.fixture
+def tape() -> Iterator[Tape]:
+    made = Tape(lambda: True, lambda tensor: "other")
+    with made:
+        yield made
+        made.inside = True
+
+
+def again(tape: Tape, tensor: torch.Tensor, change: dict[int, torch.Tensor] | None = None) -> float:
+    tape.inside = True
+    return float(tape.rerun([tape.slot(tensor)], change or {}).values[0])
+
+
+def test_a_loss_is_computed_again_from_other_values(tape: Tape) -> None:
+    logits, labels = given([1.0, 2.0, 0.5]), torch.tensor([1])
+    loss = F.cross_entropy(logits, labels, label_smoothing=0.1) * 2
+    first = tape.slot(logits).number
+    other = torch.tensor([[0.0, 0.0, 3.0]])
+    tape.inside = True
+    wanted = 2 * F.cross_entropy(other.double(), labels, label_smoothing=0.1)
+    assert again(tape, loss, {first: other}) == pytest.approx(float(wanted), rel=1e-12)
+
+
+def test_a_change_in_place_starts_from_the_value_before_it(tape: Tape) -> None:
+    average, weight = given(2.0), given(4.0)
+    average.mul_(0.9).add_(weight, alpha=0.1)
+    assert again(tape, average) == pytest.approx(2.2, rel=1e-6)
+    assert [e.tensor is average for e in tape.changed.values()] == [True]
+
+
+def test_a_list_of_tensors_that_is_changed_in_place(tape: Tape) -> None:
+    gradients = [given(3.0, 4.0), given(0.0)]
+    torch._foreach_mul_(gradients, 0.5)
+    assert tape.computed_or_changed(gradients[0])
+    tape.inside = True
+    made = tape.rerun([tape.slot(gradients[0])], {}).values[0]
+    assert made.tolist() == [1.5, 2.0]
+
+
+def test_arithmetic_on_a_number_that_was_read_stays_on_the_tape(tape: Tape) -> None:
+    total, count = given(6.0), given(3.0)
+    number = 1.0 / (count.item() + 1.0)
+    assert isinstance(number, Number)
+    mean = total * number
+    slot = tape.slot(count).number
+    assert again(tape, mean, {slot: given(1.0)}) == 3.0
+
+
+def test_what_is_rounded_stays_rounded_and_goes_on_in_float64(tape: Tape) -> None:
+    exact = given(1.0 / 3.0)
+    rounded = exact.to(torch.bfloat16) * 2
+    assert again(tape, rounded) == 2 * float(torch.tensor(1.0 / 3.0).bfloat16())
+
+
+def test_random_numbers_come_from_elsewhere(tape: Tape) -> None:
+    noise = torch.randn(3)
+    total = (noise * 2).sum()
+    slot = tape.slot(noise).number
+    assert again(tape, total, {slot: torch.ones(3)}) == 6.0
+
+
+def test_a_value_that_other_code_has_changed_is_refused() -> None:
+    made = Tape(lambda: True, lambda tensor: "weight")
+    weight = torch.tensor(1.0)
+    with made:
+        double = weight * 2
+    weight.add_(1)  # off the tape
+    with pytest.raises(RuntimeError, match="weight was changed by other code"):
+        made.rerun([made.slot(double)], {})
+
+
+def test_summaries_tell_rearranged_values_apart() -> None:
+    a = torch.arange(200.0)
+    assert apart(summary(a), summary(a.clone())) == 0
+    assert apart(summary(a), summary(a.roll(64))) > 0.1
+    assert apart(summary(a * 1.001), summary(a)) == pytest.approx(1e-3, rel=0.5)
