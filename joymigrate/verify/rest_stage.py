@@ -347,6 +347,13 @@ def modes(
             yield mode_row(view(root + ":"), step, reason)
             return
         last = index == len(theirs) - 1
+        following = None if last else theirs[index + 1]
+        goes_on = count < times and following is not None and following[0] == name
+        if goes_on and following[1] != training:  # in another way than the baseline goes on
+            want, have = (("training" if m else "evaluation") for m in (training, not training))
+            words = Text("{have} mode, {want} mode in the baseline", have=have, want=want)
+            yield mode_row(view(root + ":"), step, words)
+            return
         if count != times:
             if last and count < times:
                 rest.leave_out("calls", times - count, "the target ended before them")
