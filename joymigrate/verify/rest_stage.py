@@ -348,8 +348,8 @@ def modes(
             return
         last = index == len(theirs) - 1
         following = None if last else theirs[index + 1]
-        goes_on = count < times and following is not None and following[0] == name
-        if goes_on and following[1] != training:  # in another way than the baseline goes on
+        goes_on = following if count < times and following and following[0] == name else None
+        if goes_on is not None and goes_on[1] != training:  # in another way than the baseline
             want, have = (("training" if m else "evaluation") for m in (training, not training))
             words = Text("{have} mode, {want} mode in the baseline", have=have, want=want)
             yield mode_row(view(root + ":"), step, words)
