@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Covered",
-    "Found",
     "Judged",
     "Rehearsed",
     "Rewritten",
+    "Scanned",
     "coverage",
     "rehearse",
     "rewrite",
@@ -60,7 +60,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Document):
+class Scanned(Document):
     """`scan`: the sites of a project that have to change. A row is a finding."""
 
     scan: Scan
@@ -100,7 +100,7 @@ class Rehearsed(Document):
     exit_code: int  # the program's
 
 
-def scan(*paths: AnyPath, to: str | None = None, **settings: Any) -> Found:
+def scan(*paths: AnyPath, to: str | None = None, **settings: Any) -> Scanned:
     """Find the sites of projects that have to change; no file is written.
 
     `to` names the chip. `settings` are keys of `[tool.joymigrate]`: style, select, ignore, exclude,
@@ -109,7 +109,7 @@ def scan(*paths: AnyPath, to: str | None = None, **settings: Any) -> Found:
     from joymigrate.report import json_, result
 
     found, effort = _scan(paths, to, settings)
-    return Found(json_.document(result.build(found, effort)), found)
+    return Scanned(json_.document(result.build(found, effort)), found)
 
 
 def rewrite(

@@ -42,7 +42,7 @@ def rules() -> Iterable[str]:
 def steps() -> Iterable[str]:
     """Steps of a journey, as its plan names them."""
     plan = Path(__file__).parents[1] / "journey" / "plan.py"
-    return re.findall(r'\bPlanned\(\s*"([\w-]+)"', plan.read_text(encoding="utf-8"))
+    return re.findall(r'\bPlannedStep\(\s*"([\w-]+)"', plan.read_text(encoding="utf-8"))
 
 
 def commands() -> Iterable[str]:

@@ -8,6 +8,7 @@ whether both sides compute the same, to the last digits, in whatever type the pr
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import re
 import weakref
@@ -18,9 +19,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from joymigrate.chips import all_chips
 from joymigrate.verify.isolated_pass import default_of, exactly, undisturbed
 
-DEVICE = re.compile(r"^(cuda|npu|xpu|musa|mlu|hpu|cpu)(:\d+)?$")
 VIEWS = ("T", "mT", "H", "mH", "real", "imag")
 READS = ("tolist", "__float__", "__int__", "__format__", "__repr__", "numpy", "__array__")
 RANDOM = re.compile(
@@ -436,10 +437,16 @@ class Tape(TorchFunctionMode):
         return result
 
 
+@functools.cache
+def device_types() -> frozenset[str]:
+    """What torch calls the devices of all known chips, and the processor."""
+    return frozenset({"cpu", "xpu", "hpu", *(chip.device for chip in all_chips().values())})
+
+
 def run_entry(entry: Entry, env: Mapping[int, Any]) -> Any:
     """One call on the values of this run, on the CPU."""
     call = entry.call
-    if entry.name in ("cuda", "npu", "xpu", "musa", "mlu"):
+    if entry.name in device_types():
         return env[entry.args[0].number].cpu()
     special = IN_FLOAT32_ONLY.get(entry.name)
     return (special or call)(*placed(entry.args, env), **placed(entry.kwargs, env))
@@ -485,7 +492,7 @@ def placed(value: Any, env: Mapping[int, Any]) -> Any:
         return env[value.number]
     if isinstance(value, torch.device):
         return torch.device("cpu")
-    if isinstance(value, str) and DEVICE.match(value):
+    if isinstance(value, str) and value.partition(":")[0] in device_types():
         return "cpu"
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(placed(v, env) for v in value))

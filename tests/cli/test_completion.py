@@ -41,7 +41,7 @@ def bash(line: str, cwd: Path | None = None, **more: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("joymigrate s", ["scan", "serve", "status"]),
+        ("joymigrate s", ["scan", "schema", "serve", "status"]),
         ("joymigrate cluster su", ["submit"]),
         ("joymigrate serve rollout p", ["pause", "promote"]),
         ("joymigrate --v", ["--version"]),
@@ -66,7 +66,7 @@ def test_bash_is_offered_what_may_follow(line: str, offered: list[str]) -> None:
 
 
 def test_zsh_is_offered_commands_with_what_they_are_for() -> None:
-    given = {"_JOYMIGRATE_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "joymigrate sc"}
+    given = {"_JOYMIGRATE_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "joymigrate sca"}
     done = subprocess.run(PROGRAM, env={**os.environ, **given}, capture_output=True, text=True)
     assert done.stdout.startswith("""_arguments '*: :(("scan":"Find what keeps a project""")
     assert done.stdout.count("\n") == 1

@@ -49,7 +49,7 @@ def test_sources_may_have_moved(joy: Joy) -> None:
     ("text", "message"),
     [
         ("{", "not JSON"),
-        ("[]", "no report for the schema None"),
+        ("[]", "not a document"),
         ('{"schema": "joymigrate.scn/1"}', "Did you mean 'joymigrate.scan/1'?"),
         ('{"schema": "joymigrate.scan/1"}', "not a joymigrate.scan/1 document"),
         (None, "cannot read"),

@@ -77,7 +77,7 @@ def names_setting(help: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class NodeItem:
     """One item of `nodes`: a server, or `count` equal ones called `<name>-0` and on."""
 
     name: str = setting(help="the server's name", words=True)
@@ -137,10 +137,10 @@ class Item:
 
 @document("inventory", "The nodes of a cluster: `--inventory`, and what `cluster detect` writes.")
 @dataclass(frozen=True, slots=True)
-class File:
+class InventoryFile:
     """An inventory as its file says it."""
 
-    nodes: tuple[Item, ...] = setting(help="the servers")
+    nodes: tuple[NodeItem, ...] = setting(help="the servers")
     warnings: tuple[str, ...] = setting((), "what could not be known")
 
 
@@ -174,7 +174,7 @@ def parse(text: str, where: str) -> Any:
 def from_data(raw: Any, source: Source | str = "inventory") -> Inventory:
     """An inventory from parsed YAML or JSON: `nodes: [{name, kind, …}]`."""
     source = Source(source) if isinstance(source, str) else source
-    file = read(File, raw, source, help=HELP)
+    file = read(InventoryFile, raw, source, help=HELP)
     nodes: list[Node] = []
     seen: set[str] = set()
     for number, item in enumerate(file.nodes):
@@ -192,7 +192,7 @@ def from_data(raw: Any, source: Source | str = "inventory") -> Inventory:
     return Inventory(tuple(nodes), file.warnings)
 
 
-def nodes_of(item: Item) -> Iterable[Node]:
+def nodes_of(item: NodeItem) -> Iterable[Node]:
     """The node of an item, or its `count` equal ones."""
     if item.count is None:
         yield node_of(item)
@@ -209,7 +209,7 @@ def nodes_of(item: Item) -> Iterable[Node]:
         yield replace(node_of(item), **one)
 
 
-def node_of(item: Item) -> Node:
+def node_of(item: NodeItem) -> Node:
     """One node of an item."""
     kind = kinds.get(item.kind)
     absent = {*range(kind.cards)} - {*item.present}

@@ -174,7 +174,7 @@ class TaskItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningPod:
     """Where one pod of a job already runs."""
 
     node: str = setting(help="the node's name", words=True)
@@ -201,7 +201,7 @@ class JobItem(TaskItem):
     superpod: str = setting("hard", "whether sp_block must hold", choices=("hard", "soft"))
     leaf: str = setting("prefer", "how its pods lie under leaf switches", choices=LEAF)
     numa: str = setting("prefer", "how a pod lies on NUMA nodes", choices=NUMA)
-    running: tuple[Running, ...] = setting((), "where its pods already run")
+    running: tuple[RunningPod, ...] = setting((), "where its pods already run")
     ran_minutes: float = setting(0.0, "how long it has run", least=0, most=1e15)
     command: str | tuple[str, ...] = setting("", "what is started, words or a line", words=True)
     image: str = setting("", "the container's image")
@@ -277,7 +277,7 @@ class QueueItem:
 
 @document("jobs", "Jobs and queues of a cluster: `--jobs`, `cluster submit`.")
 @dataclass(frozen=True, slots=True)
-class File:
+class JobsFile:
     """A jobs file as it stands."""
 
     jobs: tuple[JobItem, ...] = setting(help="the jobs, in order of submission")
@@ -311,14 +311,14 @@ def from_data(raw: Any, source: Source | str = "jobs") -> Workload:
     return of_file(read_items(raw, source), source)
 
 
-def read_items(raw: Any, source: Source | str = "jobs") -> File:
+def read_items(raw: Any, source: Source | str = "jobs") -> JobsFile:
     """The items of a jobs file, checked; one job alone is a file of one."""
     if isinstance(raw, Mapping) and "jobs" not in raw and "name" in raw:
         raw = {"jobs": [raw]}
-    return read(File, raw, source, help="see docs/cluster.md")
+    return read(JobsFile, raw, source, help="see docs/cluster.md")
 
 
-def of_file(file: File, source: Source | str = "jobs") -> Workload:
+def of_file(file: JobsFile, source: Source | str = "jobs") -> Workload:
     """The workload of a jobs file's items."""
     source = Source(source) if isinstance(source, str) else source
     jobs = []

@@ -31,7 +31,7 @@ class Superpod:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class KindItem:
     """One server kind as its file says it; a list of `cards` makes one kind each."""
 
     name: str = setting(help="its name; {cards} stands for the number of cards", words=True)
@@ -76,7 +76,7 @@ class Ray:
 class Topology:
     """The server kinds of one chip."""
 
-    kinds: tuple[Item, ...] = setting(help="a topology file has a list `kinds`")
+    kinds: tuple[KindItem, ...] = setting(help="a topology file has a list `kinds`")
     family: str | None = setting(None, "what quotas and drivers call these cards")
     ray: Ray = setting(make=Ray, help="Ray's names")
     links: Mapping[str, tuple[str, ...]] = setting(
@@ -171,7 +171,7 @@ def read_kinds(path: Path, chip: str) -> Iterator[Kind]:
             yield make_kind(item, cards, document, chip)
 
 
-def make_kind(item: Item, cards: int, document: Topology, chip: str) -> Kind:
+def make_kind(item: KindItem, cards: int, document: Topology, chip: str) -> Kind:
     """One kind with `cards` cards."""
     name = item.name.replace("{cards}", str(cards))
     return Kind(
