@@ -124,6 +124,12 @@ def test_an_installed_wheel_works_without_the_repository(built: Path, tmp_path: 
     )
     assert done.returncode == 1, done.stderr
     assert "+torch.npu.synchronize()" in done.stdout
+    listed = subprocess.run(
+        [programs / "joymigrate", "schema"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert listed.returncode == 0, listed.stderr  # the rules lie inside the package here
+    assert "gates" in listed.stdout
 
 
 def test_an_unpacked_sdist_finds_its_own_rules(built: Path, tmp_path: Path) -> None:

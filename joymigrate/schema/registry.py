@@ -85,7 +85,8 @@ def homes() -> dict[str, str | Path]:
         for name in DECLARATION.findall(text) if "\n@document(" in text else ():
             parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
             declared.append((name, ".".join(parts[:-1] if parts[-1] == "__init__" else parts)))
-    for path in sorted(PACKAGE.rglob(FILE)):
+    # An installed package holds the rules as well, whose catalogues have a file of that name.
+    for path in sorted(path for path in PACKAGE.rglob(FILE) if "_rules" not in path.parts):
         declared += [(name, path) for name in read_yaml(path)]
     for name, home in declared:
         if name in known:
