@@ -170,7 +170,7 @@ if torch.cuda.is_available():
     torch.cuda.synchronize()
     model = torch.nn.Linear(2, 2).to("cuda")
     graph = torch.cuda.CUDAGraph()
-    torch.cuda.nvtx.range_push("x")
+torch.cuda.nvtx.range_push("x")
 """
 
 

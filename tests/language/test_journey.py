@@ -140,6 +140,7 @@ FIGURES: dict[str, tuple[dict[str, Any], str | None, Any]] = {
     "memory_gib": ({"peak_bytes": 2**31}, None, 1),
     "coverage": ({"calls_pct": 90.0}, None, 95),
     "verify": ({}, "fail", "inconclusive"),
+    "verified": ({"verified_pct": 90.0}, None, 95),
     "loss": ({}, "inconclusive", "pass"),
     "serve": ({}, "fail", True),
 }
