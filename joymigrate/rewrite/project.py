@@ -12,6 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -270,11 +271,23 @@ def run(files: list[File], jobs: int, on_progress: Progress | None) -> Iterator[
         return
     # Big files first, so that no worker is left with one at the end.
     order = sorted(files, key=lambda file: -size_of(file.path))
-    with multiprocessing.get_context("fork").Pool(workers, begin_worker, (os.getpid(),)) as pool:
+    with interrupts_held():
+        pool = multiprocessing.get_context("fork").Pool(workers, begin_worker, (os.getpid(),))
+    with pool:
         for number, result in enumerate(pool.imap_unordered(_work, order, chunksize=4), 1):
             yield result
             if on_progress is not None:
                 on_progress(number, len(files))
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Keep Ctrl-C back for a moment: a worker inherits this until it can ignore the signal."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def begin_worker(parent: int) -> None:
@@ -283,6 +296,7 @@ def begin_worker(parent: int) -> None:
     A worker whose parent died without a word ends by itself.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()
 
 
