@@ -28,7 +28,7 @@ with torch.cuda.device(args.gpu):
     torch.cuda.current_stream().wait_stream(stream)
 loss.backward()
 path = os.path.join(tempfile.mkdtemp(), "model.pt")
-torch.save({"model": model.state_dict(), "rng": {"cuda": torch.cuda.get_rng_state()}}, path)
+torch.save({"model": model.state_dict(), "rng": torch.cuda.get_rng_state()}, path)
 state = torch.load(path, map_location=lambda storage, location: storage.cuda(args.gpu))
 model.load_state_dict(state["model"])
 name = str(model.weight.device).replace("cuda:", "card ")
