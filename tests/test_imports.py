@@ -24,7 +24,7 @@ ROWS: list[list[str]] = [
     ["schema", "data"],
     ["attach", "files", "extras", "modes", "language", "stats"],
     ["settings", "seeded"],
-    ["config", "chips", "ledger", "evidence", "device"],
+    ["config", "chips", "ledger", "evidence", "device", "run.serve.web"],
     [
         "rewrite",
         "profile",

@@ -21,8 +21,8 @@ def serve(
     import asyncio
 
     from joymigrate.run.serve.engine import launch
-    from joymigrate.run.serve.engine.http import logs
     from joymigrate.run.serve.engine.http.proxy import Proxy
+    from joymigrate.run.serve.web import logs
 
     launcher = launch.named(engine)
     if python is not None and container is not None:

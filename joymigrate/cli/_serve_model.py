@@ -45,8 +45,8 @@ def serve(start: ServeOptions) -> int:
     """Load the model, listen, serve until a signal."""
     import asyncio
 
-    from joymigrate.run.serve.engine.http import logs
-    from joymigrate.run.serve.engine.http.server import Server, run
+    from joymigrate.run.serve.web import logs
+    from joymigrate.run.serve.web.server import Server, run
 
     log = logs.open_log(start.log_format, quiet=start.quiet, verbose=start.verbose)
     service = open_model(start)
@@ -86,8 +86,8 @@ def serve(start: ServeOptions) -> int:
 
 def open_model(start: ServeOptions) -> Service:
     """The gate, then the model; the first refusal costs no loading."""
-    from joymigrate.run.serve.engine.http.admission import Limits
     from joymigrate.run.serve.engine.http.opening import open_service
+    from joymigrate.run.serve.web.limits import Limits
 
     if not start.model.is_dir():
         raise JoyError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import time
 from typing import Any
 
@@ -15,6 +14,7 @@ from joymigrate.run.serve.gateway import replies
 from joymigrate.run.serve.gateway.events import ORDERS, ROLLED_BACK
 from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import Router
+from joymigrate.run.serve.web.address import is_loopback
 
 SCHEMA = "joymigrate.rollout/1"
 
@@ -85,7 +85,9 @@ def admitted(request: web.BaseRequest, admin_key: str | None) -> web.Response | 
     Without an admin key only this machine is admitted.
     """
     if admin_key is not None:
-        if hmac.compare_digest(bearer(request).encode(), admin_key.encode()):
+        if hmac.compare_digest(
+            bearer(request).encode("utf-8", "surrogateescape"), admin_key.encode()
+        ):
             return None
         return replies.error(401, "this needs the admin key", "admin_key_required")
     if is_loopback(request.remote):
@@ -101,13 +103,6 @@ def bearer(request: web.BaseRequest) -> str:
     if shown[:7].lower() == "bearer ":
         return shown[7:].strip()
     return request.headers.get("X-Api-Key") or request.query.get("key", "")
-
-
-def is_loopback(remote: str | None) -> bool:
-    try:
-        return ipaddress.ip_address((remote or "").split("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 async def read_order(request: web.BaseRequest) -> str:

@@ -56,15 +56,12 @@ class Attempt:
 
     async def open(self, path: str | None = None, body: bytes | None = None) -> Answer:
         """Send the client's request, or another `body` to another `path`; raises `Broken`."""
-        settings, call = self.upstream.settings, self.call
-        headers = forwarded(call.headers, drop_key=settings.key is not None)
-        if settings.key is not None:
-            headers["Authorization"] = f"Bearer {settings.key}"
+        call = self.call
         self.answer = await self.upstream.backend.open(
             self.instance.url,
             call.method,
             call.path if path is None else path,
-            headers,
+            forwarded(call, self.upstream.settings),
             call.body if body is None else body,
         )
         return self.answer

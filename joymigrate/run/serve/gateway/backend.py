@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import socket
+import ssl
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -76,6 +77,9 @@ class Backend(Protocol):
     async def check(self, url: str, paths: tuple[str, ...], timeout_seconds: float) -> str | None:
         """Why the backend is not healthy, or None when it is."""
 
+    def change(self, settings: UpstreamSettings, context: ssl.SSLContext | None) -> None:
+        """Take up other settings while it runs."""
+
     async def close(self) -> None:
         """Close all connections."""
 
@@ -125,12 +129,15 @@ class HttpAnswer:
 class HttpBackend:
     """Any server that speaks HTTP."""
 
-    def __init__(self, settings: UpstreamSettings, limits: Limits) -> None:
+    def __init__(
+        self, settings: UpstreamSettings, limits: Limits, context: ssl.SSLContext | None = None
+    ) -> None:
         import aiohttp
 
         from joymigrate.run.serve.gateway.connections import connector
 
-        self.settings, self.limits = settings, limits
+        self.limits = limits
+        self.change(settings, context)
         self.addresses: dict[str, Any] = {}
         self.session = aiohttp.ClientSession(
             connector=connector(limits.keepalive_seconds),
@@ -147,6 +154,12 @@ class HttpBackend:
             max_field_size=2**16,
         )
 
+    def change(self, settings: UpstreamSettings, context: ssl.SSLContext | None) -> None:
+        """Take up other settings; `context` says how TLS is spoken, None: as everybody does."""
+        self.settings = settings
+        self.tls: Any = True if context is None else context
+        self.server_name = settings.tls.server_name if settings.tls is not None else None
+
     async def open(
         self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
     ) -> Answer:
@@ -159,6 +172,8 @@ class HttpBackend:
                 data=body or None,
                 headers=headers,
                 allow_redirects=False,
+                ssl=self.tls,
+                server_hostname=self.server_name,
             )
         except aiohttp.ConnectionTimeoutError as error:
             raise Broken(CONNECT, f"no connection in time: {error}") from None
@@ -188,7 +203,9 @@ class HttpBackend:
         trouble = "no health path"
         for path in paths:
             try:
-                async with self.session.get(url + path, timeout=limit) as response:
+                async with self.session.get(
+                    url + path, timeout=limit, ssl=self.tls, server_hostname=self.server_name
+                ) as response:
                     status = response.status
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
                 return f"{type(error).__name__}: {error}"

@@ -10,9 +10,12 @@ from typing import Any
 import orjson
 
 from joymigrate.run.serve.gateway.backend import HOP_BY_HOP
+from joymigrate.run.serve.gateway.settings import UpstreamSettings
 
 # The server unpacked the body while reading it, so its encoding no longer holds.
-NOT_SENT_ON = HOP_BY_HOP | {"content-encoding"}
+NOT_SENT_ON = HOP_BY_HOP | {"content-encoding", "x-request-id"}
+# What a client shows to the gateway alone, and what `forward` calls it.
+PRIVATE = {"authorization": "authorization", "x-api-key": "authorization", "cookie": "cookie"}
 
 CHAT, TEXT, TRITON, OTHER = "chat", "text", "triton", "other"
 KINDS = {"/v1/chat/completions": CHAT, "/v1/completions": TEXT}
@@ -32,6 +35,7 @@ class Call:
     body: bytes
     parsed: dict[str, Any] | None
     started: float  # seconds on the process's clock
+    id: str = ""  # what client, gateway and backend call it
     settled: bool = False  # what the client got has been counted
     point: float = 0.0  # 0 to 100: below the standby's weight it belongs to the standby
 
@@ -81,13 +85,21 @@ def is_object(body: bytes) -> bool:
         return False
 
 
-def forwarded(headers: Mapping[str, str], drop_key: bool) -> dict[str, str]:
-    """The headers that go on to a backend: the client's without those of this connection."""
-    kept = {name: value for name, value in headers.items() if name.lower() not in NOT_SENT_ON}
-    if drop_key:
-        for name in [n for n in kept if n.lower() in ("authorization", "x-api-key")]:
-            del kept[name]
+def forwarded(call: Call, settings: UpstreamSettings) -> dict[str, str]:
+    """The headers that go on to a backend: the client's without those of this connection, its
+    credentials and cookies (unless `forward` names them), and the backend's own key."""
+    kept = {
+        name: value
+        for name, value in call.headers.items()
+        if (plain := name.lower()) not in NOT_SENT_ON
+        and (plain not in PRIVATE or PRIVATE[plain] in settings.forward)
+    }
     kept["Accept-Encoding"] = "identity"
+    kept["X-Request-Id"] = call.id
+    if settings.key is not None:
+        for name in [name for name in kept if name.lower() in ("authorization", "x-api-key")]:
+            del kept[name]
+        kept["Authorization"] = f"Bearer {settings.key}"
     return kept
 
 

@@ -11,8 +11,8 @@ from joymigrate.run.serve.gateway.failures import FIRST_BYTE, IDLE, RESET, Broke
 from joymigrate.run.serve.gateway.settings import Limits, Settings, UpstreamSettings
 
 if TYPE_CHECKING:
-    from joymigrate.run.serve.engine.http.messages import Reply
     from joymigrate.run.serve.engine.http.service import Service
+    from joymigrate.run.serve.web.messages import Reply
 
 
 def open_backends(
@@ -56,7 +56,7 @@ class EmbeddedBackend:
         from multidict import CIMultiDict
 
         from joymigrate.run.serve.engine.http import app
-        from joymigrate.run.serve.engine.http.messages import Ask
+        from joymigrate.run.serve.web.messages import Ask
 
         kept = CIMultiDict(
             (name, value) for name, value in headers.items() if name.lower() != "authorization"
@@ -74,6 +74,9 @@ class EmbeddedBackend:
     async def check(self, url: str, paths: tuple[str, ...], timeout_seconds: float) -> str | None:
         """What the engine says about itself."""
         return self.service.trouble()
+
+    def change(self, settings: UpstreamSettings, context: object) -> None:
+        """Nothing of an engine in this process can change."""
 
     async def close(self) -> None:
         """Stop the engine."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hmac
 import time
 from collections.abc import Callable, Mapping
-from socket import socket
 from typing import Any
 
 from aiohttp import web
 
-from joymigrate.run.serve.gateway import address, admin, gate, gauges, health, replies
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.gateway import admin, gate, gauges, health, replies
 from joymigrate.run.serve.gateway.attempt import Details
 from joymigrate.run.serve.gateway.backend import Backend, HttpBackend
 from joymigrate.run.serve.gateway.calls import (
@@ -37,19 +35,24 @@ from joymigrate.run.serve.gateway.journal import Journal
 from joymigrate.run.serve.gateway.meters import Meters
 from joymigrate.run.serve.gateway.pages import Pages
 from joymigrate.run.serve.gateway.relay import Relay
+from joymigrate.run.serve.gateway.reloading import client_context, refuse_changes
 from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import Router
-from joymigrate.run.serve.gateway.settings import Settings
+from joymigrate.run.serve.gateway.settings import Settings, load
 from joymigrate.run.serve.gateway.shadow import Shadow
 from joymigrate.run.serve.gateway.store import Store
 from joymigrate.run.serve.gateway.upstreams import Upstream
 from joymigrate.run.serve.monitor import service
 from joymigrate.run.serve.monitor.metrics import Metrics
 from joymigrate.run.serve.monitor.service import Monitor
+from joymigrate.run.serve.web import body
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.keys import Keys
+from joymigrate.run.serve.web.signals import until_ended
+from joymigrate.run.serve.web.site import Front, Site, Visit
 
 OF_BACKENDS = frozenset(("kv", "prefix"))  # what only a backend knows about itself
 TICK_SECONDS = 0.2
-CUT_SECONDS = 0.2  # what a connection gets to close once the drain is over
 SAVE_SECONDS = 1.0
 GARBAGE_OBJECTS = 20_000  # new objects between two collections of the youngest
 GATE_SECONDS = 10.0  # how often a closed gate asks the ledger again
@@ -83,10 +86,11 @@ class Gateway:
         self.pages = Pages(self).by_path()
         self.tasks: list[asyncio.Task[None]] = []
         self.dirty = False
-        self.draining = self.hurry = False  # hurry: a second signal means now
-        self.active = 0
-        self.port = settings.port
-        self.runner: web.ServerRunner | None = None
+        self.keys = Keys.of(settings.keys)
+        self.site = Site(
+            self.serve, settings.host, settings.port, settings.front_limits, self.keys,
+            Front(settings.tls, settings.cors, str(settings.path)),
+        )  # fmt: skip
         self.router: Router
         self.relay: Relay
         self.shadow: Shadow
@@ -99,7 +103,7 @@ class Gateway:
 
         The address comes first: a second gateway started by mistake must not touch the state.
         """
-        taken = address.take(self.settings.host, self.settings.port, self.settings.path)
+        self.site.take()
         self.assemble()
         both = (self.router.primary, self.router.standby)
         self.ask_gate()
@@ -108,14 +112,7 @@ class Gateway:
         )
         for upstream in both:
             self.handle(Health(time.time(), upstream.role, upstream.up, "at the start"))
-        server = web.Server(
-            self.serve, request_factory=self.request, handler_cancellation=True, access_log=None,
-            max_line_size=self.settings.limits.header_bytes,
-            max_field_size=self.settings.limits.header_bytes,
-        )  # fmt: skip
-        self.runner = web.ServerRunner(server, shutdown_timeout=CUT_SECONDS)
-        await self.runner.setup()
-        await self.listen(self.runner, taken)
+        await self.site.start()
         self.save()
         loop = asyncio.get_running_loop()
         self.tasks = [
@@ -131,7 +128,7 @@ class Gateway:
         made = {
             up.role: Upstream(
                 up,
-                self.given.get(up.name) or HttpBackend(up, settings.limits),
+                self.given.get(up.name) or HttpBackend(up, settings.limits, client_context(up)),
                 settings.limits,
             )
             for up in settings.upstreams
@@ -177,28 +174,26 @@ class Gateway:
             talk=self.talk,
         )
 
-    async def listen(self, runner: web.ServerRunner, taken: list[socket]) -> None:
-        for bound in taken:
-            await web.SockSite(runner, bound, backlog=1024).start()
-        self.port = runner.addresses[0][1]
+    @property
+    def port(self) -> int:
+        """Where it listens, once it does."""
+        return self.site.port
 
-    async def stop(self) -> None:
+    @property
+    def draining(self) -> bool:
+        """Whether it takes no new requests."""
+        return self.site.draining
+
+    async def stop(self, hurried: asyncio.Event | None = None) -> None:
         """Take no new requests, let the running ones end, write everything down.
 
-        What still runs after `drain_seconds`, or when `hurry` is set, is cut.
+        What still runs after `drain_seconds`, or when `hurried` is set, is cut.
         """
-        self.draining = True
-        if self.runner is not None:
-            for site in list(self.runner.sites):
-                await site.stop()
-            deadline = time.monotonic() + self.settings.limits.drain_seconds
-            while self.active and time.monotonic() < deadline and not self.hurry:
-                await asyncio.sleep(0.02)
+        await self.site.drain(hurried)
         for task in [*self.tasks, *self.shadow.running]:
             task.cancel()
         await asyncio.gather(*self.tasks, *self.shadow.running, return_exceptions=True)
-        if self.runner is not None:
-            await self.runner.cleanup()
+        await self.site.close()
         for upstream in (self.router.primary, self.router.standby):
             await upstream.backend.close()
         await self.monitor.close()
@@ -245,6 +240,24 @@ class Gateway:
         except OSError as error:
             self.talk(f"cannot write the request log: {error}")
 
+    def reload(self) -> None:
+        """Read the gateway's file again; what cannot change while it runs, or a mistake in the
+        file, is told to the operator, and everything stays as it was."""
+        try:
+            fresh = load(self.settings.path)
+            refuse_changes(self.settings, fresh)
+            self.site.reload()
+            contexts = {up.name: client_context(up) for up in fresh.upstreams}
+        except JoyError as error:
+            self.talk(f"not reloaded, the old settings stay: {error}")
+            return
+        self.settings = fresh
+        self.keys.replace(fresh.keys)
+        self.site.front = Front(fresh.tls, fresh.cors, str(fresh.path))
+        for upstream in (self.router.primary, self.router.standby):
+            upstream.change(fresh.of_role(upstream.role), contexts)
+        self.talk(f"reloaded {fresh.path}")
+
     # Events
 
     def handle(self, event: Event) -> list[Change]:
@@ -277,82 +290,46 @@ class Gateway:
 
     # Requests
 
-    def request(
-        self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
-    ) -> web.BaseRequest:
-        """A request that may be as large as the limits say."""
-        return web.BaseRequest(
-            message,
-            payload,
-            protocol,
-            writer,
-            task,
-            asyncio.get_running_loop(),
-            client_max_size=self.settings.limits.body_bytes,
-        )
-
-    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def serve(self, visit: Visit) -> web.StreamResponse:
         """Answer one request: the gateway's own pages, everything else from a backend."""
         started = time.perf_counter()
-        path, _, _ = request.raw_path.partition("?")
-        page = self.pages.get((request.method, path))
+        path, _, _ = visit.raw_path.partition("?")
+        page = self.pages.get((visit.method, path))
         if page is not None:
-            return await page(request)
-        refusal = self.refusal(request, path)
-        if refusal is None:
-            self.active += 1
-            try:
-                call = await self.call(request, path, started)
-                if isinstance(call, Call):
-                    return await self.relay.answer(request, call)
-                refusal = call
-            finally:
-                self.active -= 1
-        self.meters.outcomes["rejected"].value += 1
-        return refusal
-
-    def refusal(self, request: web.BaseRequest, path: str) -> web.Response | None:
-        """Why a request goes to no backend, or None."""
-        if not path.startswith("/") or path.startswith("/admin"):
-            return replies.error(404, f"nothing is here: {request.method} {path}", "not_found")
-        if self.settings.keys:
-            shown = admin.bearer(request).encode()
-            if not any(hmac.compare_digest(shown, key.encode()) for key in self.settings.keys):
-                return replies.error(401, "this key is not known here", "invalid_api_key")
-        return None
-
-    async def call(
-        self, request: web.BaseRequest, path: str, started: float
-    ) -> Call | web.Response:
-        """Read the request within its limits."""
-        limits = self.settings.limits
+            return await page(visit)
         try:
-            if request.content.is_eof() or not request.body_exists:
-                body = await request.read()
-            else:
-                if request.headers.get("Expect", "").lower() == "100-continue":
-                    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                body = await asyncio.wait_for(request.read(), limits.body_seconds)
-        except web.HTTPRequestEntityTooLarge:
-            return replies.error(
-                413, f"a body has at most {limits.body_bytes} bytes", "body_too_large"
-            )
-        except asyncio.TimeoutError:
-            return replies.error(408, "the body did not arrive in time", "body_too_slow")
+            self.site.enter(visit)
+            call = await self.call(visit, path, started)
+            return await self.relay.answer(visit, call)
+        except Refusal as refusal:
+            self.meters.outcomes["rejected"].value += 1
+            return replies.error(refusal.status, refusal.message, refusal.code, refusal.headers)
+        finally:
+            self.site.leave(visit)
+
+    async def call(self, visit: Visit, path: str, started: float) -> Call:
+        """Read the request within its limits; raises `Refusal`."""
+        if not path.startswith("/") or path.startswith("/admin"):
+            raise Refusal(404, f"nothing is here: {visit.method} {path}")
+        if self.draining:
+            raise Refusal(503, "stopping: no new requests are taken", headers={"Retry-After": "5"})
+        limits = self.settings.limits
+        sent = await body.read(visit, limits.body_bytes, limits.body_seconds)
         kind = kind_of(path)
-        parsed = parsed_body(body, kind)
-        if parsed is None and kind in STRICT and request.method == "POST" and not is_object(body):
+        parsed = parsed_body(sent, kind)
+        if parsed is None and kind in STRICT and visit.method == "POST" and not is_object(sent):
             # Many servers answer 500 to it: a broken client must not bring a backend down.
-            return replies.error(400, "the body is a JSON object", "invalid_json")
-        key = sticky_key(self.settings.sticky, request.headers, parsed)
+            raise Refusal(400, "the body is a JSON object", code="invalid_json")
+        key = sticky_key(self.settings.sticky, visit.headers, parsed)
         return Call(
             kind,
-            request.method,
-            request.raw_path,
-            request.headers,
-            body,
+            visit.method,
+            visit.raw_path,
+            visit.headers,
+            sent,
             parsed,
             started,
+            visit.id,
             point=self.router.point(key),
         )
 
@@ -369,28 +346,18 @@ def identity(settings: Settings) -> dict[str, Any]:
 
 
 async def run(gateway: Gateway) -> None:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve until SIGINT or SIGTERM; SIGHUP reads the file again."""
     import gc
-    import signal
 
     # What exists now stays: looking through it again and again costs a tenth of the processor time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_OBJECTS, 50, 100)
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def hear() -> None:
-        gateway.hurry = ended.is_set()
-        ended.set()
-
-    for name in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(name, hear)
-    await gateway.start()
-    gateway.talk(f"listening on http://{gateway.settings.host}:{gateway.port}")
-    try:
-        await ended.wait()
-        gateway.talk("stopping: running requests may end, new ones are refused")
-    finally:
-        await gateway.stop()
+    async with until_ended(gateway.reload) as (ended, hurried):
+        await gateway.start()
+        gateway.talk(f"listening on {gateway.site.url}")
+        try:
+            await ended.wait()
+            gateway.talk("stopping: running requests may end, new ones are refused")
+        finally:
+            await gateway.stop(hurried)

@@ -22,6 +22,17 @@ from joymigrate.run.serve.gateway.checks import (
 )
 from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Plan
 from joymigrate.run.serve.gateway.evidence import Cusum, EProcess, Literal, Rule
+from joymigrate.run.serve.gateway.fronts import (
+    accepted,
+    cors_of,
+    forwarding,
+    server_tls,
+    upstream_tls,
+)
+from joymigrate.run.serve.web import limits as web_limits
+from joymigrate.run.serve.web.cors import Cors
+from joymigrate.run.serve.web.keys import Key
+from joymigrate.run.serve.web.tls import Tls
 
 RULES: dict[str, Callable[..., Rule]] = {"cusum": Cusum, "literal": Literal, "eprocess": EProcess}
 PARAMETERS: dict[str, dict[str, type]] = {
@@ -44,13 +55,15 @@ class UpstreamSettings:
     model: str | None = None  # what the verdict in the ledger is about
     ledger: str | None = None  # project whose ledger is asked
     key: str | None = None  # sent to the upstream instead of the client's
-    connections: int = 256
+    connections: int = 4096
     health: str | None = None  # path; default: /health, else /v1/models
     token_ids: str = "auto"
     folder: str | None = None  # served by an engine in this process, instead of a url
     dtype: str = "auto"  # of that engine
     device: str = "cpu"
     serves: str | None = None  # what its clients call it; default: the folder's name
+    tls: Tls | None = None  # beyond what https says: a CA, our certificate
+    forward: tuple[str, ...] = ()  # of the client's: authorization, cookie
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +72,14 @@ class Limits:
 
     body_bytes: int = 16 * 2**20
     header_bytes: int = 16 * 2**10
+    header_seconds: float = 10.0
     body_seconds: float = 30.0
     connect_seconds: float = 2.0
     first_byte_seconds: float = 20.0
     idle_seconds: float = 10.0
     total_seconds: float = 600.0
     keepalive_seconds: float = 2.0  # shorter than what servers use, or idle connections go stale
-    queue: int = 1024
+    queue: int = 4096
     queue_seconds: float = 5.0
     drain_seconds: float = 30.0
     attempts: int = 3
@@ -117,10 +131,22 @@ class Settings:
     health: HealthSettings = field(default_factory=HealthSettings)
     shadow: ShadowSettings = field(default_factory=ShadowSettings)
     monitor: MonitorSettings = field(default_factory=MonitorSettings)
-    keys: tuple[str, ...] = ()
+    keys: tuple[Key, ...] = ()
     admin_key: str | None = None
     state: Path = Path("gateway.state.json")
     log: Path | None = None
+    tls: Tls | None = None
+    cors: Cors = field(default_factory=Cors)
+
+    @property
+    def front_limits(self) -> web_limits.Limits:
+        """The limits of the address."""
+        own = self.limits
+        return web_limits.Limits(
+            body_bytes=own.body_bytes, header_bytes=own.header_bytes,
+            header_seconds=own.header_seconds, body_seconds=own.body_seconds,
+            drain_seconds=own.drain_seconds,
+        )  # fmt: skip
 
     def of_role(self, role: str) -> UpstreamSettings:
         """The upstream with this role."""
@@ -139,6 +165,8 @@ TOP = (
     "admin_key",
     "state",
     "log",
+    "tls",
+    "cors",
 )
 
 
@@ -170,10 +198,12 @@ def parse(raw: Any, path: Path) -> Settings:
         health=record(HealthSettings, table.get("health"), "health", path),
         shadow=record(ShadowSettings, table.get("shadow"), "shadow", path),
         monitor=record(MonitorSettings, table.get("monitor"), "monitor", path),
-        keys=tuple(secret(key, path) for key in listed(table.get("keys"), "keys", path)),
+        keys=accepted(table.get("keys"), path),
         admin_key=secret(table["admin_key"], path) if table.get("admin_key") else None,
         state=folder / str(table.get("state") or f"{path.stem}.state.json"),
         log=folder / str(log) if log else None,
+        tls=server_tls(table.get("tls"), path),
+        cors=cors_of(table.get("cors"), path),
         **rest,
     )
 
@@ -213,6 +243,8 @@ def upstream(name: str, raw: Any, path: Path) -> UpstreamSettings:
     key = secret(table["key"], path) if table.get("key") else None
     addresses = tuple(str(url).rstrip("/") for url in urls) or (f"engine://{name}",)
     values |= {"name": name, "key": key, "urls": addresses}
+    values["tls"] = upstream_tls(table.get("tls"), f"{where}.tls", path)
+    values["forward"] = forwarding(table.get("forward"), f"{where}.forward", path)
     made: UpstreamSettings = record(UpstreamSettings, {"role": "", **values}, where, path)
     for key, value, allowed in (
         ("role", made.role, ROLES),

@@ -219,10 +219,7 @@ class Shadow:
 
     async def open(self, upstream: Upstream, instance: Instance, call: Call, body: bytes) -> Answer:
         """Send the question."""
-        settings = upstream.settings
-        headers = forwarded(call.headers, drop_key=settings.key is not None)
-        if settings.key is not None:
-            headers["Authorization"] = f"Bearer {settings.key}"
+        headers = forwarded(call, upstream.settings)
         return await upstream.backend.open(instance.url, call.method, call.path, headers, body)
 
     async def one_piece(self, answer: Answer, call: Call, started: float) -> Said:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from joymigrate.run.serve.gateway.backend import Backend
 from joymigrate.run.serve.gateway.settings import Limits, UpstreamSettings
@@ -37,6 +39,13 @@ class Upstream:
 
     def __post_init__(self) -> None:
         self.instances = [Instance(url) for url in self.settings.urls]
+
+    def change(self, settings: UpstreamSettings, contexts: Mapping[str, Any]) -> None:
+        """Take up other addresses, another key. Requests that run end where they are."""
+        before = {instance.url: instance for instance in self.instances}
+        self.instances = [before.get(url) or Instance(url) for url in settings.urls]
+        self.settings = settings
+        self.backend.change(settings, contexts.get(settings.name))
 
     @property
     def name(self) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import time
 
-from joymigrate.run.serve.engine.http import errors, routes
-from joymigrate.run.serve.engine.http.errors import Refusal
-from joymigrate.run.serve.engine.http.messages import Ask, Reply, data
+from joymigrate.run.serve.engine.http import routes
+from joymigrate.run.serve.engine.http.lost import refusal_of
 from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.web import messages
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.messages import Ask, Reply
 
 log = logging.getLogger("joymigrate.serve")
 
@@ -20,19 +22,13 @@ async def answer(service: Service, ask: Ask) -> Reply:
         handler, parts = routes.find(ask.method, ask.path)
         reply = await handler(service, ask, **parts)
     except Exception as error:
-        refusal = errors.of(error)
+        refusal = refusal_of(error)
         if refusal is None:
             log.exception("a request failed: %s %s", ask.method, ask.path)
             refusal = Refusal(500, f"{type(error).__name__}: {error}")
-        reply = refused(ask.path, refusal)
-    reply.headers.setdefault("X-Request-Id", ask.id)
+        reply = messages.refused(ask.path, refusal)
+    reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
     return reply
-
-
-def refused(path: str, refusal: Refusal) -> Reply:
-    """A refusal in the words of the API that was called."""
-    form = errors.triton if path == "/v2" or path.startswith("/v2/") else errors.openai
-    return data(form(refusal), refusal.status, refusal.headers)
 
 
 def record(service: Service, ask: Ask, status: int, *, gone: bool = False) -> None:
@@ -67,7 +63,7 @@ def write(ask: Ask, status: int, outcome: str) -> None:
         status,
         extra={
             "fields": {
-                "request": ask.id,
+                "request": ask.called or ask.id,
                 "method": ask.method,
                 "path": ask.path,
                 "status": status,

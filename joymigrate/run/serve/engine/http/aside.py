@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from joymigrate.run.serve.engine.http.messages import Ask
+from joymigrate.run.serve.web.messages import Ask
 
 Result = TypeVar("Result")
 LONG_BYTES = 2**14

@@ -8,14 +8,14 @@ from typing import Any
 
 from joymigrate.run.serve.engine.http import aside, conversation, formats, logprobs, sampling, tools
 from joymigrate.run.serve.engine.http.completions import worth_sending
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.generation import Generation
-from joymigrate.run.serve.engine.http.messages import DONE, EVENTS, Ask, Reply, data, event
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.streaming import StreamOptions, guarded, stream_options
 from joymigrate.run.serve.engine.http.tools import CallReader, Toolbox, ToolCall
 from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Sampling
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
 
 MAX_TOP = 20  # of the OpenAI API
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.run.serve.engine.http import aside, formats, sampling
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.engine.http.fields import Fields, is_whole
 from joymigrate.run.serve.engine.http.generation import Generation
 from joymigrate.run.serve.engine.http.logprobs import Legacy, of_prompt
-from joymigrate.run.serve.engine.http.messages import DONE, EVENTS, Ask, Reply, data, event
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.streaming import StreamOptions, guarded, stream_options
 from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Sampling, TokenLogprob
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
 
 DEFAULT_TOKENS = 16
 MAX_PROMPTS = 2048

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.web.errors import Refusal
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_PIXELS = 64 * 2**20

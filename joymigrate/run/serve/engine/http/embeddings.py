@@ -7,10 +7,10 @@ from typing import Any
 
 from joymigrate.run.serve.engine.http import aside
 from joymigrate.run.serve.engine.http.completions import encode, prompts
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.engine.http.messages import Ask, Reply, data
 from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 
 async def answer(service: Service, ask: Ask) -> Reply:

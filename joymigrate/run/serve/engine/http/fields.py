@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from joymigrate.errors import did_you_mean
-from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.web.errors import Refusal
 
 # Accepted and without effect on the answer: who asks, what for, how it is billed or cached.
 HARMLESS = frozenset(

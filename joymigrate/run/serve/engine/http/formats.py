@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.guide import Guide, Guides
+from joymigrate.run.serve.web.errors import Refusal
 
 ANY_OBJECT = {"type": "object"}
 GUIDED = ("json", "regex", "choice", "grammar")

@@ -10,10 +10,10 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http.admission import admit
-from joymigrate.run.serve.engine.http.errors import Refusal
-from joymigrate.run.serve.engine.http.messages import Ask
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.types import Output, Request, Sampling
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.messages import Ask
 
 END: Any = None
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.web.errors import Refusal
 
 # Whitespace between JSON's parts is where an undecided model never ends.
 COMPACT: Any = {"whitespace_flexible": False}

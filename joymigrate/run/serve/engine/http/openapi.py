@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate import __version__
-from joymigrate.run.serve.engine.http.messages import Reply, data
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.triton.metadata import INPUTS
+from joymigrate.run.serve.web.messages import Reply, data
 
 Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}

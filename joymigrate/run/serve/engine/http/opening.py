@@ -8,7 +8,6 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.asynchronous import AsyncEngine
-from joymigrate.run.serve.engine.http.admission import Keys, Limits
 from joymigrate.run.serve.engine.http.defaults import AUTO, load
 from joymigrate.run.serve.engine.http.guide import Guides
 from joymigrate.run.serve.engine.http.meters import Meters
@@ -16,6 +15,8 @@ from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.templates import Templates
 from joymigrate.run.serve.engine.http.words import Words
 from joymigrate.run.serve.engine.types import EngineOptions
+from joymigrate.run.serve.web.keys import Key, Keys
+from joymigrate.run.serve.web.limits import Limits
 
 log = logging.getLogger("joymigrate.serve")
 
@@ -25,7 +26,7 @@ def open_service(
     options: EngineOptions,
     *,
     names: Sequence[str] = (),
-    keys: Sequence[str] = (),
+    keys: Sequence[str | Key] = (),
     limits: Limits | None = None,
     template: Path | None = None,
     generation: str = AUTO,
@@ -53,7 +54,7 @@ def serving(
     engine: AsyncEngine,
     templates: Templates,
     names: Sequence[str] = (),
-    keys: Sequence[str] = (),
+    keys: Sequence[str | Key] = (),
     limits: Limits | None = None,
 ) -> Service:
     """A service around an engine that runs already."""
@@ -68,5 +69,5 @@ def serving(
         guides=Guides(getattr(engine.tokens, "backend", None), engine.vocabulary, engine.ends),
         meters=Meters(called[0], engine.stats),
         limits=limits or Limits(),
-        keys=Keys(tuple(keys)),
+        keys=Keys.of(keys),
     )

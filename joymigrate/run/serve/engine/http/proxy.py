@@ -17,11 +17,7 @@ import orjson
 
 from joymigrate import __version__
 from joymigrate.errors import Exit, JoyError
-from joymigrate.run.serve.engine.http import app, errors
-from joymigrate.run.serve.engine.http.admission import Keys, Limits
-from joymigrate.run.serve.engine.http.errors import Refusal
-from joymigrate.run.serve.engine.http.messages import EVENTS, Ask, Reply, data, event
-from joymigrate.run.serve.engine.http.server import Server, until_ended
+from joymigrate.run.serve.engine.http import app
 from joymigrate.run.serve.engine.http.streaming import Following
 from joymigrate.run.serve.engine.http.triton import metadata, tensors
 from joymigrate.run.serve.engine.http.triton.infer import (
@@ -32,6 +28,14 @@ from joymigrate.run.serve.engine.http.triton.infer import (
     tensor_of,
 )
 from joymigrate.run.serve.engine.launch import Child
+from joymigrate.run.serve.web import errors, messages
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.keys import Keys
+from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, event
+from joymigrate.run.serve.web.server import Server, reload_of
+from joymigrate.run.serve.web.signals import until_ended
+from joymigrate.run.serve.web.site import Front
 
 log = logging.getLogger("joymigrate.serve")
 OWN = ("/health", "/ping", "/ready")
@@ -56,14 +60,15 @@ class Proxy:
         port: int,
         keys: tuple[str, ...],
         limits: Limits | None = None,
+        front: Front | None = None,
     ) -> None:
         self.child = child
-        self.keys = Keys(keys)
+        self.keys = Keys.of(keys)
         self.limits = limits or Limits()
         self.name = child.wish.name
         self.draining = False
         self.session: aiohttp.ClientSession | None = None
-        self.server = Server(self, host, port)
+        self.server = Server(self, host, port, front)
 
     # What `Server` asks of a service
 
@@ -73,11 +78,11 @@ class Proxy:
             self.keys.check(ask.path, ask.headers)
             reply = await self.route(ask)
         except Refusal as refusal:
-            reply = app.refused(ask.path, refusal)
+            reply = messages.refused(ask.path, refusal)
         except Exception as error:
             log.exception("a request failed: %s %s", ask.method, ask.path)
-            reply = app.refused(ask.path, Refusal(502, f"{type(error).__name__}: {error}"))
-        reply.headers.setdefault("X-Request-Id", ask.id)
+            reply = messages.refused(ask.path, Refusal(502, f"{type(error).__name__}: {error}"))
+        reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
         return reply
 
     def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
@@ -100,7 +105,7 @@ class Proxy:
 
     async def run(self) -> int:
         """Start the child, serve, stop both; raises `JoyError` when the child ends by itself."""
-        async with until_ended() as (ended, hurried):
+        async with until_ended(reload_of(self.server)) as (ended, hurried):
             start = asyncio.ensure_future(self.child.start())
             stopped = asyncio.ensure_future(ended.wait())
             await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from joymigrate.run.serve.engine.http import catalogue, chat, completions, embeddings, openapi
-from joymigrate.run.serve.engine.http.errors import Refusal
-from joymigrate.run.serve.engine.http.messages import Ask, Reply
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.triton import infer, metadata
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.messages import Ask, Reply
 
 Handler = Callable[..., Awaitable[Reply]]
 M = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"

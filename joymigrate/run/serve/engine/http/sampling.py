@@ -6,9 +6,9 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http.defaults import Defaults
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Sampling
+from joymigrate.run.serve.web.errors import Refusal
 
 MAX_CHOICES = 128
 MAX_STOPS = 64

@@ -6,15 +6,16 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from joymigrate.run.serve.engine.http.admission import Keys, Limits
 from joymigrate.run.serve.engine.http.defaults import NEUTRAL, Defaults
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.engine.http.guide import Guides
-from joymigrate.run.serve.engine.http.messages import Ask, Reply
 from joymigrate.run.serve.engine.http.meters import Meters
 from joymigrate.run.serve.engine.http.templates import Templates
 from joymigrate.run.serve.engine.http.words import Words
 from joymigrate.run.serve.engine.types import ModelInfo
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.keys import Keys
+from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.messages import Ask, Reply
 
 if TYPE_CHECKING:
     from joymigrate.run.serve.engine.asynchronous import AsyncEngine

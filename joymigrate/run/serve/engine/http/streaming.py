@@ -7,11 +7,12 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
-from joymigrate.run.serve.engine.http import errors
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.generation import Tally
-from joymigrate.run.serve.engine.http.messages import DONE, event
+from joymigrate.run.serve.engine.http.lost import refusal_of
+from joymigrate.run.serve.web import errors
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.messages import DONE, event
 
 log = logging.getLogger("joymigrate.serve")
 
@@ -79,7 +80,7 @@ class Following:
             raise
         except Exception as error:
             self.over = True
-            refusal = errors.of(error)
+            refusal = refusal_of(error)
             if refusal is None:
                 log.exception("a stream failed")
                 refusal = Refusal(500, f"{type(error).__name__}: {error}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.web.errors import Refusal
 
 MARKER = "\ue000continue\ue001"  # stands behind the text of a message that is to be continued
 

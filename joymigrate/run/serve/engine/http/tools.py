@@ -14,9 +14,9 @@ from typing import Any
 
 import orjson
 
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.guide import Guide, Guides
+from joymigrate.run.serve.web.errors import Refusal
 
 MAX_TOOLS = 128
 NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.engine.tokens import Numbers, Tokens
+from joymigrate.run.serve.web.errors import Refusal
 
 CACHED = 2**16
 

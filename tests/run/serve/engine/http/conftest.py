@@ -163,8 +163,8 @@ def call(
 def serving(folder: Path, limits: Any = None, keys: tuple[str, ...] = (), **options: Any) -> Any:
     """A server for a `with` block."""
     from joymigrate.run.serve.engine.http.opening import open_service
-    from joymigrate.run.serve.engine.http.server import Server
     from joymigrate.run.serve.engine.types import EngineOptions
+    from joymigrate.run.serve.web.server import Server
 
     chosen = EngineOptions(**{"threads": 1, **options})
     service = open_service(folder, chosen, names=("tiny", "alias"), keys=keys, limits=limits)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.serve.engine.http.admission import Limits
+from joymigrate.run.serve.web.limits import Limits
 
 from .conftest import Running, serving
 

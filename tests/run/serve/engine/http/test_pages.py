@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.engine.http import logs, routes
-from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.engine.http import routes
 from joymigrate.run.serve.engine.http.templates import Templates
+from joymigrate.run.serve.web import logs
+from joymigrate.run.serve.web.errors import Refusal
 
 
 def numbers(server: Any) -> dict[str, float]:

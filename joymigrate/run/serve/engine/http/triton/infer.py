@@ -10,16 +10,17 @@ from typing import Any
 
 import orjson
 
-from joymigrate.run.serve.engine.http import aside, errors, sampling
-from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.engine.http import aside, sampling
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.generation import Generation
-from joymigrate.run.serve.engine.http.messages import EVENTS, Ask, Reply, data, event
+from joymigrate.run.serve.engine.http.lost import refusal_of
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.streaming import Following
 from joymigrate.run.serve.engine.http.triton import tensors
 from joymigrate.run.serve.engine.http.triton.metadata import INPUTS, OUTPUTS, VERSION, check
 from joymigrate.run.serve.engine.http.triton.tensors import BYTES, Tensor
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, event
 
 log = logging.getLogger("joymigrate.serve")
 DEFAULT_TOKENS = 16
@@ -267,7 +268,7 @@ async def generate_stream(service: Service, ask: Ask, model: str, version: str |
             async for piece in pieces:
                 yield event(said(model, piece, job.done.reason))
         except Exception as error:
-            refusal = errors.of(error)
+            refusal = refusal_of(error)
             if refusal is None:
                 log.exception("a stream failed")
                 refusal = Refusal(500, f"{type(error).__name__}: {error}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate import __version__
-from joymigrate.run.serve.engine.http.errors import Refusal
-from joymigrate.run.serve.engine.http.messages import Ask, Reply, data
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.monitor.metrics import Histogram
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 VERSION = "1"
 PLATFORM = "joymigrate"

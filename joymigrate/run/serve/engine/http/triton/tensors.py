@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import orjson
 
-from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.web.errors import Refusal
 
 BYTES = "BYTES"
 NUMBERS: dict[str, str] = {

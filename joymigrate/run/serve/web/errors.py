@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from joymigrate.run.serve.engine.types import Lost
-
 
 class Refusal(Exception):
     """A request that is not served, and why. `code` is stable; the message is for people."""
@@ -26,15 +24,6 @@ class Refusal(Exception):
         self.code = code or CODES.get(status, "error")
         self.param = param
         self.headers = dict(headers or {})
-
-
-def of(error: Exception) -> Refusal | None:
-    """What clients are told about an error that is no refusal; None for one that nobody expects."""
-    if isinstance(error, Refusal):
-        return error
-    if isinstance(error, Lost):
-        return Refusal(503, str(error), code="engine_failed")
-    return None
 
 
 CODES = {

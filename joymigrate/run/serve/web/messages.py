@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.web import errors
+from joymigrate.run.serve.web.errors import Refusal
 
 JSON = "application/json"
 EVENTS = "text/event-stream; charset=utf-8"
@@ -28,6 +29,7 @@ class Ask:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     started: float = field(default_factory=time.perf_counter)  # seconds on the process's clock
     notes: dict[str, Any] = field(default_factory=dict)  # for the request log: model, tokens …
+    called: str = ""  # what the client calls the request: two may carry the same name
 
     def json(self) -> dict[str, Any]:
         """The body as a JSON object; raises `Refusal`."""
@@ -62,6 +64,12 @@ class Reply:
 def data(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
     """Any value as JSON."""
     return Reply(status, dumps(value), JSON, dict(headers or {}))
+
+
+def refused(path: str, refusal: Refusal) -> Reply:
+    """A refusal in the words of the API that was called."""
+    form = errors.triton if path == "/v2" or path.startswith("/v2/") else errors.openai
+    return data(form(refusal), refusal.status, refusal.headers)
 
 
 def event(value: Any) -> bytes:

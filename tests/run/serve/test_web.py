@@ -1,0 +1,325 @@
+"""The web base: real sockets, real TLS, keys with limits, slow heads, drains, reloads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.web import tls
+from joymigrate.run.serve.web.cors import Cors
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.keys import Key, Keys
+from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.messages import Ask, Reply, data
+from joymigrate.run.serve.web.server import Server, reload_of
+from joymigrate.run.serve.web.site import Front
+
+
+class Echo:
+    """A service that says what it was sent; `/slow` takes ten minutes."""
+
+    def __init__(self, limits: Limits | None = None, keys: tuple[Key | str, ...] = ()) -> None:
+        self.limits, self.keys, self.draining = limits or Limits(), Keys.of(keys), False
+        self.seen: list[tuple[str, int, bool]] = []
+        self.fresh: tuple[str, ...] = ()
+
+    async def answer(self, ask: Ask) -> Reply:
+        if ask.path == "/slow":
+            await asyncio.sleep(600)
+        return data({"path": ask.path, "length": len(ask.body), "called": ask.called})
+
+    def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
+        self.seen.append((ask.path, status, gone))
+
+    def reload(self) -> None:
+        self.keys.replace(self.fresh)
+
+    async def close(self) -> None:
+        pass
+
+
+def run(
+    scenario: Callable[[Server, aiohttp.ClientSession, Echo], Awaitable[None]],
+    echo: Echo | None = None,
+    front: Front | None = None,
+) -> None:
+    """A server, a client and a scenario."""
+
+    @contextlib.asynccontextmanager
+    async def opened(service: Echo) -> AsyncIterator[tuple[Server, aiohttp.ClientSession]]:
+        server = Server(service, "127.0.0.1", 0, front)
+        await server.start()
+        async with aiohttp.ClientSession() as session:
+            try:
+                yield server, session
+            finally:
+                hurried = asyncio.Event()
+                hurried.set()
+                await server.stop(hurried)
+
+    async def whole() -> None:
+        service = echo or Echo()
+        async with opened(service) as (server, session):
+            await scenario(server, session, service)
+
+    asyncio.run(asyncio.wait_for(whole(), 60))
+
+
+async def raw(server: Server, sent: bytes, *, wait: float = 10.0) -> bytes:
+    """What a server says to bytes; the connection is left open for writing."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.site.port)
+    writer.write(sent)
+    try:
+        return await asyncio.wait_for(reader.read(), wait)
+    finally:
+        writer.close()
+
+
+def test_the_request_id_comes_in_and_goes_out() -> None:
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        named = {"X-Request-Id": "mine-1"}
+        async with session.get(server.url + "/a", headers=named) as reply:
+            assert reply.headers["X-Request-Id"] == "mine-1"
+            assert (await reply.json())["called"] == "mine-1"
+        async with session.get(server.url + "/a", headers={"X-Request-Id": "a b"}) as reply:
+            assert len(reply.headers["X-Request-Id"]) == 32, "an id with a space is replaced"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: "])
+def test_a_head_that_does_not_end_is_given_up(sent: bytes) -> None:
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        said = await raw(server, sent)
+        assert said.startswith(b"HTTP/1.1 408 ")
+        assert b"the head of the request" in said
+
+    run(scenario, Echo(Limits(header_seconds=0.2)))
+
+
+def test_a_connection_may_rest_between_requests() -> None:
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.site.port)
+        for _ in range(2):
+            writer.write(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            while not (await reader.readline()).startswith(b"{"):
+                if reader.at_eof() or b'"path"' in reader._buffer:  # type: ignore[attr-defined]
+                    await asyncio.sleep(0)
+                    reader._buffer.clear()  # type: ignore[attr-defined]
+                    break
+            await asyncio.sleep(0.5)
+        writer.close()
+
+    run(scenario, Echo(Limits(header_seconds=0.2)))
+
+
+def test_a_body_that_does_not_come_is_given_up() -> None:
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        said = await raw(server, b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab")
+        assert said.startswith(b"HTTP/1.1 408 ")
+
+    run(scenario, Echo(Limits(body_seconds=0.2)))
+
+
+@pytest.mark.parametrize("name", [b"Authorization: Bearer ", b"X-Api-Key: ", b"X-User: "])
+def test_bytes_that_are_no_text_in_a_header_are_refused(name: bytes) -> None:
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        head = b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+        said = await raw(server, head + name + b"\xff\xfe\r\n\r\n")
+        assert said[9:12] in (b"400", b"401")
+
+    run(scenario, Echo(keys=("k",)))
+
+
+def test_a_key_has_a_rate_and_a_number_at_once() -> None:
+    keys = Keys.of([Key("a", "team", requests_per_minute=2), Key("b", concurrent=1), "c"])
+    rated, single, free = keys.keys
+    keys.enter(rated, 0.0)
+    keys.enter(rated, 0.0)
+    with pytest.raises(Refusal, match="2 requests a minute") as refused:
+        keys.enter(rated, 1.0)
+    assert refused.value.headers["Retry-After"] == "29"
+    keys.enter(rated, 31.0)
+    keys.enter(single, 0.0)
+    with pytest.raises(Refusal, match="1 requests at once"):
+        keys.enter(single, 0.0)
+    keys.leave(single)
+    keys.enter(single, 0.0)
+    for _ in range(100):
+        keys.enter(free, 0.0)
+
+
+def test_a_refused_request_gives_no_place_back_that_it_never_had() -> None:
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        key = {"Authorization": "Bearer k"}
+        slow = asyncio.create_task(session.get(server.url + "/slow", headers=key).__aenter__())
+        while not echo.keys.uses or not echo.keys.uses["k"].running:
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            async with session.get(server.url + "/a", headers=key) as reply:
+                assert reply.status == 429
+                assert (await reply.json())["error"]["code"] == "too_many_at_once"
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
+        while echo.keys.uses["k"].running:
+            await asyncio.sleep(0.01)
+        async with session.get(server.url + "/a", headers=key) as reply:
+            assert reply.status == 200
+
+    run(scenario, Echo(keys=(Key("k", concurrent=1),)))
+
+
+def test_cors_lets_in_whom_it_names() -> None:
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        good, bad = {"Origin": "https://chat.example"}, {"Origin": "https://evil.example"}
+        asks = {"Access-Control-Request-Method": "POST"}
+        async with session.options(server.url + "/a", headers=good | asks) as reply:
+            assert reply.status == 204
+            assert reply.headers["Access-Control-Allow-Origin"] == good["Origin"]
+        async with session.get(server.url + "/a", headers=good) as reply:
+            assert reply.status == 401, "a page needs a key like everybody"
+            assert reply.headers["Access-Control-Allow-Origin"] == good["Origin"]
+        async with session.options(server.url + "/a", headers=bad | asks) as reply:
+            assert reply.status == 401
+            assert "Access-Control-Allow-Origin" not in reply.headers
+
+    cors = Cors(("https://chat.example",))
+    run(scenario, Echo(keys=("k",)), Front(cors=cors))
+
+
+def test_a_drain_ends_at_its_deadline_with_requests_that_would_go_on() -> None:
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        slow = asyncio.create_task(session.get(server.url + "/slow").__aenter__())
+        while not server.site.active:
+            await asyncio.sleep(0.01)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await server.stop()
+        assert loop.time() - began < 10, "the request would have taken ten minutes"
+        with pytest.raises(aiohttp.ClientError):
+            await slow
+        assert echo.seen == [("/slow", 499, True)]
+
+    run(scenario, Echo(Limits(drain_seconds=0.3)))
+
+
+def test_a_draining_server_still_answers_who_asks_for_its_health() -> None:
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        slow = asyncio.create_task(session.get(server.url + "/slow").__aenter__())
+        while not server.site.active:
+            await asyncio.sleep(0.01)
+        stopping = asyncio.create_task(server.stop())
+        while not server.site.draining:
+            await asyncio.sleep(0.01)
+        async with session.get(server.url + "/health") as reply:
+            assert reply.status == 200
+            assert reply.headers["Connection"] == "close"
+        await stopping
+        await asyncio.gather(slow, return_exceptions=True)
+
+    run(scenario, Echo(Limits(drain_seconds=1.0)))
+
+
+def test_a_reload_takes_up_keys_without_a_restart() -> None:
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        async def status(key: str) -> int:
+            named = {"X-Api-Key": key}
+            async with session.get(server.url + "/a", headers=named) as reply:
+                return reply.status
+
+        assert (await status("old"), await status("new")) == (200, 401)
+        echo.fresh = ("new",)
+        reload_of(server)()
+        assert (await status("old"), await status("new")) == (401, 200)
+
+    run(scenario, Echo(keys=("old",)))
+
+
+# TLS
+
+
+def make_certificates(folder: Path) -> dict[str, Path]:
+    """A CA, and a server's and a client's certificate that it signed."""
+    pytest.importorskip("cryptography", reason="pip install cryptography")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    now = datetime.datetime(2026, 1, 1)
+    found: dict[str, Path] = {}
+
+    def make(name: str, signer: tuple[Any, Any] | None) -> tuple[Any, Any]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        issuer, signing = (subject, key) if signer is None else signer
+        built = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now)
+            .not_valid_after(now + datetime.timedelta(days=36500))
+            .add_extension(x509.BasicConstraints(signer is None, None), critical=True)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+                critical=False,
+            )
+            .sign(signing, hashes.SHA256())
+        )
+        found[name] = folder / f"{name}.pem"
+        found[name].write_bytes(built.public_bytes(serialization.Encoding.PEM))
+        found[name + ".key"] = folder / f"{name}.key"
+        found[name + ".key"].write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return subject, key
+
+    authority = make("ca", None)
+    make("server", authority)
+    make("client", authority)
+    return found
+
+
+def test_tls_with_certificates_of_clients(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path)
+    ours = tls.Tls(files["server"], files["server.key"], files["ca"])
+    theirs = tls.of_client(tls.Tls(files["client"], files["client.key"], files["ca"]))
+    nameless = tls.of_client(tls.Tls(ca=files["ca"]))
+
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        assert server.url.startswith("https://")
+        async with session.get(server.url + "/a", ssl=theirs) as reply:
+            assert reply.status == 200
+        with pytest.raises((aiohttp.ClientError, ssl.SSLError, OSError)):
+            async with session.get(server.url + "/a", ssl=nameless) as reply:
+                await reply.read()
+        server.site.reload()
+        other = aiohttp.ClientSession()
+        async with other, other.get(server.url + "/a", ssl=theirs) as reply:
+            assert reply.status == 200
+
+    run(scenario, front=Front(tls=ours))
+
+
+def test_a_certificate_that_cannot_be_used_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(JoyError, match="no such file"):
+        tls.of_server(tls.Tls(tmp_path / "none.pem"))
+    (tmp_path / "bad.pem").write_text("nothing")
+    with pytest.raises(JoyError, match="cannot be used"):
+        tls.of_server(tls.Tls(tmp_path / "bad.pem"))
