@@ -176,6 +176,7 @@ def _scan(
     from joymigrate import chips, config
     from joymigrate import rewrite as rewriting
     from joymigrate.model import Style
+    from joymigrate.rewrite.codemod_loader import load
 
     places = [Path(path) for path in paths]
     absent = [str(path) for path in places if not path.exists()]
@@ -194,6 +195,7 @@ def _scan(
         follow_imports=chosen["follow_imports"],
         jobs=chosen["jobs"],
         chip_version=chosen["chip_version"],
+        codemods=load(chosen["codemods"], chosen.folder("codemods")),
     )
     return found, chosen["effort"]
 

@@ -37,6 +37,7 @@ class Settings:
     ignore: tuple[str, ...] = setting((), "rules to leave out (ids or prefixes)")
     exclude: tuple[str, ...] = setting((), "paths to leave out (.gitignore patterns)")
     follow_imports: tuple[str, ...] = setting((), "installed packages to scan with the project")
+    codemods: tuple[str, ...] = setting((), "files or folders of the project's own codemods")
     baseline: str | None = setting(None, "file of known findings that are not reported again")
     chip_version: str | None = setting(None, "version of the chip's torch package, as in chip.yaml")
     jobs: int = setting(0, "processes to use; 0 means one per core", least=0)
@@ -56,6 +57,11 @@ class Config:
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
+
+    def folder(self, key: str) -> Path:
+        """The folder that paths of a key count from: the configuration file's, or the present."""
+        source = Path(self.sources[key])
+        return source.parent if source.suffix == ".toml" else Path()
 
 
 def find_file(start: Path) -> Path | None:

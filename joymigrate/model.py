@@ -141,6 +141,7 @@ class Scan:
     lines: int = 0
     seconds: float = 0.0
     digests: Mapping[str, str] = field(default_factory=dict)  # path → sha256 of what was read
+    rules: tuple[Rule, ...] = ()  # of codemods that the project or a package brought
 
     def count(self, tier: Tier) -> int:
         """Number of findings of one tier."""

@@ -38,7 +38,7 @@ ROWS: list[list[str]] = [
     ["run.rehearse", "run.train.quantise", "run.serve.engine", "run.train", "run.cluster"],
     ["run.serve.gateway", "run.render"],
     ["report"],
-    ["journey", "api"],
+    ["journey", "api", "codemods"],
     ["cli"],
     ["__main__"],
 ]

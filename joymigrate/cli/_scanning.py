@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from joymigrate.chips import Chip
     from joymigrate.config import Config
     from joymigrate.model import Scan
+    from joymigrate.rewrite.codemod import Codemod
 
 STYLES = ("direct", "agnostic", "shim")
 
@@ -65,7 +67,8 @@ def run(
         raise JoyError(
             f"'{chip.name}' is where the move starts", help="name another chip with --to"
         )
-    known_rules(settings, chip, source)
+    codemods = project_codemods(settings)
+    known_rules(settings, chip, source, codemods)
     with Progress("scanning", on=not quiet) as progress:
         return rewrite.scan(
             paths,
@@ -79,15 +82,25 @@ def run(
             jobs=settings["jobs"],
             chip_version=settings["chip_version"],
             want_kept=want_kept,
+            codemods=codemods,
             on_progress=progress,
         )
 
 
-def known_rules(settings: Config, chip: Chip, origin: Chip) -> None:
+def project_codemods(settings: Config) -> tuple[type[Codemod], ...]:
+    """The codemods that the configuration names, and those of installed packages."""
+    from joymigrate.rewrite.codemod_loader import load
+
+    return load(settings["codemods"], settings.folder("codemods"))
+
+
+def known_rules(
+    settings: Config, chip: Chip, origin: Chip, codemods: Iterable[type[Codemod]] = ()
+) -> None:
     """Refuse a rule in `select` or `ignore` that is no rule and no beginning of one."""
     from joymigrate.rewrite.rules import load
 
-    known = load(chip, origin)
+    known = {**load(chip, origin), **{one.RULE: one.rule() for one in codemods}}
     names = {rule.name for rule in known.values()}
     for key in ("select", "ignore"):
         for word in settings[key]:

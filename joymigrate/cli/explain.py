@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
 from joymigrate.cli._output import emit, one_of
-from joymigrate.errors import Exit, JoyError
+from joymigrate.cli._scanning import project_codemods
+from joymigrate.errors import Exit, JoyError, did_you_mean
+
+if TYPE_CHECKING:
+    from joymigrate.chips import Chip
+    from joymigrate.rewrite.codemod import Codemod
 
 FORMATS = ("text", "json", "md")
 
@@ -19,6 +26,9 @@ def command(
         None, metavar="RULE...", help="Rule ids or names, as in JM101."
     ),
     everything: bool = typer.Option(False, "--list", help="Name all rules."),
+    check: bool = typer.Option(
+        False, "--check", help="Run the examples of the project's own codemods, or of RULE."
+    ),
     to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
     origin: str | None = typer.Option(None, "--from", help="The platform to migrate from."),
     format: str = typer.Option("text", "--format", help="text, json or md."),
@@ -36,10 +46,15 @@ def command(
 
     one_of(format, FORMATS, "--format")
     say = speaker(lang)
-    chip = chips.target(config.load(Path.cwd(), {"to": to})["to"])
+    settings = config.load(Path.cwd(), {"to": to})
+    chip = chips.target(settings["to"])
     source = chips.get(origin) if origin else chips.origin()
+    codemods = project_codemods(settings)
+    if check:
+        return run_cases(codemods, rules or [], chip, output)
+    added = [one.rule() for one in codemods]
     if everything:
-        known = spoken(load(chip, source), say)
+        known = spoken({**load(chip, source), **{one.id: one for one in added}}, say)
         texts = {
             "text": lambda: book.list_text(known),
             "json": lambda: json_.dumps(book.list_document(known, chip)),
@@ -49,7 +64,7 @@ def command(
         return Exit.OK
     if not rules:
         raise JoyError("no rule to explain", help="joymigrate explain JM101, or --list")
-    found = [book.translate(book.explain(rule, chip, source), say) for rule in rules]
+    found = [book.translate(book.explain(rule, chip, source, added), say) for rule in rules]
     if format == "json":
         data = book.document(found[0]) if len(found) == 1 else book.list_of(found)
         emit(json_.dumps(data), output)
@@ -57,3 +72,26 @@ def command(
     render = book.markdown if format == "md" else book.text
     emit("\n".join(render(one, say.lang) for one in found), output)
     return Exit.OK
+
+
+def run_cases(
+    codemods: Sequence[type[Codemod]], rules: list[str], chip: Chip, output: Path | None
+) -> int:
+    """Run the examples of codemods, all or those named; exit code 1 when one comes out wrong."""
+    from joymigrate.rewrite.codemod_check import check
+
+    known = {one.RULE: one for one in codemods}
+    for rule in rules:
+        if rule not in known:
+            raise JoyError(
+                f"'{rule}' is no codemod of this project.{did_you_mean(rule, known)}",
+                help="name it under `codemods` in [tool.joymigrate]; our rules are tested",
+            )
+    chosen = [known[rule] for rule in rules] if rules else list(codemods)
+    if not chosen:
+        raise JoyError("this project has no codemods", help="see docs/codemods.md")
+    done = [one for kind in chosen for one in check(kind, chip)]
+    lines = [f"{one.rule} case {one.number}: {one.fault or 'ok'}" for one in done]
+    faults = sum(one.fault is not None for one in done)
+    emit("\n".join([*lines, f"{len(done)} cases, {faults} wrong"]) + "\n", output)
+    return Exit.FOUND if faults else Exit.OK

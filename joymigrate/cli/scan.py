@@ -139,9 +139,7 @@ def result_of(
 
 def baseline_file(settings: Config) -> Path:
     """The baseline; one named in a configuration file counts from that file's folder."""
-    source = Path(settings.sources["baseline"])
-    path = Path(settings["baseline"])
-    return source.parent / path if source.suffix == ".toml" else path
+    return settings.folder("baseline") / Path(settings["baseline"])
 
 
 def save_baseline(scan: Scan, path: Path) -> int:

@@ -88,6 +88,7 @@ def build(
 ) -> Result:
     """A scan with its summary under `[tool.joymigrate.effort]` and the rules it was made with."""
     known = rules.load(chips.get(scan.to), origin_of(scan))
+    known = {**known, **{one.id: one for one in scan.rules}}
     model = from_settings(effort or {}, known, rules.AREAS)
     return Result(
         scan, assess(scan, model, known), known, Excerpts(scan.root), folder or Path.cwd()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
@@ -46,9 +46,15 @@ class Explanation:
     writings: tuple[Writing, ...]
 
 
-def explain(rule_id: str, chip: chips.Chip, origin: chips.Chip) -> Explanation:
-    """The rule of this id (any case) or name; an unknown one raises `JoyError`."""
-    known = rules.load(chip, origin)
+def explain(
+    rule_id: str, chip: chips.Chip, origin: chips.Chip, added: Iterable[Rule] = ()
+) -> Explanation:
+    """The rule of this id (any case) or name; an unknown one raises `JoyError`.
+
+    `added` are rules of codemods that are not ours; what they write is the same on every chip.
+    """
+    others = {one.id: one for one in added}
+    known = {**rules.load(chip, origin), **others}
     by_name = {rule.name: rule.id for rule in known.values()}
     key = by_name.get(rule_id.lower(), rule_id.upper())
     if key not in known:
@@ -56,6 +62,8 @@ def explain(rule_id: str, chip: chips.Chip, origin: chips.Chip) -> Explanation:
             f"unknown rule '{rule_id}'.{did_you_mean(key, known) or nearest(rule_id, by_name)}",
             help="joymigrate explain --list",
         )
+    if key in others:
+        return Explanation(known[key], chip, known[key].cases, ())
     targets = [one for one in chips.all_chips().values() if not one.origin]
     writings = tuple(writing(key, one, origin) for one in targets)
     return Explanation(known[key], chip, examples(known[key], chip, origin), writings)

@@ -135,6 +135,7 @@ def prefilter_words(context: Context) -> tuple[str, ...]:
         words |= {"torch.load", "mask]", "getattr(torch", "install_requires"}
         if context.chip.data("fused.yaml"):
             words |= {"rsqrt(", "silu(", "rotate_half", "softmax("}
+        words |= {word for one in context.codemods for word in one.WORDS}
         _PREFILTER[key] = tuple(sorted(words))
     return _PREFILTER[key]
 

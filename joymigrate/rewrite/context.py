@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from joymigrate.chips import Chip
 from joymigrate.model import Rule, Style
@@ -19,10 +20,19 @@ class Context:
     style: Style
     rules: Mapping[str, Rule]
     version: str | None = None
+    codemods: tuple[type[Any], ...] = ()  # subclasses of `codemod.Codemod`
 
     @classmethod
     def between(
-        cls, chip: Chip, origin: Chip, style: Style = Style.DIRECT, version: str | None = None
+        cls,
+        chip: Chip,
+        origin: Chip,
+        style: Style = Style.DIRECT,
+        version: str | None = None,
+        codemods: tuple[type[Any], ...] = (),
     ) -> Context:
         """The context of a move, with its rules loaded."""
-        return cls(chip, origin, style, rules.load(chip, origin), version)
+        known = rules.load(chip, origin)
+        if codemods:
+            known = {**known, **{one.RULE: one.rule() for one in codemods}}
+        return cls(chip, origin, style, known, version, codemods)

@@ -66,7 +66,7 @@ class Groups:
         self.members: dict[int, list[int]] = defaultdict(list)  # expression → findings with edits
         for number, finding in enumerate(findings):
             at = self.expression_at(self.offset(finding)) if finding.edits else None
-            if at is not None and finding.rule != "JM001":
+            if at is not None and finding.rule != "JM001" and finding.group is None:
                 self.members[at].append(number)
         self.stay: dict[int, str] = {}  # finding → why it is not written
         self.mentions = list(self._mentions())

@@ -20,6 +20,7 @@ from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.model import Finding, Scan, Style, Tier
 from joymigrate.rewrite import analyse, discover, module_index, native
+from joymigrate.rewrite.codemod import Codemod
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
@@ -43,19 +44,21 @@ def scan(
     jobs: int = 0,
     chip_version: str | None = None,
     want_kept: bool = False,
+    codemods: tuple[type[Codemod], ...] = (),
     on_progress: Progress | None = None,
 ) -> Scan:
     """Find every site of the projects at `paths` for a move from `origin` to `chip`.
 
     `select` and `ignore` are rule ids, beginnings of ids, or rule names. `jobs` is the number of
-    processes, 0 for one per core. Paths of findings are relative to the common root of `paths`.
+    processes, 0 for one per core. `codemods` are those of the project or of packages.
+    Paths of findings are relative to the common root of `paths`.
     """
     began = time.perf_counter()
     if style is Style.SHIM and not chip.shim.get("line"):
         raise JoyError(
             f"no run-time shim is known for {chip.name}", help="use --style direct or agnostic"
         )
-    context = Context.between(chip, origin, style, chip_version)
+    context = Context.between(chip, origin, style, chip_version, codemods)
     root = common_root(paths)
     files, skipped = discover.files(paths, root, exclude)
     dependencies = [f for name in follow_imports for f in installed(name, root)]
@@ -97,6 +100,7 @@ def scan(
         lines=sum(r.lines for r in results),
         seconds=time.perf_counter() - began,
         digests={r.path: r.digest for r in results},
+        rules=tuple(one.rule() for one in codemods),
     )
 
 

@@ -28,7 +28,13 @@ def findings(source: Source, context: Context, project: Project | None = None) -
 
 def raw(module: Module) -> list[Finding | Pending]:
     """What the codemods find, before overlaps are settled."""
-    return [item for find in all_codemods() for item in find(module)]
+    found = [item for find in all_codemods() for item in find(module)]
+    if module.context.codemods:
+        from joymigrate.rewrite import codemod  # which loads all of libcst
+
+        for kind in module.context.codemods:
+            found += codemod.findings(kind, module)
+    return found
 
 
 def finish(

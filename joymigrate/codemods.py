@@ -1,0 +1,15 @@
+"""Write a rewrite that rules in data can't say: a libcst codemod of your own. See docs/codemods.md.
+
+    from joymigrate.codemods import Case, Codemod, Tier
+
+A module that the configuration names (`codemods = ["tools/codemods"]`), or that a package gives
+under the entry point `joymigrate.codemods`, holds subclasses of `Codemod`.
+"""
+
+from __future__ import annotations
+
+from joymigrate.model import Case, Style, Tier
+from joymigrate.rewrite.codemod import Codemod, View
+from joymigrate.rewrite.codemod_check import Checked, check
+
+__all__ = ["Case", "Checked", "Codemod", "Style", "Tier", "View", "check"]

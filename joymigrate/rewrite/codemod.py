@@ -1,0 +1,253 @@
+"""Codemods that a project or a package brings: libcst transformers that take part in a scan.
+
+What such a transformer changes is told from its tree, place by place, and becomes findings with
+byte-exact edits like those of our own rules: with tiers, groups, ignores, ledger and rollback.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import libcst as cst
+from libcst.codemod import CodemodContext, ContextAwareTransformer
+from libcst.codemod.visitors import AddImportsVisitor, RemoveImportsVisitor
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from joymigrate.language import Text
+from joymigrate.model import Case, Finding, Rule, Tier
+from joymigrate.rewrite.module import Module, wordlike
+
+Span = tuple[int, int]  # offsets in the text
+Change = tuple[int, int, str]  # start, end, what is written there
+
+
+class Codemod(ContextAwareTransformer):
+    """A libcst transformer with the texts of its rule.
+
+    A subclass defines `leave_…` methods as libcst knows them. `RULE` is its id in reports, in
+    `--select` and in ignores (letters, then digits; not `JM…`). A file is parsed for it only when
+    its text holds one of `WORDS`. `TIER` says whether its edits are applied by default (`SAFE`), on
+    request (`UNSAFE`), or only reported. With `TOGETHER` all its edits in a file are written or
+    none. `CASES` are examples: `joymigrate explain --check RULE` runs them.
+
+    `self.view` is what is known of the file and of the move.
+    """
+
+    RULE: ClassVar[str]
+    NAME: ClassVar[str]
+    MESSAGE: ClassVar[str]
+    WORDS: ClassVar[tuple[str, ...]]
+    TITLE: ClassVar[str] = ""
+    WHY: ClassVar[str] = ""
+    REFERENCE: ClassVar[str] = ""
+    AREA: ClassVar[str] = "device"
+    TIER: ClassVar[Tier] = Tier.UNSAFE
+    WEIGHT: ClassVar[float] = 1.0  # minutes of work by hand
+    TOGETHER: ClassVar[bool] = False
+    CASES: ClassVar[tuple[Case, ...]] = ()
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(self, context: CodemodContext, view: View) -> None:
+        super().__init__(context)
+        self.view = view
+        self._changed: list[cst.CSTNode] = []
+        self._reported: list[tuple[cst.CSTNode, str]] = []
+
+    def report(self, node: cst.CSTNode, reason: str) -> None:
+        """Report a place without an edit. `reason` says what a person has to decide."""
+        self._reported.append((node, reason))
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Any:
+        """libcst's own, which notes the places where something else comes back."""
+        result = super().on_leave(original_node, updated_node)
+        if result is not updated_node:
+            self._changed.append(original_node)
+        return result
+
+    @classmethod
+    def rule(cls) -> Rule:
+        """The rule that findings of this codemod belong to."""
+        return Rule(
+            id=cls.RULE,
+            name=cls.NAME,
+            title=cls.TITLE or cls.MESSAGE,
+            tier=cls.TIER,
+            area=cls.AREA,
+            message=cls.MESSAGE,
+            why=cls.WHY,
+            reference=cls.REFERENCE,
+            weight=cls.WEIGHT,
+            cases=cls.CASES,
+            source=f"{cls.__module__}.{cls.__qualname__}",
+        )
+
+
+@dataclass(slots=True)
+class View:
+    """What a codemod may ask about the file it is in, and about the move."""
+
+    module: Module
+    wrapper: MetadataWrapper
+
+    @property
+    def path(self) -> str:
+        """The file, POSIX and relative to the root of the scan."""
+        return self.module.source.path
+
+    @property
+    def package(self) -> tuple[str, ...]:
+        """The dotted path of the file's package."""
+        return self.module.project.package
+
+    @property
+    def style(self) -> str:
+        """direct, agnostic or shim."""
+        return self.module.context.style.value
+
+    @property
+    def device(self) -> str:
+        """The target's device type in torch: `npu`."""
+        return self.module.context.chip.device
+
+    @property
+    def origin(self) -> str:
+        """The origin's device type in torch: `cuda`."""
+        return self.module.context.origin.device
+
+    def dotted(self, node: cst.CSTNode) -> str | None:
+        """The full name of a name or attribute through imports and aliases; None: not known."""
+        found = self.syntax(node)
+        return None if found is None else self.module.names.dotted(found)
+
+    def locate(self, dotted: str) -> tuple[str, str] | None:
+        """The project's file that defines a dotted name, and the name inside it."""
+        return self.module.project.locate(dotted)
+
+    def values(self, node: cst.CSTNode) -> list[object]:
+        """Literals that an expression can be, as far as they are seen in this file."""
+        found = self.syntax(node)
+        if found is None:
+            return []
+        leaves = self.module.flow.leaves(found)
+        return [leaf.value for leaf in leaves if isinstance(leaf, ast.Constant)]
+
+    def span(self, node: cst.CSTNode) -> Span:
+        """Where a node of the original tree stands in the text. Raises KeyError for a new one."""
+        place = self.wrapper.resolve(PositionProvider)[node]
+        starts = self.module.source.starts
+        start, end = place.start, place.end
+        return starts[start.line - 1] + start.column, starts[end.line - 1] + end.column
+
+    def syntax(self, node: cst.CSTNode) -> ast.expr | None:
+        """The expression of Python's own syntax tree at a node of the original tree."""
+        span = self.span(node)
+        for one in self.module.names.nodes.get(getattr(ast, type(node).__name__, ast.AST), ()):
+            if self.module.span(one) == span:
+                return one  # type: ignore[no-any-return]
+        return None
+
+
+def findings(kind: type[Codemod], module: Module) -> Iterator[Finding]:
+    """What one codemod finds in one file; nothing where none of its words stands."""
+    source = module.source
+    if not any(word in source.text for word in kind.WORDS):
+        return
+    rule = module.context.rules[kind.RULE]
+    try:
+        job, after = transform(kind, module)
+        again = Module.parse(
+            replace(source, text=after, _starts=[]), module.context, module.project
+        )
+        stable = after == source.text or transform(kind, again)[1] == after
+    except Exception as error:
+        lines = str(error).splitlines()
+        what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        reason = Text("this codemod failed in this file: {problem}", problem=what)
+        yield source.finding(rule, 0, 0, tier=Tier.REPORT, reason=reason)
+        return
+    for node, told in job._reported:
+        yield module.find(kind.RULE, job.view.span(node), tier=Tier.REPORT, reason=told)
+    spans = [job.view.span(node) for node in job._changed]
+    found, beside = gather(hunks(source.text, after), spans)
+    bound = kind.TOGETHER or bool(beside)
+    for number, (span, edits) in enumerate(found):
+        if not stable:
+            reason = Text("a second run of this codemod would change it again")
+            yield module.find(kind.RULE, span, tier=Tier.REPORT, reason=reason)
+            continue
+        one = module.find(kind.RULE, span, edits=[*edits, *(beside if number == 0 else ())])
+        yield replace(one, group=f"{source.path}:{kind.RULE}" if bound else None)
+
+
+def transform(kind: type[Codemod], module: Module) -> tuple[Codemod, str]:
+    """Run a codemod, then libcst's visitors for imports that it asked for; the text they leave.
+
+    Raises what the codemod raises, and `ValueError` for a file that libcst does not give back.
+    """
+    text = module.source.text
+    tree = cst.parse_module(text)
+    if tree.code != text:
+        raise ValueError("libcst does not give this file back byte for byte")
+    context = CodemodContext(filename=module.source.path)
+    wrapper = MetadataWrapper(tree, unsafe_skip_copy=True)
+    job = kind(context, View(module, wrapper))
+    made = wrapper.visit(job)
+    for visitor in (AddImportsVisitor, RemoveImportsVisitor):
+        made = visitor(context).transform_module(made)
+    return job, made.code
+
+
+def hunks(before: str, after: str) -> Iterator[Change]:
+    """Edits that make one text of the other: changed lines, without the words they share."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    starts = [0, *itertools.accumulate(map(len, old))]
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for tag, i, j, k, m in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        start, end, text = starts[i], starts[j], "".join(new[k:m])
+        gone = before[start:end]
+        head = shared(gone, text)
+        while head and wordlike(gone[head - 1]):  # whole words change
+            head -= 1
+        tail = shared(gone[head:][::-1], text[head:][::-1])
+        while tail and wordlike(gone[-tail]):
+            tail -= 1
+        yield start + head, end - tail, text[head : len(text) - tail]
+
+
+def shared(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def gather(
+    edits: Iterable[Change], spans: list[Span]
+) -> tuple[list[tuple[Span, list[Change]]], list[Change]]:
+    """Edits by the changed code that they are in, and those beside all of it.
+
+    Changed code that one edit joins is one place: nothing of it is written without the rest.
+    """
+    found: list[tuple[Span, list[Change]]] = []
+    beside: list[Change] = []
+    for edit in edits:
+        start, end, _ = edit
+        inside = [(s, e) for s, e in spans if s <= end and start <= e]
+        if not inside:
+            beside.append(edit)
+            continue
+        start, end = min(start, *(s for s, _ in inside)), max(end, *(e for _, e in inside))
+        joined = [edit]
+        while found and found[-1][0][1] >= start:
+            (first, last), earlier = found.pop()
+            start, end, joined = min(start, first), max(end, last), earlier + joined
+        found.append(((start, end), joined))
+    if not found:
+        return [((start, end), [(start, end, text)]) for start, end, text in beside], []
+    return found, beside
