@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from joymigrate.chips import names as name_lists
+from joymigrate.chips import versions as version_lists
 from joymigrate.chips.advice import (
     Advice,
     PackageAdvice,
@@ -69,7 +70,7 @@ class Chip:
     launch: Mapping[str, Any] = field(default_factory=dict)
     shim: Mapping[str, Any] = field(default_factory=dict)
     skus: tuple[Sku, ...] = ()
-    versions: tuple[Mapping[str, Any], ...] = ()
+    version_rows: tuple[Mapping[str, Any], ...] = ()  # of a chip without versions.yaml
     kernels: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Any, ...] = ()
     source: str = "built in"
@@ -109,6 +110,26 @@ class Chip:
         path = self.folder / relative
         return read_yaml(path) if path.is_file() else None
 
+    def matrix(self) -> version_lists.Matrix:
+        """Which versions of its software go together: empty where the chip has no such file."""
+        where = (self.folder, version_lists.FILE)
+        if where not in CACHE:
+            CACHE[where] = version_lists.read(self.folder) or version_lists.Matrix()
+        found: version_lists.Matrix = CACHE[where]
+        return found
+
+    @property
+    def versions(self) -> tuple[Mapping[str, Any], ...]:
+        """Releases of the chip's package with their torch and SDK, the newest first."""
+        rows = self.matrix().releases
+        found = tuple({k: v for k, v in asdict(row).items() if v} for row in rows)
+        return found or self.version_rows
+
+    @property
+    def default_version(self) -> str | None:
+        """The version of its package that is assumed when the user names none."""
+        return self.matrix().default or (str(self.api.get("version") or "") or None)
+
     def name_list(self) -> name_lists.NameList | None:
         """The chip's name list; None where the chip has none (then names are not checked)."""
         relative = self.api.get("names")
@@ -119,8 +140,7 @@ class Chip:
         listed = self.name_list()
         if listed is None:
             return None
-        default = self.api.get("version")
-        return listed.pick(version, str(default) if default else None)
+        return listed.pick(version, self.default_version)
 
     def names(self, version: str | None = None) -> frozenset[str]:
         """Dotted names below the chip's module (`Stream`, `amp.autocast`)."""

@@ -50,7 +50,7 @@ def load_folder(folder: Path, source: str = "built in") -> Chip:
         folder=folder,
         aliases=tuple(raw.get("aliases") or ()),
         skus=tuple(load_sku(item, path) for item in raw.get("skus") or ()),
-        versions=tuple(raw.get("versions") or ()),
+        version_rows=tuple(raw.get("versions") or ()),
         notes=tuple(raw.get("notes") or ()),
         source=source,
         **flags,

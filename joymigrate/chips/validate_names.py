@@ -84,6 +84,6 @@ def check_names(chip: Chip) -> Iterator[Problem]:
         return
     if chip.module not in listed.sections:
         yield Problem(str(listed.path), "", f"has no section [{chip.module}]")
-    default = chip.api.get("version")
-    if default is not None and str(default) not in listed.versions:
+    default = chip.default_version
+    if default is not None and default not in listed.versions:
         yield at(chip, "api.version", f"{default!r} is not a version of {listed.path.name}")

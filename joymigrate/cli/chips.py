@@ -64,6 +64,33 @@ def show_chip(
     return Exit.OK
 
 
+@app.command("versions")
+def show_versions(
+    name: str | None = typer.Argument(
+        None, metavar="[NAME]", help="A chip or an alias (default: the default target)."
+    ),
+    format: str = typer.Option("text", "--format", help="text, json or md."),
+    output: Path | None = OUTPUT,
+) -> int:
+    """Show which versions of a chip's software go together, with source and date of each line."""
+    import datetime
+
+    from joymigrate.chips import target
+    from joymigrate.report import versions as report
+    from joymigrate.report.json_ import dumps
+
+    one_of(format, ("text", "json", "md"), "--format")
+    chip = target(name)
+    today = datetime.date.today()
+    if format == "json":
+        emit(dumps(report.as_json(chip, today)), output)
+    elif format == "md":
+        emit(report.page(chip), output)
+    else:
+        emit(report.table(chip, today), output)
+    return Exit.OK
+
+
 @app.command("validate")
 def validate_chip(
     chips: list[str] | None = typer.Argument(

@@ -181,7 +181,7 @@ def of(
 
 def default_version(chip: Chip, found: Entries) -> str | None:
     """The chip's assumed version where the list has it and names none itself."""
-    assumed = str(chip.api.get("version") or "")
+    assumed = chip.default_version or ""
     return assumed if found.default is None and assumed in found.releases else None
 
 

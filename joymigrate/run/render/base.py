@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.chips import Chip, all_chips
+from joymigrate.chips.versions import UNPROVEN, number
 from joymigrate.errors import JoyError
 
 FILE = "image.yaml"
@@ -108,17 +108,35 @@ def model_of(chip: Chip, data: Mapping[str, Any], sku: str | None) -> str:
     raise JoyError(f"no image is known for '{sku}'", help=f"known: {known}; or --base IMAGE")
 
 
+def release_of(chip: Chip, torch: str | None) -> tuple[str, str]:
+    """The chip's package for this torch and the SDK under it, as an image is known for; empty
+    texts where none is listed.
+
+    A release whose own SDK has an image comes before a newer one that is only compatible with one.
+    """
+    matrix = chip.matrix()
+    rows = matrix.releases_for(torch) if torch else ()
+    data = chip.data(FILE) or {}
+    seen = list(dict.fromkeys(str(build.get("version", "")) for build in data.get("builds") or ()))
+    for row in rows:
+        if row.sdk and number(row.sdk).lower() in seen:
+            return row.package, number(row.sdk).lower()
+    for row in rows:
+        for sdk in seen:
+            if sdk and matrix.judge_sdk(row.package, sdk)[0] != UNPROVEN:
+                return row.package, sdk
+    listed = [row for row in chip.versions if torch and str(row.get("torch")) == torch]
+    for one in listed:
+        if one.get("package"):
+            return str(one["package"]), number(str(one.get("sdk", ""))).lower()
+    return "", ""
+
+
 def sdk_of(chip: Chip, torch: str | None) -> str:
-    """The SDK that was released with the chip's package for this torch; empty where unknown."""
-    for row in chip.versions:
-        if torch and row.get("sdk") and str(row.get("torch")) == torch and row.get("package"):
-            return re.sub(r"^\D*\s", "", str(row["sdk"])).lower()
-    return ""
+    """The SDK that goes with the chip's package for this torch; empty where unknown."""
+    return release_of(chip, torch)[1]
 
 
 def package_of(chip: Chip, torch: str) -> str | None:
     """The version of the chip's package that belongs to this torch; None where none is listed."""
-    for row in chip.versions:
-        if str(row.get("torch")) == torch and row.get("package"):
-            return str(row["package"])
-    return None
+    return release_of(chip, torch)[0] or None

@@ -15,12 +15,15 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError, did_you_mean
+
+if TYPE_CHECKING:
+    from joymigrate.chips.versions import Companion
 
 FILE = "serve.yaml"
 SCHEMA = "joymigrate.serve/1"
@@ -68,12 +71,18 @@ def launchers() -> dict[str, Launcher]:
     for chip in chips.all_chips().values():
         data = chip.data(FILE)
         if data is not None:
-            found |= read_launchers(data, chip.name, str(chip.folder / FILE))
+            where = str(chip.folder / FILE)
+            found |= read_launchers(data, chip.name, where, chip.matrix().companions)
     return found
 
 
-def read_launchers(data: Any, chip: str, where: str) -> dict[str, Launcher]:
-    """The engines of one serve.yaml, checked."""
+def read_launchers(
+    data: Any,
+    chip: str,
+    where: str,
+    companions: Mapping[str, Sequence[Companion]] | None = None,
+) -> dict[str, Launcher]:
+    """The engines of one serve.yaml, checked. What a release fits stands in versions.yaml."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise JoyError("not a list of engines", where=where, help=f"schema: {SCHEMA}")
     read_lost(data, where)
@@ -82,7 +91,7 @@ def read_launchers(data: Any, chip: str, where: str) -> dict[str, Launcher]:
         lacking = [key for key in ("module", "program", "install") if not entry.get(key)]
         if lacking:
             raise JoyError(f"needs {', '.join(lacking)}", where=f"{where} engines.{name}")
-        found[str(name)] = launcher(str(name), chip, entry)
+        found[str(name)] = launcher(str(name), chip, entry, (companions or {}).get(str(name), ()))
     return found
 
 
@@ -94,9 +103,11 @@ def read_lost(data: Any, where: str) -> list[str]:
     return [word.lower() for word in words]
 
 
-def launcher(name: str, chip: str, entry: dict[str, Any]) -> Launcher:
+def launcher(
+    name: str, chip: str, entry: dict[str, Any], companions: Sequence[Companion] = ()
+) -> Launcher:
     """One entry of serve.yaml."""
-    fits = tuple({key: str(value) for key, value in row.items()} for row in entry.get("fits") or ())
+    fits = tuple(row.parts() for row in companions)
     return Launcher(
         name, chip, str(entry["module"]), str(entry["program"]),
         tuple(entry.get("start") or ()), str(entry["install"]), fits,
