@@ -30,6 +30,7 @@ ROWS: list[list[str]] = [
         "profile",
         "verify",
         "run.kernels",
+        "environment",
         "run.rehearse.fill",
         "run.rehearse.memory",
         "run.serve.monitor",

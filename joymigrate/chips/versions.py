@@ -118,9 +118,12 @@ class Matrix:
 
     def lines(self) -> Iterator[Line]:
         """Every line that has a source and a date."""
-        yield from (*self.releases, *self.adapters, *self.drivers, *self.wheels, *self.pythons)
-        for rows in self.companions.values():
-            yield from rows
+        groups: tuple[tuple[Line, ...], ...] = (
+            self.releases, self.adapters, self.drivers, self.wheels, self.pythons,
+            *self.companions.values(),
+        )  # fmt: skip
+        for group in groups:
+            yield from group
 
     def is_stale(self, line: Line, today: datetime.date) -> bool:
         """Whether a line is older than `stale_days`."""

@@ -148,6 +148,27 @@ def can_find_package() -> bool:
     return releases.available()
 
 
+def rehearsal_error(chip: Chip) -> str | None:
+    """Why a rehearsal does not start here: the last line of a real one, None when it starts.
+
+    What is installed says little: a release that was never rehearsed fails only when it loads.
+    """
+    program = f"import torch; torch.ones(2).to('{chip.device}').add(1).cpu()"
+    command = [sys.executable, "-m", "joymigrate", "rehearse", "--to", chip.name, "--"]
+    try:
+        done = subprocess.run(
+            [*command, sys.executable, "-c", program],
+            capture_output=True, text=True, timeout=PROBE_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"a rehearsal of one line took longer than {PROBE_S} s"
+    if done.returncode == 0:
+        return None
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("error:") or "Error" in line]
+    return (told or lines or [f"the rehearsal ended with {done.returncode}"])[-1]
+
+
 def how_to_get(distribution: str, chip: Chip) -> str:
     """Our extra where one brings the package, else its vendor: few of them are in an index."""
     from joymigrate.extras import extras_of, install

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,14 @@ class Readiness:
     def ready(self) -> bool:
         """Whether it can be used."""
         return not self.missing
+
+
+def after_trial(ready: list[Readiness], error: str | None) -> list[Readiness]:
+    """What is ready after a real start was tried: nothing that it failed for."""
+    if error is None:
+        return ready
+    told = f"a trial start failed: {error}"
+    return [replace(item, missing=(told,)) if item.ready else item for item in ready]
 
 
 def uses(command: str) -> list[Use]:

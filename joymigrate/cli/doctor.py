@@ -39,6 +39,18 @@ def command(
     show_config: bool = typer.Option(
         False, "--show-config", help="Every configuration value and where it comes from."
     ),
+    fit: bool = typer.Option(
+        False, "--fit", help="Do driver, toolkit and packages go together? The next thing to mend."
+    ),
+    record: bool = typer.Option(
+        False, "--record", help="Write what this machine has for the chip, to diagnose elsewhere."
+    ),
+    env: Path | None = typer.Option(
+        None, "--env", metavar="FILE", help="Diagnose a machine that was recorded with --record."
+    ),
+    lock: Path | None = typer.Option(
+        None, "--lock", metavar="FILE", help="Write the versions of this machine with hashes."
+    ),
     project: Path = typer.Option(
         Path(), "--project", metavar="DIR", help="The folder whose configuration holds."
     ),
@@ -48,7 +60,8 @@ def command(
     """Show what is installed and missing for each command, and how to get it.
 
     Exits 0 whatever is missing; with COMMAND 1 when that lacks something it needs.
-    With --show-config: the configuration instead.
+    With --show-config: the configuration instead. With --fit, --record, --env or --lock: the chip's
+    software on this machine or a recorded one; 1 when something is known to fail.
     """
     from joymigrate import chips, config
     from joymigrate.cli import _installed, _requirements
@@ -59,9 +72,15 @@ def command(
     if show_config:
         emit(settings_text(settings, format), output)
         return Exit.OK
+    if fit or record or env or lock:
+        from joymigrate.cli._diagnosis import run_diagnosis
+
+        return run_diagnosis(chip, env, record, lock, format, output)
     uses = select_uses(words or [])
     found = _installed.checks(chip, probe_chip=not words or _requirements.about_chip(uses))
     ready = _requirements.readiness(uses, found, chip)
+    if words and words[0] == "rehearse":
+        ready = _requirements.after_trial(ready, _installed.rehearsal_error(chip))
     if format == "json":
         document = {"schema": SCHEMA, "to": chip.name, **machine(), **as_json(found, ready)}
         emit(json.dumps(document, ensure_ascii=False, indent=1) + "\n", output)

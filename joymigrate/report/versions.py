@@ -9,6 +9,7 @@ from typing import Any
 from joymigrate.chips import Chip
 from joymigrate.chips.versions import (
     AdapterLine,
+    Companion,
     DriverLine,
     Line,
     Matrix,
@@ -30,14 +31,13 @@ TITLES = {
 
 def rows(matrix: Matrix) -> Iterator[tuple[str, str, str, Line]]:
     """Every line as kind, name and what it goes with."""
-    for line in (
-        *matrix.releases, *matrix.adapters, *matrix.drivers, *matrix.wheels, *matrix.pythons
-    ):  # fmt: skip
-        yield (*words(line), line)
-    for name, companions in matrix.companions.items():
-        for one in companions:
-            given = ", ".join(f"{k} {v}" for k, v in one.parts().items() if k != "version")
-            yield name, one.version, given, one
+    names = {id(one): name for name, group in matrix.companions.items() for one in group}
+    for line in matrix.lines():
+        if isinstance(line, Companion):
+            given = ", ".join(f"{k} {v}" for k, v in line.parts().items() if k != "version")
+            yield names[id(line)], line.version, given, line
+        else:
+            yield (*words(line), line)
 
 
 def words(line: Line) -> tuple[str, str, str]:
@@ -106,7 +106,7 @@ def page(chip: Chip) -> str:
         f"Written by `joymigrate chips versions {chip.name} --format md -o docs/versions.md` from",
         f"`rules/{chip.name}/versions.yaml`; `joymigrate doctor`, rehearsals, the advice on",
         "requirements, coverage and `render` read the same file. A pair that is not listed is",
-        f"unproven, not refused. A line that was read more than {matrix.stale_days} days ago warns.",
+        f"unproven, not refused. A line read more than {matrix.stale_days} days ago warns.",
         "Grade of every line: documented.",
     ]
     kind = ""

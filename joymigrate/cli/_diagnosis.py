@@ -1,0 +1,94 @@
+"""`doctor`: the diagnosis of this machine, or of one that was recorded elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joymigrate.cli._output import emit
+from joymigrate.errors import Exit, JoyError
+from joymigrate.files import write_output
+
+if TYPE_CHECKING:
+    from joymigrate.chips import Chip
+    from joymigrate.environment import Diagnosis
+
+SCHEMA = "joymigrate.diagnosis/1"
+ENVIRONMENT = "joymigrate.environment/1"
+MARKS = {"broken": "!!", "doubtful": "??"}
+
+
+def run_diagnosis(
+    chip: Chip,
+    env: Path | None,
+    record: bool,
+    lock: Path | None,
+    format: str,
+    output: Path | None,
+) -> int:
+    """Record, or diagnose a record. 1 when something is known to fail."""
+    from joymigrate import environment
+    from joymigrate.environment.lock import lock as locked
+
+    document = read_environment(env) if env else environment.record(chip)
+    if record:
+        emit(json.dumps(document, ensure_ascii=False, indent=1) + "\n", output)
+        return Exit.OK
+    if lock is not None:
+        if env is not None:
+            raise JoyError("a lock is of this machine", help="leave --env out")
+        text = json.dumps(locked(document, chip), ensure_ascii=False, indent=1) + "\n"
+        write_output(lock, text.encode())
+    said = environment.diagnose(document, chip)
+    if format == "json":
+        emit(json.dumps(as_json(said), ensure_ascii=False, indent=1) + "\n", output)
+    else:
+        emit("\n".join(lines(said, chip)) + "\n", output)
+    return Exit.FOUND if said.broken else Exit.OK
+
+
+def read_environment(path: Path) -> Mapping[str, Any]:
+    """A recorded environment; JoyError for any other file."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from None
+    except ValueError as error:
+        raise JoyError(f"not JSON: {error}", where=str(path)) from None
+    if not isinstance(raw, dict) or raw.get("schema") != ENVIRONMENT:
+        raise JoyError(
+            "not a recorded environment", where=str(path), help="joymigrate doctor --record -o FILE"
+        )
+    return raw
+
+
+def as_json(said: Diagnosis) -> dict[str, Any]:
+    """The document `diagnosis/1`."""
+    return {
+        "schema": SCHEMA,
+        "chip": said.chip,
+        "broken": said.broken,
+        "next": said.next.cause if said.next else None,
+        "findings": [{**asdict(one), "grade": "documented"} for one in said.findings],
+        "not_looked_at": list(said.missing),
+    }
+
+
+def lines(said: Diagnosis, chip: Chip) -> list[str]:
+    """All findings, the next fix, and what nobody looked at."""
+    text = [f"{chip.title}: does it fit together?"]
+    for one in said.findings:
+        text.append(f"  {MARKS[one.severity]}  {one.cause}: {one.what}")
+        text.append(f"      {one.evidence}")
+        if one.source:
+            text.append(f"      source: {one.source}")
+    if not said.findings:
+        text.append("  ok  nothing that is known stands in the way")
+    if said.next:
+        text += ["", f"Next: {said.next.fix}"]
+    if said.missing:
+        text += ["", f"Not looked at: {', '.join(said.missing)}."]
+    return text

@@ -1,0 +1,120 @@
+"""Do the recorded versions go together, by the chip's `versions.yaml`?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from joymigrate.chips import Chip
+from joymigrate.chips.versions import REFUSED, UNPROVEN, Companion, Matrix, number
+
+BROKEN, DOUBTFUL = "broken", "doubtful"
+FIRST_SHARED_TRITON = Version("3.6")  # earlier triton-ascend has the files of triton itself
+Signal = tuple[str, str, str, str]
+
+
+def from_versions(environment: Mapping[str, Any], chip: Chip) -> Iterator[Signal]:
+    """Every pair that does not go together, or of which nobody says so."""
+    packages = {k: v for k, v in (environment.get("packages") or {}).items() if v}
+    matrix = chip.matrix()
+    name = chip.distribution or chip.name
+    have, torch = packages.get(name), packages.get("torch")
+    sdk = number(str((environment.get("sdk") or {}).get("version") or ""))
+    driver = str((environment.get("driver") or {}).get("version") or "")
+    looked_for = environment.get("packages") is not None and name in environment["packages"]
+    if looked_for and not have:
+        yield "package-missing", BROKEN, f"{name} is not installed", ""
+    if have and torch:
+        yield from torch_pair(matrix, have, torch, environment)
+    if have and sdk:
+        verdict, line = matrix.judge_sdk(have, sdk)
+        if verdict == UNPROVEN and line is not None:
+            text = f"{name} {have} with SDK {sdk}: not in the table of those that go together"
+            yield "sdk-mismatch", DOUBTFUL, text, f"{line.source}, {line.date}"
+    if sdk and driver:
+        yield from driver_pair(matrix, sdk, driver)
+    yield from companions(matrix, packages, environment, name, sdk)
+    yield from triton_pair(packages)
+
+
+def torch_pair(
+    matrix: Matrix, have: str, torch: str, environment: Mapping[str, Any]
+) -> Iterator[Signal]:
+    """The chip's package and torch: the same release, and the build that the wheel asks for."""
+    row = matrix.release(have)
+    wanted = row.torch if row else base(have)
+    where = f"{row.source}, {row.date}" if row else ""
+    if wanted and base(torch) != wanted:
+        yield "torch-mismatch", BROKEN, f"{have} is built for torch {wanted}, not {torch}", where
+        return
+    machine = str((environment.get("machine") or {}).get("arch") or "")
+    line = matrix.requirement(have, torch, machine) if machine else None
+    build = torch.partition("+")[2]
+    if line and line.requires.endswith("+cpu") and build.startswith("cu"):
+        text = f"the wheel asks for {line.requires.format(torch=wanted)}, here is {torch}"
+        yield "accelerator-clash", DOUBTFUL, text, f"{line.source}, {line.date}"
+
+
+def driver_pair(matrix: Matrix, sdk: str, driver: str) -> Iterator[Signal]:
+    """The driver under the SDK."""
+    verdict, line = matrix.judge_driver(sdk, driver)
+    if line is None or verdict not in (REFUSED, UNPROVEN):
+        return
+    text = f"driver {driver} with SDK {sdk}: listed are {', '.join(line.driver)}"
+    severity = BROKEN if verdict == REFUSED else DOUBTFUL
+    yield "driver-mismatch", severity, text, f"{line.source}, {line.date}"
+
+
+def companions(
+    matrix: Matrix,
+    packages: Mapping[str, str],
+    environment: Mapping[str, Any],
+    name: str,
+    sdk: str,
+) -> Iterator[Signal]:
+    """Packages that were built against one set of versions."""
+    python = str((environment.get("machine") or {}).get("python") or "")
+    for other in matrix.companions:
+        version = packages.get(other)
+        line = companion(matrix, other, version) if version else None
+        if line is None:
+            continue
+        where = f"{line.source}, {line.date}"
+        torch = packages.get("torch")
+        label = f"{other} {version}"
+        if line.torch and torch and base(torch) != line.torch:
+            yield "companion-mismatch", BROKEN, f"{label}: torch {line.torch}, not {torch}", where
+        have = packages.get(name)
+        if line.package and have and have.split("+")[0] != line.package:
+            text = f"{label}: {name} {line.package}, not {have}"
+            yield "companion-mismatch", DOUBTFUL, text, where
+        if line.sdk and sdk and number(line.sdk).casefold() != sdk.casefold():
+            yield "companion-mismatch", DOUBTFUL, f"{label}: {line.sdk}, not {sdk}", where
+        if line.python and python and python not in SpecifierSet(line.python):
+            text = f"{label}: Python {line.python}, not {python}"
+            yield "companion-mismatch", BROKEN, text, where
+
+
+def companion(matrix: Matrix, name: str, version: str) -> Companion | None:
+    """The line of a release; a build of a day or a candidate counts as the release it leads to."""
+    return matrix.companion(name, version) or matrix.companion(name, base(version))
+
+
+def triton_pair(packages: Mapping[str, str]) -> Iterator[Signal]:
+    """triton and a package that brings files of the same names."""
+    ours, theirs = packages.get("triton-ascend"), packages.get("triton")
+    if ours and theirs:
+        old = Version(base(ours) or "0") < FIRST_SHARED_TRITON
+        text = f"triton {theirs} and triton-ascend {ours}"
+        yield "triton-clash", BROKEN if old else DOUBTFUL, text, ""
+
+
+def base(version: str) -> str:
+    """`2.5.1.dev20250218` and `2.5.1+cpu` → `2.5.1`; empty where it can't be read."""
+    try:
+        return ".".join(map(str, Version(version).release))
+    except InvalidVersion:
+        return ""

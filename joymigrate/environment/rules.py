@@ -1,0 +1,81 @@
+"""`doctor.yaml` of a chip's folder: what to record, what an error's words mean, what helps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from joymigrate.chips import Chip
+from joymigrate.schema import document, read_file, setting
+
+FILE = "doctor.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class SdkPlaces:
+    """Where the SDK lies and what shows its version and parts. Paths may hold `*`."""
+
+    variables: tuple[str, ...] = setting((), help="variables that a sourced script sets")
+    homes: tuple[str, ...] = setting(())
+    versions: tuple[str, ...] = setting((), help="files below a home that name the version")
+    kernels: tuple[str, ...] = setting((), help="compiled kernels below a home")
+    script: str = setting("", help="what to source")
+    addons: Mapping[str, tuple[str, ...]] = setting(make=dict, help="name → its folders")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What a record looks at."""
+
+    distributions: tuple[str, ...] = setting(())
+    variables: tuple[str, ...] = setting(())
+    cards: str = setting("", help="device files of the cards")
+    shared: tuple[str, ...] = setting((), help="device files that every program needs")
+    sdk: SdkPlaces = field(default_factory=SdkPlaces)
+    driver_versions: tuple[str, ...] = setting(())
+    driver_libraries: tuple[str, ...] = setting(())
+    smi: tuple[str, ...] = setting((), help="the command that lists the cards")
+    network: tuple[str, ...] = setting((), help="asks the address of `{card}`")
+    visible: str = setting("", help="the variable that hides cards")
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Words of an error, and the cause they stand for. The first that fits a text counts."""
+
+    cause: str = setting()
+    pattern: str = setting(help="a regular expression")
+    source: str = setting(help="where the words come from")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What is wrong, how to mend it, and how deep it lies (0 the hardware, 90 the program)."""
+
+    layer: int = setting(least=0, most=99)
+    what: str = setting()
+    fix: str = setting()
+
+
+@document("doctor-rules", "What `joymigrate doctor` records and knows of a chip: doctor.yaml.")
+@dataclass(frozen=True, slots=True)
+class DoctorRules:
+    """All of a chip's doctor.yaml."""
+
+    record: Places = field(default_factory=Places)
+    causes: Mapping[str, Cause] = setting(make=dict)
+    signs: tuple[Sign, ...] = setting(())
+
+    def cause_of(self, text: str) -> tuple[str, Sign] | None:
+        """The cause that the words of an error stand for."""
+        for sign in self.signs:
+            if re.search(sign.pattern, text):
+                return sign.cause, sign
+        return None
+
+
+def rules_of(chip: Chip) -> DoctorRules | None:
+    """The chip's doctor.yaml, None where it has none."""
+    path = chip.folder / FILE
+    return read_file(DoctorRules, path) if path.is_file() else None

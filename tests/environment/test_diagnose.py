@@ -1,0 +1,101 @@
+"""Recorded machines: the cause that comes first, silence where nothing is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.chips import get
+from joymigrate.cli._main import run
+from joymigrate.environment import diagnose
+from joymigrate.environment.rules import rules_of
+from joymigrate.schema import read_yaml
+
+FOLDER = Path(__file__).parents[1] / "samples" / "environments"
+CHIP = get("ascend")
+
+
+def cases(name: str) -> list[Any]:
+    return [pytest.param(row, id=row["thread"][-50:]) for row in read_yaml(FOLDER / f"{name}.yaml")]
+
+
+@pytest.mark.parametrize("row", [*cases("known"), *cases("held")])
+def test_a_public_failure_has_its_cause_first(row: dict[str, Any]) -> None:
+    said = diagnose(row["environment"], CHIP)
+    assert said.next is not None
+    assert said.next.cause in row["expect"], said
+    assert said.next.fix
+
+
+@pytest.mark.parametrize("row", cases("healthy"))
+def test_a_working_machine_is_left_in_peace(row: dict[str, Any]) -> None:
+    said = diagnose(row["environment"], CHIP)
+    assert said.findings == ()
+    assert said.missing == ()
+
+
+def healthy() -> dict[str, Any]:
+    environment: dict[str, Any] = read_yaml(FOLDER / "healthy.yaml")[0]["environment"]
+    return environment
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"devices": {}}, "no-device"),
+        ({"driver": {"version": "26.1.0", "libraries": False}}, "driver-missing"),
+        ({"driver": {"version": "21.0", "libraries": True}}, None),  # 9.2: no line, nothing said
+        ({"sdk": {"found": True, "sourced": False, "kernels": ["a"]}}, "sdk-not-loaded"),
+        ({"sdk": {"found": True, "sourced": True, "home": "/x", "kernels": []}}, "kernels-missing"),
+        ({"packages": {"torch": "2.13.0", "torch-npu": "2.14.0"}}, "torch-mismatch"),
+        ({"packages": {"torch": "2.13.0", "torch-npu": None}}, "package-missing"),
+        ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "0,8"}}, "visible-devices"),
+        ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "npu0"}}, "visible-devices"),
+        ({"memory": {"shm_bytes": 64 << 20}}, "shared-memory"),
+        ({"smi": {"exit_code": 0, "cards": [{"id": 3, "health": "Alarm"}]}}, "card-unhealthy"),
+        ({"network": {"0": {"address": "10.0.0.1"}, "1": {"address": None}}}, "hccl-network"),
+        ({"errors": ["nobody has seen this"]}, None),
+    ],
+)  # fmt: skip
+def test_one_change_of_a_working_machine_is_named(
+    change: dict[str, Any], cause: str | None
+) -> None:
+    said = diagnose({**healthy(), **change}, CHIP)
+    assert (said.next.cause if said.next else None) == cause
+
+
+def test_what_a_record_lacks_is_not_good() -> None:
+    said = diagnose({"packages": {"torch": "2.9.0", "torch-npu": "2.9.0"}}, CHIP)
+    assert said.findings == ()
+    assert "device files" in said.missing
+    assert "the driver's version" in said.missing
+
+
+def test_every_sign_has_a_cause_and_a_fix() -> None:
+    rules = rules_of(CHIP)
+    assert rules is not None
+    for sign in rules.signs:
+        assert sign.cause in rules.causes, sign
+        assert sign.source
+
+
+def test_a_record_is_diagnosed_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "machine.json"
+    document = {"schema": "joymigrate.environment/1", **healthy()}
+    path.write_text(json.dumps(document))
+    assert run(["doctor", "--env", str(path)]) == 0
+    assert "nothing that is known stands in the way" in capsys.readouterr().out
+    document["packages"]["torch"] = "2.12.0"
+    path.write_text(json.dumps(document))
+    assert run(["doctor", "--env", str(path), "--format", "json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["next"] == "torch-mismatch"
+    assert said["findings"][0]["grade"] == "documented"
+    path.write_text("{}")
+    assert run(["doctor", "--env", str(path)]) == 2
+    assert "not a recorded environment" in capsys.readouterr().err
