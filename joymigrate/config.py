@@ -17,6 +17,7 @@ from joymigrate.errors import JoyError
 from joymigrate.schema import Source, document, load_file, read, setting
 
 NAME = "joymigrate"
+ENVIRONMENT = {"to": "JOYMIGRATE_TO", "host_checks": "JOYMIGRATE_HOST_CHECKS"}
 HELP = "name a readable file with --settings"
 
 
@@ -40,6 +41,9 @@ class Settings:
     codemods: tuple[str, ...] = setting((), "files or folders of the project's own codemods")
     baseline: str | None = setting(None, "file of known findings that are not reported again")
     chip_version: str | None = setting(None, "version of the chip's torch package, as in chip.yaml")
+    host_checks: str | None = setting(
+        None, "folder with checkouts of the vendor's host code, as `rehearse --host-checks`"
+    )
     jobs: int = setting(0, "processes to use; 0 means one per core", least=0)
     lang: str = setting("en", "language of reports: en or zh")
     effort: Mapping[str, float] = setting(
@@ -116,9 +120,10 @@ def load(start: Path, overrides: Mapping[str, Any] | None = None) -> Config:
     values = {item.name: getattr(settings, item.name) for item in fields(settings)}
     values = {key: list(one) if isinstance(one, tuple) else one for key, one in values.items()}
     sources = {key: str(path) if key in written else "default" for key in values}
-    if os.environ.get("JOYMIGRATE_TO"):
-        values["to"] = os.environ["JOYMIGRATE_TO"]
-        sources["to"] = "environment JOYMIGRATE_TO"
+    for key, name in ENVIRONMENT.items():
+        if os.environ.get(name):
+            values[key] = os.environ[name]
+            sources[key] = f"environment {name}"
     for key, value in (overrides or {}).items():
         if value is not None and value != [] and value != ():
             values[key] = value

@@ -36,6 +36,12 @@ def command(
     strict: bool = typer.Option(
         False, "--strict", help="Raise where the chip refuses a call; exit code 1 if swallowed."
     ),
+    host_checks: Path | None = typer.Option(
+        None,
+        "--host-checks",
+        metavar="CHECKOUTS",
+        help="Ask the vendor's own host code, built from your checkouts of it.",
+    ),
     inject: list[str] | None = typer.Option(
         None, "--inject", help="A faulty operator: gelu=1e-2 (relative error). Repeatable."
     ),
@@ -76,7 +82,7 @@ def command(
     from joymigrate.cli import _fill, _program, _switch
     from joymigrate.extras import need
     from joymigrate.run.rehearse import report, session
-    from joymigrate.run.rehearse.options import read_options
+    from joymigrate.run.rehearse.options import checkouts, read_options
 
     need("torch", "torch", what="a rehearsal")
     _rehearse_setup.offer(yes=yes)
@@ -95,7 +101,7 @@ def command(
         inject=inject or [],
         strict=strict,
     )
-    with session.open_session(options) as settings:
+    with session.open_session(options, checkouts(host_checks)) as settings:
         if not quiet:
             with speaking(language):
                 print(report.banner(settings), file=sys.stderr, flush=True)

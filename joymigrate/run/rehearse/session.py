@@ -49,7 +49,12 @@ def with_host_checks(settings: Settings, folder: Path | None, package: Package) 
     from joymigrate.run.rehearse.host_checks.checkouts import find_checkouts
 
     checks = host.build(find_checkouts(folder), package, tell=host.tell_progress)
-    return replace(settings, host_library=str(checks.library), host_label=checks.label)
+    return replace(
+        settings,
+        host_library=str(checks.library),
+        host_label=checks.label,
+        host_kernels=(len(checks.kernels), checks.called),
+    )
 
 
 def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:

@@ -65,6 +65,7 @@ class Settings:
     inject: dict[str, float] = field(default_factory=dict)
     host_library: str = ""  # the vendor's host code, built by the user (see host_checks/)
     host_label: str = ""  # which versions it was made of
+    host_kernels: tuple[int, int] = (0, 0)  # of so many that the package calls, these can be asked
 
     def save(self) -> None:
         """Write `settings.json` into the session folder."""

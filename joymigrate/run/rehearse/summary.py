@@ -53,7 +53,7 @@ def summarise(
         "traps": traps(records),
         "refusals": refused,
         "launches": launches(records),
-        "host_checks": host_checks(settings, records),
+        "host_checks": host_checks(settings, records, judged(records)),
         "documented": [row for row in refused if row["grade"] == "documented"],
         "arguments_judged": judged(records),
         "differences": [
@@ -67,6 +67,14 @@ def summarise(
 
 
 AICPU = "aicpu:"
+OUTCOMES = {
+    "asked": "{count} asked",
+    "refused": "{count} refused",
+    "unknown": "{count} unknown",
+    "absent": "{count} absent",
+    "crashed": "{count} crashed",
+    "skipped": "{count} skipped",
+}
 NOT_COVERED = (
     "checks in tiling (attention masks and head sizes)",
     "kernels that are generated at build time",
@@ -156,12 +164,23 @@ def launches(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda row: (-row["calls"], row["op"]))
 
 
-def host_checks(settings: Settings, records: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Which host code was asked, how it answered, and what it does not cover."""
+def host_checks(
+    settings: Settings, records: Iterable[Mapping[str, Any]], judged: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Which host code was asked, for which share of the calls it answered, how its answers to the
+    distinct ones counted, and what it does not cover."""
     if not settings.host_library:
         return None
-    outcomes = dict(summed(records, "host_outcomes"))
-    return {"versions": settings.host_label, "outcomes": outcomes, "not_covered": NOT_COVERED}
+    can, called = settings.host_kernels
+    calls = judged["calls"]
+    return {
+        "versions": settings.host_label,
+        "kernels": can,
+        "called": called,
+        "share": round(judged["by"]["host"] / calls, 4) if calls else 0.0,
+        "outcomes": dict(summed(records, "host_outcomes")),
+        "not_covered": NOT_COVERED,
+    }
 
 
 def judged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -227,6 +246,7 @@ def as_text(result: Mapping[str, Any]) -> str:
         return "\n".join(lines)
     lines.append("  " + tell("program ended with exit code {code}", code=result["exit_code"]))
     lines.append("  " + refusal_line(result))
+    lines += host_lines(result["host_checks"])
     peaks = ", ".join(f"{d} {gib(b)}" for d, b in result["peak_memory_bytes"].items())
     lines.append("  " + tell("peak memory: {peaks}", peaks=peaks or "the device was not used"))
     if result["mode"] == "dry":
@@ -267,6 +287,29 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines.append(f"  {trap['where']}: {tell(trap['message'])}")
         lines.append(f"    {tell('help:')} {tell(trap['remedy'])}")
     return tidied("\n".join(lines))
+
+
+def host_lines(told: Mapping[str, Any] | None) -> list[str]:
+    """Which host code was asked, and how much of the program it answered for."""
+    if told is None:
+        return []
+    first = tell(
+        "host code of {versions}: it answered for {share} of the calls; {kernels} of the "
+        "package's {called} kernels can be asked",
+        versions=told["versions"],
+        share=f"{told['share']:.0%}",
+        kernels=told["kernels"],
+        called=told["called"],
+    )
+    counts = ", ".join(
+        tell(OUTCOMES[name], count=count) for name, count in told["outcomes"].items() if count
+    )
+    second = tell(
+        "distinct calls: {counts}; not covered: {holes}",
+        counts=counts or "0",
+        holes=", ".join(tell(one) for one in told["not_covered"]),
+    )
+    return [f"  {first}", f"    {second}"]
 
 
 def slow_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -36,6 +36,7 @@ class HostChecks:
 
     library: Path
     label: str
+    called: int  # kernels that the package calls
     kernels: frozenset[str]
     left_out: dict[str, str]  # file: why it could not be compiled
 
@@ -73,7 +74,8 @@ def read_build(checkouts: Checkouts, package: Package) -> HostChecks | None:
     if raw.get("recipe") != recipe_digest():
         return None
     library = folder / LIBRARY
-    return HostChecks(library, raw["label"], frozenset(raw["kernels"]), raw["left_out"])
+    kernels = frozenset(raw["kernels"])
+    return HostChecks(library, raw["label"], raw["called"], kernels, raw["left_out"])
 
 
 def build(
@@ -147,7 +149,9 @@ def compile_all(
                     raise JoyError(
                         f"a stand-in does not fit these checkouts: {error}",
                         where=str(unit.source),
-                        help="use one branch for all repositories",
+                        help="apt-get install nlohmann-json3-dev"
+                        if "nlohmann" in error
+                        else "use one branch for all repositories",
                     )
             if made % 50 == 0 or made == total:
                 tell(f"compiled {made} of {total} files, {len(failed)} could not be")
@@ -239,10 +243,7 @@ def stand_for_missing(layers: Sequence[str], folder: Path) -> str:
     caught (an unresolved symbol would end the program). Returns the linker's option."""
     libraries = [symbols.read_library(folder / f"libjoyhost_{layer}.so") for layer in layers]
     known: set[str] = set().union(*(library.defined for library in libraries))
-    for name in ("stdc++.so.6", "c.so.6", "m.so.6", "gcc_s.so.1"):
-        path = run_output(["-print-file-name=lib" + name])
-        if Path(path).is_file():
-            known |= symbols.read_library(Path(path)).defined
+    known |= system_symbols()
     missing = set().union(*(library.undefined for library in libraries)) - known
     source = folder / "missing.c"
     # Outside of a question they do nothing: destructors run when the program ends.
@@ -260,6 +261,20 @@ def stand_for_missing(layers: Sequence[str], folder: Path) -> str:
     if error:
         raise JoyError(f"the host checks do not link: {error}", where=str(source))
     return "-ljoyhost_missing"
+
+
+def system_symbols() -> set[str]:
+    """What the compiler's own libraries define, the loader among them (`__tls_get_addr`)."""
+    known: set[str] = set()
+    todo = ["libstdc++.so.6", "libc.so.6", "libm.so.6", "libgcc_s.so.1"]
+    for name in todo:
+        path = Path(run_output(["-print-file-name=" + name]))
+        if not path.is_absolute():
+            path = Path(run_output(["-print-file-name=libc.so.6"])).parent / name
+        library = symbols.read_library(path)
+        known |= library.defined
+        todo += [n for n in library.needed if n not in todo]
+    return known
 
 
 def tell_progress(line: str) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 
-ENVIRONMENT = "JOYMIGRATE_HOST_CHECKS"
 NEEDED = ("opbase", "metadef", "runtime", "ge", "ops-math", "ops-nn")
 FURTHER = ("ops-transformer", "ops-cv")  # more operators; and headers that these ask for
 HEADERS = ("asc-devkit",)

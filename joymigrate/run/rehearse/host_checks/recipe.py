@@ -36,6 +36,8 @@ LEFT_OUT = re.compile(r"/(tests?|experimental|examples?|stub|docs)/")
 ENTRY = re.compile(r"\b(aclnn\w+)GetWorkspaceSize\s*\(")
 ASKED_SHAPE = re.compile(r"INFER_SHAPE\(\s*(\w+)")
 GIVEN_SHAPE = re.compile(r"IMPL_OP(?:_INFERSHAPE)?\(\s*(\w+)\s*\)")
+# Kernels whose shapes the published code leaves to a newer one of the same arguments.
+OTHER_SHAPE = {"MatMulV2": "MatMulV3", "BatchMatMulV2": "BatchMatMulV3"}
 PRECOMPILED = """
 #include <algorithm>
 #include <map>
@@ -173,7 +175,8 @@ def shape_way(root: Path, repository: str, path: Path, general: Sequence[str]) -
         *(root / repository / place for place in OWN_INCLUDES[repository]),
         *(common, common / "op_host", common / "op_host/util"),
         *(root / "metadef/inc/external/exe_graph", root / repository / "common/inc/op_host"),
-        *(path.parent, path.parent.parent),
+        *path.parents[:3],
+        root / repository / "common/inc/op_api",
     ]
     return (*FLAGS, *(f"-I{place}" for place in places), *general)
 
@@ -193,17 +196,19 @@ def is_called(path: Path, called: set[str]) -> bool:
 
 
 def shape_sources(checkouts: Checkouts, chosen: Iterable[Path]) -> list[tuple[str, Path]]:
-    """The files with the shape functions that the chosen host code asks for."""
+    """The files with the shape functions that the chosen host code asks for, and those shared."""
     asked: set[str] = set()
     for path in chosen:
         asked |= set(ASKED_SHAPE.findall(path.read_text(encoding="utf-8", errors="replace")))
+    asked |= {OTHER_SHAPE[name] for name in asked & OTHER_SHAPE.keys()}
     found = []
     for repository in checkouts.operators:
         folder = checkouts.root / repository
         for path in sorted(folder.rglob("*infershape*.cpp")):
             if LEFT_OUT.search("/" + path.relative_to(folder).as_posix()):
                 continue
-            if asked & set(GIVEN_SHAPE.findall(path.read_text(encoding="utf-8", errors="replace"))):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            if not GIVEN_SHAPE.search(text) or asked & set(GIVEN_SHAPE.findall(text)):
                 found.append((repository, path))
     return found
 

@@ -27,9 +27,11 @@ static void Rec(const char* n) { g_kern += n; g_kern += ' '; if (g_v) fprintf(st
 aclnnStatus CreatAiCoreKernelLauncher(const char* l0, uint32_t t, aclOpExecutor* e, op::OpArgContext* args) {
   if (!args || !e) return ACLNN_ERR_PARAM_NULLPTR; Rec(op::OpTypeDict::ToString(t).GetString()); op::DestroyOpArgContext(args); return ACLNN_SUCCESS; }
 void CreatDSAKernelLauncher(const char* l0, uint32_t t, DSA_TASK_TYPE, aclOpExecutor* e, op::OpArgContext* args) { Rec(op::OpTypeDict::ToString(t).GetString()); if (args) op::DestroyOpArgContext(args); }
+// Published under a newer name only; arguments and attributes are the same.
+static const char* shape_of(const char* n) { return !strcmp(n, "MatMulV2") ? "MatMulV3" : !strcmp(n, "BatchMatMulV2") ? "BatchMatMulV3" : n; }
 aclnnStatus InferShape(uint32_t t, op::OpArgList& in, op::OpArgList& out, op::OpArgList& at) {
   using namespace op::internal; auto n = op::OpTypeDict::ToString(t);
-  auto* f = gert::OpImplRegistry::GetInstance().GetOpImpl(n.GetString());
+  auto* f = gert::OpImplRegistry::GetInstance().GetOpImpl(shape_of(n.GetString()));
   if (!f || !f->infer_shape) { g_missing++; if (g_v) fprintf(stderr, "  no infershape for %s\n", n.GetString()); return ACLNN_SUCCESS; }
   auto* ctx = OpRunContextMgr::opRunCtx_.UpdateInferShapeCtx(t, in, out, at);
   if (!ctx) return ACLNN_ERR_INNER;
