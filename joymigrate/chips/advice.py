@@ -39,12 +39,16 @@ class PackageAdvice:
     """What to do about a third-party distribution in requirements, images and environments.
 
     `versions` is the range of `to` that the statement holds for; `aarch64` says whether a wheel
-    for 64-bit Arm servers exists (None: unknown).
+    for 64-bit Arm servers exists (None: unknown). `releases` are all releases of `to` where each
+    goes with the same version of the distribution itself. `cpu_builds` is the range of `to` whose
+    x86 wheels ask for the build `+cpu` of the distribution.
     """
 
     name: str
     to: str | None = None
     versions: str = ""
+    releases: tuple[str, ...] = ()
+    cpu_builds: str = ""
     covers: str = ""
     aarch64: bool | None = None
     tier: Tier = Tier.REPORT
@@ -186,5 +190,9 @@ def read_package(name: str, value: Any, path: Path) -> PackageAdvice:
         raise JoyError(f"expected a mapping, got {value!r}", where=where)
     values = checked_fields(PackageAdvice, value, where, without=("name",))
     given = values.pop("tier", None) or "report"
-    texts = {key: values.get(key) or "" for key in ("versions", "covers", "note", "source", "date")}
+    texts = {
+        key: values.get(key) or ""
+        for key in ("versions", "cpu_builds", "covers", "note", "source", "date")
+    }
+    values["releases"] = tuple(values.get("releases") or ())
     return PackageAdvice(name=name, tier=read_tier(given, where), **{**values, **texts})

@@ -11,7 +11,7 @@ import fnmatch
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -104,11 +104,32 @@ def change_of(
     if advice.to and normalised(advice.to) == name and not tied(context).fullmatch(name):
         return version_conflict(name, advice, match["versions"])
     simple = advice.to and re.fullmatch(r"[A-Za-z0-9][\w.-]*", advice.to)
+    if advice.releases:
+        return of_same_version(name, advice, match["versions"])
     writes = simple and advice.tier is not Tier.REPORT and context.style is not Style.AGNOSTIC
     if not writes or advice.to is None:
         return Change(name, Tier.REPORT, told(advice))
     after = advice.to + (match["extras"] or "") + advice.versions + match["rest"]
     return Change(name, Tier.UNSAFE, told(advice), after)
+
+
+def of_same_version(name: str, advice: PackageAdvice, versions: str) -> Change:
+    """A distribution whose counterpart has a release for some of its versions."""
+    try:
+        wanted = SpecifierSet(versions.strip(" ()"))
+    except InvalidSpecifier:
+        return Change(name, Tier.REPORT, told(advice))
+    fits = [one for one in advice.releases if wanted.contains(Version(one).base_version)]
+    if fits:
+        given = replace(advice, versions=f"=={fits[-1]}")
+        return Change(name, Tier.REPORT, told(given))
+    listed = ", ".join(advice.releases)
+    none = Text(
+        "{to} has no release for {name}{versions} (releases: {listed})",
+        to=advice.to or "", name=name, versions=versions.strip(), listed=listed,
+    )  # fmt: skip
+    parts = [none, Text("as of {date}", date=advice.date)] if advice.date else [none]
+    return Change(name, Tier.REPORT, Text.join("; ", parts))
 
 
 def version_conflict(name: str, advice: PackageAdvice, versions: str) -> Change | None:
@@ -190,11 +211,15 @@ def framework(text: str, match: re.Match[str], context: Context) -> Change | Non
     versions = LOCAL.sub("", match["versions"]).strip()
     pinned = re.fullmatch(r"={2,3}\s*([\d.]+)", versions)
     beside = f"=={pinned[1].rstrip('.')}.*" if pinned and not versions.endswith("*") else versions
-    note = unlisted(pinned[1], context) if pinned else ""
-    device = Text("{other} of the same version brings the device", other=other)
+    note = unlisted(pinned[1], context) if pinned else outside(versions, context)
+    device: str = Text("{other} of the same version brings the device", other=other)
     if note:
         # What can't be installed is not written.
         return Change(FRAMEWORK, Tier.REPORT, Text.join("; ", (device, note)))
+    if pinned and needs_cpu_build(pinned[1].rstrip("."), context):
+        exact = f"torch=={pinned[1].rstrip('.')}+cpu"
+        more = Text("its x86 wheels need {exact}, from PyTorch's index of CPU builds", exact=exact)
+        device = Text.join("; ", (device, more))
     return Change(
         FRAMEWORK,
         Tier.UNSAFE,
@@ -219,6 +244,33 @@ def companion(match: re.Match[str], context: Context) -> Change:
         Tier.UNSAFE,
         Text("{other} brings the device of {chip}", other=other, chip=context.chip.title),
         after,
+    )
+
+
+def needs_cpu_build(version: str, context: Context) -> bool:
+    """Whether the chip's x86 wheels for this torch ask for its build `+cpu`."""
+    advice = context.chip.package_advice(FRAMEWORK)
+    try:
+        return bool(advice and advice.cpu_builds) and SpecifierSet(
+            advice.cpu_builds if advice else ""
+        ).contains(version)
+    except (InvalidSpecifier, InvalidVersion):
+        return False
+
+
+def outside(versions: str, context: Context) -> str:
+    """A warning where no known version of the chip's package is in a range; empty otherwise."""
+    given = {str(each["torch"]) for each in context.chip.versions if each.get("torch")}
+    try:
+        wanted = SpecifierSet(versions.strip(" ()"))
+    except InvalidSpecifier:
+        return ""
+    if not given or any(wanted.contains(each) for each in given):
+        return ""
+    return Text(
+        "no build for torch {wanted} is known (known: {listed})",
+        wanted=versions,
+        listed=", ".join(sorted(given, key=Version, reverse=True)),
     )
 
 
