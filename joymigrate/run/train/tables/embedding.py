@@ -1,0 +1,469 @@
+"""TorchRec's `EmbeddingBagCollection` and `EmbeddingCollection`, over tables of any size.
+
+    tables = [EmbeddingBagConfig(1000, 16, "t", feature_names=["f"])]
+    ebc = EmbeddingBagCollection(tables)          # weights are parameters, as in torch
+    ebc = EmbeddingBagCollection(tables, optimiser=RowOptimiser("adagrad", lr=0.05),
+                                 options=TableOptions(dynamic=True, cache_rows=100_000))
+
+Without `optimiser` a table is an `nn.EmbeddingBag` (`nn.Embedding`) whose weight any optimiser of
+torch trains. With one it is a `Table`: rows in tiers, updated in the backward pass. `state_dict`
+has the rows of both; between processes `Checkpointer` and `train export` save them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run import kernels
+from joymigrate.run.train.tables.configs import (
+    EmbeddingBagConfig,
+    EmbeddingConfig,
+    PoolingType,
+    TableConfig,
+    TableOptions,
+    torch_dtype,
+)
+from joymigrate.run.train.tables.exchange import Fetched, LocalExchange, RowExchange, rows_with_grad
+from joymigrate.run.train.tables.initialise import UniformRows
+from joymigrate.run.train.tables.jagged import JaggedTensor, KeyedJaggedTensor
+from joymigrate.run.train.tables.keyed_tensor import KeyedTensor
+from joymigrate.run.train.tables.route import Route, route, select
+from joymigrate.run.train.tables.row_optimiser import RowOptimiser
+from joymigrate.run.train.tables.rows_state import load_rows, save_rows
+from joymigrate.run.train.tables.table import Table, TableShape
+
+Options = TableOptions | Mapping[str, TableOptions] | None
+
+
+class TableCollection(nn.Module):
+    """What both collections share: configurations, tables, and the way of a batch through them."""
+
+    MODULES = ""  # the name of the dictionary of plain tables, as in TorchRec
+    exchange_: RowExchange | None = None
+
+    def __init__(
+        self,
+        configs: Sequence[TableConfig],
+        device: torch.device | str | None,
+        optimiser: RowOptimiser | None,
+        options: Options,
+    ) -> None:
+        super().__init__()
+        self.configs = {config.name: config for config in configs}
+        if len(self.configs) < len(configs):
+            names = [config.name for config in configs]
+            again = next(name for name in names if names.count(name) > 1)
+            raise JoyError(f"two tables are called '{again}'", help="give every table its name")
+        self._device = torch.device(device or "cpu")
+        self.options = options_by_table(options, self.configs)
+        self.optimisers: dict[str, RowOptimiser] = {}
+        self.initial: dict[str, Tensor] = {}  # weights that a table starts from
+        self.names = embedding_names(configs)
+        setattr(self, self.MODULES, nn.ModuleDict())
+        for config in configs:
+            config.feature_names = config.features()
+            if optimiser is not None:
+                self.optimisers[config.name] = optimiser
+            elif self.options[config.name] != TableOptions():
+                raise JoyError(
+                    "rows that are kept in tiers need a row-wise optimiser",
+                    where=f"table '{config.name}'",
+                    help='optimiser=RowOptimiser("adagrad", lr=0.05)',
+                )
+            else:
+                self.plain[config.name] = self._plain_table(config)
+                owner = self, config.name
+                self.plain_weight(config.name).table_owner = owner  # type: ignore[attr-defined]
+        self.reset_parameters()
+
+    # -- tables ---------------------------------------------------------------------------------
+
+    @property
+    def plain(self) -> nn.ModuleDict:
+        """Tables whose weights are parameters."""
+        found: nn.ModuleDict = getattr(self, self.MODULES)
+        return found
+
+    def plain_weight(self, name: str) -> Tensor:
+        """The parameter of a plain table."""
+        weight: Tensor = self.plain[name].weight  # type: ignore[assignment]
+        return weight
+
+    @property
+    def device(self) -> torch.device:
+        """Where rows are computed with."""
+        return self._device
+
+    def _plain_table(self, config: TableConfig) -> Any:
+        raise NotImplementedError
+
+    def reset_parameters(self) -> None:
+        """First values of plain tables: `init_fn`, else uniform by id."""
+        for name in self.plain:
+            config, weight = self.configs[name], self.plain_weight(name)
+            if weight.device.type == "meta":
+                continue
+            with torch.no_grad():
+                if config.init_fn is not None:
+                    config.init_fn(weight)
+                else:
+                    weight.copy_(first_weight(config, self.options[name].seed))
+
+    def fuse(self, name: str, optimiser: RowOptimiser) -> None:
+        """Make a plain table one that is updated in the backward pass, with its present rows."""
+        if self.exchange_ is not None:
+            raise JoyError(
+                "the tables have been used already",
+                where=f"table '{name}'",
+                help="give the optimiser before the first batch",
+            )
+        self.optimisers[name] = optimiser
+        if name in self.plain:
+            weight = self.plain_weight(name).detach()
+            if weight.device.type != "meta":
+                self.initial[name] = weight.cpu()
+            del self.plain[name]
+
+    @property
+    def exchange(self) -> RowExchange:
+        """What the rows come from; made with the first batch, or by `shard_tables`."""
+        if self.exchange_ is None:
+            made = {name: self.make_table(self.shape_of(name)) for name in self.fused()}
+            for name, table in made.items():
+                self.fill(table, name)
+            self.exchange_ = LocalExchange(made)
+        return self.exchange_
+
+    def fused(self) -> list[str]:
+        """Tables updated in the backward pass, in the order of their configurations."""
+        return [name for name in self.configs if name in self.optimisers]
+
+    def shape_of(self, name: str) -> TableShape:
+        """The whole of a table."""
+        config = self.configs[name]
+        return TableShape(
+            name, config.embedding_dim, config.num_embeddings,
+            low=config.get_weight_init_min(), high=config.get_weight_init_max(),
+            dtype=torch_dtype(config.data_type),
+        )  # fmt: skip
+
+    def make_table(self, shape: TableShape) -> Table:
+        """A table or a part of one."""
+        name = shape.name
+        return Table(shape, self.optimisers[name], self.options[name], self._device)
+
+    def fill(self, table: Table, name: str) -> None:
+        """Weights that the table was given before: those of its plain form, or `init_fn`'s."""
+        config, shape = self.configs[name], table.shape
+        weight = self.initial.get(name)
+        if weight is None and config.init_fn is not None:
+            if table.dynamic:
+                raise JoyError(
+                    "init_fn fills a whole weight, and a dynamic table has none",
+                    where=f"table '{name}'",
+                    help="use weight_init_min and weight_init_max: rows depend on the id alone",
+                )
+            weight = torch.empty(config.num_embeddings, config.embedding_dim)
+            config.init_fn(weight)
+        if weight is not None:
+            columns = slice(shape.first_column, shape.first_column + shape.columns)
+            table.load_weights(weight[:, columns])
+
+    def table(self, name: str) -> Table:
+        """A table of this process; an error for plain ones and parts of several processes."""
+        parts = self.parts(name)
+        if len(parts) != 1 or not isinstance(self.exchange, LocalExchange):
+            raise JoyError(
+                f"{len(parts)} parts of the table lie in this process, and others elsewhere",
+                where=f"table '{name}'",
+                help="use .parts(name), or export_tables for all rows",
+            )
+        return parts[0]
+
+    def parts(self, name: str) -> Sequence[Table]:
+        """The parts of a table that lie in this process."""
+        found = self.exchange.tables.get(name)
+        if found is None:
+            known = self.fused()
+            raise JoyError(
+                f"no table '{name}' is updated in the backward pass.{did_you_mean(name, known)}",
+                help="give the collection an optimiser" if not known else f"of: {', '.join(known)}",
+            )
+        return found
+
+    def local_tables(self) -> list[Table]:
+        """Every part of every table in this process."""
+        return [table for parts in self.exchange.tables.values() for table in parts]
+
+    # -- a batch --------------------------------------------------------------------------------
+
+    def weighted(self) -> bool:
+        """Whether values have weights."""
+        return False
+
+    def routes(self, batch: KeyedJaggedTensor) -> list[Route]:
+        """Distinct ids of every table: the pipeline's third stage."""
+        return [
+            route(batch, self.configs[name].features(), name, self._device, self.weighted())
+            for name in self.fused()
+        ]
+
+    def prefetch(self, batch: KeyedJaggedTensor) -> Fetched:
+        """Route a batch and bring its rows: what `forward` does itself for others."""
+        fetched = self.exchange.fetch(self.routes(batch))
+        self.exchange.bring(fetched)
+        return fetched
+
+    def table_rows(self, batch: KeyedJaggedTensor) -> dict[str, tuple[Route, Tensor]]:
+        """The distinct rows of every fused table, with how values find them."""
+        if not self.optimisers:
+            return {}
+        if not torch.is_grad_enabled():
+            routes = self.routes(batch)
+            rows: Sequence[Tensor] = self.exchange.look(routes)
+        else:
+            prepared = (batch.prepared or {}).pop(id(self), None)
+            fetched = self.prefetch(batch) if prepared is None else prepared
+            routes, rows = fetched.routes, rows_with_grad(fetched)
+        return {
+            name: (found, part)
+            for name, found, part in zip(self.fused(), routes, rows, strict=True)
+        }
+
+    # -- state ----------------------------------------------------------------------------------
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        save_rows(self, destination, f"{prefix}{self.MODULES}.")
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: list[str],
+        unexpected: list[str], errors: list[str],
+    ) -> None:  # fmt: skip
+        for key in load_rows(self, state_dict, f"{prefix}{self.MODULES}.", missing):
+            del state_dict[key]  # torch's copy: it would call them unexpected
+        super()._load_from_state_dict(
+            state_dict, prefix, metadata, strict, missing, unexpected, errors
+        )
+
+
+class EmbeddingBagCollection(TableCollection):
+    """Pooled rows of every feature: `KeyedJaggedTensor` -> `KeyedTensor` [B, sum of dims].
+
+    The first three arguments are TorchRec's. `optimiser` and `options` (for all tables, or by name)
+    make tables that are updated in the backward pass; see the module's text.
+    """
+
+    MODULES = "embedding_bags"
+
+    def __init__(
+        self,
+        tables: list[EmbeddingBagConfig],
+        is_weighted: bool = False,
+        device: torch.device | str | None = None,
+        *,
+        optimiser: RowOptimiser | None = None,
+        options: Options = None,
+    ) -> None:
+        self._is_weighted = is_weighted
+        self._embedding_bag_configs = tables
+        for config in tables:
+            if is_weighted and config.pooling is PoolingType.MEAN:
+                raise JoyError(
+                    "a mean of weighted rows is not defined here",
+                    where=f"table '{config.name}'",
+                    help="use PoolingType.SUM with weights that sum to one",
+                )
+        super().__init__(tables, device, optimiser, options)
+
+    def _plain_table(self, config: TableConfig) -> nn.EmbeddingBag:
+        assert isinstance(config, EmbeddingBagConfig)
+        return nn.EmbeddingBag(
+            config.num_embeddings, config.embedding_dim, mode=config.pooling.value.lower(),
+            include_last_offset=True, device=self._device, dtype=torch_dtype(config.data_type),
+        )  # fmt: skip
+
+    def weighted(self) -> bool:
+        """Whether values have weights."""
+        return self._is_weighted
+
+    def is_weighted(self) -> bool:
+        """TorchRec's name of `weighted`."""
+        return self._is_weighted
+
+    def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
+        """The tables' configurations."""
+        return self._embedding_bag_configs
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        """Pool the rows of each feature's bags, in the order of tables and their features."""
+        found = self.table_rows(features)
+        blocks: list[Tensor] = []
+        names: list[str] = []
+        for number, config in enumerate(self._embedding_bag_configs):
+            if config.name in found:
+                routed, rows = found[config.name]
+                pooled = self._pool(config, rows, routed.inverse, routed.offsets, routed.weights)
+            else:
+                pooled = self._pool_plain(config, features)
+            count = len(config.features())
+            blocks += pooled.view(count, -1, config.embedding_dim).unbind(0)
+            names += self.names[number]
+        lengths = [block.shape[1] for block in blocks]
+        return KeyedTensor(names, lengths, torch.cat(blocks, 1))
+
+    def _pool_plain(self, config: EmbeddingBagConfig, batch: KeyedJaggedTensor) -> Tensor:
+        part = select(batch, config.features())
+        weights = part.weights() if self._is_weighted else None
+        weight = self.plain_weight(config.name)
+        check_static(part.values(), config)
+        return self._pool(config, weight, part.values().long(), part.offsets().long(), weights)
+
+    def _pool(
+        self, config: EmbeddingBagConfig, rows: Tensor, indices: Tensor, offsets: Tensor,
+        weights: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        mode = config.pooling.value.lower()
+        if weights is not None:
+            weights = weights.to(rows.dtype)
+        pooled: Tensor = kernels.op("embedding_bag")(rows, indices, offsets, weights, mode=mode)
+        return pooled.float()
+
+
+class EmbeddingCollection(TableCollection):
+    """Rows of every value: `KeyedJaggedTensor` -> {feature: `JaggedTensor` [T, D]}.
+
+    The first arguments are TorchRec's; `use_gather_select` chooses nothing here.
+    """
+
+    MODULES = "embeddings"
+
+    def __init__(
+        self,
+        tables: list[EmbeddingConfig],
+        device: torch.device | str | None = None,
+        need_indices: bool = False,
+        use_gather_select: bool = False,
+        use_gather_select_per_sharding: dict[str, bool] | None = None,
+        *,
+        optimiser: RowOptimiser | None = None,
+        options: Options = None,
+    ) -> None:
+        sizes = {config.embedding_dim for config in tables}
+        if len(sizes) > 1:
+            raise JoyError(
+                f"tables of one EmbeddingCollection have one embedding_dim, not {sorted(sizes)}",
+                help="make a collection for each embedding_dim",
+            )
+        self._embedding_configs, self._need_indices = tables, need_indices
+        super().__init__(tables, device, optimiser, options)
+
+    def _plain_table(self, config: TableConfig) -> nn.Embedding:
+        return nn.Embedding(
+            config.num_embeddings, config.embedding_dim, device=self._device,
+            dtype=torch_dtype(config.data_type),
+        )  # fmt: skip
+
+    def need_indices(self) -> bool:
+        """Whether results carry their ids as weights."""
+        return self._need_indices
+
+    def embedding_dim(self) -> int:
+        """The tables' one embedding_dim, -1 without tables."""
+        return self._embedding_configs[0].embedding_dim if self._embedding_configs else -1
+
+    def embedding_configs(self) -> list[EmbeddingConfig]:
+        """The tables' configurations."""
+        return self._embedding_configs
+
+    def embedding_names_by_table(self) -> list[list[str]]:
+        """Names of results, by table."""
+        return self.names
+
+    def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
+        """The row of every value."""
+        found = self.table_rows(features)
+        results: dict[str, JaggedTensor] = {}
+        for number, config in enumerate(self._embedding_configs):
+            part = select(features, config.features())
+            if config.name in found:
+                routed, rows = found[config.name]
+                indices = routed.inverse
+            else:
+                check_static(part.values(), config)
+                rows, indices = self.plain_weight(config.name), part.values().long()
+            values = kernels.op("unique_lookup")(rows, indices).float()
+            edges = part.offset_per_key()
+            for place, name in enumerate(self.names[number]):
+                jagged = part[config.features()[place]]
+                results[name] = JaggedTensor(
+                    values[edges[place] : edges[place + 1]],
+                    jagged.values() if self._need_indices else None,
+                    jagged.lengths(),
+                    jagged.offsets(),
+                )
+        return results
+
+
+def check_static(ids: Tensor, config: TableConfig) -> None:
+    """Refuse ids outside of a plain table, where they can be seen without waiting for a device."""
+    if ids.device.type != "cpu" or not ids.numel():
+        return
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= config.num_embeddings:
+        raise JoyError(
+            f"id {low if low < 0 else high} is outside of [0, {config.num_embeddings})",
+            where=f"table '{config.name}'",
+            help="raise num_embeddings, hash the ids, or make the table dynamic",
+        )
+
+
+def first_weight(config: TableConfig, seed: int) -> Tensor:
+    """The first values of all rows, [num_embeddings, embedding_dim]."""
+    import numpy as np
+
+    initial = UniformRows(
+        config.name, config.embedding_dim, config.get_weight_init_min(),
+        config.get_weight_init_max(), seed,
+    )  # fmt: skip
+    return torch.from_numpy(initial.rows(np.arange(config.num_embeddings, dtype=np.int64)))
+
+
+def options_by_table(
+    options: Options, configs: Mapping[str, TableConfig]
+) -> dict[str, TableOptions]:
+    """The options of every table. `use_virtual_table` asks for a dynamic one, as in TorchRec."""
+    given = options if isinstance(options, Mapping) else {}
+    for name in given:
+        if name not in configs:
+            raise JoyError(
+                f"there is no table '{name}'.{did_you_mean(name, configs)}",
+                help=f"the tables are {', '.join(configs)}",
+            )
+    usual = options if isinstance(options, TableOptions) else TableOptions()
+    found = {name: given.get(name, usual) for name in configs}
+    for name, config in configs.items():
+        if config.use_virtual_table and not found[name].dynamic:
+            raise JoyError(
+                "use_virtual_table asks for ids without a bound",
+                where=f"table '{name}'",
+                help="options=TableOptions(dynamic=True)",
+            )
+    return found
+
+
+def embedding_names(configs: Sequence[TableConfig]) -> list[list[str]]:
+    """TorchRec's names of results: the feature, with `@table` where several tables read it."""
+    readers: dict[str, int] = {}
+    for config in configs:
+        for feature in config.features():
+            readers[feature] = readers.get(feature, 0) + 1
+    return [
+        [f if readers[f] == 1 else f"{f}@{config.name}" for f in config.features()]
+        for config in configs
+    ]

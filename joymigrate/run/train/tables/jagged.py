@@ -1,0 +1,504 @@
+"""Ids and values of different lengths: TorchRec's `JaggedTensor` and `KeyedJaggedTensor`.
+
+Shapes: F keys, B samples, T values in all. `values` [T], `weights` [T] or None, `lengths` [F·B] and
+`offsets` [F·B + 1], key by key. A batch whose keys have different numbers of samples (TorchRec's
+`stride_per_key_per_rank`) and `inverse_indices` are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run import kernels
+
+
+def to_offsets(lengths: Tensor) -> Tensor:
+    """Where each sequence starts, and the end of the last: [n] -> [n + 1]."""
+    zero = lengths.new_zeros(1)
+    return torch.cat((zero, lengths.cumsum(0).to(lengths.dtype)))
+
+
+def check_edges(lengths: Tensor | None, offsets: Tensor | None) -> None:
+    """Refuse sequences that nothing divides."""
+    if lengths is None and offsets is None:
+        raise JoyError("a jagged tensor needs lengths or offsets", help="give one of the two")
+
+
+class JaggedTensor:
+    """Sequences of different lengths: `values` [T, ...] cut by `lengths` or `offsets` [B + 1]."""
+
+    def __init__(
+        self,
+        values: Tensor,
+        weights: Tensor | None = None,
+        lengths: Tensor | None = None,
+        offsets: Tensor | None = None,
+    ) -> None:
+        check_edges(lengths, offsets)
+        self._values, self._weights = values, weights
+        self._lengths, self._offsets = lengths, offsets
+
+    @staticmethod
+    def empty(
+        is_weighted: bool = False,
+        device: torch.device | None = None,
+        values_dtype: torch.dtype | None = None,
+        weights_dtype: torch.dtype | None = None,
+        lengths_dtype: torch.dtype = torch.int32,
+    ) -> JaggedTensor:
+        """No sequences."""
+        weights = torch.empty(0, dtype=weights_dtype, device=device) if is_weighted else None
+        lengths = torch.empty(0, dtype=lengths_dtype, device=device)
+        return JaggedTensor(torch.empty(0, dtype=values_dtype, device=device), weights, lengths)
+
+    @staticmethod
+    def from_dense(values: list[Tensor], weights: list[Tensor] | None = None) -> JaggedTensor:
+        """One sequence of each tensor."""
+        lengths = torch.tensor([len(item) for item in values], device=values[0].device)
+        return JaggedTensor(
+            torch.cat(values), torch.cat(weights) if weights is not None else None, lengths
+        )
+
+    @staticmethod
+    def from_dense_lengths(
+        values: Tensor, lengths: Tensor, weights: Tensor | None = None
+    ) -> JaggedTensor:
+        """The first `lengths[b]` of each row of `values` [B, N, ...]."""
+        mask = torch.arange(values.shape[1], device=values.device) < lengths[:, None]
+        kept = weights[mask] if weights is not None else None
+        return JaggedTensor(values[mask], kept, lengths)
+
+    def to_dense(self) -> list[Tensor]:
+        """The sequences, a tensor each."""
+        return list(torch.split(self.values(), self.lengths().tolist()))
+
+    def to_dense_weights(self) -> list[Tensor] | None:
+        """The weights of the sequences, or None."""
+        if self._weights is None:
+            return None
+        return list(torch.split(self._weights, self.lengths().tolist()))
+
+    def to_padded_dense(
+        self, desired_length: int | None = None, padding_value: float = 0.0
+    ) -> Tensor:
+        """[B, desired_length, ...]; what is longer is cut off. Without a length: the longest."""
+        return pad(self.values(), self.offsets(), desired_length, padding_value)
+
+    def to_padded_dense_weights(
+        self, desired_length: int | None = None, padding_value: float = 0.0
+    ) -> Tensor:
+        """The weights, as `to_padded_dense`."""
+        return pad(self.weights(), self.offsets(), desired_length, padding_value)
+
+    def device(self) -> torch.device:
+        """Where the values are."""
+        return self._values.device
+
+    def values(self) -> Tensor:
+        """[T, ...]"""
+        return self._values
+
+    def weights(self) -> Tensor:
+        """[T]; an error without weights."""
+        return weights_or_error(self._weights)
+
+    def weights_or_none(self) -> Tensor | None:
+        """[T], or None."""
+        return self._weights
+
+    def lengths(self) -> Tensor:
+        """[B]"""
+        if self._lengths is None:
+            assert self._offsets is not None
+            self._lengths = self._offsets.diff()
+        return self._lengths
+
+    def lengths_or_none(self) -> Tensor | None:
+        """Lengths where they are known already."""
+        return self._lengths
+
+    def offsets(self) -> Tensor:
+        """[B + 1]"""
+        if self._offsets is None:
+            assert self._lengths is not None
+            self._offsets = to_offsets(self._lengths)
+        return self._offsets
+
+    def offsets_or_none(self) -> Tensor | None:
+        """Offsets where they are known already."""
+        return self._offsets
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> JaggedTensor:
+        """The same on another device."""
+        values = self._values.to(device, non_blocking=non_blocking)
+        weights = move(self._weights, device, non_blocking)
+        lengths = move(self._lengths, device, non_blocking)
+        return JaggedTensor(values, weights, lengths, move(self._offsets, device, non_blocking))
+
+    def record_stream(self, stream: Any) -> None:
+        """Tell the allocator that `stream` uses the tensors."""
+        for item in (self._values, self._weights, self._lengths, self._offsets):
+            if item is not None:
+                item.record_stream(stream)
+
+    def __repr__(self) -> str:
+        return f"JaggedTensor({len(self.lengths())} sequences, {len(self._values)} values)"
+
+
+class KeyedJaggedTensor:
+    """A `JaggedTensor` of B samples for each of F keys, stored as one.
+
+    The constructor's `stride` is B; without it B follows from the lengths.
+    """
+
+    def __init__(
+        self,
+        keys: list[str],
+        values: Tensor,
+        weights: Tensor | None = None,
+        lengths: Tensor | None = None,
+        offsets: Tensor | None = None,
+        stride: int | None = None,
+        stride_per_key_per_rank: Any = None,
+        stride_per_key: list[int] | None = None,
+        length_per_key: list[int] | None = None,
+        lengths_offset_per_key: list[int] | None = None,
+        offset_per_key: list[int] | None = None,
+        index_per_key: dict[str, int] | None = None,
+        jt_dict: dict[str, JaggedTensor] | None = None,
+        inverse_indices: Any = None,
+    ) -> None:
+        uneven = stride_per_key is not None and len(set(stride_per_key)) > 1
+        if stride_per_key_per_rank is not None or uneven or inverse_indices is not None:
+            raise JoyError(
+                "keys with different numbers of samples are not supported "
+                "(stride_per_key_per_rank, stride_per_key, inverse_indices)",
+                help="give every key the same number of samples; an absent one has length 0",
+            )
+        check_edges(lengths, offsets)
+        self._keys, self._values, self._weights = list(keys), values, weights
+        self._lengths, self._offsets = lengths, offsets
+        self._stride = stride if stride is not None else self._stride_of(lengths, offsets)
+        self._length_per_key, self._offset_per_key = length_per_key, offset_per_key
+        self.prepared: Any = None  # what a pipeline has fetched for these keys
+        self._check()
+
+    def _stride_of(self, lengths: Tensor | None, offsets: Tensor | None) -> int:
+        count = len(lengths) if lengths is not None else len(offsets) - 1  # type: ignore[arg-type]
+        return count // len(self._keys) if self._keys else 0
+
+    def _check(self) -> None:
+        known = self._lengths if self._lengths is not None else self._offsets
+        assert known is not None
+        want = len(self._keys) * self._stride + (self._lengths is None)
+        if len(known) != want and len(self._keys):
+            what = "lengths" if self._lengths is not None else "offsets"
+            raise JoyError(
+                f"{len(known)} {what} do not fit {len(self._keys)} keys of {self._stride} samples",
+                help=f"a batch of these keys has {want}",
+            )
+        if self._weights is not None and len(self._weights) != len(self._values):
+            raise JoyError(
+                f"{len(self._weights)} weights for {len(self._values)} values",
+                help="every value has one weight",
+            )
+
+    @staticmethod
+    def from_offsets_sync(
+        keys: list[str],
+        values: Tensor,
+        offsets: Tensor,
+        weights: Tensor | None = None,
+        stride: int | None = None,
+        stride_per_key_per_rank: Any = None,
+        inverse_indices: Any = None,
+    ) -> KeyedJaggedTensor:
+        """From offsets [F·B + 1]; the lengths by key are read at once."""
+        return KeyedJaggedTensor(
+            keys, values, weights, None, offsets, stride, stride_per_key_per_rank,
+            inverse_indices=inverse_indices,
+        ).sync()  # fmt: skip
+
+    @staticmethod
+    def from_lengths_sync(
+        keys: list[str],
+        values: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None = None,
+        stride: int | None = None,
+        stride_per_key_per_rank: Any = None,
+        inverse_indices: Any = None,
+    ) -> KeyedJaggedTensor:
+        """From lengths [F·B]; the lengths by key are read at once."""
+        return KeyedJaggedTensor(
+            keys, values, weights, lengths, None, stride, stride_per_key_per_rank,
+            inverse_indices=inverse_indices,
+        ).sync()  # fmt: skip
+
+    @staticmethod
+    def from_jt_dict(jt_dict: Mapping[str, JaggedTensor]) -> KeyedJaggedTensor:
+        """From a jagged tensor a key; all have the same number of samples."""
+        parts = list(jt_dict.values())
+        weighted = [item for item in parts if item.weights_or_none() is not None]
+        if weighted and len(weighted) != len(parts):
+            raise JoyError("some keys have weights and some have none", help="weigh all or none")
+        return KeyedJaggedTensor(
+            list(jt_dict),
+            torch.cat([item.values() for item in parts]),
+            torch.cat([item.weights() for item in parts]) if weighted else None,
+            torch.cat([item.lengths() for item in parts]),
+        )
+
+    @staticmethod
+    def concat(kjt_list: Sequence[KeyedJaggedTensor]) -> KeyedJaggedTensor:
+        """The keys of several, behind each other."""
+        if len({kjt.stride() for kjt in kjt_list}) > 1:
+            raise JoyError("batches with different numbers of samples can't be joined by key")
+        weights = [kjt.weights_or_none() for kjt in kjt_list]
+        present = [item for item in weights if item is not None]
+        if present and len(present) != len(weights):
+            raise JoyError("some batches have weights and some have none", help="weigh all or none")
+        return KeyedJaggedTensor(
+            [key for kjt in kjt_list for key in kjt._keys],
+            torch.cat([kjt.values() for kjt in kjt_list]),
+            torch.cat(present) if present else None,
+            torch.cat([kjt.lengths() for kjt in kjt_list]),
+        )
+
+    @staticmethod
+    def empty(
+        is_weighted: bool = False,
+        device: torch.device | None = None,
+        values_dtype: torch.dtype | None = None,
+        weights_dtype: torch.dtype | None = None,
+        lengths_dtype: torch.dtype = torch.int32,
+    ) -> KeyedJaggedTensor:
+        """No keys."""
+        jagged = JaggedTensor.empty(is_weighted, device, values_dtype, weights_dtype, lengths_dtype)
+        return KeyedJaggedTensor(
+            [], jagged.values(), jagged.weights_or_none(), jagged.lengths(), stride=0
+        )
+
+    def sync(self) -> KeyedJaggedTensor:
+        """Read lengths and offsets by key from the device now."""
+        self.offset_per_key()
+        return self
+
+    def unsync(self) -> KeyedJaggedTensor:
+        """Forget what `sync` read."""
+        self._length_per_key = self._offset_per_key = None
+        return self
+
+    def device(self) -> torch.device:
+        """Where the values are."""
+        return self._values.device
+
+    def keys(self) -> list[str]:
+        """Names of the features."""
+        return self._keys
+
+    def values(self) -> Tensor:
+        """[T]"""
+        return self._values
+
+    def weights(self) -> Tensor:
+        """[T]; an error without weights."""
+        return weights_or_error(self._weights)
+
+    def weights_or_none(self) -> Tensor | None:
+        """[T], or None."""
+        return self._weights
+
+    def lengths(self) -> Tensor:
+        """[F·B]"""
+        if self._lengths is None:
+            assert self._offsets is not None
+            self._lengths = self._offsets.diff()
+        return self._lengths
+
+    def lengths_or_none(self) -> Tensor | None:
+        """Lengths where they are known already."""
+        return self._lengths
+
+    def offsets(self) -> Tensor:
+        """[F·B + 1]"""
+        if self._offsets is None:
+            assert self._lengths is not None
+            self._offsets = to_offsets(self._lengths)
+        return self._offsets
+
+    def offsets_or_none(self) -> Tensor | None:
+        """Offsets where they are known already."""
+        return self._offsets
+
+    def stride(self) -> int:
+        """B, the number of samples."""
+        return self._stride
+
+    def stride_per_key(self) -> list[int]:
+        """B for every key."""
+        return [self._stride] * len(self._keys)
+
+    def variable_stride_per_key(self) -> bool:
+        """Never: such batches are refused."""
+        return False
+
+    def inverse_indices_or_none(self) -> None:
+        """Never there: such batches are refused."""
+        return
+
+    def length_per_key(self) -> list[int]:
+        """Number of values of each key."""
+        if self._length_per_key is None:
+            self._length_per_key = [b - a for a, b in pairwise(self.offset_per_key())]
+        return self._length_per_key
+
+    def length_per_key_or_none(self) -> list[int] | None:
+        """As `length_per_key` where it was read already."""
+        return self._length_per_key
+
+    def offset_per_key(self) -> list[int]:
+        """Where each key's values start, and the end of the last. [F + 1]"""
+        if self._offset_per_key is None:
+            if self._stride and self._keys:
+                self._offset_per_key = self.offsets()[:: self._stride].tolist()
+            else:
+                self._offset_per_key = [0] * (len(self._keys) + 1)
+            self._check_end(self._offset_per_key[-1])
+        return self._offset_per_key
+
+    def _check_end(self, end: int) -> None:
+        if end != len(self._values):
+            raise JoyError(
+                f"the lengths of the batch say {end} values, and there are {len(self._values)}",
+                help="look at how values and lengths were made",
+            )
+
+    def offset_per_key_or_none(self) -> list[int] | None:
+        """As `offset_per_key` where it was read already."""
+        return self._offset_per_key
+
+    def index_per_key(self) -> dict[str, int]:
+        """The place of each key."""
+        return {key: number for number, key in enumerate(self._keys)}
+
+    def __getitem__(self, key: str) -> JaggedTensor:
+        """The sequences of one key."""
+        if key not in self._keys:
+            raise JoyError(
+                f"the batch has no key '{key}'.{did_you_mean(key, self._keys)}",
+                help=f"its keys are {', '.join(self._keys) or 'none'}",
+            )
+        number = self._keys.index(key)
+        start, stop = self.offset_per_key()[number : number + 2]
+        first = number * self._stride
+        lengths = self.lengths()[first : first + self._stride]
+        offsets = self.offsets()[first : first + self._stride + 1] - start
+        weights = self._weights[start:stop] if self._weights is not None else None
+        return JaggedTensor(self._values[start:stop], weights, lengths, offsets)
+
+    def to_dict(self, compute_offsets: bool = True) -> dict[str, JaggedTensor]:
+        """Every key with its sequences."""
+        return {key: self[key] for key in self._keys}
+
+    def split(self, segments: list[int]) -> list[KeyedJaggedTensor]:
+        """Cut by keys: the first `segments[0]` keys, the next `segments[1]`, and so on."""
+        edges = [0, *accumulate(segments)]
+        return [self._of(list(range(a, b))) for a, b in pairwise(edges)]
+
+    def permute(
+        self, indices: list[int], indices_tensor: Tensor | None = None
+    ) -> KeyedJaggedTensor:
+        """The keys in another order; a key may come more than once or not at all."""
+        return self._of(indices)
+
+    def _of(self, indices: Sequence[int]) -> KeyedJaggedTensor:
+        edges, stride = self.offset_per_key(), self._stride
+        spans = [slice(edges[n], edges[n + 1]) for n in indices]
+        lengths = [self.lengths()[n * stride : (n + 1) * stride] for n in indices]
+        empty = self._values[:0]
+        return KeyedJaggedTensor(
+            [self._keys[n] for n in indices],
+            torch.cat([self._values[span] for span in spans] or [empty]),
+            torch.cat([self._weights[span] for span in spans] or [self._weights[:0]])
+            if self._weights is not None
+            else None,
+            torch.cat(lengths or [self.lengths()[:0]]),
+            stride=stride,
+            length_per_key=[span.stop - span.start for span in spans],
+        )
+
+    def flatten_lengths(self) -> KeyedJaggedTensor:
+        """The same with lengths of one axis."""
+        return KeyedJaggedTensor(
+            self._keys, self._values, self._weights, self.lengths().view(-1), stride=self._stride
+        )
+
+    def to(
+        self, device: torch.device, non_blocking: bool = False, dtype: torch.dtype | None = None
+    ) -> KeyedJaggedTensor:
+        """The same on another device; `dtype` changes the weights'."""
+        weights = move(self._weights, device, non_blocking)
+        return KeyedJaggedTensor(
+            self._keys,
+            self._values.to(device, non_blocking=non_blocking),
+            weights.to(dtype) if weights is not None and dtype is not None else weights,
+            move(self._lengths, device, non_blocking),
+            move(self._offsets, device, non_blocking),
+            self._stride,
+            length_per_key=self._length_per_key,
+            offset_per_key=self._offset_per_key,
+        )
+
+    def pin_memory(self) -> KeyedJaggedTensor:
+        """The same in page-locked memory."""
+
+        def pin(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.pin_memory()
+
+        return KeyedJaggedTensor(
+            self._keys, self._values.pin_memory(), pin(self._weights), pin(self._lengths),
+            pin(self._offsets), self._stride, length_per_key=self._length_per_key,
+            offset_per_key=self._offset_per_key,
+        )  # fmt: skip
+
+    def record_stream(self, stream: Any) -> None:
+        """Tell the allocator that `stream` uses the tensors."""
+        for item in (self._values, self._weights, self._lengths, self._offsets):
+            if item is not None:
+                item.record_stream(stream)
+
+    def __repr__(self) -> str:
+        return (
+            f"KeyedJaggedTensor({', '.join(self._keys)}: "
+            f"{self._stride} samples, {len(self._values)} values)"
+        )
+
+
+def weights_or_error(weights: Tensor | None) -> Tensor:
+    """The weights; an error where there are none."""
+    if weights is None:
+        raise JoyError(
+            "the batch has no weights", help="give weights=, or make the table is_weighted=False"
+        )
+    return weights
+
+
+def move(tensor: Tensor | None, device: torch.device, non_blocking: bool) -> Tensor | None:
+    """A tensor on another device; None stays None."""
+    return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
+
+
+def pad(values: Tensor, offsets: Tensor, length: int | None, fill: float) -> Tensor:
+    """The registry's `jagged_to_padded`; without a length up to the longest sequence."""
+    if length is None:
+        longest = offsets.diff()
+        length = int(longest.max()) if len(longest) else 0
+    padded: Tensor = kernels.op("jagged_to_padded")(values, offsets, length, fill=fill)
+    return padded

@@ -1,0 +1,84 @@
+"""Rows in memory-mapped files: weights and state by slot. The operating system keeps hot pages.
+
+Space is reserved when the files grow, so that a full disk is an error then, and not a crash of the
+process at some later write. The files belong to one running table: what lasts is a checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train.tables.hash_index import Places
+from joymigrate.run.train.tables.initialise import Ids
+from joymigrate.run.train.tables.stores.store import RowFormat
+
+
+class MappedStore:
+    """One file, rows packed as weights and state, beside other tables' in a folder."""
+
+    def __init__(self, form: RowFormat, folder: str, table: str) -> None:
+        self.form = form
+        self.path = Path(folder) / f"{table.replace('/', '_')}.{os.getpid()}.rows"
+        self.slots = 0
+        self.rows = np.zeros((0, form.row_bytes), dtype=np.uint8)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> JoyError:
+        return JoyError(
+            f"rows can't be kept in a file: {error.strerror}",
+            where=str(self.path),
+            help="free or add space there, or name another folder: store='file:FOLDER'",
+        )
+
+    def reserve(self, slots: int) -> None:
+        """Grow the file, with space on the disk."""
+        if slots <= self.slots:
+            return
+        size = self.form.row_bytes
+        try:
+            os.posix_fallocate(self.file, self.slots * size, (slots - self.slots) * size)
+        except OSError as error:
+            raise self._failed(error) from error
+        self.slots = slots
+        self.rows = np.memmap(self.path, dtype=np.uint8, mode="r+", shape=(slots, size))
+
+    def read(self, ids: Ids, slots: Places) -> tuple[Tensor, Tensor]:
+        """Copies of rows."""
+        both = torch.from_numpy(self.rows[slots])
+        edge = self.form.columns * self.form.dtype.itemsize
+        weights = both[:, :edge].contiguous().view(self.form.dtype)
+        state = both[:, edge:].contiguous().view(torch.float32)
+        return weights, state.view(len(slots), self.form.state)
+
+    def write(self, ids: Ids, slots: Places, weights: Tensor, state: Tensor) -> None:
+        """Replace rows."""
+        edge = self.form.columns * self.form.dtype.itemsize
+        self.rows[slots, :edge] = weights.contiguous().view(torch.uint8).numpy()
+        if self.form.state:
+            self.rows[slots, edge:] = state.contiguous().view(torch.uint8).numpy()
+
+    def remove(self, ids: Ids, slots: Places) -> None:
+        """Slots are used again; nothing to do."""
+
+    def flush(self) -> None:
+        """Write the pages out."""
+        if isinstance(self.rows, np.memmap):
+            self.rows.flush()
+
+    def close(self) -> None:
+        """Remove the file."""
+        self.rows = np.zeros((0, self.form.row_bytes), dtype=np.uint8)
+        if self.file >= 0:
+            os.close(self.file)
+            self.path.unlink(missing_ok=True)
+            self.file = -1
