@@ -42,4 +42,5 @@ def serve(
         start_seconds=start_seconds,
     )
     child = launch.Child(launcher, wish, log.info)
-    return asyncio.run(Proxy(child, start.host, start.port, start.keys).run()) or Exit.OK
+    keys, front = start.front.read_keys(), start.front.front()
+    return asyncio.run(Proxy(child, start.host, start.port, keys, front=front).run()) or Exit.OK

@@ -10,6 +10,7 @@ from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
+    from joymigrate.cli._serve_front import FrontOptions
     from joymigrate.run.serve.engine.http.service import Service
     from joymigrate.run.serve.engine.types import EngineOptions
 
@@ -24,7 +25,7 @@ class ServeOptions:
     host: str
     port: int
     names: tuple[str, ...]
-    keys: tuple[str, ...]
+    front: FrontOptions
     to: str | None
     device: str | None
     unverified: bool
@@ -53,7 +54,7 @@ def serve(start: ServeOptions) -> int:
     info = service.info
 
     async def whole() -> None:
-        server = Server(service, start.host, start.port)
+        server = Server(service, start.host, start.port, start.front.front())
 
         def listening() -> None:
             log.info(
@@ -101,7 +102,7 @@ def open_model(start: ServeOptions) -> Service:
         body_bytes=start.body_bytes, queue=start.queue, drain_seconds=start.drain_seconds
     )
     return open_service(
-        start.model, options, names=start.names, keys=start.keys, limits=limits,
+        start.model, options, names=start.names, keys=start.front.read_keys(), limits=limits,
         template=start.template, generation=start.generation, override=start.override,
     )  # fmt: skip
 

@@ -44,6 +44,17 @@ def serve(
     api_key: list[str] = typer.Option(
         [], "--api-key", envvar="JOYMIGRATE_API_KEY", help="Keys that are accepted; none: any."
     ),
+    keys_file: Path | None = typer.Option(
+        None, "--keys-file", help="Keys with limits (YAML); SIGHUP reads it again."
+    ),
+    tls_certificate: Path | None = typer.Option(None, "--tls-certificate", help="Serve https."),
+    tls_key: Path | None = typer.Option(None, "--tls-key", help="Its key (PEM)."),
+    tls_client_ca: Path | None = typer.Option(
+        None, "--tls-client-ca", help="Clients need a certificate that it signed."
+    ),
+    cors: list[str] = typer.Option(
+        [], "--cors", metavar="ORIGIN", help="Pages of this origin may ask."
+    ),
     to: str | None = typer.Option(None, "--to", help="The chip to serve on."),
     device: str | None = typer.Option(
         None, "--device", help="cpu, cuda, cuda:1 … instead of --to; default: what is there."
@@ -55,7 +66,7 @@ def serve(
     block_size: int | None = typer.Option(None, "--block-size", help="Tokens of a block."),
     max_batch_tokens: int = typer.Option(512, "--max-batch-tokens", help="Tokens of one step."),
     max_running: int = typer.Option(64, "--max-running", help="Texts that run at once."),
-    queue: int = typer.Option(256, "--queue", min=0, help="Texts that may wait; then 429."),
+    queue: int = typer.Option(4096, "--queue", min=0, help="Texts that may wait; then 429."),
     body_limit: int = typer.Option(32 * 2**20, "--body-limit", min=1, help="Bytes of a request."),
     drain: float = typer.Option(
         30.0, "--drain", min=0, help="Seconds for running requests at the end."
@@ -103,17 +114,18 @@ def serve(
 ) -> int:
     """Serve a model: `serve MODEL_DIR`; or a gateway: `serve --config gateway.yaml`."""
     from joymigrate.cli._output import one_of
+    from joymigrate.cli._serve_front import FrontOptions
 
+    one_of(log_format, ("text", "json"), "--log-format")
     if config is not None:
         if model is not None:
             raise JoyError(
                 f"both a model ({model}) and --config were given",
                 help="name the backends in the gateway's file",
             )
-        return gateway(config, unverified=unverified, quiet=quiet)
+        return gateway(config, unverified=unverified, quiet=quiet, log_format=log_format)
     if model is None:
         raise JoyError("what to serve is missing", help="serve MODEL_DIR, or serve --config FILE")
-    one_of(log_format, ("text", "json"), "--log-format")
     need_extra("transformers", "tokenizers")
     from joymigrate.cli import _serve_check, _serve_external, _serve_model
 
@@ -122,7 +134,14 @@ def serve(
         host=host,
         port=port,
         names=tuple(name),
-        keys=tuple(key for text in api_key for key in text.split(",") if key),
+        front=FrontOptions(
+            tuple(key for text in api_key for key in text.split(",") if key),
+            keys_file,
+            tls_certificate,
+            tls_key,
+            tls_client_ca,
+            tuple(cors),
+        ),
         to=to,
         device=device,
         unverified=unverified,
@@ -173,7 +192,7 @@ def serve(
     return _serve_model.serve(start)
 
 
-def gateway(config: Path, *, unverified: bool, quiet: bool) -> int:
+def gateway(config: Path, *, unverified: bool, quiet: bool, log_format: str) -> int:
     """Run a gateway in front of two backends."""
     import asyncio
 
@@ -182,8 +201,10 @@ def gateway(config: Path, *, unverified: bool, quiet: bool) -> int:
     loaded = settings.load(config)
     need_extra()
     from joymigrate.run.serve.gateway import embedded, server
+    from joymigrate.run.serve.web import logs
 
-    say = (lambda line: None) if quiet else talk
+    log = logs.open_log(log_format, quiet=quiet)
+    say = log.info
     backends = embedded.open_backends(loaded, say)
     made = server.Gateway(loaded, unverified=unverified, backends=backends, talk=say)
     asyncio.run(server.run(made))

@@ -16,7 +16,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.batch import Batch, arrange, make_batch
 from joymigrate.run.serve.engine.blocks import BlockPool
 from joymigrate.run.serve.engine.cache import Cache
-from joymigrate.run.serve.engine.live import Text, root_of, texts_of
+from joymigrate.run.serve.engine.live import Text, replay, root_of, texts_of
 from joymigrate.run.serve.engine.models.model import Model
 from joymigrate.run.serve.engine.recover import Recovery
 from joymigrate.run.serve.engine.sampler import Chosen, choose, logprobs
@@ -29,6 +29,7 @@ from joymigrate.run.serve.engine.types import (
     FinishReason,
     Output,
     Request,
+    Resume,
     TokenLogprob,
 )
 
@@ -121,6 +122,8 @@ class Engine:
             raise JoyError(f"{self.model.family} does not read images", where="images")
         if request.id in self.texts:
             raise JoyError(f"the request id '{request.id}' is in use", where="id")
+        if request.resume is not None:
+            self.check_resume(request, request.resume)
         for token in (*request.sampling.logit_bias, *request.sampling.stop_token_ids):
             if not 0 <= token < self.model.vocabulary:
                 raise JoyError(
@@ -129,6 +132,24 @@ class Engine:
                 )
         if len(self.scheduler.waiting) >= self.options.max_waiting:
             raise JoyError(f"{self.options.max_waiting} requests wait already", where="queue")
+
+    def check_resume(self, request: Request, resume: Resume) -> None:
+        """Raise `JoyError` for tokens that no engine has made for this request."""
+        outside = next((t for t in resume.ids if not 0 <= t < self.model.vocabulary), None)
+        if outside is not None:
+            raise JoyError(
+                f"token {outside} is outside the vocabulary of {self.model.vocabulary}",
+                where="resume",
+            )
+        most = request.sampling.max_tokens
+        if request.sampling.n != 1 or (most is not None and len(resume.ids) > most):
+            raise JoyError("one text of at most max_tokens is resumed", where="resume")
+        if len(request.prompt) + len(resume.ids) > self.max_model_len:
+            raise JoyError(
+                f"{len(request.prompt)} tokens of the prompt and {len(resume.ids)} of the output "
+                f"are more than the model's {self.max_model_len}",
+                where="resume",
+            )
 
     def add(self, request: Request) -> None:
         """Queue a request. Raises `JoyError` when it can never run."""
@@ -145,7 +166,8 @@ class Engine:
         wanted = request.sampling.max_tokens
         room = self.max_model_len - len(prompt)
         limit = len(prompt) + (room if wanted is None else min(wanted, room))
-        long = self.rotation(len(prompt), limit)
+        made = len(request.resume.ids) if request.resume is not None else 0
+        long = self.rotation(len(prompt), limit, made)
         texts = texts_of(
             request,
             prompt,
@@ -155,22 +177,28 @@ class Engine:
             vision=vision,
             root=root_of(seen, long),
         )
+        resumed = replay(texts[0], request.resume) if request.resume is not None else None
         self.texts[request.id] = list(texts)
         self.prompt_tokens += len(prompt)
+        if resumed is not None and resumed.finish_reason is not None:
+            self.ready.append(self.end(texts[0], resumed))
+            return
+        if resumed is not None:
+            self.ready.append(resumed)
         if limit == len(prompt) and not texts[0].sequence.every:
             for text in texts:
                 self.ready.append(self.end(text, text.cut("length")))
             return
         self.scheduler.add(texts[0].sequence)
 
-    def rotation(self, prompt: int, limit: int) -> bytes:
+    def rotation(self, prompt: int, limit: int, made: int = 0) -> bytes:
         """What tells texts apart whose rotary embeddings depend on their lengths; empty for the
         usual ones, and for texts that stay short."""
         base = self.model.changing_base
         if base is None or limit <= base:
             return b""
         if self.model.starts_over:
-            return LONG if prompt > base else b""
+            return LONG if prompt + made > base else b""
         return str(prompt).encode()
 
     def embed(

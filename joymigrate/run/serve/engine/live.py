@@ -5,14 +5,22 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.sampler import Choosing
 from joymigrate.run.serve.engine.sequence import Sequence
 from joymigrate.run.serve.engine.text import Detokeniser, TextStream
 from joymigrate.run.serve.engine.tokens import Numbers, Tokens
-from joymigrate.run.serve.engine.types import FinishReason, Output, Request, TokenLogprob, Usage
+from joymigrate.run.serve.engine.types import (
+    FinishReason,
+    Output,
+    Request,
+    Resume,
+    TokenLogprob,
+    Usage,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +103,41 @@ class Text:
     def cut(self, reason: FinishReason, error: str | None = None) -> Output:
         """The last output of a text that is ended from outside."""
         return self.output((), self.stream.feed([], may_stop=False, last=True), reason, error=error)
+
+
+def replay(text: Text, resume: Resume) -> Output:
+    """Bring a text to where another engine's stood: the same tokens chosen, the same text given
+    out. Returns what that engine held back, or the end where the last token was one.
+
+    Raises `JoyError` where this engine would not have said so: going on would be another text.
+    """
+    text.choosing.resumed = resume.ids
+    pieces: list[str] = []
+    output = text.output((), "", None)
+    for place, token in enumerate(resume.ids):
+        if output.finish_reason is not None:
+            raise differs(f"the text ends here after {place} of {len(resume.ids)} tokens")
+        guide = text.choosing.guide
+        if guide is not None and not allows(guide.mask(), token):
+            raise differs(f"the grammar does not allow token {token} at place {place}")
+        output = text.take(token, None)
+        pieces.append(output.text)
+    made = "".join(pieces)
+    given = made if resume.text is None else resume.text
+    if not made.startswith(given):
+        raise differs("the tokens mean another text here than what was given out")
+    return replace(output, new_ids=(), text=made[len(given) :])
+
+
+def allows(words: Any, token: int) -> bool:
+    """Whether a guide's mask has a token."""
+    word, bit = divmod(token, 32)
+    return word < len(words) and bool((int(words[word]) >> bit) & 1)
+
+
+def differs(why: str) -> JoyError:
+    """The refusal to go on."""
+    return JoyError(f"cannot resume: {why}", where="resume")
 
 
 def texts_of(

@@ -36,6 +36,7 @@ class Choosing:
     ends: tuple[int, ...] = ()
     guide: Guide | None = None
     made: int = 0  # tokens so far
+    resumed: tuple[int, ...] = ()  # of these, those that another engine made
     counts: Tensor | None = None  # of the output, by token
     seen: Tensor | None = None  # in prompt or output
     bias: tuple[Tensor, Tensor] | None = None
@@ -161,7 +162,7 @@ def penalise(scores: Tensor, row: Choosing) -> Tensor:
     if s.repetition_penalty != 1:
         if row.seen is None:
             row.seen = torch.zeros(scores.shape[0], dtype=torch.bool, device=scores.device)
-            row.seen[torch.tensor(row.prompt, device=scores.device)] = True
+            row.seen[torch.tensor([*row.prompt, *row.resumed], device=scores.device)] = True
         worse = torch.where(
             scores < 0, scores * s.repetition_penalty, scores / s.repetition_penalty
         )
@@ -169,6 +170,8 @@ def penalise(scores: Tensor, row: Choosing) -> Tensor:
     if s.presence_penalty or s.frequency_penalty:
         if row.counts is None:
             row.counts = torch.zeros(scores.shape[0], device=scores.device)
+            for token in row.resumed:
+                row.counts[token] += 1
         scores = scores - row.counts * s.frequency_penalty
         scores = scores - (row.counts > 0) * s.presence_penalty
     return scores

@@ -112,6 +112,15 @@ class Guide(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """What another engine has generated already: `ids` behind the prompt. `text` is what of it was
+    given out (None: nobody says), so that a text which differs is refused."""
+
+    ids: tuple[int, ...]
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """Tokens to continue, and how. A smaller `priority` goes first; equal ones by arrival.
 
@@ -126,6 +135,7 @@ class Request:
     images: tuple[Any, ...] = ()
     priority: int = 0
     guide: Callable[[], Guide] | None = None
+    resume: Resume | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """Takes a broken stream over on another backend, without losing or doubling a token.
 
-Two ways. With token ids of the prompt and of everything sent, the other backend is asked to go on
-behind them. Without, it is asked the same question again; what it says first is compared with what
-the client has, character by character, and only the rest is sent. Where the two differ, or where
-neither way can be exact (tool calls, several choices, log probabilities), the client gets a
-visible error event.
+Three ways. With token ids of the prompt and of everything sent, an engine of joymigrate is handed
+the request with them (`resume`) and brings itself to the same place, every field included. Another
+server is asked to go on behind the ids, where every field of the request allows that. Without ids
+the same question is asked again; what is said first is compared with what the client has,
+character by character, and only the rest is sent. Where the two differ, or where no way can be
+exact (a tool call that had begun, several choices), the client gets a visible error event.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from joymigrate.run.serve.gateway.stream import Stream
 CONTENT = "content"
 KEPT = ("id", "created", "model", "system_fingerprint")
 EXTRAS = ("token_ids", "prompt_token_ids")
+# Headers of joymigrate's engine: it made this answer; it has understood `resume`.
+OURS, RESUMED = "X-Joymigrate-Engine", "X-Joymigrate-Resumed"
 # What a continuation behind token ids passes on: fields that act on each token by itself, so that
 # it does not matter where the text was cut. Everything else (penalties, seeds, stop strings,
 # min_tokens, grammars, truncation, fields that nobody here knows) depends on what came before.
@@ -56,6 +59,8 @@ class Sent:
     text: dict[str, str] = field(default_factory=dict)
     ids: list[int] = field(default_factory=list)
     prompt_ids: list[int] | None = None
+    all_ids: list[int] = field(default_factory=list)  # with those that have no text yet
+    ours: bool = False  # an engine of joymigrate said it
 
     @classmethod
     def of(cls, stream: Stream) -> Sent:
@@ -71,6 +76,8 @@ class Sent:
             else {},
             ids=stream.ids[: spoken[-1]] if spoken else [],
             prompt_ids=stream.prompt_ids,
+            all_ids=list(stream.ids),
+            ours=stream.ours,
         )
         for channel, pieces in {CONTENT: stream.pieces, **stream.channels}.items():
             sent.text[channel] = "".join(pieces)
@@ -86,6 +93,7 @@ class Continuation(Protocol):
     sent: Sent
     exhausted: bool  # every token was sent: only the end is missing
     wrote: bool  # something of it went to the client
+    needs: str | None  # a header without which the answer is to something else
 
     def convert(self, event: dict[str, Any]) -> dict[str, Any] | None:
         """The event for the client, None when it has that already; raises `Diverged`."""
@@ -100,7 +108,7 @@ def obstacle(call: Call, stream: Stream) -> str | None:
         return "a tool call had begun"
     if stream.highest > 0 or (body.get("n") or 1) != 1 or (body.get("best_of") or 1) != 1:
         return "it has several choices"
-    if body.get("logprobs") or body.get("echo"):
+    if carries_more(body) and not (stream.ids and stream.prompt_ids):
         return "it carries log probabilities or its prompt"
     if isinstance(body.get("prompt"), list) and body["prompt"] and body["prompt"][0] is not None:
         several = not isinstance(body["prompt"][0], int)
@@ -109,13 +117,26 @@ def obstacle(call: Call, stream: Stream) -> str | None:
     return None
 
 
+def carries_more(body: Mapping[str, Any]) -> bool:
+    """Whether a stream holds what its text does not show: a replay could not be compared."""
+    return bool(body.get("logprobs") or body.get("echo") or body.get("prompt_logprobs") is not None)
+
+
 def continuations(call: Call, sent: Sent) -> list[Continuation]:
     """The exact ways to go on behind what was sent, the better one first."""
     body = call.parsed or {}
-    exact = hindering_field(body) is None
-    if sent.prompt_ids and sent.ids and exact and list(sent.text) == [CONTENT]:
-        return [ByIds(call, sent), ByReplay(call, sent)]
-    return [ByReplay(call, sent)]
+    ways: list[Continuation] = []
+    known = bool(sent.prompt_ids) and list(sent.text) == [CONTENT]
+    if known and sent.all_ids and (sent.ours or not is_seeded(body)):
+        ways.append(ByResume(call, sent))
+    if known and sent.ids and hindering_field(body) is None:
+        ways.append(ByIds(call, sent))
+    return ways if carries_more(body) else [*ways, ByReplay(call, sent)]
+
+
+def is_seeded(body: Mapping[str, Any]) -> bool:
+    """Whether the request's draws are to be repeatable: two kinds of server draw differently."""
+    return body.get("seed") is not None and body.get("temperature") != 0
 
 
 def hindering_field(body: Mapping[str, Any]) -> str | None:
@@ -130,10 +151,34 @@ def hindering_field(body: Mapping[str, Any]) -> str | None:
     return None
 
 
+class ByResume:
+    """Hand an engine of joymigrate the request and what came of it; it goes on from there."""
+
+    way = "resume"
+    path: str | None = None
+    exhausted = False
+    needs: str | None = RESUMED
+
+    def __init__(self, call: Call, sent: Sent) -> None:
+        self.sent = sent
+        self.wrote = False
+        told = {
+            "prompt_ids": sent.prompt_ids,
+            "output_ids": sent.all_ids,
+            "text": sent.text.get(CONTENT, ""),
+        }
+        body = {**(call.parsed or {}), "resume": told, "return_token_ids": True}
+        self.body: bytes | None = orjson.dumps(body)
+
+    def convert(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        return {**event, **{key: self.sent.head[key] for key in KEPT if key in self.sent.head}}
+
+
 class ByReplay:
     """Ask again; skip, after comparison, what the client has."""
 
     way = "replay"
+    needs: str | None = None
     path: str | None = None
     body: bytes | None = None
 
@@ -187,6 +232,7 @@ class ByIds:
 
     way = "ids"
     path: str | None = "/v1/completions"
+    needs: str | None = None
 
     def __init__(self, call: Call, sent: Sent) -> None:
         asked = call.parsed or {}

@@ -45,7 +45,7 @@ from joymigrate.run.serve.gateway.upstreams import Upstream
 from joymigrate.run.serve.monitor import service
 from joymigrate.run.serve.monitor.metrics import Metrics
 from joymigrate.run.serve.monitor.service import Monitor
-from joymigrate.run.serve.web import body
+from joymigrate.run.serve.web import access, body
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.signals import until_ended
@@ -297,15 +297,19 @@ class Gateway:
         page = self.pages.get((visit.method, path))
         if page is not None:
             return await page(visit)
+        reply: web.StreamResponse | None = None
         try:
             self.site.enter(visit)
             call = await self.call(visit, path, started)
-            return await self.relay.answer(visit, call)
+            reply = await self.relay.answer(visit, call)
         except Refusal as refusal:
             self.meters.outcomes["rejected"].value += 1
-            return replies.error(refusal.status, refusal.message, refusal.code, refusal.headers)
+            reply = replies.error(refusal.status, refusal.message, refusal.code, refusal.headers)
         finally:
             self.site.leave(visit)
+            if self.settings.access_log:
+                access.write(visit, path, started, reply)
+        return reply
 
     async def call(self, visit: Visit, path: str, started: float) -> Call:
         """Read the request within its limits; raises `Refusal`."""

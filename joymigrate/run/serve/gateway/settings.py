@@ -137,6 +137,7 @@ class Settings:
     log: Path | None = None
     tls: Tls | None = None
     cors: Cors = field(default_factory=Cors)
+    access_log: bool = False
 
     @property
     def front_limits(self) -> web_limits.Limits:
@@ -167,6 +168,7 @@ TOP = (
     "log",
     "tls",
     "cors",
+    "access_log",
 )
 
 
@@ -204,6 +206,7 @@ def parse(raw: Any, path: Path) -> Settings:
         log=folder / str(log) if log else None,
         tls=server_tls(table.get("tls"), path),
         cors=cors_of(table.get("cors"), path),
+        access_log=checked(table.get("access_log", False), bool, "access_log", path),
         **rest,
     )
 

@@ -52,6 +52,7 @@ class Stream:
         "keep",
         "lessons",
         "loud",
+        "ours",
         "pieces",
         "prefix",
         "prompt_ids",
@@ -67,6 +68,7 @@ class Stream:
         self.rest = b""
         self.failure: str | None = None
         self.done = False
+        self.ours = False  # from an engine of joymigrate
         self.finish: list[str] = []  # one reason per finished choice
         self.highest = 0  # highest index of a choice
         self.first: dict[str, Any] | None = None

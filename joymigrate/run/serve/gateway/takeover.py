@@ -67,6 +67,9 @@ async def elsewhere(
         if attempt is None:
             return hindrance
         ways = resume.continuations(call, sent)
+        if not ways:
+            attempt.no_evidence("abandoned")
+            return "what was sent cannot be compared with another answer"
         try:
             way = await go_on(relay, response, call, attempt, ways)
         except Broken as failure:
@@ -141,7 +144,8 @@ async def reopen(
         if status >= 500:
             raise Broken(of_status(status) or "", "on taking over")
         content = answer.headers.get("Content-Type", "")
-        if status < 400 and content.startswith("text/event-stream"):
+        understood = way.needs is None or way.needs in answer.headers
+        if status < 400 and understood and content.startswith("text/event-stream"):
             return way, answer
         answer.close()
     raise resume.Diverged(f"the other backend declined to go on (status {status})")

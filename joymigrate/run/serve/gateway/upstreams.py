@@ -43,7 +43,7 @@ class Upstream:
     def change(self, settings: UpstreamSettings, contexts: Mapping[str, Any]) -> None:
         """Take up other addresses, another key. Requests that run end where they are."""
         before = {instance.url: instance for instance in self.instances}
-        self.instances = [before.get(url) or Instance(url) for url in settings.urls]
+        self.instances = [before.get(url) or Instance(url, up=True) for url in settings.urls]
         self.settings = settings
         self.backend.change(settings, contexts.get(settings.name))
 

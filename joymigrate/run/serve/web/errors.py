@@ -32,6 +32,7 @@ CODES = {
     404: "not_found",
     405: "method_not_allowed",
     408: "body_too_slow",
+    409: "resume_differs",
     413: "body_too_large",
     415: "unsupported_encoding",
     429: "queue_full",

@@ -159,14 +159,11 @@ def packed(request: web.BaseRequest, reply: Reply, headers: dict[str, str]) -> b
 
 
 def reload_of(server: Server) -> Callable[[], None]:
-    """What SIGHUP does: certificates and whatever the service has (`reload`) are read again."""
+    """What SIGHUP does: certificates and keys are read again."""
 
     def reload() -> None:
         try:
             server.site.reload()
-            more = getattr(server.service, "reload", None)
-            if more is not None:
-                more()
         except JoyError as error:
             log.error("not reloaded, the old settings stay: %s", error)
             return

@@ -35,7 +35,8 @@ class Visit(web.BaseRequest):
     """A request with its id, its key, and headers that every answer to it gets."""
 
     id: str
-    key: Key | None = None
+    key: Key | None = None  # while it runs
+    key_name: str = ""
     extra: dict[str, str]
 
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
@@ -49,6 +50,7 @@ class Front:
     tls: tls.Tls | None = None
     cors: Cors = field(default_factory=Cors)
     file: str | None = None  # that says where to listen, for errors
+    read_keys: Callable[[], tuple[Key, ...]] | None = None  # again, when SIGHUP comes
 
 
 class Site:
@@ -133,10 +135,13 @@ class Site:
                          self.limits.header_seconds)  # fmt: skip
 
     def reload(self) -> None:
-        """Read the certificate's files again; raises `JoyError`, and the old ones stay."""
+        """Read certificates and keys again; raises `JoyError`, and the old ones stay."""
+        keys = self.front.read_keys() if self.front.read_keys is not None else None
         if self.context is not None and self.front.tls is not None:
             tls.of_server(self.front.tls)  # a mistake shows before the live context is touched
             tls.load(self.context, self.front.tls)
+        if keys is not None:
+            self.keys.replace(keys)
 
     async def drain(self, hurried: asyncio.Event | None = None) -> None:
         """Wait for the running requests, `drain_seconds` at most; `hurried` ends the wait.
@@ -218,7 +223,7 @@ class Site:
         key = self.keys.check(path, visit.headers)
         if key is not None and path not in OPEN:
             self.keys.enter(key, time.monotonic())
-            visit.key = key
+            visit.key, visit.key_name = key, key.name
 
     def leave(self, visit: Visit) -> None:
         """A request has ended."""

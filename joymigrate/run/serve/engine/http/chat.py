@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from joymigrate.run.serve.engine.http import aside, conversation, formats, logprobs, sampling, tools
+from joymigrate.run.serve.engine.http import (
+    aside,
+    conversation,
+    formats,
+    logprobs,
+    resuming,
+    sampling,
+    tools,
+)
 from joymigrate.run.serve.engine.http.completions import worth_sending
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.generation import Generation
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.streaming import StreamOptions, guarded, stream_options
 from joymigrate.run.serve.engine.http.tools import CallReader, Toolbox, ToolCall
-from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Sampling
+from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Resume, Sampling
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
 
@@ -33,6 +41,8 @@ class Asked:
     box: Toolbox | None
     ids: bool  # return_token_ids
     echo: str = ""  # the text that is continued, when it is to be repeated
+    resume: Resume | None = None
+    given: str = ""  # the words that another engine gave out, with `resume`
 
 
 def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
@@ -50,9 +60,14 @@ def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
     if guide is not None and box is not None:
         raise Refusal(400, "response_format or tools, not both", param="response_format")
     prompt, images, echo = written(service, fields, box)
+    resume, chosen = resuming.checked(resuming.read(fields), [prompt], chosen)
+    resume = resuming.behind(resume, echo)
+    given = resume.text if resume is not None else None
+    if resume is not None and box is not None:
+        resume = replace(resume, text="")  # words and calls are told apart here, not in the engine
     asked = Asked(
         model, prompt, images, chosen, fields.flag("stream"), stream_options(fields), box,
-        fields.flag("return_token_ids"), echo,
+        fields.flag("return_token_ids"), echo, resume, given or "",
     )  # fmt: skip
     fields.close()
     return asked, guide or enforced
@@ -122,11 +137,12 @@ async def answer(service: Service, ask: Ask) -> Reply:
     asked, guide = await aside.read(ask, lambda: read(service, ask.json()))
     ask.notes["model"] = asked.model
     generation = Generation(
-        service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide
-    )
+        service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
+        resume=asked.resume,
+    )  # fmt: skip
     made = Chat(service, ask, asked, generation)
     if asked.stream:
-        return Reply(200, await guarded(made.events()), EVENTS)
+        return Reply(200, await guarded(made.events()), EVENTS, resuming.headers(asked.resume))
     return data(await made.whole())
 
 
@@ -145,6 +161,7 @@ class Chat:
         n = asked.sampling.n
         self.readers = [CallReader(asked.box) for _ in range(n)] if asked.box else []
         self.called = [0] * n
+        self.behind = asked.resume is not None and asked.box is not None
 
     def delta(self, output: Output) -> dict[str, Any]:
         """The words and calls that an output adds."""
@@ -160,8 +177,20 @@ class Chat:
             if isinstance(piece, ToolCall):
                 calls.append({"index": self.called[output.index], **piece.to_json()})
                 self.called[output.index] += 1
+        if self.behind:
+            words = self.caught_up(words, bool(calls))
         delta: dict[str, Any] = {"content": words} if words else {}
         return {**delta, "tool_calls": calls} if calls else delta
+
+    def caught_up(self, words: str, called: bool) -> str:
+        """Of the first words of a resumed answer those that nobody has; raises `Refusal`."""
+        self.behind = False
+        if called or not words.startswith(self.asked.given):
+            raise Refusal(
+                409, "cannot resume: here the answer so far is another one", code="resume_differs",
+                param="resume.text",
+            )  # fmt: skip
+        return words[len(self.asked.given) :]
 
     def reason(self, output: Output) -> str | None:
         """Why a choice ended; calls are a reason of their own, unless one function was named."""
@@ -193,13 +222,13 @@ class Chat:
         """The stream: the role, an event per output, usage at the end when asked for."""
         outputs = self.generation.outputs()
         options, tally = self.asked.options, self.generation.tally
-        begun: set[int] = set()
+        begun: set[int] = {0} if self.asked.resume is not None else set()
         try:
             async for _, output in outputs:
                 if output.index not in begun:
                     begun.add(output.index)
                     yield event(options.with_usage(self.opening(output.index), tally))
-                if not worth_sending(output, self.asked.ids):
+                if not self.behind and not worth_sending(output, self.asked.ids):
                     continue
                 choice = self.choice(output)
                 if not choice["delta"] and not worth_without_text(choice):

@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from joymigrate.run.serve.engine.http import aside, formats, sampling
+from joymigrate.run.serve.engine.http import aside, formats, resuming, sampling
 from joymigrate.run.serve.engine.http.fields import Fields, is_whole
 from joymigrate.run.serve.engine.http.generation import Generation
 from joymigrate.run.serve.engine.http.logprobs import Legacy, of_prompt
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.streaming import StreamOptions, guarded, stream_options
-from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Sampling, TokenLogprob
+from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Resume, Sampling, TokenLogprob
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
 
@@ -33,6 +33,7 @@ class Asked:
     ids: bool = False  # return_token_ids
     numbers: bool = False  # prompt_logprobs
     texts: list[str] = field(default_factory=list)  # of the prompts, for echo
+    resume: Resume | None = None
 
 
 def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
@@ -52,18 +53,21 @@ def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
         raise Refusal(400, "max_tokens is at least 1, unless echo is true", param="max_tokens")
     chosen = sampling.read(fields, service.defaults, max_tokens=limit, logprobs=logprobs, n=n)
     numbers = chosen.prompt_logprobs is not None
+    resumed = resuming.read(fields)
     if echo and logprobs is not None and not numbers:
         chosen = replace(chosen, prompt_logprobs=logprobs)
     fields.refuse("suffix", "there is no text after the answer", unless=("",))
     guide = formats.read(fields, service.guides)
+    resume, chosen = resuming.checked(resumed, encoded, chosen)
     asked = Asked(
         model, encoded, chosen, fields.flag("stream"), stream_options(fields), echo,
-        fields.flag("return_token_ids"), numbers,
+        fields.flag("return_token_ids"), numbers, resume=resume,
     )  # fmt: skip
     fields.close()
     if echo:
         pairs = zip(given, encoded, strict=True)
         asked.texts = [p if isinstance(p, str) else service.words.decode(ids) for p, ids in pairs]
+        asked.resume = resuming.behind(asked.resume, asked.texts[0])
     return asked, guide
 
 
@@ -107,10 +111,12 @@ async def answer(service: Service, ask: Ask) -> Reply:
     """Answer POST /v1/completions."""
     asked, guide = await aside.read(ask, lambda: read(service, ask.json()))
     ask.notes["model"] = asked.model
-    generation = Generation(service, ask, asked.prompts, asked.sampling, guide=guide)
+    generation = Generation(
+        service, ask, asked.prompts, asked.sampling, guide=guide, resume=asked.resume
+    )
     made = Completion(service, ask, asked, generation)
     if asked.stream:
-        return Reply(200, await guarded(made.events()), EVENTS)
+        return Reply(200, await guarded(made.events()), EVENTS, resuming.headers(asked.resume))
     return data(await made.whole())
 
 
@@ -133,6 +139,11 @@ class Completion:
             else None
         )
         self.begun: set[int] = set()
+        if asked.resume is not None:
+            self.begun.add(0)
+            if self.legacy is not None:
+                before = [*asked.prompts[0], *asked.resume.ids] if asked.echo else asked.resume.ids
+                self.legacy[0].of(before, [None] * len(before))
 
     def choice(self, place: int, output: Output) -> dict[str, Any]:
         """What an output adds to its choice."""

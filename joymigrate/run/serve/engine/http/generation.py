@@ -11,7 +11,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http.admission import admit
 from joymigrate.run.serve.engine.http.service import Service
-from joymigrate.run.serve.engine.types import Output, Request, Sampling
+from joymigrate.run.serve.engine.types import Output, Request, Resume, Sampling
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.messages import Ask
 
@@ -52,10 +52,12 @@ class Generation:
         *,
         images: tuple[Any, ...] = (),
         guide: Any = None,
+        resume: Resume | None = None,
     ) -> None:
         """Check everything that can be refused before the answer begins; raises `Refusal`."""
         self.service, self.ask, self.sampling = service, ask, sampling
         self.tally = Tally(prompt=sum(len(prompt) for prompt in prompts))
+        self.resumed = self.tally.completion = len(resume.ids) if resume is not None else 0
         self.texts = len(prompts) * sampling.n
         refuse_guided(sampling, guide)
         self.requests = []
@@ -63,7 +65,9 @@ class Generation:
             fitting = fit(service, prompt, sampling)
             more = {"guide": guide} if guide is not None else {}
             name = ask.id if len(prompts) == 1 else f"{ask.id}-{place}"
-            self.requests.append(Request(name, tuple(prompt), fitting, images, **more))
+            self.requests.append(
+                Request(name, tuple(prompt), fitting, images, resume=resume, **more)
+            )
         if service.draining:
             raise Refusal(503, "stopping: no new requests are taken", headers={"Retry-After": "5"})
         admit(service.engine.stats().waiting, self.texts, service.limits)
@@ -87,7 +91,8 @@ class Generation:
             async for output in stream:
                 yield 0, output
         except JoyError as error:
-            raise Refusal(400, error.what, param=error.where) from None
+            status = 409 if error.where == "resume" else 400
+            raise Refusal(status, error.what, param=error.where) from None
         finally:
             await stream.aclose()
 
@@ -150,7 +155,7 @@ class Generation:
         """Whatever happened, the numbers are complete."""
         meters, tally = self.service.meters, self.tally
         meters.prompt.add(tally.prompt)
-        meters.generated.add(tally.completion)
+        meters.generated.add(tally.completion - self.resumed)
         whole = len(tally.reasons) == self.texts
         if whole:
             meters.seconds.add(time.perf_counter() - self.ask.started)

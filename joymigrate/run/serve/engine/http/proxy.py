@@ -30,7 +30,7 @@ from joymigrate.run.serve.engine.http.triton.infer import (
 from joymigrate.run.serve.engine.launch import Child
 from joymigrate.run.serve.web import errors, messages
 from joymigrate.run.serve.web.errors import Refusal
-from joymigrate.run.serve.web.keys import Keys
+from joymigrate.run.serve.web.keys import Key, Keys
 from joymigrate.run.serve.web.limits import Limits
 from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, event
 from joymigrate.run.serve.web.server import Server, reload_of
@@ -58,7 +58,7 @@ class Proxy:
         child: Child,
         host: str,
         port: int,
-        keys: tuple[str, ...],
+        keys: tuple[str | Key, ...],
         limits: Limits | None = None,
         front: Front | None = None,
     ) -> None:
