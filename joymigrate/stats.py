@@ -25,7 +25,7 @@ class Interval:
     high: float
 
 
-def wilson(successes: float, n: int, confidence: float = 0.95) -> Interval:
+def wilson(successes: float, n: float, confidence: float = 0.95) -> Interval:
     """The share of successes and its Wilson interval; [0, 1] where there is no sample."""
     if n == 0:
         return Interval(math.nan, 0.0, 1.0)

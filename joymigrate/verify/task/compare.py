@@ -159,7 +159,7 @@ class Counting:
             return
         for figures, names in self.views():
             value = right(base, self.metric, self.question.fields, names, base.reference)
-            figures.worst.add(value, 0.0)
+            figures.worst.add(value, 0.0, base.cluster)
 
     def add_fields(self, row: Sequence[Sample], reference: Any) -> None:
         """Per-field agreement of JSON answers: of the named fields, else of all at the top."""
@@ -188,7 +188,7 @@ class Counting:
                     metric = "agreement" if reference is ABSENT else "exact"
                     count(figures, metric, (key,), names, row[:2], reference)
                 else:
-                    count_key(figures, key, names, answers, known)
+                    count_key(figures, key, names, answers, known, row[0].cluster)
 
     def add_example(
         self, base: Sample, target: Sample, reference: Any, before: tuple[int, int, int]
@@ -257,14 +257,15 @@ def count(
 ) -> None:
     """Add one row to one view's figures."""
     values = [answer(sample, metric, fields, names) for sample in row]
+    cluster = row[0].cluster
     if ABSENT not in values:
-        figures.agreement.add(agreeing(metric, values[0], values[1]))
+        figures.agreement.add(agreeing(metric, values[0], values[1]), cluster)
         if metric == "token" and isinstance(values[0], list) and isinstance(values[1], list):
             figures.agreement.prefix.add(score.prefix(values[0], values[1]))
         if len(row) > 2:
             noise = agreeing(metric, values[0], values[2])
-            figures.noise.add(noise)
-            figures.against_noise.add(noise, agreeing(metric, values[0], values[1]))
+            figures.noise.add(noise, cluster)
+            figures.against_noise.add(noise, agreeing(metric, values[0], values[1]), cluster)
     if metric in ("agreement", "token"):
         if ABSENT in values:
             raise lacking(row, values, "tokens" if metric == "token" else "prediction")
@@ -275,24 +276,30 @@ def count(
             help="add references, or use --metric agreement",
         )
     pair = [right(sample, metric, fields, names, reference) for sample in row[:2]]
-    figures.paired.add(pair[0], pair[1])
-    figures.worst.add(pair[0], pair[1])
+    figures.paired.add(pair[0], pair[1], cluster)
+    figures.worst.add(pair[0], pair[1], cluster)
     if metric == "macro-f1":
-        figures.labels.add(values[0], values[1], reduced(reference, fields, names))
+        figures.labels.add(values[0], values[1], reduced(reference, fields, names), cluster)
 
 
 def count_key(
-    figures: Figures, key: str, names: tuple[str, ...], answers: Sequence[Any], reference: Any
+    figures: Figures,
+    key: str,
+    names: tuple[str, ...],
+    answers: Sequence[Any],
+    reference: Any,
+    cluster: str,
 ) -> None:
     """Add one pair to the figures of a top-level key of opened answers."""
     values = [
         normalise.normalised(a.get(key), names) if isinstance(a, dict) else normalise.Malformed()
         for a in answers
     ]
-    figures.agreement.add(float(normalise.same(values[0], values[1])))
+    figures.agreement.add(float(normalise.same(values[0], values[1])), cluster)
     if isinstance(reference, dict) and key in reference:
         wanted = normalise.normalised(reference[key], names)
-        figures.paired.add(*(float(normalise.same(value, wanted)) for value in values))
+        one, two = (float(normalise.same(value, wanted)) for value in values)
+        figures.paired.add(one, two, cluster)
 
 
 def answer(sample: Sample, metric: str, fields: tuple[str, ...], names: tuple[str, ...]) -> Any:

@@ -174,6 +174,8 @@ def flat(one: Judgement, scale: int) -> dict[str, Any]:
         "agreement": interval_json(one.agreement),
         "baseline_agreement": interval_json(one.noise),
         "required_n": one.required_n,
+        "clusters": one.clusters,
+        "required_clusters": one.required_clusters,
         "test": one.test,
     }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.stats import Interval, quantile
+from joymigrate.verify.task.clusters import Clusters
 
 RESAMPLES = 2000
 MOST_LABELS = 200
@@ -50,9 +51,11 @@ class Paired:
     binary: bool = True
     low: float = math.inf
     high: float = -math.inf
+    clusters: Clusters = field(default_factory=Clusters)
 
-    def add(self, baseline: float, target: float) -> None:
-        """Count one pair."""
+    def add(self, baseline: float, target: float, cluster: str) -> None:
+        """Count one pair of a cluster."""
+        self.clusters.add(cluster, target - baseline)
         self.baseline.add(baseline)
         self.target.add(target)
         self.difference.add(target - baseline)
@@ -80,9 +83,11 @@ class Agreement:
     moments: Moments = field(default_factory=Moments)
     equal: int = 0
     prefix: Moments = field(default_factory=Moments)  # common tokens before the first difference
+    clusters: Clusters = field(default_factory=Clusters)
 
-    def add(self, value: float) -> None:
+    def add(self, value: float, cluster: str) -> None:
         """Count one pair's agreement, 0 to 1."""
+        self.clusters.add(cluster, value)
         self.moments.add(value)
         self.equal += value == 1
 
@@ -97,10 +102,13 @@ class Labels:
     """Counts of (baseline, target, reference) labels: what macro-F1 is made of."""
 
     triples: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    clusters: dict[str, Counter[tuple[str, str, str]]] = field(default_factory=dict)
 
-    def add(self, baseline: Any, target: Any, reference: Any) -> None:
+    def add(self, baseline: Any, target: Any, reference: Any, cluster: str) -> None:
         """Count one pair of labels and the right one."""
-        self.triples[repr(baseline), repr(target), repr(reference)] += 1
+        key = repr(baseline), repr(target), repr(reference)
+        self.triples[key] += 1
+        self.clusters.setdefault(cluster, Counter())[key] += 1
 
     @property
     def classes(self) -> list[str]:
@@ -108,14 +116,26 @@ class Labels:
         return sorted({reference for _, _, reference in self.triples})
 
     def macro_f1(self) -> tuple[float, float, Interval]:
-        """Macro-F1 of both sides, and the difference with a 90 % bootstrap interval over pairs."""
+        """Macro-F1 of both sides, and the difference with a 90 % bootstrap interval over pairs;
+        over clusters where some have more than one pair."""
         import numpy as np
 
         keys, counts = list(self.triples), np.array(list(self.triples.values()), dtype=np.int64)
         place = {name: index for index, name in enumerate(self.classes)}
         codes = np.array([[place.get(label, -1) for label in key] for key in keys])
         n = int(counts.sum())
-        draws = np.random.default_rng(0).multinomial(n, counts / n, size=RESAMPLES)
+        random = np.random.default_rng(0)
+        if len(self.clusters) == n:
+            draws = random.multinomial(n, counts / n, size=RESAMPLES)
+        else:  # few kinds of clusters, each with its triples
+            kinds = Counter(frozenset(one.items()) for one in self.clusters.values())
+            groups, column = len(self.clusters), {key: i for i, key in enumerate(keys)}
+            held = np.zeros((len(kinds), len(keys)), dtype=np.int64)
+            for place_of, kind in enumerate(kinds):
+                for key, number in kind:
+                    held[place_of, column[key]] = number
+            shares = np.array(list(kinds.values())) / groups
+            draws = random.multinomial(groups, shares, size=RESAMPLES) @ held
 
         def f1(side: int, weights: Any) -> Any:
             """(resamples,) macro-F1 of one side under (resamples, triples) weights."""

@@ -9,7 +9,8 @@ from joymigrate import stats
 from joymigrate.language import Text
 from joymigrate.stats import Interval
 from joymigrate.verify.model import Outcome
-from joymigrate.verify.task.figures import Figures, Moments, Paired
+from joymigrate.verify.task.clusters import sign_flip, worse_p
+from joymigrate.verify.task.figures import Agreement, Figures, Paired
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
 
@@ -50,6 +51,8 @@ class Judgement:
     noise: Interval | None = None
     required_n: int | None = None
     test: str = ""
+    clusters: int | None = None  # where samples hang together: how many count by themselves
+    required_clusters: int | None = None
 
 
 def worst(*outcomes: Outcome) -> Outcome:
@@ -72,6 +75,20 @@ def judge_paired(figures: Figures, rule: Rule) -> Judgement:
     difference, p_worse, p_different, needed, test = tested(paired, rule)
     outcome, reason = decided(difference, p_worse, p_different, rule, paired.n, needed)
     reasons = [reason]
+    clustered = paired.clusters.count if paired.clusters.clustered else None
+    prompts = None
+    if clustered is not None and needed is not None:
+        prompts = max(2, math.ceil(needed * clustered / paired.n))
+        if outcome is Outcome.INCONCLUSIVE:
+            reasons.append(
+                Text(
+                    "{n} samples of {clusters} prompts: samples of one prompt hang together; about "
+                    "{prompts} prompts are needed, more samples of the same ones do not help",
+                    n=f"{paired.n:,}",
+                    clusters=f"{clustered:,}",
+                    prompts=f"{prompts:,}",
+                )
+            )
     if outcome is Outcome.PASS and not paired.baseline.mean and not paired.target.mean:
         outcome = Outcome.INCONCLUSIVE
         reasons = ["neither side has a single right answer: do predictions and references match?"]
@@ -102,6 +119,8 @@ def judge_paired(figures: Figures, rule: Rule) -> Judgement:
         noise_of(figures),
         needed,
         test,
+        clustered,
+        prompts,
     )
 
 
@@ -110,6 +129,8 @@ def tested(paired: Paired, rule: Rule) -> tuple[Interval, float, float, int | No
     sign = 1 if rule.higher_is_better else -1
     n, moments = paired.n, paired.difference
     confidence = 1 - 2 * rule.alpha
+    if paired.clusters.clustered:
+        return tested_by_cluster(paired, rule, sign)
     if paired.binary:
         gained, lost = (paired.gained, paired.lost)[::sign]
         z = stats.tango_z(gained, lost, n, -min(rule.margin, 1 - 1e-12))
@@ -132,13 +153,38 @@ def tested(paired: Paired, rule: Rule) -> tuple[Interval, float, float, int | No
         needed = stats.paired_n(0.0, rule.margin / spread, rule.alpha, rule.power) if spread else n
         return interval, rule.alpha / 2 if unseen < rule.margin else 1.0, 1.0, needed, "exact bound"
     worse = stats.t_tail_of(n, sign * moments.mean + rule.margin, moments.variance)
+    if not paired.clusters.full:  # rare losses that happen to be missing: the worst value counts
+        spread = paired.high - paired.low
+        worse = max(worse, worse_p(paired.clusters, rule.margin, sign, spread))
     return (
         interval,
         worse,
         stats.t_p_value(n, moments.mean, moments.variance),
         needed,
-        "paired t test",
+        "paired t test, and score test with the worst score",
     )
+
+
+def tested_by_cluster(
+    paired: Paired, rule: Rule, sign: int
+) -> tuple[Interval, float, float, int | None, str]:
+    """As `tested`, where samples of one prompt hang together: clusters are what is counted."""
+    clusters, moments = paired.clusters, paired.difference
+    spread = paired.high - paired.low
+    variance = clusters.variance(moments.mean)
+    interval = stats.mean_interval(clusters.count, moments.mean, variance, 1 - 2 * rule.alpha)
+    worse = worse_p(clusters, rule.margin, sign, spread)
+    if variance == 0 and moments.mean == 0:
+        unseen = (1 - rule.alpha ** (1 / clusters.count)) * spread
+        interval = Interval(0.0, -unseen, unseen)
+    size = clusters.samples / clusters.count
+    # At the edge of the hypothesis at least the margin's share of clusters differs.
+    differing = sum(total != 0 for _, total in clusters.sums.values())
+    least = rule.margin * spread if 2 * differing < clusters.count else 0.0
+    needed = stats.mean_n(math.sqrt(max(variance, least)), rule.margin, rule.alpha, rule.power)
+    different = sign_flip([total for _, total in clusters.sums.values()])
+    test = "score test and sign-flip test over clusters"
+    return interval, worse, different, needed and math.ceil(needed * size), test
 
 
 def decided(
@@ -220,21 +266,31 @@ def agreed(agreement: Interval, least: float) -> tuple[Outcome, str]:
 
 def agreement_of(figures: Figures) -> Interval | None:
     """Agreement with its interval: Wilson's for yes and no, Student's for shares."""
-    return share_of(figures.agreement.moments, figures.agreement.equal)
+    return share_of(figures.agreement)
 
 
 def noise_of(figures: Figures) -> Interval | None:
     """Agreement of the baseline with its own second run; None without one."""
-    return share_of(figures.noise.moments, figures.noise.equal)
+    return share_of(figures.noise)
 
 
-def share_of(moments: Moments, equal: int) -> Interval | None:
-    """The share of `moments`, with the interval that fits its values."""
+def effect_of(agreement: Agreement) -> float:
+    """How many samples count as one where they hang together; else 1."""
+    moments = agreement.moments
+    if not agreement.clusters.clustered:
+        return 1.0
+    return agreement.clusters.design_effect(moments.mean, moments.variance)
+
+
+def share_of(agreement: Agreement) -> Interval | None:
+    """The share of equal answers, with the interval that fits its values."""
+    moments, effect = agreement.moments, effect_of(agreement)
     if not moments.n:
         return None
-    if math.isclose(moments.mean * moments.n, equal, abs_tol=1e-9):
-        return stats.wilson(equal, moments.n)
-    found = stats.mean_interval(moments.n, moments.mean, moments.variance, 0.95)
+    if math.isclose(moments.mean * moments.n, agreement.equal, abs_tol=1e-9):
+        return stats.wilson(agreement.equal / effect, moments.n / effect)
+    n = max(1, round(moments.n / effect))
+    found = stats.mean_interval(n, moments.mean, moments.variance, 0.95)
     return Interval(found.value, max(0.0, found.low), min(1.0, found.high))
 
 
@@ -261,7 +317,9 @@ def judge_agreement(figures: Figures, rule: Rule) -> Judgement:
         )
     else:
         # However references may look: no more answers than these can have become wrong.
-        most = 1 - stats.wilson(figures.agreement.equal, n, 1 - 2 * rule.alpha).low
+        effect = effect_of(figures.agreement)
+        equal = figures.agreement.equal / effect
+        most = 1 - stats.wilson(equal, n / effect, 1 - 2 * rule.alpha).low
         needed = stats.paired_n(rule.margin, rule.margin, rule.alpha, rule.power)
         outcome, reason = (
             (

@@ -42,6 +42,7 @@ class Sample:
     tokens: Any = ABSENT
     task: str | None = None
     line: int = 0
+    cluster: str = ""  # samples that hang together; of one prompt, where nothing else is said
 
 
 def read(path: Path) -> Iterator[Sample]:
@@ -88,6 +89,7 @@ def sample(line: bytes, where: str, number: int) -> Sample:
         raw.get("tokens", ABSENT),
         None if task is None else str(task),
         number,
+        str(raw.get("cluster", name)),
     )
 
 
@@ -96,7 +98,7 @@ class Join:
     """Pairs the samples of several files. After iterating, `counts` and `unmatched` are final.
 
     `duplicates`: error; first (later ones of an id are counted and left out); number (the first
-    of one side goes with the first of the other, and so on).
+    of one side goes with the first of the other, and so on; one id is one cluster).
     """
 
     paths: Sequence[Path]
