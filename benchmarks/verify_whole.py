@@ -20,6 +20,8 @@ from pathlib import Path
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+WRITES = ("loader",)  # programs that write files
+
 
 def main() -> int:
     from tests.verify.harness import record, replay
@@ -30,7 +32,9 @@ def main() -> int:
     options.add_argument("--only", default="")
     options.add_argument("--every", type=int, default=1, help="one fault of so many")
     options.add_argument("--clean", type=int, default=1, help="clean runs per program and mode")
-    options.add_argument("--programs", default="lm,cnn,ctr,gan,rl,diffusion,functional")
+    options.add_argument(
+        "--programs", default="lm,cnn,ctr,gan,rl,diffusion,functional,loader,speech"
+    )
     chosen = options.parse_args()
     names = chosen.programs.split(",")
     planted: Counter[str] = Counter()
@@ -41,13 +45,18 @@ def main() -> int:
     faults = [f for f in WHOLE_FAULTS if f.program in names and chosen.only in f.name]
     for mode in chosen.modes.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            room, environment = Path(folder), {"SEED": "0", "MODE": mode}
+            room, out = Path(folder), Path(folder) / "out"
+            out.mkdir()
+            environment = {"SEED": "0", "MODE": mode, "OUT": str(out)}
             for name in names:
                 source = PROGRAMS / f"whole_{name}.py"
-                record(source, room / f"{name}.jmb", environment)
+                record(source, room / f"{name}.jmb", environment, out if name in WRITES else None)
                 for run in range(chosen.clean):
                     bundle = room / f"clean-{name}-{run}.jmb"
-                    found = replay(room / f"{name}.jmb", source, bundle, environment, noise=1.0)
+                    there = out if name in WRITES else None
+                    found = replay(
+                        room / f"{name}.jmb", source, bundle, environment, there, noise=1.0
+                    )
                     clean += 1
                     if found.verdict.value == "fail":
                         alarms += 1
@@ -57,7 +66,9 @@ def main() -> int:
                 program.write_text(fault.source())
                 base = room / f"{fault.program}.jmb"
                 try:
-                    found = replay(base, program, room / f"{number}.jmb", environment, noise=1.0)
+                    there = out if fault.program in WRITES else None
+                    bundle = room / f"{number}.jmb"
+                    found = replay(base, program, bundle, environment, there, noise=1.0)
                 except RuntimeError as error:
                     print(f"ended: {mode} {fault.name}: {str(error)[-200:]}", flush=True)
                     continue
@@ -66,6 +77,7 @@ def main() -> int:
                 planted[mode] += 1
                 caught[mode] += found.verdict.value == "fail"
                 phase = first.phase if first is not None else None
+                phase = "file" if first is not None and first.stage == "S5F" else phase
                 right = {"optimiser": "update"}.get(phase or "", phase) in fault.where.split()
                 placed[mode] += right
                 single[mode] += right and failures == 1

@@ -68,7 +68,9 @@ def target(replay: Replay, baseline: Bundle, chip: str | None) -> Iterator[tuple
         )
         base = replay_draws(baseline, _program.environment())
         environment = stack.enter_context(around(replay, chip, base))
-        with session.recording(settings, resolved, environment) as running, aside(replay.aside):
+        outputs = baseline.outputs.get("patterns", ())
+        recording = session.recording(settings, resolved, environment, outputs)
+        with recording as running, aside(replay.aside):
             code = _program.run(resolved, _switch.with_start(running.environment))
             running.code = code
         try:

@@ -31,6 +31,9 @@ def command(
     window: list[str] = typer.Option(
         [], "--window", metavar="PATTERN", help="Keep tensors of these modules only."
     ),
+    outputs: list[str] = typer.Option(
+        [], "--outputs", metavar="PATTERN", help="Files it writes, to compare as well: 'out/*.npy'."
+    ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     force: bool = typer.Option(False, "--force", help="Replace a bundle of that name."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing of our own."),
@@ -61,7 +64,8 @@ def command(
     need("torch", "torch", "safetensors", what="recording")
     resolved = _program.resolve(arguments)
     session.make_room(output, force)
-    with session.recording(settings, resolved, _program.environment()) as running:
+    environment = _program.environment()
+    with session.recording(settings, resolved, environment, outputs) as running:
         code = _program.run(resolved, _switch.with_start(running.environment))
         running.code = code
     try:

@@ -12,6 +12,9 @@ from joymigrate.report.html.page import Section
 
 NAMES = {
     "steps": "steps",
+    "run": "steps of the whole run",
+    "printed": "printed numbers",
+    "files": "files",
     "modes": "modes of model calls",
     "calls": "recorded values",
     "inputs": "computed inputs of models",

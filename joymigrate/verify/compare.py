@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from joymigrate.language import Text
-from joymigrate.verify import crash, forced, free, identity, rest_stage, scope
+from joymigrate.verify import (
+    crash,
+    files_stage,
+    forced,
+    free,
+    identity,
+    printed_stage,
+    rest_stage,
+    scope,
+    watch_stage,
+)
 from joymigrate.verify.align import NameMap
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.curve_stage import judge_curve, losses
@@ -65,10 +75,13 @@ def compare(
     rest = judge_the_rest(ours, theirs, alike, found)
     steps(baseline, target, pairing, replayed, found, rest)
     judge_program(ours, theirs, replay, found, rest)
+    watched = judge_run(ours, theirs, replay, alike, found)
     curve(baseline, target, tolerance, replayed, found)
+    judge_prints(ours, theirs, watched, found)
+    judge_files(baseline, target, watched, found)
     coverage = covered(baseline, target, pairing, replayed, tolerance, rest)
     verdict = judge(baseline, target, found, replayed, coverage, exit_code, rest)
-    whole, left = scope.of(ours, theirs, replayed, rest, coverage)
+    whole, left = scope.of(ours, theirs, replayed, rest, coverage, watched)
     return replace(verdict, covered=whole, uncovered=left)
 
 
@@ -193,10 +206,7 @@ def judge_program(
 ) -> None:
     """Modes and schedules from the first step to the last, where nothing before explains them."""
     rows = rest_stage.judge_log(ours, theirs, replay.get("roots", {}), rest)
-    failed = next((row for row in found.rows if row.status.failed), None)
-    if failed is not None:
-        rows = [replace(row, status=Status.WARN, consequence_of=failed.module) for row in rows]
-    rows = alone(rows, lambda first, row: True)
+    rows = alone(consequences(rows, found), lambda first, row: True)
     found.rows += rows
     if any(row.status.failed for row in rows):
         found.stages = [
@@ -205,6 +215,52 @@ def judge_program(
             else made
             for made in found.stages
         ]
+
+
+def judge_run(
+    ours: Rank, theirs: Rank, replay: Mapping[str, Any], alike: bool, found: Found
+) -> watch_stage.Watched:
+    """S5W: every step of the run, where nothing before explains what departs."""
+    watched = watch_stage.judge_run(ours, theirs, replay.get("roots", {}), alike)
+    watched.rows = consequences(watched.rows, found)
+    found.stages.append(stage(watch_stage.STAGE, watched.rows))
+    found.rows += watched.rows
+    return watched
+
+
+def judge_prints(ours: Rank, theirs: Rank, watched: watch_stage.Watched, found: Found) -> None:
+    """S5P: printed numbers, where nothing before explains what departs."""
+    printed = printed_stage.judge_printed(ours, theirs, watched)
+    watched.printed = printed.compared, printed.of
+    rows = consequences(printed.rows, found)
+    found.stages.append(stage(printed_stage.STAGE, rows))
+    found.rows += rows
+
+
+def judge_files(
+    baseline: Bundle, target: Bundle, watched: watch_stage.Watched, found: Found
+) -> None:
+    """S5F: files that the program wrote."""
+    if not baseline.outputs:
+        return
+    limit = watch_stage.believed(watched, files_stage.MOST)
+    files = files_stage.judge_files(baseline.outputs, target.outputs, limit)
+    watched.files = files.compared, files.of
+    watched.uncovered += files.uncovered
+    rows = consequences(files.rows, found)
+    found.stages.append(stage(files_stage.STAGE, rows))
+    found.rows += rows
+
+
+def consequences(rows: list[Difference], found: Found) -> list[Difference]:
+    """What an earlier failure explains is a warning."""
+    failed = next((row for row in found.rows if row.status.failed), None)
+    if failed is None:
+        return rows
+    return [
+        replace(row, status=Status.WARN, consequence_of=failed.module) if row.status.failed else row
+        for row in rows
+    ]
 
 
 def other_modes(ours: Rank, theirs: Rank, pairing: Pairing) -> dict[str, str]:

@@ -10,7 +10,8 @@ import errno
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,11 @@ from joymigrate.verify.modes import mode_of
 from joymigrate.verify.module_names import ModuleNames, unwrapped
 from joymigrate.verify.module_replay import ModuleReplay
 from joymigrate.verify.optimisers import probe, settings_of
+from joymigrate.verify.printing import Printing
 from joymigrate.verify.program_log import ProgramLog
 from joymigrate.verify.ranks import data_parallel, mesh, rank_and_world
 from joymigrate.verify.replay_session import ReplaySession
+from joymigrate.verify.run_watch import RunWatch
 from joymigrate.verify.settings import Settings
 from joymigrate.verify.shard_map import ShardMap, Spread
 from joymigrate.verify.sketch import Shard
@@ -55,6 +58,8 @@ class Recorder:
         self.module_replay: ModuleReplay | None = None
         self.tape = StepTape(self)
         self.log_of_program = ProgramLog()
+        self.run_watch = RunWatch()
+        self.printing = Printing(lambda: os.getpid() == self.process and not self.busy)
         self.updating = False  # an optimiser is at work
         self.new_mode = 0  # calls left that are looked at because their mode is new
         self.modes: set[str] = set()
@@ -130,6 +135,8 @@ class Recorder:
         if not self.called_any:  # what came before made the weights
             self.called_any = True
             self.tape.tape.clear()
+            with self.own_work():
+                self.run_watch.begin()
         if closes:
             self.close_step()
         if self.over:
@@ -140,6 +147,7 @@ class Recorder:
         self.log_of_program.call(root, module.training, torch.is_grad_enabled(), self.step)
         fresh = self.is_new_mode(root, path, module, args, kwargs)
         self.tape.leave()
+        self.watch_call(f"{root}:{path}", module, pytree.arguments(args, kwargs))
         try:
             if self.recording:
                 return self.recorded_root(root, path, module, args, kwargs, real)
@@ -158,6 +166,31 @@ class Recorder:
         finally:
             if self.exact:
                 self.tape.enter()
+
+    def watch_call(self, place: str, module: Any, given: dict[str, Any]) -> None:
+        """A model's call, as it is seen in every step."""
+        leaves = pytree.tensors(given, objects=True)
+        derived = {id(t): self.is_derived(t) for _, t in leaves} if self.recording else None
+        with self.own_work():
+            self.run_watch.call(place, self.step, module.training, given, derived)
+
+    @contextmanager
+    def own_work(self) -> Iterator[None]:
+        """Calls of torch in here are not the program's."""
+        before, self.busy = self.busy, True
+        try:
+            yield
+        finally:
+            self.busy = before
+
+    def is_derived(self, tensor: torch.Tensor) -> bool:
+        """Whether an input is made from what a model returned."""
+        strided = type(tensor) is torch.Tensor and tensor.layout is torch.strided
+        return (
+            tensor.grad_fn is not None
+            or (strided and not tensor.is_meta and storage(tensor) in self.made)
+            or id(tensor) in self.tape.derived
+        )
 
     def is_new_mode(self, root: str, path: str, module: Any, args: Any, kwargs: Any) -> bool:
         """Whether a model is called in a way that was not seen before."""
@@ -277,9 +310,8 @@ class Recorder:
         """Copies of a top-level call's inputs: the batch, whose bytes identify it."""
         for leaf, tensor in pytree.tensors(given, objects=True):
             if type(tensor) is torch.Tensor and not tensor.is_meta:
-                derived = tensor.grad_fn is not None or storage(tensor) in self.made
-                derived |= id(tensor) in self.tape.derived
-                self.inputs.append((place, number, leaf, tensor.detach().clone(), derived))
+                kept = tensor.detach().clone()
+                self.inputs.append((place, number, leaf, kept, self.is_derived(tensor)))
 
     # -- optimisers and losses -------------------------------------------------------------------
 
@@ -337,6 +369,8 @@ class Recorder:
         if not self.watches():
             return
         self.log_of_program.backward += 1
+        with self.own_work():
+            self.run_watch.loss(self.step, tensors)
         functional = not self.called and not self.tape.differentiating
         if functional and self.lossed:  # a program without modules: a step ends here
             self.tape.end_of_step(clear=False)
@@ -360,10 +394,12 @@ class Recorder:
                 else:
                     self.log.add("loss:", number, "loss", "", tensor.detach().reshape(1))
 
-    def batch(self, value: Any) -> None:
+    def batch(self, iterator: Any, value: Any) -> None:
         """A batch that a data loader hands out."""
         if self.over or os.getpid() != self.process:
             return
+        with self.own_work():
+            self.run_watch.batch(iterator, value)
         if len(self.batches) > 4 * (self.settings.last + 1):
             return
         found = {}
@@ -380,6 +416,8 @@ class Recorder:
             return
         if not functional:
             self.tape.end_of_step()
+        with self.own_work():
+            self.run_watch.end_of_step(self.step, self.models())
         if self.recording and (self.log.meta or self.inputs):
             if not self.optimisers:
                 self.own_update()
@@ -401,6 +439,10 @@ class Recorder:
             self.tape.enter()
         else:
             self.tape.leave()
+
+    def models(self) -> dict[str, Any]:
+        """Models that were called with gradients in this step."""
+        return {root: self.module_names.modules[root] for root in sorted(self.trained)}
 
     def own_update(self) -> None:
         """Parameters of a program that updates them without an optimiser of torch."""
@@ -429,6 +471,8 @@ class Recorder:
             self.replay_session.write(writer, self.step, self.inputs)
             self.tape.write(writer, self.step)
             writer.add_json("log.json", self.log_of_program.to_json())
+            writer.add_json("watch.json", self.run_watch.to_json())
+            writer.add_json("printed.json", self.printing.to_json())
             writer.add_json("program.json", self.program())
             writer.facts["steps"] = [*writer.facts.get("steps", []), self.step]
             writer.commit()
@@ -443,6 +487,8 @@ class Recorder:
             self.replay_session.write(writer, self.step, [])
             self.tape.write(writer, self.step)
             writer.add_json("log.json", self.log_of_program.to_json())
+            writer.add_json("watch.json", self.run_watch.to_json())
+            writer.add_json("printed.json", self.printing.to_json())
             writer.add_json("program.json", self.program())
             writer.commit()
         finally:
@@ -489,6 +535,8 @@ class Recorder:
     def end(self) -> None:
         """Write what is there of the step, and let go of torch."""
         self.tape.end_of_step()
+        with self.own_work():
+            self.run_watch.end_of_step(self.step, self.models())
         try:
             if self.recording and (self.log.meta or self.inputs):
                 if not self.optimisers:

@@ -22,6 +22,7 @@ READ = {False: 1e-3, True: 5e-2}
 # The target's own arithmetic against its own float64, and how much worse than the baseline's.
 NATIVE = {False: 2e-4, True: 2.0**-5}
 RATIO = 10.0
+RETURNED = 2.0**-7  # a value given back to a model may be rounded to bfloat16
 FREE = 0.5  # relative error of a free step that rounding is not believed to make
 GIVEN = 1e-4  # tensors from elsewhere, in the first step
 PHASES = {
@@ -189,6 +190,10 @@ class EventJudge:
             else:
                 yield from self.sink(name, theirs, row)
         for name, row in twin.get("rows", {}).items():
+            changed = row.get("returned", 0.0)
+            if changed > RETURNED:
+                reason = "the baseline gives back what the model returned; here it is changed first"
+                yield self.row(name, Status.FAIL, min(changed, 1e300), RETURNED, reason)
             if "only" in row and self.kind in ("gradients", "state", "loss"):
                 if name.startswith("gradient at") and not row["norm"]:
                     continue
@@ -204,8 +209,15 @@ class EventJudge:
             if not error or role.startswith("draw:"):
                 continue
             whole = fact["dtype"].startswith(("int", "uint", "bool"))
+            twin = self.twin or {}
+            chosen = twin.get("chosen") and self.kind in ("input", "output")
+            if role.startswith("made:") and (chosen or (twin.get("untraced") and not whole)):
+                why = "made of numbers that the program read from its models' results"
+                self.rest.leave_out(self.kind, 1, why)
+                continue
             first = self.event["step"] == 0 and self.event["number"] <= 0
             first = first and self.kind in ("input", "loss") and role == "other"
+            first |= role.startswith("made:")
             if whole or (first and error > GIVEN):
                 what = "whole numbers" if whole else "values"
                 reason = Text("{what} that this is computed from differ", what=what)

@@ -11,25 +11,50 @@ from joymigrate.verify.bundle import Rank
 from joymigrate.verify.forced import Forced
 from joymigrate.verify.model import Coverage, Outcome, Verdict
 from joymigrate.verify.rest_stage import Rest
+from joymigrate.verify.watch_stage import Watched
 
-PARTS = ("steps", "modes", "calls", "inputs", "loss", "gradients", "state", "update", "outputs")
+PARTS = (
+    "steps",
+    "run",
+    "printed",
+    "files",
+    "modes",
+    "calls",
+    "inputs",
+    "loss",
+    "gradients",
+    "state",
+    "update",
+    "outputs",
+)
 KINDS = {"inputs": "input", "loss": "loss", "gradients": "gradients", "state": "state"}
 KINDS |= {"outputs": "output"}
 
 
 def of(
-    ours: Rank, theirs: Rank, replayed: Forced, rest: Rest, coverage: Coverage
+    ours: Rank,
+    theirs: Rank,
+    replayed: Forced,
+    rest: Rest,
+    coverage: Coverage,
+    watched: Watched,
 ) -> tuple[dict[str, dict[str, int]], tuple[dict[str, Any], ...]]:
     """(covered, uncovered) of one comparison."""
     log = ours.json("log.json")
-    left = list(rest.uncovered)
+    left = [*rest.uncovered, *watched.uncovered]
     whole: dict[str, dict[str, int]] = {}
     steps = program_steps(log)
     have = [step for step in ours.steps if step in theirs.steps]
     whole["steps"] = {"compared": len(have), "of": max(steps, len(have))}
     if steps > len(have):
-        reason = "after the recorded steps: modes, schedules, and every power of two"
+        reason = (
+            "after the recorded steps: modes, schedules, data, random numbers, losses and sizes of "
+            "updates; the rest at every power of two"
+        )
         left.append({"what": "steps", "count": steps - len(have), "reason": reason})
+    whole["run"] = {"compared": watched.steps, "of": watched.of}
+    whole["printed"] = dict(zip(("compared", "of"), watched.printed, strict=True))
+    whole["files"] = dict(zip(("compared", "of"), watched.files, strict=True))
     wanted, there = modes_of(ours, theirs)
     whole["modes"] = {"compared": len(wanted & there), "of": len(wanted)}
     for mode in sorted(wanted - there):
@@ -92,6 +117,6 @@ def least_share(covered: Mapping[str, Mapping[str, int]]) -> float:
     shares = [
         part["compared"] / part["of"]
         for name, part in covered.items()
-        if part["of"] and name != "steps"
+        if part["of"] and name not in ("steps", "printed")
     ]
     return min(shares, default=1.0)

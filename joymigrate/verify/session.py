@@ -14,7 +14,7 @@ from typing import Any
 
 from joymigrate import settings as stored
 from joymigrate.errors import JoyError
-from joymigrate.verify import crash
+from joymigrate.verify import crash, written_files
 from joymigrate.verify.bundle.write import MANIFEST, complete, create
 from joymigrate.verify.settings import ENVIRONMENT, Settings
 
@@ -50,9 +50,13 @@ class Running:
 
 @contextmanager
 def recording(
-    settings: Settings, command: Sequence[str], base: Mapping[str, str]
+    settings: Settings,
+    command: Sequence[str],
+    base: Mapping[str, str],
+    outputs: Sequence[str] = (),
 ) -> Iterator[Running]:
-    """The environment in which every Python below `command` records into the bundle."""
+    """The environment in which every Python below `command` records into the bundle. `outputs` are
+    patterns of files that the program writes."""
     facts: dict[str, Any] = {
         "command": list(command),
         "level": settings.level,
@@ -79,14 +83,16 @@ def recording(
         yield running
     finally:
         file.unlink(missing_ok=True)
-        close(settings.path, {**facts, "exit_code": running.code})
+        since = float(facts["created"])
+        found = written_files.collect(outputs, Path.cwd(), since) if outputs else None
+        close(settings.path, {**facts, "exit_code": running.code}, found)
 
 
-def close(path: Path, facts: Mapping[str, Any]) -> None:
+def close(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> None:
     """Write the manifest that names everything. A full disk leaves the bundle readable as it is."""
     try:
         ended = {"crash": crash.collect(path), "stopped": crash.collect_stop(path)}
-        complete(path, {**facts, **{key: value for key, value in ended.items() if value}})
+        complete(path, {**facts, **{key: value for key, value in ended.items() if value}}, outputs)
     except OSError as error:
         raise JoyError(
             f"cannot finish the bundle: {error.strerror}",

@@ -127,18 +127,23 @@ class StepTape:
         if not self.active():
             return
         given = pytree.arguments(args, kwargs)
-        sinks = {
-            f"{leaf}": tensor
-            for leaf, tensor in pytree.tensors(given, objects=True)
-            if self.tape.computed(tensor)
-        }
+        leaves = dict(pytree.tensors(given, objects=True))
+        sinks = {n: t for n, t in leaves.items() if self.tape.computed_or_changed(t)}
         self.derived = {id(t) for t in sinks.values() if self.depends(t)}
-        if sinks:
-            self.event("input", sinks, ahead=ahead, where=self.translated(place))
+        # What a model returned and gets back as it is: a cache.
+        returned = {n: self.tape.role_of(t) for n, t in leaves.items() if n not in sinks}
+        returned = {n: role for n, role in returned.items() if role.startswith("out:")}
+        if sinks or returned:
+            where = self.translated(place)
+            self.event("input", sinks, ahead=ahead, where=where, returned=returned)
 
     def depends(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is computed from what a model returned, or from weights."""
-        _, outside, _ = self.tape.needed([self.tape.slot(tensor)])
+        return self.from_models(self.tape.slot(tensor))
+
+    def from_models(self, slot: Slot) -> bool:
+        """The same of a value on the tape."""
+        _, outside, _ = self.tape.needed([slot])
         return any(e.role.startswith(("out:", "param:", "grad:", "leaf")) for e in outside)
 
     def loss(self, tensors: Any) -> None:
@@ -201,6 +206,8 @@ class StepTape:
                 trained = {e.slot for e in changed if id(e.tensor) in self.trained}
                 names = [name for name, slot in sinks.items() if slot in trained]
                 self.event("state", sinks, trained=names)
+            if any(self.from_models(slot) for slot in tape.choices[:MOST_READS]):
+                self.recorder.run_watch.chooses = True
             reads = {f"value {n}": slot for n, (_, slot) in enumerate(tape.read[:MOST_READS])}
             if len(tape.read) > MOST_READS:
                 self.skipped["output"] = self.skipped.get("output", 0) + len(tape.read) - MOST_READS
@@ -216,6 +223,7 @@ class StepTape:
         self.trained.clear()
         tape.changed.clear()
         tape.read.clear()
+        tape.choices.clear()
         if clear:
             tape.clear()
 
@@ -318,16 +326,21 @@ class StepTape:
         entries, outside, untraced = self.tape.needed(list(slots.values()))
         entry["calls"], entry["untraced"] = len(entries), untraced
         entry["half"] = any(e.tensor.dtype in HALF for e in outside)
+        entry["chosen"] = self.recorder.run_watch.chooses
         if theirs is None or "error" in theirs:
             entry["unknown"] = True
             return
+        returned = {n: theirs["returned"][n] for n in slots if n in theirs.get("returned", ())}
         values, entry["given"] = self.matched(outside, theirs.get("externals", []))
         rows = entry["rows"] = {}
         if not slots:
             return
         made = self.tape.rerun(list(slots.values()), values, gradients=gradients)
         for name, value in zip(slots, made.values, strict=True):
-            rows[name] = self.row(theirs["sinks"].get(name), summary(value))
+            if name in returned:
+                rows[name] = {"returned": self.from_returned(returned[name], actual[name])}
+            else:
+                rows[name] = self.row(theirs["sinks"].get(name), summary(value))
         for name, gradient in made.gradients.items():
             label = unique(f"gradient at {name.rpartition('@')[0]}", rows)
             if gradient is not None:
@@ -335,7 +348,14 @@ class StepTape:
         if actual:
             own = self.tape.rerun([slots[name] for name in actual], {})
             for name, value in zip(actual, own.values, strict=True):
-                rows[name]["native"] = apart(summary(actual[name]), summary(value))
+                if name not in returned:
+                    rows[name]["native"] = apart(summary(actual[name]), summary(value))
+
+    def from_returned(self, role: str, given: torch.Tensor) -> float:
+        """How far an input is from what the model returned, which the baseline gives back as it
+        is."""
+        before = self.tape.called_as(role)
+        return apart(summary(given), summary(before)) if before is not None else 1e300
 
     def row(self, theirs: Mapping[str, Any] | None, mine: dict[str, Any]) -> dict[str, Any]:
         """One sink: how far it is from the baseline's."""
@@ -381,7 +401,7 @@ class StepTape:
 
         rest = []
         for external in outside:
-            named = external.role not in ("other", "leaf") and not external.role.startswith("draw:")
+            named = external.role.partition(":")[0] not in ("other", "leaf", "draw", "made")
             item = next(
                 (i for i in free if named and i["role"] == external.role and shaped(i, external)),
                 None,

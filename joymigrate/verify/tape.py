@@ -30,6 +30,8 @@ RANDOM = re.compile(
     r"|gumbel_softmax|uniform_|normal_|bernoulli_|random_|exponential_|log_normal_|cauchy_"
     r"|geometric_|dropout_)$"
 )
+CHOICES = ("__int__", "__index__", "__bool__", "item", "tolist", "numpy", "__array__")
+CONSTANTS = ("tensor", "as_tensor", "asarray")  # of plain numbers: they come from elsewhere
 FLAGS = ("requires_grad_", "share_memory_", "detach_", "rename_")
 MOST_ENTRIES = 20_000  # of one tape; a program that does more per step is told so
 
@@ -153,6 +155,7 @@ class Tape(TorchFunctionMode):
         self.roles: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self.changed: dict[int, External] = {}  # externals that the tape has changed
         self.read: list[tuple[str, Slot]] = []
+        self.choices: list[Slot] = []  # whole numbers and truths that the program read
         self.untraced: set[int] = set()  # groups from which plain numbers were taken
         self.count = 0
         self.full = False
@@ -185,6 +188,10 @@ class Tape(TorchFunctionMode):
         if name in ("backward", "grad") or self.full:
             return func(*args, **kwargs)
         given = list(tensors_in((args, kwargs)))
+        if name in CONSTANTS and not given and not list(numbers_in((args, kwargs))):
+            made = func(*args, **kwargs)
+            self.roles[id(made)] = (weakref.ref(made), f"made:{name}")
+            return made
         for tensor in given:  # before the call may change them
             self.slot(tensor)
         if is_inplace(name, kwargs):
@@ -203,6 +210,8 @@ class Tape(TorchFunctionMode):
             self.read.append(("item", self.slot(given[0])))
             return self.number(made, func, args)
         if not outputs and not mutated:
+            if name in CHOICES and given and not given[0].is_floating_point():
+                self.choices.append(self.slot(given[0]))
             if name in READS and given:
                 self.read.append((name, self.slot(given[0])))
                 if given[0].is_floating_point() and name in ("tolist", "__float__", "__int__"):
@@ -355,6 +364,19 @@ class Tape(TorchFunctionMode):
         """Give a tensor that comes from elsewhere its name."""
         self.roles[id(tensor)] = (weakref.ref(tensor), role)
         self.known.pop(id(tensor), None)
+
+    def role_of(self, tensor: torch.Tensor) -> str:
+        """The name that a tensor from elsewhere was given; empty without one."""
+        named = self.roles.get(id(tensor))
+        return named[1] if named is not None and named[0]() is tensor else ""
+
+    def called_as(self, role: str) -> torch.Tensor | None:
+        """The tensor of that name, with the value that it came with."""
+        tensor = next((ref() for ref, name in self.roles.values() if name == role), None)
+        if tensor is None:
+            return None
+        external = next((e for e in self.externals.values() if e.tensor is tensor), None)
+        return external.value() if external is not None else tensor.detach()
 
     def computed(self, tensor: torch.Tensor) -> bool:
         """Whether the tape made this tensor."""

@@ -34,6 +34,7 @@ def install(settings: Settings) -> Callable[[], None]:
     watch_backward(recorder, undo)
     watch_loaders(recorder, undo)
     watch_functions(recorder, undo)
+    recorder.printing.watch(undo)
     attach.after_import(DISTRIBUTED, lambda: watch_placements(recorder, undo), who=DISTRIBUTED)
     if settings.level == OPS:
         from joymigrate.verify.operators import Operators
@@ -152,7 +153,7 @@ def watch_loaders(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
     @functools.wraps(real)
     def following(self: Any) -> Any:
         made = real(self)
-        recorder.batch(made)
+        recorder.batch(self, made)
         return made
 
     replace(undo, owner, "__next__", following)

@@ -12,6 +12,7 @@ import os
 import runpy
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,21 @@ from joymigrate.verify.bundle.write import complete, create
 from joymigrate.verify.model import Verdict
 from joymigrate.verify.settings import Settings
 from joymigrate.verify.tolerance import Tolerance
+from joymigrate.verify.written_files import collect
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([__name__])
 
 
-def execute(program: Path, settings: Settings | None, environment: dict[str, str]) -> str:
-    """Run a program in a child; returns what it printed. With settings, it is recorded."""
+def execute(
+    program: Path,
+    settings: Settings | None,
+    environment: dict[str, str],
+    outputs: Path | None = None,
+) -> str:
+    """Run a program in a child; returns what it printed. With settings, it is recorded, with what
+    it wrote into the folder `outputs`."""
+    begun = time.time()
     handle, name = tempfile.mkstemp()
     os.close(handle)
     if settings is not None:
@@ -46,8 +55,9 @@ def execute(program: Path, settings: Settings | None, environment: dict[str, str
     if child.exitcode:
         raise RuntimeError(f"{program} ended with {child.exitcode}: {said}")
     if settings is not None:
+        files = collect(["*"], outputs, begun) if outputs is not None else None
         complete(settings.path, {"command": [str(program)], "level": settings.level,
-                                 "steps": [settings.first, settings.last]})  # fmt: skip
+                                 "steps": [settings.first, settings.last]}, files)  # fmt: skip
     return said
 
 
@@ -66,10 +76,14 @@ def in_child(
 
 
 def record(
-    program: Path, bundle: Path, environment: dict[str, str] | None = None, **more: Any
+    program: Path,
+    bundle: Path,
+    environment: dict[str, str] | None = None,
+    outputs: Path | None = None,
+    **more: Any,
 ) -> Bundle:
     """A baseline of a program."""
-    execute(program, Settings(bundle=str(bundle), **more), environment or {})
+    execute(program, Settings(bundle=str(bundle), **more), environment or {}, outputs)
     return open_bundle(bundle)
 
 
@@ -78,11 +92,12 @@ def replay(
     program: Path,
     bundle: Path,
     environment: dict[str, str] | None = None,
+    outputs: Path | None = None,
     **more: Any,
 ) -> Verdict:
     """The verdict on a program."""
     settings = Settings(bundle=str(bundle), baseline=str(baseline), **more)
-    execute(program, settings, environment or {})
+    execute(program, settings, environment or {}, outputs)
     return joymigrate.verify.compare.compare(
         open_bundle(baseline), open_bundle(bundle), Tolerance.of(None)
     )

@@ -2,7 +2,8 @@
 
 `where` names the phases that are right for a fault: `input` (values given to a model), `loss`,
 `gradients` (between `.grad` and the update), `update` (parameters and what is kept beside them),
-`state` (buffers, copies), `mode`, `schedule`, `output` (what is made after the last model call).
+`state` (buffers, copies, random numbers), `mode`, `schedule`, `output` (what is made after the last
+model call), `file` (what is written).
 `late` faults begin after the recorded steps 0 to 2.
 """
 
@@ -35,6 +36,7 @@ class WholeFault:
 
 
 L, C, R, G, P, D, F = "lm", "cnn", "ctr", "gan", "rl", "diffusion", "functional"
+S, T = "loader", "speech"
 W = WholeFault
 
 WHOLE_FAULTS = (
@@ -140,4 +142,61 @@ WHOLE_FAULTS = (
     W("votes not averaged", C, "(votes[:8] + votes[8:]) / 2", "votes[:8]", "output", late=True),
     W("guidance", D, "without + 3.0 *", "without + 2.0 *", "input output", late=True),
     W("sampler's order", D, "reversed(range(0, STEPS, 10))", "reversed(range(0, STEPS - 10, 10))", "input output mode", late=True),
+    # order of data, random numbers, an optimiser of one's own
+    W("another order of the samples", S, "manual_seed(5)", "manual_seed(6)", "input"),
+    W("the order starts anew in every epoch", S, "    net.train()\n    total", "    net.train(); order.manual_seed(5)\n    total", "input state", late=True),
+    W("order of later epochs", S, "    total = 0.0\n", "    total = 0.0\n    if epoch == 2:\n        order.manual_seed(11)\n", "input state", late=True),
+    W("the last batch of an epoch is kept", S, "drop_last=True", "drop_last=False", "mode input", late=True),
+    W("last samples of later epochs twice", S, "for x, y in loader:\n", "for x, y in loader:\n        x, y = (x, y) if step < 9 else (x[[0, 0, 2, 3, 4, 5, 6, 7]], y[[0, 0, 2, 3, 4, 5, 6, 7]])\n", "input", late=True),
+    W("labels of later steps shifted", S, "loss = F.cross_entropy(logits.float(), y)", "y = y.roll(1) if step > 8 else y; loss = F.cross_entropy(logits.float(), y)", "loss input", late=True),
+    W("augmentation less often", S, "random.random() < 0.5", "random.random() < 0.4", "input"),
+    W("augmentation draws twice", S, "if random.random() < 0.5:", "random.random()\n        if random.random() < 0.5:", "input state"),
+    W("augmentation seeded for every sample", S, "        x = self.x[i]\n", "        x = self.x[i]; np.random.seed(i)\n", "input state"),
+    W("noise ten times larger", S, "torch.randn(len(x), 1) * 0.01", "torch.randn(len(x), 1) * 0.1", "input"),
+    W("noise for each feature", S, "torch.randn(len(x), 1)", "torch.randn(len(x), 10)", "input state"),
+    W("noise without a mean of zero", S, "torch.randn(len(x), 1)", "torch.rand(len(x), 1)", "input state"),
+    W("random state set back after an epoch", S, "    net.eval()\n    right", "    net.eval(); torch.manual_seed(SEED)\n    right", "state input forward", late=True),
+    W("validation draws", S, "    right, count = 0, 0\n", "    right, count = 0, 0; torch.rand(1)\n", "state input forward", late=True),
+    W("Lion's second beta", S, "betas=(0.9, 0.99)", "betas=(0.9, 0.95)", "update"),
+    W("Lion's warm-up longer", S, '["count"] / 4', '["count"] / 8', "update"),
+    W("Lion's decay after the step", S, "                p.mul_(1 - group[\"lr\"] * group[\"weight_decay\"])\n", "                p.mul_(1 - group[\"weight_decay\"])\n", "update"),
+    W("Lion warm from its sixth step on", S, "warm = min(1.0, state[\"count\"] / 4)", "warm = min(1.0, state[\"count\"] / 4) if state[\"count\"] < 6 else 0.5", "update state", late=True),
+    W("late drop of a rate set by hand", S, "(step // 10)", "(step // 11)", "schedule update", late=True),
+    W("loss printed per sample", S, "loss {total / len(loader):.5f}", "loss {total / len(data):.5f}", "output", late=True),
+    W("accuracy over the wrong count", S, "right / count:.4f", "right / len(data):.4f", "output", late=True),
+    W("entropy in bits", S, ".clamp_min(1e-9).log()", ".clamp_min(1e-9).log2()", "output", late=True),
+    W("scores of the file reversed", S, "score.numpy())", "score.numpy()[::-1].copy())", "file", late=True),
+    W("history without its last epoch", S, "json.dump(history,", "json.dump(history[:-1],", "file", late=True),
+    W("weights saved before the end", S, '"net": net.state_dict()', '"net": {k: v * 0.9 for k, v in net.state_dict().items()}', "file", late=True),
+    # speech
+    W("window of the frames", T, "torch.hann_window(24)", "torch.hann_window(24, periodic=False)", "input"),
+    W("power for amplitude", T, ".abs() ** 2", ".abs()", "input"),
+    W("floor of the logarithm", T, "+ 1e-6)", "+ 1e-3)", "input"),
+    W("one deviation for the batch", T, "x.std((1, 2), keepdim=True)", "x.std()", "input"),
+    W("mask in time", T, "x[:, 3:5] = 0", "x[:, 3:6] = 0", "input"),
+    W("mask filled with its mean", T, "x[:, 3:5] = 0", "x[:, 3:5] = 0.01", "input"),
+    W("blank of CTC", T, "blank=0", "blank=8", "loss"),
+    W("lengths of frames ignored", T, "labels, frames, lengths, blank", "labels, torch.full((4,), 20), lengths, blank", "loss"),
+    W("CTC summed", T, "zero_infinity=True)", "zero_infinity=True, reduction='sum')", "loss"),
+    W("norm of a bucket", T, "flat.norm().item() / 2.0", "flat.norm().item() / 1.0", "gradients"),
+    W("buckets shifted by one", T, "        at += p.numel()\n", "        at += p.numel() - 1\n", "gradients"),
+    W("Adagrad's eps", T, "lr=5e-2)", "lr=5e-2, eps=1e-3)", "update"),
+    W("Adagrad begins above zero", T, "lr=5e-2)", "lr=5e-2, initial_accumulator_value=0.1)", "update"),
+    W("patience of the plateau", T, "patience=1", "patience=2", "schedule", late=True),
+    W("average taken one step later", T, "if step >= 3:", "if step >= 4:", "state", late=True),
+    W("average without its first step", T, "/ taken)", "/ (taken + 1))", "state", late=True),
+    W("average never put into the network", T, "        p.copy_(mine)\n", "        p.copy_(p)\n", "state output forward", late=True),
+    W("eval forgotten before the search", T, "net.eval()\n", "", "mode", late=True),
+    W("running mean in evaluation", T, "        if self.training:\n", "        if True:\n", "forward state", late=True),
+    W("blank's discount", T, "-= 2.0", "-= 1.9", "output", late=True),
+    W("length's power", T, "length**0.6", "length**0.5", "output", late=True),
+    W("repeats not removed", T, "if t != u and t]", "if t]", "output", late=True),
+    # decoding and what is between steps
+    W("cache rolled", L, "logits, past = model(token, past, position)", "past = [(k.roll(1, 2), v) for k, v in past]; logits, past = model(token, past, position)", "input", late=True),
+    W("values of the cache halved once", L, "logits, past = model(token, past, position)", "past = [(k, v * 0.5) for k, v in past] if position == 7 else past; logits, past = model(token, past, position)", "input", late=True),
+    W("cache keeps one row more than it should", L, "past=None, start=0):\n", "past=None, start=0):\n        past = [(torch.cat([k[:, :, :1], k], 2), torch.cat([v[:, :, :1], v], 2)) for k, v in past] if past else None\n", "forward input mode", late=True),
+    W("temperature of one step", L, "(logits[:, -1:] / 0.7).argmax(-1)", "(logits[:, -1:] / 0.7).argmax(-1) if position != 12 else logits[:, -1:].argsort(-1)[..., -2]", "input output", late=True),
+    W("rate raised for one step", R, "0.5 ** (step // 5)", "(1.5 if step == 5 else 1) * 0.5 ** (step // 5)", "schedule update", late=True),
+    W("decay dropped after the third step", R, "+ 1e-4 * p.float()", "+ (1e-4 if step < 3 else 1e-2) * p.float()", "update", late=True),
+    W("weights moved between two steps", C, "    optimiser.zero_grad()", "    net.head.bias.data.add_(0.05 if step == 5 else 0.0)\n    optimiser.zero_grad()", "state update", late=True),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from joymigrate.errors import JoyError
 from joymigrate.verify import crash
 from joymigrate.verify.bundle.pack import unpacked
 from joymigrate.verify.bundle.table import Table, read_table
-from joymigrate.verify.bundle.write import MANIFEST, RANK_SCHEMA, SCHEMA
+from joymigrate.verify.bundle.write import MANIFEST, OUTPUTS, RANK_SCHEMA, SCHEMA
 
 AGAIN = "copy it again from where it was recorded, or record again"
 CHUNK = 1 << 22
@@ -120,6 +120,13 @@ class Bundle:
         """Whether the recording came to its end."""
         killed = (self.manifest.get("exit_code") or 0) >= 128  # by a signal
         return bool(self.manifest.get("complete")) and not (killed or self.manifest.get("stopped"))
+
+    @property
+    def outputs(self) -> Any:
+        """What was kept of the files that the program wrote; empty where none were named."""
+        if OUTPUTS not in (self.manifest.get("files") or {}):
+            return {}
+        return json.loads((self.ranks[0].folder.parent / OUTPUTS).read_bytes())
 
     @property
     def asked(self) -> range:

@@ -12,6 +12,7 @@ from typing import Any
 SCHEMA = "joymigrate.bundle/1"
 RANK_SCHEMA = "joymigrate.bundle-rank/1"
 MANIFEST = "manifest.json"
+OUTPUTS = "outputs.json"  # what the program wrote
 
 
 def to_bytes(value: Any) -> bytes:
@@ -67,8 +68,13 @@ def create(path: Path, facts: Mapping[str, Any]) -> None:
     write_whole(path / MANIFEST, to_bytes({"schema": SCHEMA, "complete": False, **facts}))
 
 
-def complete(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """End a bundle: the manifest with the hash of every file that the ranks' manifests name."""
+def complete(
+    path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """End a bundle: the manifest with the hash of every file that the ranks' manifests name.
+
+    `outputs` is what the program wrote (`written_files.collect`).
+    """
     files: dict[str, Any] = {}
     ranks = sorted(path.glob("rank-*"), key=lambda p: int(p.name[5:]))
     for folder in ranks:
@@ -79,6 +85,10 @@ def complete(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
         files[f"{folder.name}/{MANIFEST}"] = entry(data)
         named = json.loads(data)["files"]
         files.update({f"{folder.name}/{name}": value for name, value in named.items()})
+    if outputs is not None:
+        data = to_bytes(outputs)
+        write_whole(path / OUTPUTS, data)
+        files[OUTPUTS] = entry(data)
     manifest = {
         "schema": SCHEMA,
         "complete": True,

@@ -1,0 +1,114 @@
+"""S5P: numbers that both programs print, as a last net below everything else. No torch.
+
+A printed number fails a run when it leaves the baseline's at once, when one side alone is not
+finite, or when it differs from its first line on although the losses agree to the end.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from joymigrate.language import Text
+from joymigrate.verify.bundle import Rank
+from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.text_numbers import Column, Printed, columns, errors
+from joymigrate.verify.watch_stage import LEAST_LOSS, Watched, believed, first_only, sudden
+
+STAGE = "S5P"
+# Our own choice: above what rounding does to a printed loss in runs that have not drifted.
+LEAST = 0.05
+# Counts of right answers move by single answers where rounding flips a choice.
+CHOSEN = 0.3
+
+
+@dataclass(slots=True)
+class PrintedNumbers:
+    """What was judged of the printed numbers, and what was not."""
+
+    rows: list[Difference] = field(default_factory=list)
+    compared: int = 0
+    of: int = 0
+
+
+def judge_printed(ours: Rank, theirs: Rank, watched: Watched) -> PrintedNumbers:
+    """Every number that the baseline printed, by the words around it."""
+    made = PrintedNumbers()
+    a, b = ours.json("printed.json"), theirs.json("printed.json")
+    if not a or not b:
+        return made
+    if a["left_out"]:
+        watched.leave_out("printed", a["left_out"], "more lines than are kept")
+    mine, other = columns(a["lines"]), columns(b["lines"])
+    made.of = sum(len(found) for found in mine.values())
+    drifted, least = drift(watched), believed(watched, LEAST)
+    for order, (column, numbers) in enumerate(mine.items()):
+        there = other.get(column)
+        if there is None or column.measures:
+            continue
+        made.compared += min(len(numbers), len(there))
+        made.rows += rows_of(column, numbers, there, watched, drifted, least, order)
+    missing = made.of - made.compared
+    if missing:
+        reason = "printed by one side only, or times, sizes and names of the machine"
+        watched.leave_out("printed", missing, reason)
+    made.rows = first_only(made.rows)
+    return made
+
+
+def drift(watched: Watched) -> float:
+    """The largest error of the free runs' losses; infinite where none was looked at."""
+    known = [row.value for row in watched.rows if row.phase == "loss" and row.value is not None]
+    return max(known, default=math.inf)
+
+
+def rows_of(
+    column: Column,
+    ours: list[Printed],
+    theirs: list[Printed],
+    watched: Watched,
+    drifted: float,
+    least: float,
+    order: int,
+) -> Iterator[Difference]:
+    """One column: PASS, FAIL, or nothing where it can't be told."""
+    found = errors(ours, theirs)
+    worst = max(found)
+    at = next((n for n, e in enumerate(found) if math.isinf(e)), None)
+    reason: str = "one side alone is not finite"
+    if at is None:
+        at = sudden(list(enumerate(found)), least) if not all(p.whole for p in ours) else None
+        reason = "it leaves the baseline's at once, after lines that agree"
+    if at is None and worst > least:
+        differs = statistics.median(found) > (CHOSEN if watched.chooses else least)
+        whole = all(p.whole for p in ours)
+        if differs and column.named and drifted < LEAST_LOSS and not (whole and watched.chooses):
+            at, reason = 0, "it differs, although the losses agree to the end"
+        else:
+            words = "they differ; free runs that drift or choose otherwise print other numbers"
+            watched.leave_out("printed", len(found), words)
+            return
+    evidence = None
+    if at is not None:
+        evidence = Text(
+            "'{line}': {have}, {want} in the baseline; {reason}",
+            line=column.template[:120],
+            have=f"{theirs[at].value:g}",
+            want=f"{ours[at].value:g}",
+            reason=Text(reason),
+        )
+    yield Difference(
+        module="printed",
+        call=at or 0,
+        phase=Phase.OUTPUT.value,
+        op=column.words.strip()[:40],
+        metric="printed",
+        value=worst if math.isfinite(worst) else None,
+        limit=least,
+        status=Status.PASS if at is None else Status.FAIL,
+        stage=STAGE,
+        reason=evidence,
+        order=order,
+    )

@@ -1,0 +1,223 @@
+"""What is seen of every step to the program's end, at the cost of a few numbers.
+
+Random states, data, shapes of calls, losses, and how far the update moves the weights. Nothing of
+it waits for the device before a block of steps is over.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import weakref
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from joymigrate.verify import pytree
+from joymigrate.verify.isolated_pass import accelerators
+
+MOST = 20_000  # numbers of one series
+MOST_CALLS = 4  # calls of one model in one step whose inputs are looked at
+MOST_PARAMETERS = 8  # whose moves are measured
+SAMPLED = 4096  # elements of one of them
+READ = 1 << 16  # elements of an input
+MOST_GENERATORS = 8
+BLOCK = 32  # steps between two copies from the device
+EXACT = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+
+
+class RunWatch:
+    """Series of numbers by name; each item is [step, …]."""
+
+    def __init__(self) -> None:
+        self.series: dict[str, list[list[Any]]] = {}
+        self.pending: list[tuple[str, int, torch.Tensor]] = []
+        self.derived: dict[str, bool] = {}  # input → made from what a model returned
+        self.shapes: dict[str, str] = {}  # hash of a call's shapes → the shapes
+        self.sampled: dict[str, tuple[Any, torch.Tensor]] = {}  # parameter, values after the step
+        self.called: dict[str, int] = {}
+        self.last: dict[str, int] = {}  # generator → state after the step before
+        self.generators: dict[str, torch.Generator] = {}  # of loaders and their samplers
+        self.loaders: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self.made_loaders = 0
+        self.chooses = False  # the program reads whole numbers of its models, which rounding flips
+        self.steps = 0
+
+    def note(self, name: str, step: int, *values: Any) -> None:
+        """One item of a series."""
+        found = self.series.setdefault(name, [])
+        if len(found) < MOST:
+            found.append([step, *values])
+
+    def later(self, name: str, step: int, values: torch.Tensor) -> None:
+        """One item whose numbers are still on the device."""
+        if len(self.series.get(name, ())) < MOST:
+            self.pending.append((name, step, values))
+
+    def flush(self) -> None:
+        """Copy what is still on devices."""
+        for name, step, values in self.pending:
+            self.note(name, step, *values.tolist())
+        self.pending = []
+
+    # -- what is looked at -----------------------------------------------------------------------
+
+    def call(
+        self,
+        place: str,
+        step: int,
+        training: bool,
+        given: Mapping[str, Any],
+        derived: Mapping[int, bool] | None,
+    ) -> None:
+        """A model is called from outside. `derived`: which inputs a model made; None: not known."""
+        leaves = list(pytree.tensors(given, objects=True))
+        words = " ".join(f"{leaf}{list(t.shape)}" for leaf, t in leaves)
+        key = f"{zlib.crc32(words.encode()):08x}"
+        if len(self.shapes) < 1000:
+            self.shapes.setdefault(key, words[:400])
+        self.note(f"shapes {place}", step, key)
+        number = self.called[place] = self.called.get(place, -1) + 1
+        if number >= MOST_CALLS:
+            return
+        for leaf, tensor in leaves:
+            if type(tensor) is not torch.Tensor or tensor.is_meta or not tensor.numel():
+                continue
+            name = f"input {place} {leaf} {'train' if training else 'eval'}"
+            if derived is not None:
+                self.derived[name] = self.derived.get(name, False) or derived[id(tensor)]
+            if not self.derived.get(name):
+                self.later(name, step, fingerprint(tensor.detach()))
+
+    def loss(self, step: int, tensors: Any) -> None:
+        """A backward pass begins."""
+        given = tensors if isinstance(tensors, list | tuple) else [tensors]
+        for tensor in given:
+            if isinstance(tensor, torch.Tensor) and tensor.numel() == 1:
+                number = self.called["loss"] = self.called.get("loss", -1) + 1
+                if number < MOST_CALLS:
+                    self.later(f"loss {number}", step, tensor.detach().reshape(1).clone())
+
+    def batch(self, iterator: Any, value: Any) -> None:
+        """A data loader hands out a batch. `iterator` is its iterator."""
+        loader = getattr(iterator, "_index_sampler", iterator)
+        name = self.loaders.get(loader)
+        if name is None:
+            name = self.loaders[loader] = f"loader {self.made_loaders}"
+            self.made_loaders += 1
+            sampler = getattr(loader, "sampler", loader)
+            held = getattr(sampler, "generator", None)
+            if isinstance(held, torch.Generator) and len(self.generators) < MOST_GENERATORS:
+                self.generators[f"sampler of {name}"] = held
+        total = 0
+        for leaf, tensor in pytree.tensors(value, objects=True):
+            if tensor.device.type == "cpu" and type(tensor) is torch.Tensor:
+                total = zlib.crc32(leaf.encode(), total)
+                total = zlib.crc32(sampled_bytes(tensor), total)
+        series = f"batch {name}"
+        self.note(series, len(self.series.get(series, ())), total)
+
+    def end_of_step(self, step: int, trained: Mapping[str, torch.nn.Module]) -> None:
+        """Random states, and how far the weights moved."""
+        for name, state in self.states():
+            if self.last.get(name) != state:
+                self.note(f"random {name}", step, state)
+                self.last[name] = state
+        for name, parameter in list(self.chosen(trained)):
+            now = strided(parameter.detach(), SAMPLED).float().clone()
+            before = self.sampled.get(name)
+            if before is not None and before[1].shape == now.shape:
+                moved = torch.linalg.vector_norm(now - before[1])
+                norms = torch.stack([moved, torch.linalg.vector_norm(now)])
+                self.later(f"update {name}", step, norms)
+            self.sampled[name] = (parameter, now)
+        self.called.clear()
+        self.steps = max(self.steps, step + 1)
+        if step % BLOCK == BLOCK - 1:
+            self.flush()
+
+    def begin(self) -> None:
+        """Before the first step: where random states begin."""
+        for name, state in self.states():
+            self.note(f"random {name}", -1, state)
+            self.last[name] = state
+
+    def chosen(self, trained: Mapping[str, torch.nn.Module]) -> Iterable[tuple[str, Any]]:
+        """Parameters that are looked at: a few, spread over each model."""
+        yield from [(name, parameter) for name, (parameter, _) in self.sampled.items()]
+        for root, module in trained.items():
+            if any(name.startswith(f"{root}:") for name in self.sampled):
+                continue
+            found = [
+                (name, p)
+                for name, p in module.named_parameters()
+                if p.requires_grad and not p.is_meta and type(p) is torch.nn.Parameter
+            ]
+            room = MOST_PARAMETERS - len(self.sampled)
+            if found and room > 0:
+                stride = -(-len(found) // room)
+                yield from ((f"{root}:{name}", p) for name, p in found[::stride])
+
+    def states(self) -> Iterable[tuple[str, int]]:
+        """(generator, hash of its state) of all that the program may draw from."""
+        yield "torch", hash_of(torch.get_rng_state())
+        state = np.random.get_state(legacy=True)
+        yield "numpy", zlib.crc32(state[1].tobytes(), int(state[2]))  # type: ignore[index]
+        yield "python", zlib.crc32(np.asarray(random.getstate()[1], np.uint64).tobytes())
+        for name, generator in self.generators.items():
+            yield name, hash_of(generator.get_state())
+        for module in accelerators():
+            name = module.__name__.split(".")[-1]
+            yield f"device {name}", hash_of(module.get_rng_state())
+
+    def to_json(self) -> dict[str, Any]:
+        """For `watch.json`."""
+        self.flush()
+        return {
+            "series": self.series,
+            "own": sorted(name for name, made in self.derived.items() if not made),
+            "shapes": self.shapes,
+            "steps": self.steps,
+            "chooses": self.chooses,
+        }
+
+
+def hash_of(state: torch.Tensor) -> int:
+    """A generator's state in one number."""
+    return zlib.crc32(state.cpu().numpy().tobytes())
+
+
+def strided(tensor: torch.Tensor, most: int) -> torch.Tensor:
+    """Up to `most` elements, spread evenly."""
+    flat = tensor.reshape(-1)
+    return flat[:: -(-flat.numel() // most)] if flat.numel() > most else flat
+
+
+def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
+    """Two numbers of an input: a signed sum and the norm; of whole numbers exact sums, int64."""
+    flat = strided(tensor, READ)
+    if flat.dtype in EXACT:
+        flat = flat.to(torch.int64)
+        weights = torch.arange(flat.numel(), device=flat.device) % 8191 + 1
+        return torch.stack([flat.sum(), (flat * weights).sum()])
+    if flat.is_complex():
+        flat = torch.view_as_real(flat).reshape(-1)
+    flat = flat.float()
+    sign = signs_on(flat.numel(), flat.device)
+    return torch.stack([flat @ sign, torch.linalg.vector_norm(flat)])
+
+
+@functools.lru_cache(maxsize=64)
+def signs_on(count: int, device: torch.device) -> torch.Tensor:
+    """+1 and -1, the same on every machine."""
+    bits = np.random.Generator(np.random.PCG64(11)).integers(0, 2, count, np.int8)
+    return torch.from_numpy((bits * 2 - 1).astype(np.float32)).to(device)
+
+
+def sampled_bytes(tensor: torch.Tensor) -> bytes:
+    """Up to 64 Ki elements of a batch on the host, as bytes."""
+    flat = strided(tensor.detach(), READ).contiguous()
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

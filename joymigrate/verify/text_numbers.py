@@ -1,0 +1,91 @@
+"""Numbers in text: a line as words and numbers, and how far two lines' numbers are apart."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+# Not inside of a word, a path, a version or a time of day.
+NUMBER = re.compile(
+    r"(?<![\w./\\-])(?<!\d:)[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)(?![\w/\\]|[.:]\d)"
+)
+UNIT = re.compile(r"\s?[A-Za-z%/]+")
+MEASURES = re.compile(
+    r"time|sec|took|elapsed|eta\b|speed|throughput|mem|bytes|\b[kmg]i?b\b|\bms\b|\bus\b|\bs\b|/s\b"
+    r"|it/s|tok|flops|date|\bpid\b|port|addr|host|version|device|gpu|npu|cuda|seed|path|file|cpu",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One number of a line: what stands around it."""
+
+    template: str
+    index: int
+    words: str  # before it, and right after it
+
+    @property
+    def measures(self) -> bool:
+        """Whether it tells of the machine: time, memory, names."""
+        return bool(MEASURES.search(self.words))
+
+    @property
+    def named(self) -> bool:
+        """Whether words say what it is."""
+        return bool(re.search(r"[A-Za-z]{2}", self.words))
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """One number as it was printed: its value and the last place that was shown."""
+
+    value: float
+    unit: float
+    whole: bool
+
+
+def read(text: str) -> Printed:
+    """A printed number."""
+    mantissa, _, exponent = text.lower().partition("e")
+    whole = "." not in text and not exponent and mantissa.lstrip("+-").isdigit()
+    places = len(mantissa.partition(".")[2])
+    unit = 10.0 ** (int(exponent or 0) - places) if math.isfinite(float(text)) else 0.0
+    return Printed(float(text), 0.0 if whole else unit, whole)
+
+
+def columns(lines: Iterable[str]) -> dict[Column, list[Printed]]:
+    """Every number of some lines, by what stands around it, in the order of the lines."""
+    found: dict[Column, list[Printed]] = {}
+    for line in lines:
+        numbers = list(NUMBER.finditer(line))
+        template = NUMBER.sub("#", line).strip()
+        end = 0
+        for index, match in enumerate(numbers):
+            unit = UNIT.match(line, match.end())
+            words = line[end : match.start()][-24:] + " " + (unit.group() if unit else "")
+            end = match.end()
+            column = Column(template, index, NUMBER.sub("#", words))
+            found.setdefault(column, []).append(read(match.group()))
+    return found
+
+
+def errors(
+    ours: Sequence[Printed], theirs: Sequence[Printed], *, rounded: bool = True
+) -> list[float]:
+    """Relative distances of two sequences, inf where one alone is not finite; `rounded`: less what
+    printing has rounded, one unit of the finest number's last place."""
+    unit = min((n.unit for n in (*ours, *theirs) if n.unit), default=0.0) if rounded else 0.0
+    sizes = sorted(abs(a.value) for a in ours if math.isfinite(a.value))
+    typical = sizes[len(sizes) // 2] if sizes else 0.0
+    made = []
+    for a, b in zip(ours, theirs, strict=False):
+        if not (math.isfinite(a.value) and math.isfinite(b.value)):
+            same = a.value == b.value or (math.isnan(a.value) and math.isnan(b.value))
+            made.append(0.0 if same else math.inf)
+            continue
+        gap = max(0.0, abs(a.value - b.value) - 1.01 * unit)
+        made.append(gap / max(abs(a.value), typical, 1e-12) if gap else 0.0)
+    return made

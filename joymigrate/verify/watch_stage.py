@@ -1,0 +1,314 @@
+"""S5W: every step of the whole run by a few numbers: random states, data, shapes of calls, losses,
+sizes of updates. No torch.
+
+Free runs depart by rounding, which grows little from one step to the next. What departs at once was
+done otherwise: losses and updates are judged by how suddenly they leave the baseline.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from joymigrate.language import Text
+from joymigrate.verify.bundle import Rank
+from joymigrate.verify.display import Display
+from joymigrate.verify.model import Difference, Phase, Status
+
+STAGE = "S5W"
+# Our own choice, from clean runs with simulated rounding (benchmarks/verify_whole.py): there no
+# error above the least was this many times the largest of all steps before.
+SUDDEN = 20.0
+LEAST_LOSS = 0.02  # relative
+LEAST_UPDATE = 0.12  # |log of the ratio of two sizes|
+LEAST_INPUT = 1e-2  # relative
+START = 1e-3  # an error that rounding makes in any step
+CARRIED = 50.0  # a result's error by that of the losses before it
+LEAST_STEPS = 2  # before the one that is judged
+
+
+@dataclass(slots=True)
+class Watched:
+    """What was judged of the whole run, and what was not."""
+
+    rows: list[Difference] = field(default_factory=list)
+    uncovered: list[dict[str, Any]] = field(default_factory=list)
+    steps: int = 0  # judged
+    of: int = 0
+    printed: tuple[int, int] = (0, 0)  # numbers that were compared, and printed
+    files: tuple[int, int] = (0, 0)  # that were compared, and written
+    chooses: bool = False  # a program reads whole numbers of its models
+
+    def leave_out(self, what: str, count: int, reason: Any) -> None:
+        """Something that changes and was not compared."""
+        self.uncovered.append({"what": what, "count": count, "reason": reason})
+
+
+def judge_run(ours: Rank, theirs: Rank, roots: Mapping[str, str], alike: bool) -> Watched:
+    """All series of both sides. `roots` are the baseline's names of the target's models."""
+    a, b = ours.json("watch.json"), theirs.json("watch.json")
+    found = Watched()
+    if not a or not b:
+        found.leave_out("run", 0, "one side was recorded by an older joymigrate")
+        return found
+    found.of = a["steps"]
+    if not alike:
+        found.leave_out("run", a["steps"], "the sides have other numbers of processes")
+        return found
+    found.steps = min(a["steps"], b["steps"])
+    found.chooses = a["chooses"] or b["chooses"]
+    environments = [rank.program.get("environment", {}) for rank in (ours, theirs)]
+    devices = environments[0].get("devices") == environments[1].get("devices")
+    judge = RunJudge(a, b, roots, Display(ours.program), devices, found)
+    found.rows = first_only(list(judge.rows()))
+    return found
+
+
+def believed(watched: Watched, most: float) -> float:
+    """The relative error of a result that rounding may have made: by how far the losses of the
+    free runs are apart, and `most` where they are far or unknown."""
+    known = [row.value for row in watched.rows if row.phase == "loss" and row.value is not None]
+    return max(START, min(most, CARRIED * max(known, default=math.inf)))
+
+
+def first_only(rows: list[Difference]) -> list[Difference]:
+    """The first failure stays; what departs after it follows from it."""
+    failed = [row for row in rows if row.status.failed]
+    if not failed:
+        return rows
+    first = min(failed, key=lambda row: (row.step or 0, row.order))
+    return [
+        replace(row, status=Status.WARN, consequence_of=first.module)
+        if row is not first and row.status.failed
+        else row
+        for row in rows
+    ]
+
+
+class RunJudge:
+    """The series of two runs."""
+
+    def __init__(
+        self,
+        ours: Mapping[str, Any],
+        theirs: Mapping[str, Any],
+        roots: Mapping[str, str],
+        view: Display,
+        devices: bool,
+        found: Watched,
+    ) -> None:
+        self.a = ours["series"]
+        self.b = {renamed(name, roots): items for name, items in theirs["series"].items()}
+        self.ours, self.theirs = ours, theirs
+        self.own = set(ours["own"]) & {renamed(name, roots) for name in theirs["own"]}
+        self.view, self.devices, self.found = view, devices, found
+
+    def rows(self) -> Iterator[Difference]:
+        """One row for each series."""
+        yield from self.random()
+        yield from self.batches()
+        yield from self.shapes()
+        yield from self.inputs()
+        yield from self.losses()
+        yield from self.updates()
+
+    def named(self, kind: str) -> Iterator[tuple[str, list[Any], list[Any] | None]]:
+        """(name, ours, theirs) of the series of one kind."""
+        for name, items in self.a.items():
+            if name.startswith(kind + " "):
+                yield name.removeprefix(kind + " "), items, self.b.get(name)
+
+    def random(self) -> Iterator[Difference]:
+        """States of random generators as steps end."""
+        for name, ours, theirs in self.named("random"):
+            if len({state for _, state in ours}) < 2 and len({s for _, s in theirs or ()}) < 2:
+                continue  # nobody draws from it
+            words = random_words(name)
+            if theirs is None or ours[0] != theirs[0]:
+                reason = (
+                    "it changes, and does not begin as the baseline's does: no seed, or another"
+                )
+                self.found.leave_out(words, 1, reason)
+            elif not self.devices:
+                reason = "it changes; on other devices programs draw elsewhere"
+                self.found.leave_out(words, 1, reason)
+            else:
+                step = first_unequal_state(ours, theirs, self.found.steps)
+                reason = "other random numbers are drawn from here on"
+                yield self.row(words, "random state", Phase.STATE, step, reason, 0)
+        for name in self.b:
+            if name.startswith("random ") and name not in self.a:
+                self.found.leave_out(random_words(name[7:]), 1, "only the target has it")
+
+    def batches(self) -> Iterator[Difference]:
+        """What loaders handed out, to the end."""
+        for name, ours, theirs in self.named("batch"):
+            if theirs is None:
+                self.found.leave_out(name, len(ours), "the target has no such loader")
+                continue
+            pairs = zip(ours, theirs, strict=False)
+            wrong = next((x[0] for x, y in pairs if x[1] != y[1]), None)
+            reason = Text("the data differ from batch {number} on", number=wrong)
+            yield self.row("data", name, Phase.INPUT, wrong, reason, 1)
+            if wrong is None and len(ours) != len(theirs):
+                less = abs(len(ours) - len(theirs))
+                self.found.leave_out(name, less, "one side has more batches")
+
+    def shapes(self) -> Iterator[Difference]:
+        """Shapes of what models are called with."""
+        for place, ours, theirs in self.named("shapes"):
+            pairs = zip(ours, theirs or (), strict=False)
+            wrong = next(((x, y) for x, y in pairs if x[1] != y[1]), None)
+            step = wrong[0][0] if wrong else None
+            reason: Any = None
+            if wrong is not None:
+                reason = Text(
+                    "called with {have}, with {want} in the baseline",
+                    have=self.theirs["shapes"].get(wrong[1][1], "other shapes"),
+                    want=self.ours["shapes"].get(wrong[0][1], "other shapes"),
+                )
+            yield self.row(self.view(place), "shapes", Phase.INPUT, step, reason, 2)
+
+    def inputs(self) -> Iterator[Difference]:
+        """Inputs that come from outside, by two numbers."""
+        for name, ours, theirs in self.named("input"):
+            if f"input {name}" not in self.own or theirs is None:
+                continue
+            place, leaf, _ = name.rsplit(" ", 2)
+            pairs = [(x, y) for x, y in zip(ours, theirs, strict=False) if x[0] == y[0]]
+            wrong = next((x[0] for x, y in pairs if other_input(x, y)), None)
+            if wrong is not None and (self.found.chooses or not self.devices):
+                why = "they depart; the program chooses by its models' results, or draws elsewhere"
+                self.found.leave_out(f"inputs of {self.view(place)}", 1, why)
+                continue
+            reason = "other values are given to the model from here on"
+            yield self.row(self.view(place), f"input {leaf}", Phase.INPUT, wrong, reason, 3)
+
+    def losses(self) -> Iterator[Difference]:
+        """Losses that leave the baseline's at once."""
+        for name, ours, theirs in self.named("loss"):
+            there = dict(map(tuple, theirs or ()))
+            known = [(step, a, there[step]) for step, a in ours if step in there]
+            scale = statistics.median(abs(a) for _, a, _ in known) if known else 0.0
+            errors = [(s, abs(a - b) / max(abs(a), scale, 1e-30)) for s, a, b in known]
+            yield self.judged("loss", f"loss {name}", errors, LEAST_LOSS, Phase.LOSS, 4)
+
+    def updates(self) -> Iterator[Difference]:
+        """Sizes of updates that leave the baseline's at once, in most of the looked-at weights."""
+        for root in sorted({name.partition(":")[0] for name, _, _ in self.named("update")}):
+            by_step: dict[int, list[float]] = {}
+            for name, ours, theirs in self.named("update"):
+                if name.partition(":")[0] != root:
+                    continue
+                there = {item[0]: item[1:] for item in theirs or ()}
+                for step, moved, norm in ours:
+                    if step in there:
+                        by_step.setdefault(step, []).append(log_ratio(moved, there[step][0], norm))
+            errors = [(step, statistics.median(found)) for step, found in sorted(by_step.items())]
+            module = self.view(f"{root}:")
+            yield self.judged(
+                module, "size of the update", errors, LEAST_UPDATE, Phase.OPTIMISER, 5
+            )
+
+    def judged(
+        self,
+        module: str,
+        op: str,
+        errors: Sequence[tuple[int, float]],
+        least: float,
+        phase: Phase,
+        order: int,
+    ) -> Difference:
+        """One series of errors: FAIL where it jumps."""
+        step = sudden(errors, least)
+        if step is None and errors and max(e for _, e in errors) > least:
+            first = next(s for s, e in errors if e > least)
+            left = sum(s >= first for s, _ in errors)
+            self.found.leave_out(
+                op, left, "the free runs have drifted apart; only a jump is judged"
+            )
+        worst = max((e for _, e in errors), default=None)
+        value = worst if step is None else dict(errors)[step]
+        reason = "it leaves the baseline's at once in this step, after steps that agree"
+        return self.row(module, op, phase, step, reason, order, value=value, limit=least)
+
+    def row(
+        self,
+        module: str,
+        op: str,
+        phase: Phase,
+        step: int | None,
+        reason: Any,
+        order: int,
+        value: float | None = None,
+        limit: float | None = None,
+    ) -> Difference:
+        """A series: PASS, or FAIL from a step on."""
+        return Difference(
+            module=module,
+            call=0,
+            phase=phase.value,
+            op=op,
+            metric="whole run",
+            value=value,
+            limit=limit,
+            status=Status.PASS if step is None else Status.FAIL,
+            stage=STAGE,
+            step=step,
+            reason=None if step is None else reason,
+            order=order,
+        )
+
+
+def renamed(name: str, roots: Mapping[str, str]) -> str:
+    """A target's series under the baseline's name of the model."""
+    kind, _, rest = name.partition(" ")
+    root, colon, path = rest.partition(":")
+    return f"{kind} {roots.get(root, root)}:{path}" if colon else name
+
+
+def random_words(name: str) -> str:
+    """What a user calls a generator."""
+    plain = {"torch": "torch's random numbers", "numpy": "numpy's random numbers"}
+    return plain.get(name, f"random numbers of {name}")
+
+
+def first_unequal_state(ours: Sequence[Any], theirs: Sequence[Any], steps: int) -> int | None:
+    """The first step at whose end two generators are in other states."""
+    one, two = dict(map(tuple, ours)), dict(map(tuple, theirs))
+    a = b = None
+    for step in range(-1, steps):
+        a, b = one.get(step, a), two.get(step, b)
+        if a != b:
+            return max(step, 0)
+    return None
+
+
+def other_input(mine: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether two inputs differ by more than rounding; whole numbers at all."""
+    if all(isinstance(v, int) for v in (*mine[1:], *other[1:])):
+        return bool(mine[1:] != other[1:])
+    norm = max(abs(mine[2]), 1e-30)
+    gap = max(abs(mine[1] - other[1]), abs(mine[2] - other[2]))
+    return bool(gap / norm > LEAST_INPUT)
+
+
+def log_ratio(mine: float, other: float, norm: float) -> float:
+    """|log(mine / other)| of two sizes of an update of weights of this norm."""
+    least = max(1e-9 * norm, 1e-30)
+    if mine < least and other < least:
+        return 0.0
+    return abs(math.log(max(other, least) / max(mine, least)))
+
+
+def sudden(errors: Sequence[tuple[int, float]], least: float) -> int | None:
+    """The first step whose error is above `least` and far above all before it."""
+    worst = START
+    for number, (step, error) in enumerate(errors):
+        if number >= LEAST_STEPS and not error <= max(least, SUDDEN * worst):
+            return step
+        worst = max(worst, error)
+    return None

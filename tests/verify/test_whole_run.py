@@ -1,0 +1,117 @@
+"""Every step of a run by a few numbers, what is printed, and files that are written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from joymigrate.verify import watch_stage
+from joymigrate.verify.files_stage import judge_files
+from joymigrate.verify.model import Outcome, Status
+from joymigrate.verify.text_numbers import columns, errors, read
+from joymigrate.verify.watch_stage import sudden
+from joymigrate.verify.written_files import collect
+from tests.verify.harness import record, replay
+from tests.verify.whole_faults import PROGRAMS, WHOLE_FAULTS
+
+PLAIN = {"MODE": "float32", "SEED": "0"}
+
+
+def test_rounding_that_grows_is_no_jump_and_a_jump_is() -> None:
+    grown = [(step, 1e-6 * 3.0**step) for step in range(12)]
+    assert sudden(grown, 0.02) is None
+    assert sudden([*grown[:6], (6, 0.4)], 0.02) == 6
+    assert sudden([(0, 0.4), (1, 0.5), (2, 0.6)], 0.02) is None  # apart from the first step on
+
+
+def test_numbers_of_a_line_go_by_the_words_around_them() -> None:
+    (loss, took), lines = columns(["step: loss 0.25, took 3.1 s"]), ["v1.2.3 /tmp/a12 12:30:01"]
+    assert (loss.measures, took.measures) == (False, True)
+    assert columns(lines) == {}
+    assert errors([read("0.25")], [read("0.26")]) == pytest.approx([0.0], abs=1e-9)  # printed so
+    assert errors([read("0.25")], [read("0.30")])[0] > 0.1
+    assert errors([read("1.0")], [read("nan")]) == [float("inf")]
+
+
+def watched(states: list[list[int]], **more: Any) -> dict[str, Any]:
+    series = {"random torch": states, **more}
+    return {"series": series, "own": [], "shapes": {}, "steps": 6, "chooses": False}
+
+
+def judged(a: dict[str, Any], b: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    found = watch_stage.Watched(steps=6, of=6)
+    view: Any = lambda place: place  # noqa: E731
+    return list(watch_stage.RunJudge(a, b, {}, view, True, found).rows()), found.uncovered
+
+
+def test_a_state_that_begins_alike_and_departs_fails_and_another_start_is_named() -> None:
+    same = watched([[-1, 5], [2, 6], [4, 7]])
+    assert [row.status for row in judged(same, same)[0]] == [Status.PASS]
+    rows, _ = judged(same, watched([[-1, 5], [2, 6], [3, 9]]))
+    assert [(row.status, row.step) for row in rows] == [(Status.FAIL, 3)]
+    rows, left = judged(same, watched([[-1, 4], [2, 6], [4, 7]]))
+    assert rows == []
+    assert "no seed" in left[0]["reason"]
+
+
+def test_files_are_judged_by_shape_words_and_distance(tmp_path: Path) -> None:
+    def written(values: Any, text: dict[str, Any]) -> dict[str, Any]:
+        np.save(tmp_path / "scores.npy", values)
+        (tmp_path / "result.json").write_text(json.dumps(text))
+        return collect(["*.npy", "result.json"], tmp_path, 0.0)
+
+    values = np.linspace(0.0, 1.0, 500)
+    base = written(values, {"accuracy": 0.5, "rows": [1, 2]})
+
+    def failed(found: dict[str, Any], limit: float = 0.02) -> list[str]:
+        return [r.module for r in judge_files(base, found, limit).rows if r.status.failed]
+
+    assert failed(base) == []
+    assert failed(written(values * 1.001, {"accuracy": 0.5, "rows": [1, 2]})) == []
+    close = written(values * 1.001, {"accuracy": 0.5, "rows": [1, 2]})
+    assert failed(close, 1e-4) == ["scores.npy"]
+    assert failed(written(values[::-1], {"accuracy": 0.5, "rows": [1, 2]})) == ["scores.npy"]
+    assert failed(written(values, {"accuracy": 0.4, "rows": [1, 2]})) == ["result.json"]
+    assert failed(written(values, {"accuracy": 0.5, "rows": [1]})) == ["result.json"]
+    assert failed({**base, "files": {}}) == ["scores.npy"]  # and what follows is a warning
+
+
+def test_a_file_that_is_older_than_the_run_was_not_written_by_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "scores.npy", np.zeros(3))
+    assert collect(["*.npy"], tmp_path, 0.0)["files"].keys() == {"scores.npy"}
+    stale = collect(["*.npy"], tmp_path, (tmp_path / "scores.npy").stat().st_mtime + 60)
+    assert (stale["files"], stale["stale"]) == ({}, ["scores.npy"])
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "out").mkdir()
+    environment = {**PLAIN, "OUT": str(folder / "out")}
+    record(PROGRAMS / "whole_loader.py", folder / "base.jmb", environment, folder / "out")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [
+        ("random state set back after an epoch", "S5W"),
+        ("accuracy over the wrong count", "S5P"),
+        ("scores of the file reversed", "S5F"),
+    ],
+)
+def test_a_late_fault_is_one_failure(name: str, stage: str, baseline: Path, tmp_path: Path) -> None:
+    (fault,) = [f for f in WHOLE_FAULTS if f.name == name]
+    (tmp_path / "train.py").write_text(fault.source())
+    out = baseline / "out"
+    environment = {**PLAIN, "OUT": str(out)}
+    target = tmp_path / "t.jmb"
+    found = replay(baseline / "base.jmb", tmp_path / "train.py", target, environment, out)
+    assert found.verdict is Outcome.FAIL
+    assert found.first_divergence is not None
+    assert found.first_divergence.stage == stage
+    assert sum(row.status.failed for row in found.records) == 1
