@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import typer
 
@@ -30,6 +32,16 @@ FORMAT = typer.Option("text", "--format", help="text or json.")
 OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
 
 ADDRESS = typer.Option(None, "--address", help="Ray cluster; default: RAY_ADDRESS, else local.")
+
+
+def user() -> str:
+    """Who gives this order, as far as this machine knows."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def show(data: dict[str, Any], form: str, text: str, output: Path | None) -> None:
@@ -226,14 +238,15 @@ def submit(
     jobs: Path = typer.Argument(..., help="A job or a jobs file; jobs need a command."),
     address: str | None = ADDRESS,
     policy: str = typer.Option("topology", "--policy", help="Policy, for a cluster's first job."),
+    store: Path | None = typer.Option(
+        None, "--store", help="Folder on the head node for log and outputs, for the first job."
+    ),
     wait: bool | None = typer.Option(
         None, "--wait/--no-wait", help="Wait for the end (always without --address)."
     ),
     form: str = FORMAT,
 ) -> int:
     """Start jobs on Ray: a cluster given by --address, else one inside this command."""
-    import os
-
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster import jobs as work
     from joymigrate.run.cluster.on_ray import connect, follow
@@ -241,8 +254,9 @@ def submit(
     workload = work.load(jobs)
     embedded = not (address or os.environ.get("RAY_ADDRESS"))
     ray = connect.attach(address, embedded=embedded)
-    captain = connect.captain(ray, dataclasses.replace(workload, jobs=()), policy)
-    answer = connect.ask(ray, captain.submit.remote(workload.jobs))
+    folder = "" if store is None else str(store.resolve())
+    captain = connect.captain(ray, dataclasses.replace(workload, jobs=()), policy, folder)
+    answer = connect.ask(ray, captain.submit.remote(workload.jobs, user(), uuid4().hex))
     names = [job.name for job in workload.jobs]
     if embedded or wait:
         answer = follow.to_the_end(ray, captain, names, talk)
@@ -273,7 +287,7 @@ def cancel(job: str = typer.Argument(...), address: str | None = ADDRESS) -> int
     from joymigrate.run.cluster.on_ray import connect
 
     ray = connect.attach(address)
-    before = connect.ask(ray, connect.captain(ray).cancel.remote(job))
+    before = connect.ask(ray, connect.captain(ray).cancel.remote(job, user()))
     print(f"{job}: was {before}")
     return Exit.OK
 
@@ -283,13 +297,21 @@ def logs(
     job: str = typer.Argument(...),
     address: str | None = ADDRESS,
     lines: int = typer.Option(200, "--lines", help="How many of the last lines per pod."),
+    whole: bool = typer.Option(False, "--all", help="All that is kept, from the beginning."),
+    attempt: int = typer.Option(0, "--attempt", help="An earlier start; default: the last one."),
+    output: Path | None = OUTPUT,
 ) -> int:
-    """Show the last lines of every pod of a job on a Ray cluster."""
-    from joymigrate.run.cluster.on_ray import connect
+    """Show the output of every pod of a job on a Ray cluster: its last lines, or all of it."""
+    from joymigrate.run.cluster.on_ray import connect, follow
 
     ray = connect.attach(address)
-    pods = connect.ask(ray, connect.captain(ray).logs.remote(job, lines))
-    emit("".join(f"[{rank}] {line}\n" for rank, pod in enumerate(pods) for line in pod))
+    captain = connect.captain(ray)
+    if whole:
+        texts = follow.whole(ray, captain, job, attempt)
+    else:
+        pods = connect.ask(ray, captain.logs.remote(job, lines, attempt))
+        texts = [f"[{rank}] {line}\n" for rank, pod in enumerate(pods) for line in pod]
+    emit("".join(texts), output)
     return Exit.OK
 
 

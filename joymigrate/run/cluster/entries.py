@@ -32,6 +32,7 @@ class Settings:
     patience: float = 7 * 86400.0
     hold: bool = True
     hold_blind_after: float = 3600.0
+    overcommit: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -45,12 +46,15 @@ class Entry:
     submitted: float
     promised: bool = False  # cards were held for it: it stays the first of its class
 
-    def response_ratio(self, now: float) -> float:
-        """(wait + run time) / run time; a job that states none counts as one of a day."""
-        if self.promised:
-            return NEVER
+    @property
+    def run_s(self) -> float:
+        """Seconds that it runs, as orders count them: at least a minute, a day where none says."""
         minutes = ASSUMED_MINUTES if self.job.minutes is None else self.job.minutes
-        return 1 + (now - self.submitted) / max(minutes * 60, SHORTEST_S)
+        return max(minutes * 60, SHORTEST_S)
+
+    def response_ratio(self, now: float) -> float:
+        """(wait + run time) / run time."""
+        return NEVER if self.promised else 1 + (now - self.submitted) / self.run_s
 
     def __lt__(self, other: Entry) -> bool:
         return self.number < other.number

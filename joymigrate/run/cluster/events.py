@@ -12,11 +12,25 @@ from joymigrate.run.cluster.state import Placement
 
 
 @dataclass(frozen=True, slots=True)
+class Past:
+    """What is known of a job that an earlier scheduler had: its place in line and its times.
+
+    `promised`: cards were held for it.
+    """
+
+    number: int
+    since: float
+    submitted: float
+    promised: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job arrives. `running` jobs are taken as they stand."""
+    """A job arrives. `running` jobs are taken as they stand, with a past on sick cards too."""
 
     job: Job
     at: float = 0.0
+    past: Past | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import bisect
 import numpy as np
 from numpy.typing import NDArray
 
-from joymigrate.run.cluster.entries import ASSUMED_MINUTES, NEVER, SHORTEST_S, Entry, Settings
+from joymigrate.run.cluster.entries import NEVER, Entry, Settings
 
 Floats = NDArray[np.float64]
 
@@ -60,15 +60,11 @@ class Line:
 
     def _read(self) -> tuple[Floats, Floats, Floats]:
         """When each was submitted, its run time (0: promised), and when it is late."""
-        minutes = [entry.job.minutes for entry in self.entries]
-        run_s = [
-            0.0 if e.promised else max(SHORTEST_S, 60 * (ASSUMED_MINUTES if m is None else m))
-            for e, m in zip(self.entries, minutes, strict=True)
-        ]
+        run_s = [0.0 if entry.promised else entry.run_s for entry in self.entries]
         strict = self.settings.order == "submission"
         late_after = [
-            e.since + self.settings.patience if strict or m is None else NEVER
-            for e, m in zip(self.entries, minutes, strict=True)
+            entry.since + self.settings.patience if strict or entry.job.minutes is None else NEVER
+            for entry in self.entries
         ]
         submitted = [entry.submitted for entry in self.entries]
         return np.array(submitted), np.array(run_s), np.array(late_after)

@@ -384,6 +384,8 @@ def pods_that_fit(state: State, shape: Shape, free: Ints, hold: Ints | None = No
             fits[positions] = choice.fits[free[positions]]
     if shape.task.cpu_milli or shape.task.memory_mib:
         fits = np.minimum(fits, room(state, shape))
+    if not shape.task.cards:
+        fits = np.where(state.ready[shape.pool.index], fits, 0)
     if hold is not None and not shape.task.cards:
         fits = np.where(hold[shape.pool.index] == BARRED, 0, fits)
     return fits

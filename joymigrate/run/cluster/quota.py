@@ -50,13 +50,17 @@ class Account:
 
 
 class Quotas:
-    """All queues of a cluster. `kinds` are the inventory's kinds with how many cards each has."""
+    """All queues of a cluster. `kinds` are the inventory's kinds with how many cards each has.
+
+    `overcommit`: take guarantees that are more than there is.
+    """
 
     def __init__(
         self,
         queues: Sequence[Queue],
         kinds: Sequence[tuple[Kind, int]],
         weights: Mapping[str, float] | None = None,
+        overcommit: bool = False,
     ) -> None:
         self.kinds = tuple(kind for kind, _ in kinds)
         self.total = tuple(float(cards) for _, cards in kinds)
@@ -74,6 +78,8 @@ class Quotas:
         if DEFAULT_QUEUE not in self.accounts:
             self._undeclared(DEFAULT_QUEUE)
         self._check_bounds()
+        if not overcommit:
+            self._check_total()
 
     def vector(self, what: str) -> tuple[float, ...]:
         """How much one card of each kind counts for a limit on `what`."""
@@ -118,7 +124,7 @@ class Quotas:
         return account
 
     def _check_bounds(self) -> None:
-        """Refuse guarantees that the cluster or a parent cannot keep."""
+        """Refuse limits that contradict each other."""
         for account in self.accounts.values():
             queue = account.queue
             check_order(queue.name, ("MIN", queue.min), ("MAX", queue.max))
@@ -132,6 +138,9 @@ class Quotas:
                         f"{queue.name} has MIN {bound:g}",
                         help="raise the parent's `min` or lower the children's",
                     )
+
+    def _check_total(self) -> None:
+        """Refuse guarantees that the cluster cannot keep."""
         roots = [a for a in self.accounts.values() if not a.queue.parent]
         for what in {limit.what for account in roots for limit in account.min}:
             wanted = sum(account.queue.min.get(what, 0.0) for account in roots)

@@ -32,6 +32,7 @@ from joymigrate.run.cluster.events import (
     Evict,
     NodeBack,
     NodeLost,
+    Past,
     Start,
     Stop,
     Submitted,
@@ -77,10 +78,9 @@ class Scheduler:
         self.allocations = Allocations()
         kinds = {node.kind.name: node.kind for node in inventory.nodes}
         counts = inventory.count()
-        self.quotas = quota.Quotas(
-            queues, [(kind, counts[name]) for name, kind in kinds.items()], weights
-        )
         self.settings = settings or Settings()
+        sizes = [(kind, counts[name]) for name, kind in kinds.items()]
+        self.quotas = quota.Quotas(queues, sizes, weights, self.settings.overcommit)
         self.admission = Admission(self.state, self.quotas, self.placer, self.settings)
         self.running: dict[str, Running] = {}
         self.by_queue: dict[str, dict[str, Running]] = {}
@@ -112,7 +112,7 @@ class Scheduler:
             self._now = max(self._now, event.at)
             match event:
                 case Submitted():
-                    self._submitted(event.job)
+                    self._submitted(event.job, event.past)
                 case Ended():
                     self._end(event.job)
                 case Cancelled():
@@ -134,13 +134,17 @@ class Scheduler:
                 break
         return actions
 
-    def _submitted(self, job: Job) -> None:
+    def _submitted(self, job: Job, past: Past | None) -> None:
         if job.name in self.running or job.name in self.waiting:
             raise JoyError(f"a job called '{job.name}' is already there", help="use another name")
         self.refused.pop(job.name, None)
         entry = Entry(next(self._numbers), job, self._now, self._group(job), self._now)
+        if past is not None:
+            entry.number, entry.promised = past.number, past.promised
+            entry.since, entry.submitted = past.since, past.submitted
+            self._numbers = itertools.count(max(next(self._numbers), past.number + 1))
         if job.running:
-            self._adopt(entry)
+            self._adopt(entry, known=past is not None)
             return
         self._wait(entry)
         task = job.tasks[0]
@@ -202,8 +206,12 @@ class Scheduler:
         self._failed.clear()
         self.admission.reopen()
 
-    def _adopt(self, entry: Entry) -> None:
-        """Take over a job that already runs where its `running` says."""
+    def _adopt(self, entry: Entry, known: bool) -> None:
+        """Take over a job that already runs where its `running` says.
+
+        One that was `known` may run on cards that nobody else would be granted any more.
+        """
+        free = self.state.idle if known else self.state.free
         grants: list[Grant] = []
         tasks = [task for task in entry.job.tasks for _ in range(task.pods)]
         if len(tasks) != len(entry.job.running):
@@ -215,7 +223,7 @@ class Scheduler:
                 raise JoyError(f"job {entry.job.name} runs on '{held.node}', not in the inventory")
             node, mask = self.state.number[held.node], cards.bits(list(held.cards))
             taken = sum(grant.mask for grant in grants if grant.node == node)
-            if not task.milli and int(self.state.free[node]) & ~taken & mask != mask:
+            if not task.milli and int(free[node]) & ~taken & mask != mask:
                 raise JoyError(
                     f"job {entry.job.name} runs on cards {list(held.cards)} of {held.node}, "
                     "which are not free",

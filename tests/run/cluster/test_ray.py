@@ -43,7 +43,9 @@ def job(name: str, seconds: float = 600, **more: Any) -> dict[str, Any]:
 class Fleet:
     """A Ray cluster of fake nodes and the captain on it."""
 
-    def __init__(self, queues: Sequence[dict[str, Any]], nodes: Sequence[Any] = NODES) -> None:
+    def __init__(
+        self, queues: Sequence[dict[str, Any]], nodes: Sequence[Any] = NODES, store: str = ""
+    ) -> None:
         from ray.cluster_utils import Cluster
 
         from joymigrate.run.cluster.on_ray import connect
@@ -64,7 +66,7 @@ class Fleet:
         self.cluster.wait_for_nodes()
         self.ray = connect.attach(self.cluster.address)
         known = jobs.from_data({"jobs": [], "queues": list(queues)})
-        self.captain = connect.captain(self.ray, known)
+        self.captain = connect.captain(self.ray, known, store=store)
 
     def ask(self, method: str, *arguments: Any) -> Any:
         if method == "submit":

@@ -54,8 +54,14 @@ def knock(address: str) -> None:
         ) from error
 
 
-def captain(ray: Any, workload: Workload | None = None, policy: str = "topology") -> Any:
-    """The detached actor: the one that runs, else a new one on the head node."""
+def captain(
+    ray: Any, workload: Workload | None = None, policy: str = "topology", store: str = ""
+) -> Any:
+    """The detached actor: the one that runs, else a new one on the head node.
+
+    `store` is the folder of its log, "" for Ray's own. Ray starts it anew when it dies, and asks
+    again what it was asked meanwhile.
+    """
     from joymigrate.run.cluster.on_ray.controller import Controller
 
     if workload is None:
@@ -70,11 +76,11 @@ def captain(ray: Any, workload: Workload | None = None, policy: str = "topology"
         ray.remote(Controller)
         .options(
             name=ACTOR, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0,
-            max_concurrency=64,
+            max_concurrency=64, max_restarts=-1, max_task_retries=-1,
             # The head node lives as long as Ray does; any other one may go.
             resources={"node:__internal_head__": 0.001},
         )
-        .remote(workload, policy)
+        .remote(workload, policy, store)
     )  # fmt: skip
 
 

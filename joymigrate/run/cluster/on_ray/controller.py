@@ -1,23 +1,29 @@
-"""The one actor that decides: scheduler, ledger and launches behind a detached named actor.
+"""The one actor that decides: scheduler, log and launches behind a detached named actor.
 
-Every command line talks to the same actor, so two of them can never book one card twice, and a new
-one finds every job. The actor turns Ray's facts (a pod's end, a dead node) into the scheduler's
-events and its actions into placement groups: one bundle per pod, pinned to the planned node; the
-planned card ids reach the process through the chip's visible-devices variable.
+Every command line talks to the same actor, so two of them can never book one card twice. What it
+decides is in its log before anything is done about it. Ray starts it anew when its process dies: it
+reads the log, finds the live pods by name, ends those that should be gone, and goes on. No card of
+an attempt is granted to a process before the processes that had it are gone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import dataclasses
 import importlib
+import sqlite3
+import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster import cards, jobs, policies
+from joymigrate.run.cluster import jobs
+from joymigrate.run.cluster.controller.ledger import Attempt, Fact, Record, started
+from joymigrate.run.cluster.controller.restore import lost, restore, submission
+from joymigrate.run.cluster.controller.store import Store
 from joymigrate.run.cluster.events import (
     Action,
     Cancelled,
@@ -26,394 +32,375 @@ from joymigrate.run.cluster.events import (
     Evict,
     NodeLost,
     Start,
-    Stop,
-    Submitted,
     Tick,
 )
-from joymigrate.run.cluster.jobs import Job, PodAllocation
+from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.on_ray import output
+from joymigrate.run.cluster.on_ray.gang import Gang, answer, card_ids, overlap, sweep
 from joymigrate.run.cluster.on_ray.nodes import inventory
-from joymigrate.run.cluster.on_ray.pod import Pod
 from joymigrate.run.cluster.scheduler import Scheduler
-from joymigrate.run.cluster.state import Placement
 
 WATCH_S = 0.5  # between looks at Ray's nodes
-READY_S = 60.0  # for a placement group whose cards we know to be free
 LOG_LINES = 200
 VERDICT_S = 25.0  # Ray calls a silent node dead within this time
 KILLED_S = 3.0  # a process that a dying raylet took along looks killed at first
-STOP_S = 5.0  # for a gang's processes to end; a pod's own patience is shorter
 LOSSES = 3
-
-
-@dataclass(slots=True)
-class Record:
-    """A job as the ledger knows it."""
-
-    job: Job
-    state: str = "waiting"  # running, done, failed, cancelled
-    since: float = 0.0
-    started: float | None = None
-    ended: float | None = None
-    tries: int = 0
-    losses: int = 0  # pods that went away without an exit code
-    evictions: int = 0
-    exit_codes: tuple[int, ...] = ()
-    pods: list[dict[str, Any]] = field(default_factory=list)
-    lines: list[list[str]] = field(default_factory=list)
-    note: str = ""
-
-
-@dataclass(slots=True)
-class Launch:
-    """A started gang: its placement group, pods and the task that follows it."""
-
-    placement: Placement
-    task: asyncio.Task[None]
-    group: Any = None
-    pods: list[Any] = field(default_factory=list)
+SCHEDULER = "scheduler"  # who orders what nobody else does
 
 
 class Controller:
-    """Scheduler and ledger of one Ray cluster."""
+    """Scheduler and log of one Ray cluster."""
 
-    def __init__(self, workload: jobs.Workload, policy: str) -> None:
+    def __init__(self, workload: jobs.Workload, policy: str, store: str = "") -> None:
         self.ray: Any = importlib.import_module("ray")
-        self.workload = workload
-        self.policy = policy
-        self.records: dict[str, Record] = {}
-        self.launches: dict[str, Launch] = {}
+        self.root = store
+        self.store = Store(Path(store) if store else output.session_folder())
+        self.ledger = self.store.load()
+        self.gangs: dict[int, Gang] = {}
+        self.closing: dict[int, asyncio.Task[None]] = {}
         self.cluster, self.ids = inventory(self.ray.nodes())
-        self.scheduler = self._scheduler()
-        self.watching: asyncio.Task[None] | None = None
-        self.closing: set[asyncio.Task[None]] = set()
+        if not self.ledger.identity:
+            self._open(workload, policy)
+        self.scheduler: Scheduler
+        sweep(self.ray, [self._gang(attempt) for attempt in self.ledger.attempts.values()])
+        self._restore()
+        self.watching = asyncio.get_running_loop().create_task(self._watch_nodes())
 
-    def _scheduler(self) -> Scheduler:
-        return Scheduler(
-            self.cluster,
-            self.workload.queues,
-            policies.get(self.policy),
-            self.workload.weights,
+    def _open(self, workload: jobs.Workload, policy: str) -> None:
+        """The first line of a new log."""
+        Scheduler(self.cluster, workload.queues, None, workload.weights)  # limits that hold
+        limits = limits_data(workload.queues, workload.weights)
+        self._write(
+            [fact("opened", data={"identity": uuid4().hex[:8], "policy": policy, **limits})]
         )
 
     # -- what command lines ask ---------------------------------------------------------
 
-    async def submit(self, new: Sequence[Job]) -> dict[str, Any]:
-        """Take jobs in and start what can start; returns their status."""
-        self._watch()
-        declared = {queue.name for queue in self.workload.queues}
+    async def submit(self, new: Sequence[Job], by: str = "", request: str = "") -> dict[str, Any]:
+        """Take jobs in and start what can start; returns their status.
+
+        The same `request` counts once: a command line that lost its answer asks again.
+        """
+        names = [job.name for job in new]
+        if request and request in self.ledger.requests:
+            return await self.status(names)
         for job in new:
-            old = self.records.get(job.name)
-            if old is not None and old.state in ("waiting", "running"):
-                raise JoyError(f"a job called '{job.name}' is {old.state}", help="cancel it first")
-            if declared and job.queue not in declared and job.queue != jobs.DEFAULT_QUEUE:
-                raise JoyError(
-                    f"job {job.name}: this cluster has no queue '{job.queue}'",
-                    help=f"queues: {', '.join(sorted(declared))}",
-                )
-            if not job.command:
-                raise JoyError(f"job {job.name} has no command", help="add `command`")
-            if job.running:
-                raise JoyError(
-                    f"job {job.name} says where it runs: Ray starts jobs, it takes none over",
-                    help="leave `running` to `cluster plan`",
-                )
-        for job in new:  # all of them, or none
-            self.records[job.name] = Record(job, since=time.time())
-        self._follow(Submitted(job, time.monotonic()) for job in new)
-        return await self.status([job.name for job in new])
+            self._check(job)
+        data = {"request": request}
+        self._write(
+            fact("submitted", job.name, by, {"job": dataclasses.asdict(job), **data}) for job in new
+        )
+        at = time.time()
+        self._follow(submission(self.ledger.records[name], at) for name in names)
+        return await self.status(names)
+
+    def _check(self, job: Job) -> None:
+        """Refuse a job that cannot be taken in."""
+        declared = {queue.name for queue in self.ledger.queues}
+        old = self.ledger.records.get(job.name)
+        if old is not None and old.state in ("waiting", "held", "running"):
+            raise JoyError(f"a job called '{job.name}' is {old.state}", help="cancel it first")
+        if declared and job.queue not in declared and job.queue != jobs.DEFAULT_QUEUE:
+            raise JoyError(
+                f"job {job.name}: this cluster has no queue '{job.queue}'",
+                help=f"queues: {', '.join(sorted(declared))}",
+            )
+        if not job.command:
+            raise JoyError(f"job {job.name} has no command", help="add `command`")
+        if job.running:
+            raise JoyError(
+                f"job {job.name} says where it runs: Ray starts jobs, it takes none over",
+                help="leave `running` to `cluster plan`",
+            )
 
     async def status(self, names: Sequence[str] = ()) -> dict[str, Any]:
         """All jobs (or the named ones) with their pods or the reason why they wait."""
-        rows = []
-        for name, record in self.records.items():
-            if names and name not in names:
-                continue
-            refusal = self.scheduler.why(name) if record.state == "waiting" else None
-            rows.append(
-                {
-                    "job": name,
-                    "queue": record.job.queue,
-                    "state": record.state,
-                    "pods": record.pods if record.state == "running" else [],
-                    "reason": refusal.reason if refusal else record.note,
-                    "frees": refusal.frees if refusal else "",
-                    "permanent": bool(refusal and refusal.permanent),
-                    "tries": record.tries,
-                    "evictions": record.evictions,
-                    "exit_codes": list(record.exit_codes),
-                    "waited_s": round((record.started or time.time()) - record.since, 3),
-                }
-            )
+        records = [r for name, r in self.ledger.records.items() if not names or name in names]
         nodes = [
             {"node": node.name, "kind": node.kind.name, "cards": node.cards,
              "free": int(self.scheduler.state.free[i]).bit_count()}
             for i, node in enumerate(self.cluster.nodes)
         ]  # fmt: skip
-        warnings = list(self.cluster.warnings)
         return {
             "schema": "joymigrate.cluster/1",
-            "jobs": rows,
+            "jobs": [self._row(record) for record in records],
             "nodes": nodes,
-            "warnings": warnings,
+            "warnings": list(self.cluster.warnings),
         }
 
-    async def cancel(self, name: str) -> str:
+    def _row(self, record: Record) -> dict[str, Any]:
+        waits = record.state == "waiting"
+        refusal = self.scheduler.why(record.job.name) if waits else None
+        return {
+            "job": record.job.name,
+            "queue": record.job.queue,
+            "by": record.by,
+            "state": record.state,
+            "pods": [pod_data(pod) for pod in record.pods],
+            "reason": refusal.reason if refusal else record.note,
+            "frees": refusal.frees if refusal else "",
+            "permanent": bool(refusal and refusal.permanent),
+            "tries": record.tries,
+            "attempt": record.attempt,
+            "world": record.job.pods,
+            "evictions": record.evictions,
+            "exit_codes": list(record.exit_codes),
+            "waited_s": round((record.started or time.time()) - record.submitted, 3),
+        }
+
+    async def cancel(self, name: str, by: str = "") -> str:
         """Stop a job for good; returns what it was doing."""
-        record = self.records.get(name)
-        if record is None:
-            raise JoyError(f"no job '{name}'", help="joymigrate cluster status")
-        before = record.state
-        if before in ("waiting", "running"):
-            record.state, record.ended = "cancelled", time.time()
-            self._follow([Cancelled(name, time.monotonic())])
+        before = self.ledger.record(name).state
+        if before in ("waiting", "held", "running"):
+            self._write([fact("cancelled", name, by)])
+            self._follow([Cancelled(name, time.time())])
         return before
 
-    async def logs(self, name: str, count: int = LOG_LINES) -> list[list[str]]:
-        """The last lines of every pod, by rank."""
-        if name not in self.records:
-            raise JoyError(f"no job '{name}'", help="joymigrate cluster status")
-        launch = self.launches.get(name)
-        if launch is None or not launch.pods:
-            return [lines[-count:] for lines in self.records[name].lines]
-        return [list(lines) for lines in await self._tails(launch, count)]
+    async def logs(self, name: str, count: int = LOG_LINES, attempt: int = 0) -> list[list[str]]:
+        """The last lines of every pod, by rank, of the last attempt or a named one."""
+        return [
+            await self._remote(output.tail, name, one, rank, count)
+            for one, rank in self._ranks(name, attempt)
+        ]
+
+    async def read(
+        self, name: str, rank: int, start: int, limit: int, attempt: int = 0
+    ) -> output.Piece:
+        """A piece of one pod's output, from a place on."""
+        ranks = {rank: one for one, rank in self._ranks(name, attempt)}
+        if rank not in ranks:
+            return output.Piece(start, b"", start)
+        piece: output.Piece = await self._remote(output.read, name, ranks[rank], rank, start, limit)
+        return piece
+
+    def _ranks(self, name: str, attempt: int) -> list[tuple[Attempt, int]]:
+        """The pods of an attempt, those of one that is over too."""
+        record = self.ledger.record(name)
+        number = attempt or record.attempt
+        found = self.ledger.attempts.get(number)
+        if found is None:
+            for one in self.store.facts(after=number - 1, job=name):
+                if one.number == number and one.kind == "started":
+                    found = started(one)
+        return [] if found is None else [(found, pod.rank) for pod in found.pods]
+
+    async def _remote(
+        self, function: Any, name: str, attempt: Attempt, rank: int, *arguments: Any
+    ) -> Any:
+        """What a pod, or else its node, says about its output."""
+        gang = self.gangs.get(attempt.number)
+        if gang is not None and rank < len(gang.pods):
+            method = gang.pods[rank].read if function is output.read else gang.pods[rank].tail
+            try:
+                return await answer(method.remote(*arguments))
+            except self.ray.exceptions.RayActorError:
+                pass  # it has just been taken away
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        node = attempt.pods[rank].node
+        if node not in self.ids:
+            gone = f"[node {node} is gone, and this pod's output with it]"
+            return [gone] if function is output.tail else output.Piece(0, b"", 0)
+        pinned = NodeAffinitySchedulingStrategy(self.ids[node], soft=False)
+        task = self.ray.remote(on_node).options(num_cpus=0, scheduling_strategy=pinned)
+        where = (self.root, name, attempt.number, rank)
+        return await answer(task.remote(function.__name__, where, *arguments))
 
     # -- decisions -----------------------------------------------------------------------
 
-    def _follow(self, events: Any) -> None:
-        """Give events to the scheduler and carry its actions out."""
-        for action in self.scheduler.on_all(list(events)):
-            self._do(action)
+    def _write(self, facts: Iterable[Fact]) -> None:
+        """Into the log, then into the ledger."""
+        self.store.append(list(facts), self.ledger)
 
-    def _do(self, action: Action) -> None:
+    def _follow(self, events: Iterable[Event]) -> None:
+        """Give events to the scheduler, write its decisions down, and carry them out."""
+        try:
+            self._settle(self.scheduler.on_all(list(events)))
+        except Exception:
+            self.scheduler, actions = restore(self.ledger, self.cluster, time.time())
+            self._settle(actions)
+            raise
+
+    def _settle(self, actions: Sequence[Action]) -> None:
+        facts = [self._fact_of(action) for action in actions if isinstance(action, Start | Evict)]
+        self._write(facts)
+        promised = [hold.entry.job.name for hold in self.scheduler.admission.holds]
+        new = [name for name in promised if not self.ledger.records[name].promised]
+        if new:
+            self._write(fact("promised", name) for name in new)
+        self._carry_out()
+
+    def _fact_of(self, action: Start | Evict) -> Fact:
         name = action.job.name
-        record = self.records[name]
-        match action:
-            case Start():
-                record.state, record.started, record.note = "running", time.time(), ""
-                record.tries += 1
-                record.pods = self._pods(action.placement)
-                task = asyncio.get_running_loop().create_task(self._run(name, action.placement))
-                self.launches[name] = Launch(action.placement, task)
-            case Evict():
-                record.state, record.note = "waiting", action.why
-                record.evictions += 1
-                self._clear(name)
-            case Stop():
-                self._clear(name)
-
-    def _pods(self, placement: Placement) -> list[dict[str, Any]]:
-        return [
-            {"node": self.cluster.nodes[grant.node].name, "cards": cards.ids(grant.mask), "rank": i}
-            for i, grant in enumerate(placement)
+        if isinstance(action, Evict):
+            return fact("evicted", name, data={"why": action.why, "for": action.by})
+        nodes = self.cluster.nodes
+        pods = [
+            {
+                "node": nodes[grant.node].name,
+                "cards": card_ids(grant.mask),
+                "rank": rank,
+                "kind": nodes[grant.node].kind.name,
+            }
+            for rank, grant in enumerate(action.placement)
         ]
+        return fact("started", name, data={"pods": pods})
 
-    def _clear(self, name: str) -> None:
-        """Take a gang's processes and placement group away."""
-        launch = self.launches.pop(name, None)
-        if launch is None:
-            return
-        if launch.task is not asyncio.current_task():
-            launch.task.cancel()
-        task = asyncio.get_running_loop().create_task(self._put_away(launch))
-        self.closing.add(task)
-        task.add_done_callback(self.closing.discard)
+    def _carry_out(self) -> None:
+        """Launch every attempt that its job runs in, close every other one."""
+        loop = asyncio.get_running_loop()
+        for number, attempt in self.ledger.attempts.items():
+            if self.ledger.current(attempt):
+                if number not in self.gangs:
+                    gang = self.gangs[number] = self._gang(attempt)
+                    gang.task = loop.create_task(self._run(gang))
+            elif number not in self.closing:
+                known = self.gangs.pop(number) if number in self.gangs else self._gang(attempt)
+                self.closing[number] = loop.create_task(self._close(known))
 
-    async def _put_away(self, launch: Launch) -> None:
-        """End the pods' processes, then their actors: until then nobody else gets the bundles."""
-        from ray.util import remove_placement_group
+    def _gang(self, attempt: Attempt) -> Gang:
+        job = self.ledger.records[attempt.job].job
+        return Gang(self.ray, attempt, job, self.ledger.identity, self.root)
 
-        stops = [wait_for(pod.stop.remote()) for pod in launch.pods]
-        with contextlib.suppress(Exception):
-            await asyncio.wait_for(asyncio.gather(*stops, return_exceptions=True), STOP_S)
-        for pod in launch.pods:
-            with contextlib.suppress(Exception):
-                self.ray.kill(pod)
-        if launch.group is not None:
-            with contextlib.suppress(Exception):
-                remove_placement_group(launch.group)
-            launch.group = None
+    async def _close(self, gang: Gang) -> None:
+        """Take a gang's processes away, and say so."""
+        if gang.task is not None and gang.task is not asyncio.current_task():
+            gang.task.cancel()
+        number = gang.attempt.number
+        await gang.put_away()
+        await self._persist(
+            lambda: self._write([fact("closed", gang.job.name, data={"attempt": number})])
+        )
+        self.closing.pop(number, None)
+
+    async def _persist(self, write: Callable[[], None]) -> None:
+        """Write what nobody waits for; a full disk is tried again until it is not full."""
+        while True:
+            try:
+                return write()
+            except sqlite3.Error as error:
+                warn(error)
+                await asyncio.sleep(WATCH_S)
 
     # -- one gang ------------------------------------------------------------------------
 
-    async def _run(self, name: str, placement: Placement) -> None:
-        """Launch a gang, follow it to its end, and tell the scheduler."""
-        record = self.records[name]
-        lost = ""
+    async def _run(self, gang: Gang) -> None:
+        """Launch a gang or find it again, follow it to its end, and tell the scheduler."""
+        note = ""
         try:
-            codes = await self._launch(name, record.job, placement)
+            await self._vacated(gang.attempt)
+            kinds = {node.name: node.kind for node in self.cluster.nodes}
+            await gang.bring_up(kinds, self.ids)
+            if not gang.attempt.launched:
+                data = {"attempt": gang.attempt.number}
+                launched = fact("launched", gang.job.name, data=data)
+                await self._persist(lambda: self._write([launched]))
+            await gang.start()
+            codes = await gang.exit_codes()
         except Exception as error:
             codes = (-1,)
-            lost = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
-        launch = self.launches.get(name)
-        if launch is None or launch.task is not asyncio.current_task():
+            note = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+        if not self.ledger.current(gang.attempt):
             return
-        if await self._node_died(name, launch, VERDICT_S if lost else KILLED_S * (min(codes) < 0)):
-            return  # the scheduler has already sent the gang back
-        with contextlib.suppress(Exception):
-            record.lines = [list(lines) for lines in await self._tails(launch, LOG_LINES)]
-        record.exit_codes = codes
-        self._clear(name)
-        failed = any(codes)
-        record.note = lost
-        record.losses += bool(lost)
+        patience = VERDICT_S if note else KILLED_S * (min(codes) < 0)
+        if not await self._node_died(gang, patience):
+            await self._persist(lambda: self._over(gang, codes, note))
+
+    async def _vacated(self, attempt: Attempt) -> None:
+        """Wait until nobody else's processes are on these cards."""
+        while True:
+            leaving = [
+                self.closing[one.number]
+                for one in self.ledger.leaving()
+                if one.number in self.closing and overlap(one, attempt)
+            ]
+            if not leaving:
+                return
+            await asyncio.wait(leaving)
+
+    def _over(self, gang: Gang, codes: tuple[int, ...], note: str) -> None:
+        """A gang has ended by itself: it is done, has failed, or is tried again."""
+        if not self.ledger.current(gang.attempt):
+            return
+        record = self.ledger.records[gang.job.name]
+        losses = record.losses + bool(note)
         # A pod that Ray lost is not the job's failure, unless it happens again and again.
-        tries = record.tries - record.losses if record.losses <= LOSSES else record.tries
+        tries = record.tries - losses if losses <= LOSSES else record.tries
+        failed = any(codes)
         again = failed and tries <= record.job.retries
-        record.state = "waiting" if again else "failed" if failed else "done"
-        record.ended = time.time()
-        at = time.monotonic()
+        state = "waiting" if again else "failed" if failed else "done"
+        data = {"codes": codes, "note": note, "lost": bool(note), "state": state}
+        name = gang.job.name
+        self._write([fact("ended", name, data=data)])
+        at = time.time()
         events: list[Event] = [Ended(name, at)]
         if again:
-            events.append(Submitted(record.job, at))
+            events.append(submission(record, at))
         self._follow(events)
 
-    async def _node_died(self, name: str, launch: Launch, patience: float) -> bool:
+    async def _node_died(self, gang: Gang, patience: float) -> bool:
         """Whether a gang's end was the end of one of its nodes, which Ray may learn later."""
         began = time.monotonic()
         while True:
             self._look_at_nodes()
-            if self.launches.get(name) is not launch:
+            if not self.ledger.current(gang.attempt):
                 return True
             if time.monotonic() - began >= patience:
                 return False
             await asyncio.sleep(WATCH_S)
 
-    async def _launch(self, name: str, job: Job, placement: Placement) -> tuple[int, ...]:
-        """Placement group, pods, command; returns the exit codes by rank."""
-        from ray.util.placement_group import placement_group
-
-        launch = self.launches[name]
-        bundles = [self._resources(job, rank, placement) for rank in range(len(placement))]
-        pins = [{"ray.io/node-id": self._ray_id(grant.node)} for grant in placement]
-        launch.group = placement_group(bundles, strategy="PACK", bundle_label_selector=pins)
-        await asyncio.wait_for(launch.group.ready(), READY_S)
-        launch.pods = [
-            self._pod(launch.group, job, rank, placement) for rank in range(len(bundles))
-        ]
-        head, port = await launch.pods[0].address.remote()
-        world = str(len(placement))
-        runs = [
-            pod.run.remote(
-                list(job.command),
-                {
-                    **job.environment,
-                    "RANK": str(rank), "WORLD_SIZE": world, "LOCAL_RANK": "0",
-                    "NODE_RANK": str(rank), "NNODES": world,
-                    "MASTER_ADDR": head, "MASTER_PORT": str(port),
-                    "JOYMIGRATE_JOB": name,
-                },
-            )
-            for rank, pod in enumerate(launch.pods)
-        ]  # fmt: skip
-        return await self._exit_codes(runs)
-
-    async def _exit_codes(self, runs: Sequence[Any]) -> tuple[int, ...]:
-        """Exit codes of all pods; the first failure ends the wait for the others."""
-        waiting = {asyncio.ensure_future(wait_for(run)): rank for rank, run in enumerate(runs)}
-        codes = [0] * len(runs)
-        while waiting:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for future in done:
-                codes[waiting.pop(future)] = future.result()
-            if any(codes):
-                for future in waiting:
-                    future.cancel()
-                break
-        return tuple(codes)
-
-    async def _tails(self, launch: Launch, count: int) -> Sequence[Any]:
-        tails = (wait_for(pod.tail.remote(count)) for pod in launch.pods)
-        found = await asyncio.gather(*tails, return_exceptions=True)
-        # A pod that has just been taken away has no lines any more.
-        return [[] if isinstance(lines, BaseException) else lines for lines in found]
-
-    def _resources(self, job: Job, rank: int, placement: Placement) -> dict[str, float]:
-        """What one pod's bundle asks of Ray."""
-        grant = placement[rank]
-        kind = self.cluster.nodes[grant.node].kind
-        found: dict[str, float] = {}
-        if grant.mask:
-            found[kind.ray_resource] = grant.milli / 1000 or float(grant.mask.bit_count())
-        if grant.cpu_milli:
-            found["CPU"] = grant.cpu_milli / 1000
-        return found or {"CPU": 0.001}
-
-    def _pod(self, group: Any, job: Job, rank: int, placement: Placement) -> Any:
-        """The actor of one rank, which sees exactly the planned cards."""
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        grant = placement[rank]
-        kind = self.cluster.nodes[grant.node].kind
-        asks = self._resources(job, rank, placement)
-        visible = ",".join(str(card) for card in cards.ids(grant.mask))
-        environment = {}
-        if kind.visible:
-            environment = {kind.visible: visible, f"RAY_EXPERIMENTAL_NOSET_{kind.visible}": "1"}
-        gpus = asks.pop("GPU", 0)
-        return (
-            self.ray.remote(Pod)
-            .options(
-                num_cpus=asks.pop("CPU", 0),
-                num_gpus=gpus,
-                resources=asks or None,
-                max_concurrency=8,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank),
-                runtime_env={"env_vars": environment},
-            )
-            .remote()
-        )
-
-    def _ray_id(self, node: int) -> str:
-        return self.ids[self.cluster.nodes[node].name]
-
     # -- nodes ---------------------------------------------------------------------------
-
-    def _watch(self) -> None:
-        if self.watching is None or self.watching.done():
-            self.watching = asyncio.get_running_loop().create_task(self._watch_nodes())
 
     async def _watch_nodes(self) -> None:
         while True:
             await asyncio.sleep(WATCH_S)
-            self._look_at_nodes()
-            self._follow([Tick(time.monotonic())])
+            try:
+                self._look_at_nodes()
+                self._follow([Tick(time.time())])
+            except Exception as error:  # Ray's head starts anew, the disk is full: look again
+                warn(error)
 
     def _look_at_nodes(self) -> None:
         """Tell the scheduler about nodes that died, and take new ones in."""
         cluster, ids = inventory(self.ray.nodes())
-        at = time.monotonic()
         state = self.scheduler.state
         # A node that was started anew has its old name and another id.
         for name, known in self.ids.items():
-            if ids.get(name) != known and bool(state.ready[state.number[name]]):
-                self._follow([NodeLost(name, at)])
+            if ids.get(name) != known and int(state.usable[state.number[name]]):
+                self._follow([NodeLost(name, time.time())])
         if set(ids.items()) - set(self.ids.items()):
-            self._take_in(cluster, ids)
+            gone = {name for name, known in self.ids.items() if ids.get(name) != known}
+            self.cluster, self.ids = cluster, ids
+            self._restore(gone)
 
-    def _take_in(self, cluster: Any, ids: dict[str, str]) -> None:
-        """A scheduler over the new set of nodes; running jobs stand as they are."""
-        old, at = self.scheduler, time.monotonic()
-        self.cluster, self.ids = cluster, ids
-        self.scheduler = self._scheduler()
-        for name, launch in list(self.launches.items()):
-            job = self.records[name].job
-            held = tuple(
-                PodAllocation(pod["node"], tuple(pod["cards"])) for pod in self.records[name].pods
-            )
-            ran = (at - old.running[name].started) / 60
-            self.scheduler.on(Submitted(replace(job, running=held, ran_minutes=ran), at))
-            launch.placement = self.scheduler.running[name].placement
-        line = sorted(old.waiting.values())
-        self._follow(
-            Submitted(self.records[name].job, at)
-            for name in [*(entry.job.name for entry in line), *old.refused]
-        )
-        for entry in line:
-            again = self.scheduler.waiting.get(entry.job.name)
-            if again is not None:
-                again.since = entry.since
+    def _restore(self, gone: Iterable[str] = ()) -> None:
+        """A scheduler over the present nodes; running jobs stand, those on `gone` nodes wait."""
+        for name, why in lost(self.ledger, self.cluster, {*gone}).items():
+            self._write([fact("evicted", name, data={"why": why, "for": ""})])
+        self.scheduler, actions = restore(self.ledger, self.cluster, time.time())
+        self._settle(actions)
 
 
-async def wait_for(reference: Any) -> Any:
-    """A Ray reference as a coroutine."""
-    return await reference
+def warn(error: Exception) -> None:
+    """Into the log that Ray keeps of this actor."""
+    print(f"joymigrate controller: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+
+def fact(kind: str, job: str = "", by: str = SCHEDULER, data: Any = None) -> Fact:
+    """A fact of this moment."""
+    return Fact(kind, time.time(), job, by, data or {})
+
+
+def limits_data(queues: Sequence[jobs.Queue], weights: Any) -> dict[str, Any]:
+    """Queues and weights as the log keeps them."""
+    return {"queues": [dataclasses.asdict(queue) for queue in queues], "weights": dict(weights)}
+
+
+def pod_data(pod: Any) -> dict[str, Any]:
+    """A pod's place as plain data."""
+    return {"node": pod.node, "cards": list(pod.cards), "rank": pod.rank}
+
+
+def on_node(function: str, where: tuple[str, str, int, int], *arguments: Any) -> Any:
+    """Read a pod's output on the node that this runs on."""
+    return getattr(output, function)(output.folder_of(*where), *arguments)

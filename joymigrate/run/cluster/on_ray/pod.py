@@ -1,4 +1,7 @@
-"""One pod as a Ray actor: runs the job's command on the planned cards and keeps its last lines."""
+"""One pod as a Ray actor: runs the job's command on the planned cards and writes its output down.
+
+Whoever starts it may go and come back: every call can be made twice, and the exit code stays.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections import deque
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-LINES = 2000  # lines of output kept per pod
-LINE = 65536  # bytes of the longest line kept in one piece
+from joymigrate.run.cluster.on_ray import output
+
+LINE = 65536  # bytes read at once
 GRACE_S = 1.0  # between asking a process to end and making it
 LOOK_S = 0.05  # between looks at a process
 GUARD = """
@@ -30,17 +35,36 @@ if group: os.killpg(int(group), signal.SIGKILL)
 class Pod:
     """A process on a node. Its own process group dies with it."""
 
-    def __init__(self) -> None:
-        self.lines: deque[str] = deque(maxlen=LINES)
+    def __init__(self, root: str = "", job: str = "", attempt: int = 0, rank: int = 0) -> None:
+        self.folder = (
+            output.folder_of(root, job, attempt, rank) if job else Path(tempfile.mkdtemp())
+        )
+        self.output = output.Output(self.folder)
         self.process: asyncio.subprocess.Process | None = None
+        self.running: asyncio.Task[int] | None = None
+        self.stopped = False
+        self._address: tuple[str, int] | None = None
 
     async def address(self) -> tuple[str, int]:
-        """This node's address and a port that is free on it."""
-        util: Any = importlib.import_module("ray.util")
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            port = int(probe.getsockname()[1])
-        return str(util.get_node_ip_address()), port
+        """This node's address and a port that was free on it when it was first asked."""
+        if self._address is None:
+            util: Any = importlib.import_module("ray.util")
+            with socket.socket() as probe:
+                probe.bind(("", 0))
+                port = int(probe.getsockname()[1])
+            self._address = str(util.get_node_ip_address()), port
+        return self._address
+
+    async def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start the command, once however often it is asked."""
+        if self.running is None and not self.stopped:
+            self.running = asyncio.create_task(self.run(command, environment))
+
+    async def wait(self) -> int:
+        """The exit code of the command that was started."""
+        if self.running is None:
+            raise RuntimeError("the pod was never started")
+        return await asyncio.shield(self.running)
 
     async def seen(self, names: Sequence[str]) -> dict[str, str | None]:
         """Environment variables as this pod has them."""
@@ -57,6 +81,8 @@ class Pod:
             start_new_session=True,
         )
         os.write(guard, f"{self.process.pid}\n".encode())
+        if self.stopped:  # while it was being started
+            self._signal(signal.SIGKILL)
         reading = asyncio.create_task(self._read(self.process))
         code = await ended(self.process)
         os.close(guard)
@@ -65,28 +91,20 @@ class Pod:
         return code
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Keep the output by lines, however long they are: progress bars end none for hours."""
+        """Write the output down as it comes."""
         assert process.stdout is not None
-        rest = b""
         while chunk := await process.stdout.read(LINE):
-            text = (rest + chunk).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            *ended, rest = text.split(b"\n")
-            self.lines.extend(line.decode("utf-8", "replace") for line in ended)
-            if len(rest) >= LINE:
-                self.lines.append(rest.decode("utf-8", "replace"))
-                rest = b""
-        if rest:
-            self.lines.append(rest.decode("utf-8", "replace"))
+            self.output.write(chunk)
 
-    async def stop(self) -> None:
-        """End the process and everything it started."""
-        process = self.process
+    async def stop(self, grace_s: float = GRACE_S) -> None:
+        """End the process and everything it started: SIGTERM, and after the grace SIGKILL."""
+        process, self.stopped = self.process, True
         if process is None:
             return
         if process.returncode is None:
             self._signal(signal.SIGTERM)
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(ended(process), GRACE_S)
+                await asyncio.wait_for(ended(process), grace_s)
         self._signal(signal.SIGKILL)
 
     def _signal(self, how: signal.Signals) -> None:
@@ -97,7 +115,11 @@ class Pod:
 
     async def tail(self, count: int) -> list[str]:
         """The last lines of output."""
-        return list(self.lines)[-count:]
+        return output.tail(self.folder, count)
+
+    async def read(self, start: int, limit: int) -> output.Piece:
+        """Output from a place on."""
+        return output.read(self.folder, start, limit)
 
 
 async def ended(process: asyncio.subprocess.Process) -> int:

@@ -1,0 +1,237 @@
+"""What is true of a cluster: a pure fold over the log of what has happened to it.
+
+A fact is written down before anything is done about it, so that whoever reads the log again knows
+all jobs, all limits, and which processes may still hold which cards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.cluster.jobs import Job, Queue
+from joymigrate.schema import read
+
+LIVE = ("waiting", "held", "running")
+KEPT = 2000  # ended jobs that stay at hand; the log keeps all of them
+REQUESTS = 5000  # command lines' requests that are known when they are asked a second time
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the log. `number` is its place in it; `at` is in seconds since 1970."""
+
+    kind: str
+    at: float
+    job: str = ""
+    by: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlace:
+    """Where one pod of a started job is."""
+
+    node: str
+    cards: tuple[int, ...]
+    rank: int
+    kind: str = ""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One start of a job until its processes are gone; its number is that of the fact.
+
+    `launched`: its pods are there, and none is ever made anew under this number.
+    """
+
+    number: int
+    job: str
+    pods: tuple[PodPlace, ...]
+    launched: bool = False
+
+
+@dataclass(slots=True)
+class Record:
+    """A job as the log leaves it; `number` is its place in the order of submission."""
+
+    job: Job
+    number: int
+    by: str
+    since: float
+    submitted: float
+    state: str = "waiting"  # waiting, held, running, done, failed, cancelled
+    started: float | None = None
+    ended: float | None = None
+    attempt: int = 0  # the last one, 0 before the first
+    tries: int = 0
+    losses: int = 0  # pods that went away without an exit code
+    evictions: int = 0
+    promised: bool = False
+    exit_codes: tuple[int, ...] = ()
+    pods: tuple[PodPlace, ...] = ()
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Jobs, open attempts, limits and the state of nodes."""
+
+    identity: str = ""  # tells this cluster's processes from those of another log
+    policy: str = "topology"
+    queues: tuple[Queue, ...] = ()
+    weights: dict[str, float] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    cordoned: dict[str, str] = field(default_factory=dict)  # node → why
+    failed: dict[str, tuple[int, ...]] = field(default_factory=dict)  # node → cards
+    requests: tuple[str, ...] = ()
+    last: int = 0
+
+    def apply(self, fact: Fact) -> None:
+        """Take in the next fact of the log."""
+        CHANGES[fact.kind](self, fact)
+        self.last = fact.number
+
+    def record(self, name: str) -> Record:
+        """A job by name; `JoyError` when there is none."""
+        if name not in self.records:
+            raise JoyError(f"no job '{name}'", help="joymigrate cluster status")
+        return self.records[name]
+
+    def live(self, *states: str) -> list[Record]:
+        """Records in these states, in order of submission."""
+        found = (record for record in self.records.values() if record.state in states)
+        return sorted(found, key=lambda record: record.number)
+
+    def leaving(self) -> list[Attempt]:
+        """Attempts that are over while their processes may still hold their cards."""
+        return [one for one in self.attempts.values() if not self.current(one)]
+
+    def current(self, attempt: Attempt) -> bool:
+        """Whether this is the attempt that its job runs in."""
+        record = self.records.get(attempt.job)
+        return record is not None and record.state == "running" and record.attempt == attempt.number
+
+    def _opened(self, fact: Fact) -> None:
+        self.identity, self.policy = fact.data["identity"], fact.data["policy"]
+        self._limited(fact)
+
+    def _limited(self, fact: Fact) -> None:
+        self.queues = tuple(read(Queue, raw, "ledger") for raw in fact.data["queues"])
+        self.weights = dict(fact.data["weights"])
+
+    def _submitted(self, fact: Fact) -> None:
+        job = read(Job, fact.data["job"], "ledger")
+        state = "held" if fact.data.get("held") else "waiting"
+        self.records.pop(job.name, None)
+        self.records[job.name] = Record(job, fact.number, fact.by, fact.at, fact.at, state)
+        request = fact.data.get("request")
+        if request and request not in self.requests[-1:]:
+            self.requests = (*self.requests, request)[-REQUESTS:]
+
+    def _started(self, fact: Fact) -> None:
+        record = self.records[fact.job]
+        attempt = started(fact)
+        record.state, record.started, record.note = "running", fact.at, ""
+        record.tries += 1
+        record.attempt, record.pods = fact.number, attempt.pods
+        self.attempts[fact.number] = attempt
+
+    def _launched(self, fact: Fact) -> None:
+        attempt = self.attempts.get(fact.data["attempt"])
+        if attempt is not None:
+            attempt.launched = True
+
+    def _evicted(self, fact: Fact) -> None:
+        record = self.records[fact.job]
+        record.state, record.note, record.since = "waiting", fact.data["why"], fact.at
+        record.pods = ()
+        record.evictions += 1
+
+    def _ended(self, fact: Fact) -> None:
+        record = self.records[fact.job]
+        record.state, record.note = fact.data["state"], fact.data.get("note", "")
+        record.exit_codes = tuple(fact.data["codes"])
+        record.losses += bool(fact.data.get("lost"))
+        record.pods = ()
+        if record.state == "waiting":  # it begins anew, behind the others
+            record.number, record.promised = fact.number, False
+            record.since = record.submitted = fact.at
+        else:
+            self._over(record, fact.at)
+
+    def _cancelled(self, fact: Fact) -> None:
+        record = self.records[fact.job]
+        record.state, record.pods = "cancelled", ()
+        self._over(record, fact.at)
+
+    def _over(self, record: Record, at: float) -> None:
+        record.ended = at
+        over = [name for name, one in self.records.items() if one.state not in LIVE]
+        for name in over[: len(over) - KEPT] if len(over) > 1.1 * KEPT else ():
+            del self.records[name]
+
+    def _closed(self, fact: Fact) -> None:
+        self.attempts.pop(fact.data["attempt"], None)
+
+    def _promised(self, fact: Fact) -> None:
+        self.records[fact.job].promised = True
+
+    def _held(self, fact: Fact) -> None:
+        self.records[fact.job].state = "held"
+
+    def _released(self, fact: Fact) -> None:
+        record = self.records[fact.job]
+        record.state, record.since = "waiting", fact.at
+
+    def _priority(self, fact: Fact) -> None:
+        record = self.records[fact.job]
+        record.job = replace(record.job, priority=fact.data["priority"])
+
+    def _cordoned(self, fact: Fact) -> None:
+        self.cordoned[fact.data["node"]] = fact.data.get("why", "")
+
+    def _uncordoned(self, fact: Fact) -> None:
+        self.cordoned.pop(fact.data["node"], None)
+
+    def _cards_failed(self, fact: Fact) -> None:
+        node = fact.data["node"]
+        self.failed[node] = tuple(sorted({*self.failed.get(node, ()), *fact.data["cards"]}))
+
+    def _cards_healed(self, fact: Fact) -> None:
+        node = fact.data["node"]
+        left = tuple(card for card in self.failed.get(node, ()) if card not in fact.data["cards"])
+        self.failed[node] = left
+        if not left:
+            del self.failed[node]
+
+
+def started(fact: Fact) -> Attempt:
+    """The attempt that a `started` fact begins."""
+    pods = tuple(read(PodPlace, raw, "ledger") for raw in fact.data["pods"])
+    return Attempt(fact.number, fact.job, pods)
+
+
+CHANGES = {
+    "opened": Ledger._opened,
+    "limited": Ledger._limited,
+    "submitted": Ledger._submitted,
+    "started": Ledger._started,
+    "launched": Ledger._launched,
+    "evicted": Ledger._evicted,
+    "ended": Ledger._ended,
+    "cancelled": Ledger._cancelled,
+    "closed": Ledger._closed,
+    "promised": Ledger._promised,
+    "held": Ledger._held,
+    "released": Ledger._released,
+    "priority": Ledger._priority,
+    "cordoned": Ledger._cordoned,
+    "uncordoned": Ledger._uncordoned,
+    "cards_failed": Ledger._cards_failed,
+    "cards_healed": Ledger._cards_healed,
+}

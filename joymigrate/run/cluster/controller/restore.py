@@ -1,0 +1,71 @@
+"""A scheduler in the state that a ledger describes: after a restart, and after every order that
+changes nodes, queues or jobs. There is one way back, so that it is the one that is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from joymigrate.run.cluster import cards, policies
+from joymigrate.run.cluster.controller.ledger import Ledger, Record
+from joymigrate.run.cluster.entries import Settings
+from joymigrate.run.cluster.events import Action, Past, Submitted
+from joymigrate.run.cluster.inventory import Inventory
+from joymigrate.run.cluster.jobs import PodAllocation
+from joymigrate.run.cluster.scheduler import Scheduler
+
+
+def restore(
+    ledger: Ledger, inventory: Inventory, at: float, settings: Settings | None = None
+) -> tuple[Scheduler, list[Action]]:
+    """The scheduler at `at` seconds, and what it decides at once.
+
+    Every running job of the ledger must lie on nodes of the inventory (`lost` names the others).
+    """
+    scheduler = Scheduler(
+        inventory,
+        ledger.queues,
+        policies.get(ledger.policy),
+        ledger.weights,
+        settings or Settings(overcommit=True),
+    )
+    restrict(scheduler, ledger)
+    running = [submission(record, at) for record in ledger.live("running")]
+    waiting = [submission(record, at) for record in ledger.live("waiting")]
+    return scheduler, scheduler.on_all([*running, *waiting])
+
+
+def submission(record: Record, at: float) -> Submitted:
+    """A job with its past, waiting or running."""
+    job = record.job
+    if record.state == "running":
+        held = tuple(PodAllocation(pod.node, pod.cards) for pod in record.pods)
+        began = at if record.started is None else record.started
+        job = replace(job, running=held, ran_minutes=(at - began) / 60)
+    past = Past(record.number, record.since, record.submitted, record.promised)
+    return Submitted(job, at, past)
+
+
+def lost(ledger: Ledger, inventory: Inventory, gone: Collection[str] = ()) -> dict[str, str]:
+    """Running jobs whose nodes or cards are not there (any more), and why; `gone`: node names."""
+    there = {node.name: node for node in inventory.nodes if node.name not in gone}
+    found = {}
+    for record in ledger.live("running"):
+        for pod in record.pods:
+            node = there.get(pod.node)
+            if node is None:
+                found[record.job.name] = f"node {pod.node} is lost"
+            elif not {*pod.cards} <= {*range(node.kind.cards)}:
+                found[record.job.name] = f"node {pod.node} has other cards now"
+    return found
+
+
+def restrict(scheduler: Scheduler, ledger: Ledger) -> None:
+    """Take failed cards, and all of a cordoned node, out of what is granted."""
+    state = scheduler.state
+    for number, node in enumerate(state.nodes):
+        failed = [card for card in ledger.failed.get(node.name, ()) if card < node.kind.cards]
+        ready = bool(state.ready[number]) and node.name not in ledger.cordoned
+        if failed or not ready:
+            kept = int(state.usable[number]) & ~cards.bits(failed)
+            state.set_usable(number, kept, ready)

@@ -1,0 +1,1 @@
+"""Tests of `joymigrate.run.cluster.controller`."""
