@@ -107,3 +107,13 @@ class Progress:
         if self.on and self.next:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
+
+
+def user() -> str:
+    """Who gives this order, as far as this machine knows."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

@@ -11,8 +11,9 @@ from uuid import uuid4
 
 import typer
 
+from joymigrate.cli import _cluster_orders
 from joymigrate.cli._groups import group
-from joymigrate.cli._output import emit, one_of, split, talk
+from joymigrate.cli._output import emit, one_of, split, talk, user
 from joymigrate.errors import Exit, JoyError
 
 NEEDS = {
@@ -21,6 +22,18 @@ NEEDS = {
     "cancel": ("package:ray",),
     "logs": ("package:ray",),
     "metrics": ("package:ray",),
+    "cordon": ("package:ray",),
+    "drain": ("package:ray",),
+    "undrain": ("package:ray",),
+    "cards": ("package:ray",),
+    "hold": ("package:ray",),
+    "release": ("package:ray",),
+    "requeue": ("package:ray",),
+    "priority": ("package:ray",),
+    "why": ("package:ray",),
+    "quota": ("package:ray",),
+    "history": ("package:ray",),
+    "usage": ("package:ray",),
     "apply": ("package:kubernetes",),
 }
 WANTS = {"validate": {"package:kubernetes-validate": "schemas of core kinds"}}
@@ -32,16 +45,6 @@ FORMAT = typer.Option("text", "--format", help="text or json.")
 OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
 
 ADDRESS = typer.Option(None, "--address", help="Ray cluster; default: RAY_ADDRESS, else local.")
-
-
-def user() -> str:
-    """Who gives this order, as far as this machine knows."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 def show(data: dict[str, Any], form: str, text: str, output: Path | None) -> None:
@@ -436,3 +439,6 @@ def autoscale(
     }
     emit(json.dumps(result, indent=2) + "\n", output)
     return Exit.OK
+
+
+_cluster_orders.register(app)

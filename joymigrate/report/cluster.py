@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from joymigrate.run.cluster.kubernetes.validate import Checked
@@ -56,13 +58,7 @@ def simulations(results: Sequence[Mapping[str, Any]]) -> str:
                 value = len(result[key])
             row.append("-" if value is None else form.format(value))
         rows.append(row)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    lines = [
-        "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(pairs))
-        for pairs in (list(zip(row, widths, strict=True)) for row in rows)
-    ]
-    lines += reasons(results[0]["unplaced"])
-    return "\n".join(lines) + "\n"
+    return aligned(rows) + "".join(f"{line}\n" for line in reasons(results[0]["unplaced"]))
 
 
 def reasons(unplaced: Sequence[Mapping[str, str]]) -> list[str]:
@@ -113,6 +109,100 @@ def status(data: Mapping[str, Any]) -> str:
         if row["frees"]:
             lines.append(f"  frees: {row['frees']}")
     for node in data["nodes"]:
+        notes = [] if node["cordoned"] is None else [f"cordoned {node['cordoned']}".strip()]
+        notes += [f"failed: {','.join(map(str, node['failed']))}"] if node["failed"] else []
         if node["cards"]:
-            lines.append(f"{node['node']}: {node['kind']}, {node['free']}/{node['cards']} free")
+            free = f"{node['free']}/{node['cards']} free"
+            lines.append(", ".join([f"{node['node']}: {node['kind']}", free, *notes]))
+    return "\n".join(lines) + "\n"
+
+
+def reason(data: Mapping[str, Any]) -> str:
+    """Why one job waits, line by line."""
+    lines = [f"{data['job']}: {data['state']}"]
+    if data["reason"]:
+        lines.append(f"  reason: {data['reason']}")
+    if data.get("frees"):
+        lines.append(f"  frees: {data['frees']}")
+    for kind, cards in data.get("idle", {}).items():
+        lines.append(f"  idle: {cards} cards of {kind} on nodes that it may use")
+    for one in data.get("held", ()):
+        until = "" if one["until_s"] is None else f", for {one['until_s'] / 60:.0f} more minutes"
+        lines.append(f"  held: {one['cards']} of them for {one['for']}{until}")
+    for node, ids in data.get("failed", {}).items():
+        lines.append(f"  out of use: cards {','.join(map(str, ids))} of {node}")
+    if "start" in data:
+        at = data["start"]["in_s"]
+        when = "unknown" if at is None else f"in {at / 60:.0f} minutes"
+        lines.append(f"  start: {when} ({data['start']['basis']})")
+    return "\n".join(lines) + "\n"
+
+
+def history(facts: Sequence[Mapping[str, Any]]) -> str:
+    """One fact a line: when, what, about which job, by whom."""
+    lines = []
+    for fact in facts:
+        at = datetime.fromtimestamp(fact["at"], timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+        more = {key: value for key, value in fact["data"].items() if key != "job" and value}
+        text = json.dumps(more, ensure_ascii=False) if more else ""
+        lines.append(f"{at} {fact['kind']} {fact['job']} by {fact['by']} {text}".rstrip())
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+USAGE = (
+    ("user", "user", "{}"),
+    ("queue", "queue", "{}"),
+    ("kind", "kind", "{}"),
+    ("jobs", "jobs", "{}"),
+    ("starts", "starts", "{}"),
+    ("card-hours", "card_h", "{:.2f}"),
+    ("wasted", "wasted_card_h", "{:.2f}"),
+    ("wait h", "wait_h", "{:.2f}"),
+)
+
+
+def usage(uses: Sequence[Mapping[str, Any]]) -> str:
+    """A line per user, queue and kind of server."""
+    rows = [[title for title, _, _ in USAGE]]
+    rows += [[form.format(use[key]) for _, key, form in USAGE] for use in uses]
+    return aligned(rows)
+
+
+def quotas(data: Mapping[str, Any]) -> str:
+    """A line per queue and what its limits are on."""
+    rows = [["queue", "on", "MIN", "deserved", "MAX", "used", "running", "waiting"]]
+    for queue in data["queues"]:
+        for limit in queue["limits"] or [{"what": "-", "used": 0}]:
+            bounds = [limit.get(key) for key in ("min", "deserved", "max")]
+            rows.append(
+                [
+                    queue["queue"],
+                    limit["what"],
+                    *("-" if bound is None else f"{bound:g}" for bound in bounds),
+                    f"{limit['used']:g}",
+                    str(queue["running"]),
+                    str(queue["waiting"]),
+                ]
+            )
+    return aligned(rows)
+
+
+def quota_change(data: Mapping[str, Any]) -> str:
+    """What differs, and what that would do at once."""
+    lines = [*data["changes"]]
+    lines += [f"would be stopped: {name}" for name in data["stops"]]
+    lines += [f"would start: {name}" for name in data["starts"]]
+    return "\n".join(lines or ["No difference."]) + "\n"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of words as columns, the first one to the left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
     return "\n".join(lines) + "\n"

@@ -35,6 +35,8 @@ ROWS = {
     "tasks": "tasks",
     "chips": "chips",
     "plan": "placements",
+    "usage": "uses",
+    "history": "facts",
     "simulation": None,
     "evaluation": None,
 }

@@ -23,12 +23,19 @@ from joymigrate.run.cluster.state import Ints, Placement, State
 class Admission:
     """Asks the queues' limits and the placer; `holds` are the cards held for first jobs.
 
-    `now` is the time in seconds, the same clock as `CardHold.until`.
+    `now` is the time in seconds, the same clock as `CardHold.until`. With `explain` it remembers
+    nothing and takes no short cut, so that every refusal has its own figures.
     """
 
     def __init__(
-        self, state: State, quotas: quota.Quotas, placer: Placer, settings: Settings
+        self,
+        state: State,
+        quotas: quota.Quotas,
+        placer: Placer,
+        settings: Settings,
+        explain: bool = False,
     ) -> None:
+        self.explain = explain
         self.state = state
         self.quotas = quotas
         self.placer = placer
@@ -107,9 +114,9 @@ class Admission:
 
     def hold_for(self, entry: Entry, now: float) -> Ints | None:
         """The held cards that this job must leave alone: those held for its class or a higher."""
-        return together(self._binding(entry, now))
+        return together(self.binding(entry, now))
 
-    def _binding(self, entry: Entry, now: float) -> list[CardHold]:
+    def binding(self, entry: Entry, now: float) -> list[CardHold]:
         """The holds that this job must respect."""
         others = [
             hold
@@ -172,7 +179,7 @@ class Admission:
 
     def _place_beside_hold(self, entry: Entry, now: float) -> Placement | Refusal:
         """Place; when only held cards would do, say for whom they are held."""
-        binding = self._binding(entry, now)
+        binding = self.binding(entry, now)
         if self._walled(entry, binding):
             return NO_ROOM
         placed = self.placer.place(entry.job, together(binding))
@@ -219,6 +226,8 @@ class Admission:
 
     def _walled(self, entry: Entry, holds: Sequence[CardHold]) -> bool:
         """Whether a request no larger has failed since, with no more cards held against it."""
+        if self.explain:
+            return False
         if entry.job.cards > sum(self.state.kind_free) and not self._shares(entry.job):
             return True
         plain = self._plain(entry)

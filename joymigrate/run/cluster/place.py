@@ -43,6 +43,10 @@ class Placer:
         self.terse = terse
         self._shapes: dict[tuple[Any, ...], list[Shape] | Refusal] = {}
 
+    def compiled(self) -> list[Shape]:
+        """The shapes that are remembered; they never change."""
+        return [shape for each in self._shapes.values() if isinstance(each, list) for shape in each]
+
     def place(self, job: Job, hold: Ints | None = None) -> Placement | Refusal:
         """Cards for every pod in rank order, or why not. `hold` masks cards that are spoken for."""
         if job.leaf == "one" and len(job.tasks) > 1:

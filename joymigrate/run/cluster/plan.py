@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.cluster import cards, policies
-from joymigrate.run.cluster.entries import NEVER, Settings
+from joymigrate.run.cluster.entries import Settings
 from joymigrate.run.cluster.events import Evict, Start, Submitted
+from joymigrate.run.cluster.explain import explain
+from joymigrate.run.cluster.foresight import Outlook, look_ahead
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Workload
 from joymigrate.run.cluster.policies import Policy
-from joymigrate.run.cluster.scheduler import PHYSICAL, Scheduler
+from joymigrate.run.cluster.scheduler import Scheduler
 
 SCHEMA = "joymigrate.plan/1"
 
@@ -29,6 +31,7 @@ def plan(inventory: Inventory, workload: Workload, policy: Policy | None = None)
     new = [job for job in workload.jobs if not job.running]
     actions = scheduler.on_all(Submitted(job) for job in new)
     placed = {action.job.name: action for action in actions if isinstance(action, Start)}
+    outlook = look_ahead(scheduler, 0.0)
     evicted = [action for action in actions if isinstance(action, Evict)]
     return {
         "schema": SCHEMA,
@@ -39,7 +42,7 @@ def plan(inventory: Inventory, workload: Workload, policy: Policy | None = None)
             if job.name in placed and job.name in scheduler.running
         ],
         "waiting": [
-            waiting_data(scheduler, job.name)
+            waiting_data(scheduler, job.name, outlook)
             for job in workload.jobs
             if job.name not in scheduler.running
         ],
@@ -63,19 +66,9 @@ def placement_data(scheduler: Scheduler, start: Start) -> dict[str, Any]:
     return {"job": start.job.name, "queue": start.job.queue, "pods": pods}
 
 
-def waiting_data(scheduler: Scheduler, name: str) -> dict[str, Any]:
-    """Why a job waits, and what would free it; names the jobs whose end makes room."""
-    refusal = scheduler.why(name)
-    if refusal is None:
+def waiting_data(scheduler: Scheduler, name: str, outlook: Outlook) -> dict[str, Any]:
+    """Why a job waits, and what was tried and is enough for it to start."""
+    data = explain(scheduler, name, outlook.now, outlook)
+    if data is None:
         raise AssertionError(f"job {name} neither runs nor has a reason")
-    data = {"job": name, "reason": refusal.reason, "frees": refusal.frees, "code": refusal.code}
-    entry = scheduler.waiting.get(name)
-    if entry is not None and refusal.code in PHYSICAL:
-        room = scheduler.room_for(entry)
-        if room is not None:
-            jobs, until = room
-            names = ", ".join(jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
-            when = "" if until == NEVER else f" (in {until / 60:.0f} minutes)"
-            verb = "ends" if len(jobs) == 1 else "end"
-            data["frees"] += f"; enough when {names} {verb}{when}"
     return data

@@ -25,7 +25,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "cards": (
         "needs {need} cards of {kind}, {free} are free",
-        "{missing} more free cards of {kind}",
+        "at least {missing} more free cards of {kind}",
     ),
     "open": (
         "needs {share} of one card of {kind}, the emptiest card has {most}",
@@ -68,7 +68,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "max": (
         "queue {queue} would use {after} of its MAX {limit} ({what}); {used} are in use",
-        "jobs of queue {queue} with {over} cards end, or a higher `max`",
+        "jobs of queue {queue} with at least {over} cards end, or a higher `max`",
     ),
     "never": (
         "asks for {need} ({what}), more than the MAX {limit} of queue {queue}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from joymigrate.run.cluster import cards
-from joymigrate.run.cluster.allocations import MASK, NODE, SLOT, Allocations, Flags
+from joymigrate.run.cluster.allocations import NODE, SLOT, Allocations, Flags
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.reasons import Refusal
@@ -16,11 +16,10 @@ from joymigrate.run.cluster.state import Ints, Placement, State
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The cards a job will get, at what time, and which running jobs are in their way."""
+    """The cards a job will get, and at what time."""
 
     placement: Placement
     until: float
-    jobs: tuple[str, ...]
 
     def mask(self, nodes: int) -> Ints:
         """The cards per node."""
@@ -30,12 +29,9 @@ class Reservation:
         return mask
 
 
-def earliest(
-    state: State, holdings: Allocations, placer: Placer, job: Job, names: bool = False
-) -> Reservation | None:
+def earliest(state: State, holdings: Allocations, placer: Placer, job: Job) -> Reservation | None:
     """The first stated end after which `job` can start, or None when even all do not help.
 
-    With `names` it says whose end that takes.
     Jobs without a stated end come last; the state is left as it was.
     """
     nodes = nodes_wanted(state, placer, job)
@@ -69,10 +65,7 @@ def earliest(
     if found is None:
         return None
     chosen, ended = found
-    gone = np.zeros(len(holdings.live), dtype=bool)
-    gone[order[:ended]] = True
-    whose = in_the_way(holdings, chosen, gone) if names else ()
-    return Reservation(chosen, float(holdings.ends[order[ended - 1]]), whose)
+    return Reservation(chosen, float(holdings.ends[order[ended - 1]]))
 
 
 def nodes_wanted(state: State, placer: Placer, job: Job) -> Flags:
@@ -102,18 +95,3 @@ def fewest(state: State, holdings: Allocations, job: Job, order: Ints, nodes: Fl
     if missing <= 0:
         return 0
     return int(np.searchsorted(np.cumsum(holdings.sizes[order]), missing))
-
-
-def in_the_way(holdings: Allocations, placement: Placement, gone: np.ndarray) -> tuple[str, ...]:
-    """Names of those of the `gone` jobs that hold cards of this placement."""
-    wanted: dict[int, int] = {}
-    for grant in placement:
-        wanted[grant.node] = wanted.get(grant.node, 0) | grant.mask
-    rows = holdings.rows[:, : holdings.used]
-    near = rows[:, np.isin(rows[NODE], list(wanted)) & (rows[SLOT] >= 0)]
-    slots = {
-        int(slot)
-        for node, mask, slot in zip(near[NODE], near[MASK], near[SLOT], strict=True)
-        if gone[slot] and wanted[int(node)] & int(mask)
-    }
-    return tuple(holdings.names[slot] for slot in sorted(slots))

@@ -41,7 +41,7 @@ from joymigrate.run.cluster.events import (
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job, PodGroup, Queue
 from joymigrate.run.cluster.line import Line
-from joymigrate.run.cluster.place import NO_ROOM, Placer
+from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.policies import Policy
 from joymigrate.run.cluster.preemption import Preemption
 from joymigrate.run.cluster.reasons import Refusal
@@ -69,7 +69,7 @@ class Scheduler:
         self.inventory = inventory
         self.state = State(inventory)
         chosen = policy or policies.get(policies.DEFAULT)
-        # Most tries of a full cluster fail; their reasons are worked out when somebody asks.
+        # Most tries of a full cluster fail; `judge` works their reasons out when somebody asks.
         self.placer = Placer(self.state, chosen, terse=True)
         self.explainer = Placer(self.state, chosen)
         # Questions of the kind "and if these ended?" look at states that never were; they must not
@@ -82,6 +82,7 @@ class Scheduler:
         sizes = [(kind, counts[name]) for name, kind in kinds.items()]
         self.quotas = quota.Quotas(queues, sizes, weights, self.settings.overcommit)
         self.admission = Admission(self.state, self.quotas, self.placer, self.settings)
+        self.judge = Admission(self.state, self.quotas, self.explainer, self.settings, explain=True)
         self.running: dict[str, Running] = {}
         self.by_queue: dict[str, dict[str, Running]] = {}
         self.claims = Preemption(
@@ -481,11 +482,6 @@ class Scheduler:
         self._groups[entry.group].promise(entry)
         self.admission.holds.append(CardHold(entry, mask, room.until, nodes))
 
-    def room_for(self, entry: Entry) -> tuple[list[str], float] | None:
-        """Jobs whose end lets a waiting job start, and in how many seconds the last one ends."""
-        room = reservation.earliest(self.state, self.allocations, self.guess, entry.job, names=True)
-        return None if room is None else ([*room.jobs], room.until - self._now)
-
     # -- eviction ---------------------------------------------------------------------------------
 
     def _close(self, entry: Entry, deal: eviction.EvictionPlan, actions: list[Action]) -> None:
@@ -501,20 +497,20 @@ class Scheduler:
     # -- questions --------------------------------------------------------------------------------
 
     def why(self, name: str) -> Refusal | None:
-        """Why a job does not run; None when it does or is unknown."""
+        """Why a job does not run, with figures of this moment; None when it does or is unknown."""
         if name in self.refused:
             return self.refused[name]
         entry = self.waiting.get(name)
         if entry is None:
             return None
+        self.judge.holds = self.admission.holds
+        outcome = self.judge.admit(entry, self._now)
+        if isinstance(outcome, Refusal) and outcome.permanent:
+            return outcome
         behind = self._behind(entry)
         if behind is not None:
             return behind
-        known = self._why.get(entry.group)
-        if known is not None and known is not NO_ROOM:
-            return known
-        placed = self.explainer.place(entry.job, self.admission.hold_for(entry, self._now))
-        return placed if isinstance(placed, Refusal) else Refusal("next")
+        return outcome if isinstance(outcome, Refusal) else Refusal("next")
 
 
 def asks_no_less(task: PodGroup, other: PodGroup) -> bool:

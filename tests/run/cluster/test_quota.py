@@ -7,6 +7,7 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.events import Submitted
 from joymigrate.run.cluster.eviction import Victim, search
+from joymigrate.run.cluster.foresight import Enough, foresee
 from joymigrate.run.cluster.scheduler import Scheduler
 from joymigrate.run.cluster.state import Grant, Placement
 from tests.run.cluster.cases import evicted, job, nodes, queue, scheduler, started, submit
@@ -305,7 +306,7 @@ def test_a_start_is_promised_for_the_first_end_that_leaves_the_right_cards() -> 
     ends = (("a", 0, 10), ("b", 0, 20), ("a", 1, 30), ("b", 1, 40))
     submit(run, *(runs(f"{n}{h}", halves[h], m, n) for n, h, m in ends))  # type: ignore[arg-type]
     submit(run, job("whole", cards_per_pod=8))
-    assert run.room_for(run.waiting["whole"]) == (["a0", "a1"], 30 * 60)
+    assert foresee(run, "whole", 0.0).enough == Enough((("a0", 600.0), ("a1", 1800.0)))
 
 
 def test_only_those_that_hold_its_cards_are_in_a_jobs_way() -> None:
@@ -317,7 +318,7 @@ def test_only_those_that_hold_its_cards_are_in_a_jobs_way() -> None:
         runs("rest", [4, 5], 20),  # type: ignore[arg-type]
     )
     submit(run, job("four", cards_per_pod=4))
-    assert run.room_for(run.waiting["four"]) == (["half"], 10 * 60)
+    assert foresee(run, "four", 0.0).enough == Enough((("half", 600.0),))
 
 
 def test_all_pods_of_a_gang_on_one_node_have_their_cards_held() -> None:

@@ -99,12 +99,12 @@ class Fleet:
         self.cluster.shutdown()
 
 
-def until(holds: Callable[[], bool]) -> float:
+def until(holds: Callable[[], bool], limit_s: float = LIMIT_S) -> float:
     """Wait for something and return the seconds it took."""
     began = time.monotonic()
     while not holds():
-        if time.monotonic() - began > LIMIT_S:
-            raise AssertionError(f"not within {LIMIT_S} s")
+        if time.monotonic() - began > limit_s:
+            raise AssertionError(f"not within {limit_s} s")
         time.sleep(0.1)
     return time.monotonic() - began
 

@@ -16,6 +16,7 @@ from joymigrate.run.cluster.events import (
     Start,
     Submitted,
 )
+from joymigrate.run.cluster.foresight import Enough, foresee
 from joymigrate.run.cluster.scheduler import Scheduler
 from tests.run.cluster.cases import evicted, job, nodes, queue, scheduler, started, submit
 
@@ -335,7 +336,7 @@ def test_a_job_that_ran_before_ends_the_sooner() -> None:
     run = scheduler(nodes("[{name: a, kind: gpu-8}]"))
     submit(run, old, at=6000.0)
     submit(run, job("next", cards_per_pod=8), at=6000.0)
-    assert run.room_for(run.waiting["next"]) == (["old"], 600.0)
+    assert foresee(run, "next", 6000.0).enough == Enough((("old", 600.0),))
 
 
 def test_two_pods_of_a_running_job_never_share_a_card() -> None:

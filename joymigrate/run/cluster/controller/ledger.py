@@ -182,11 +182,13 @@ class Ledger:
         self.records[fact.job].promised = True
 
     def _held(self, fact: Fact) -> None:
-        self.records[fact.job].state = "held"
+        record, why = self.records[fact.job], fact.data.get("why", "")
+        record.state, record.promised = "held", False
+        record.note = f"held by {fact.by}" + (f": {why}" if why else "")
 
     def _released(self, fact: Fact) -> None:
         record = self.records[fact.job]
-        record.state, record.since = "waiting", fact.at
+        record.state, record.since, record.note = "waiting", fact.at, ""
 
     def _priority(self, fact: Fact) -> None:
         record = self.records[fact.job]

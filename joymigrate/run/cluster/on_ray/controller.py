@@ -22,6 +22,8 @@ from uuid import uuid4
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
 from joymigrate.run.cluster.controller.ledger import Attempt, Fact, Record, started
+from joymigrate.run.cluster.controller.orders import Order, compare_quotas, decide
+from joymigrate.run.cluster.controller.reports import quota_data, read_history, read_usage
 from joymigrate.run.cluster.controller.restore import lost, restore, submission
 from joymigrate.run.cluster.controller.store import Store
 from joymigrate.run.cluster.events import (
@@ -30,10 +32,10 @@ from joymigrate.run.cluster.events import (
     Ended,
     Event,
     Evict,
-    NodeLost,
     Start,
     Tick,
 )
+from joymigrate.run.cluster.explain import explain
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.on_ray import output
 from joymigrate.run.cluster.on_ray.gang import Gang, answer, card_ids, overlap, sweep
@@ -118,7 +120,9 @@ class Controller:
         records = [r for name, r in self.ledger.records.items() if not names or name in names]
         nodes = [
             {"node": node.name, "kind": node.kind.name, "cards": node.cards,
-             "free": int(self.scheduler.state.free[i]).bit_count()}
+             "free": int(self.scheduler.state.free[i]).bit_count(),
+             "failed": list(self.ledger.failed.get(node.name, ())),
+             "cordoned": self.ledger.cordoned.get(node.name)}
             for i, node in enumerate(self.cluster.nodes)
         ]  # fmt: skip
         return {
@@ -137,6 +141,7 @@ class Controller:
             "by": record.by,
             "state": record.state,
             "pods": [pod_data(pod) for pod in record.pods],
+            "priority": record.job.priority,
             "reason": refusal.reason if refusal else record.note,
             "frees": refusal.frees if refusal else "",
             "permanent": bool(refusal and refusal.permanent),
@@ -147,6 +152,58 @@ class Controller:
             "exit_codes": list(record.exit_codes),
             "waited_s": round((record.started or time.time()) - record.submitted, 3),
         }
+
+    async def explain(self, name: str) -> dict[str, Any]:
+        """Why a job waits, what is enough for it to start, and when it will."""
+        record = self.ledger.record(name)
+        data = {"schema": "joymigrate.reason/1", "job": name, "state": record.state}
+        found = explain(self.scheduler, name, time.time())
+        return {**data, **(found or {"reason": record.note})}
+
+    async def order(self, order: Order) -> dict[str, Any]:
+        """Follow an operator's order; returns whom it stopped and who started at once."""
+        return self._obey(decide(order, self.ledger, self.cluster), order.verb)
+
+    def _obey(self, facts: Sequence[Fact], verb: str) -> dict[str, Any]:
+        """Write an order's facts down and go on from there."""
+        self._write(facts)
+        last = self.ledger.last
+        self._restore()
+        stopped = [one.job for one in facts if one.kind == "evicted"]
+        for one in self.store.facts(after=last):
+            stopped += [one.job] if one.kind == "evicted" else []
+        started = [one.job for one in self.store.facts(after=last) if one.kind == "started"]
+        return {
+            "schema": "joymigrate.order/1",
+            "order": verb,
+            "stopped": stopped,
+            "started": started,
+        }
+
+    async def quota(self) -> dict[str, Any]:
+        """Every queue with its limits and what it uses of them."""
+        return quota_data(self.scheduler, self.ledger)
+
+    async def compare_quotas(self, workload: jobs.Workload) -> dict[str, Any]:
+        """What other queues would change: who would be stopped, who would start."""
+        change = compare_quotas(
+            self.ledger, self.cluster, workload.queues, workload.weights, time.time()
+        )
+        return {"schema": "joymigrate.quota-change/1", **dataclasses.asdict(change)}
+
+    async def set_quotas(self, workload: jobs.Workload, by: str = "") -> dict[str, Any]:
+        """Put other queues into force."""
+        await self.compare_quotas(workload)  # refuses what cannot hold
+        data = limits_data(workload.queues, workload.weights)
+        return self._obey([fact("limited", by=by, data=data)], "quota apply")
+
+    async def history(self, job: str = "", count: int = 0) -> list[dict[str, Any]]:
+        """The log, all of it or one job's; with `count` its last lines."""
+        return await asyncio.to_thread(read_history, self.store.folder, job, count)
+
+    async def usage(self, since: float, until: float) -> list[dict[str, Any]]:
+        """Use by user, queue and kind of server between two times."""
+        return await asyncio.to_thread(read_usage, self.store.folder, since, until)
 
     async def cancel(self, name: str, by: str = "") -> str:
         """Stop a job for good; returns what it was doing."""
@@ -361,14 +418,10 @@ class Controller:
                 warn(error)
 
     def _look_at_nodes(self) -> None:
-        """Tell the scheduler about nodes that died, and take new ones in."""
+        """Let go of nodes that died, and take new ones in."""
         cluster, ids = inventory(self.ray.nodes())
-        state = self.scheduler.state
-        # A node that was started anew has its old name and another id.
-        for name, known in self.ids.items():
-            if ids.get(name) != known and int(state.usable[state.number[name]]):
-                self._follow([NodeLost(name, time.time())])
-        if set(ids.items()) - set(self.ids.items()):
+        if ids != self.ids:
+            # A node that was started anew has its old name and another id.
             gone = {name for name, known in self.ids.items() if ids.get(name) != known}
             self.cluster, self.ids = cluster, ids
             self._restore(gone)

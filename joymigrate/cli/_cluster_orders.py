@@ -1,0 +1,244 @@
+"""The operator's commands of `cluster`: nodes, cards, waiting jobs, quotas, history and use."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from joymigrate.cli._groups import group
+from joymigrate.cli._output import emit, one_of, user
+from joymigrate.errors import Exit, JoyError
+
+ADDRESS = typer.Option(None, "--address", help="Ray cluster; default: RAY_ADDRESS, else local.")
+FORMAT = typer.Option("text", "--format", help="text or json.")
+OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
+WHY = typer.Option("", "--why", help="A reason, for those who ask later.")
+NODE = typer.Argument(..., help="A node's name, as `cluster status` says it.")
+JOB = typer.Argument(..., help="A job's name.")
+
+cards_app = group("Take cards out of use and back.")
+quota_app = group("Look at the queues' limits, compare others, and put them into force.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `cluster`."""
+    for command in (cordon, drain, undrain, hold, release, requeue, priority, history, usage):
+        app.command(command.__name__)(command)
+    app.command("why")(explain)
+    cards_app.command("fail")(fail)
+    cards_app.command("heal")(heal)
+    quota_app.command("show")(quota_show)
+    quota_app.command("diff")(quota_diff)
+    quota_app.command("apply")(quota_apply)
+    app.add_typer(cards_app, name="cards")
+    app.add_typer(quota_app, name="quota")
+
+
+def ask(address: str | None, method: str, *arguments: Any) -> Any:
+    """The controller's answer."""
+    from joymigrate.run.cluster.on_ray import connect
+
+    ray = connect.attach(address)
+    return connect.ask(ray, getattr(connect.captain(ray), method).remote(*arguments))
+
+
+def give(address: str | None, form: str, verb: str, **more: Any) -> int:
+    """Give an order and say what it did."""
+    from joymigrate.run.cluster.controller.orders import Order
+
+    one_of(form, ("text", "json"), "--format")
+    answer = ask(address, "order", Order(verb, user(), time.time(), **more))
+    show_effect(answer, form)
+    return Exit.OK
+
+
+def show_effect(answer: dict[str, Any], form: str) -> None:
+    """What an order did at once."""
+    if form == "json":
+        emit(json.dumps(answer, ensure_ascii=False, indent=2) + "\n")
+        return
+    for word in ("stopped", "started"):
+        for name in answer[word]:
+            print(f"{name}: {word}")
+    print(f"Done: {answer['order']}.")
+
+
+def cordon(
+    node: str = NODE, why: str = WHY, address: str | None = ADDRESS, form: str = FORMAT
+) -> int:
+    """Let nothing new start on a node; what runs there runs on."""
+    return give(address, form, "cordon", node=node, why=why)
+
+
+def drain(
+    node: str = NODE, why: str = WHY, address: str | None = ADDRESS, form: str = FORMAT
+) -> int:
+    """Let nothing new start on a node, and send its gangs back to wait for other cards."""
+    return give(address, form, "drain", node=node, why=why)
+
+
+def undrain(node: str = NODE, address: str | None = ADDRESS, form: str = FORMAT) -> int:
+    """Let a drained or cordoned node take work again."""
+    return give(address, form, "undrain", node=node)
+
+
+def fail(
+    node: str = NODE,
+    ids: str = typer.Argument(..., help="Card ids: 3 or 0,1,2."),
+    why: str = WHY,
+    address: str | None = ADDRESS,
+    form: str = FORMAT,
+) -> int:
+    """Take cards out of use; the gangs on them wait again."""
+    return give(address, form, "fail", node=node, cards=card_ids(ids), why=why)
+
+
+def heal(
+    node: str = NODE,
+    ids: str = typer.Argument("", help="Card ids; default: all failed ones of the node."),
+    address: str | None = ADDRESS,
+    form: str = FORMAT,
+) -> int:
+    """Take failed cards into use again."""
+    return give(address, form, "heal", node=node, cards=card_ids(ids))
+
+
+def card_ids(text: str) -> tuple[int, ...]:
+    """Ids from `0,1,2`."""
+    try:
+        return tuple(int(word) for word in text.split(",") if word.strip())
+    except ValueError as error:
+        raise JoyError(f"'{text}' is no list of card ids", help="for example 0,1,2") from error
+
+
+def hold(job: str = JOB, why: str = WHY, address: str | None = ADDRESS, form: str = FORMAT) -> int:
+    """Keep a waiting job from starting until it is released."""
+    return give(address, form, "hold", job=job, why=why)
+
+
+def release(job: str = JOB, address: str | None = ADDRESS, form: str = FORMAT) -> int:
+    """Let a held job wait for cards again."""
+    return give(address, form, "release", job=job)
+
+
+def requeue(
+    job: str = JOB,
+    keep: bool = typer.Option(False, "--hold", help="Hold it, so that it does not start again."),
+    why: str = WHY,
+    address: str | None = ADDRESS,
+    form: str = FORMAT,
+) -> int:
+    """Stop a running job and let it wait again, in its place in line."""
+    return give(address, form, "requeue", job=job, why=why, hold=keep)
+
+
+def priority(
+    job: str = JOB,
+    value: int = typer.Argument(..., help="The new priority; higher goes first."),
+    address: str | None = ADDRESS,
+    form: str = FORMAT,
+) -> int:
+    """Give a waiting or running job another priority."""
+    return give(address, form, "priority", job=job, priority=value)
+
+
+def explain(job: str = JOB, address: str | None = ADDRESS, form: str = FORMAT) -> int:
+    """Say why a job waits, what is enough for it to start, and when that will be."""
+    from joymigrate.report import cluster as report
+
+    one_of(form, ("text", "json"), "--format")
+    data = ask(address, "explain", job)
+    text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+    emit(text if form == "json" else report.reason(data))
+    return Exit.OK
+
+
+def history(
+    job: str = typer.Argument("", help="A job's name; default: everything."),
+    lines: int = typer.Option(200, "--lines", help="How many of the last lines; 0: all."),
+    address: str | None = ADDRESS,
+    form: str = FORMAT,
+    output: Path | None = OUTPUT,
+) -> int:
+    """Show what has happened, when, and who ordered it: the log of the controller."""
+    from joymigrate.report import cluster as report
+
+    one_of(form, ("text", "json"), "--format")
+    facts = ask(address, "history", job, lines)
+    data = {"schema": "joymigrate.history/1", "facts": facts}
+    text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+    emit(text if form == "json" else report.history(facts), output)
+    return Exit.OK
+
+
+def usage(
+    days: float = typer.Option(30.0, "--days", help="How far back, in days."),
+    address: str | None = ADDRESS,
+    form: str = typer.Option("text", "--format", help="text, json, csv or parquet."),
+    output: Path | None = OUTPUT,
+) -> int:
+    """Count card-hours, starts and waits by user, queue and kind of server."""
+    from joymigrate.report import cluster as report
+    from joymigrate.report import tables
+
+    one_of(form, ("text", "json", *tables.FORMATS), "--format")
+    until = time.time()
+    since = until - days * 86400
+    uses = ask(address, "usage", since, until)
+    if form in tables.FORMATS:
+        tables.write(uses, form, output)
+        return Exit.OK
+    data = {"schema": "joymigrate.usage/1", "since": since, "until": until, "uses": uses}
+    text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+    emit(text if form == "json" else report.usage(uses), output)
+    return Exit.OK
+
+
+def quota_show(address: str | None = ADDRESS, form: str = FORMAT) -> int:
+    """Show every queue's limits and what it uses of them."""
+    from joymigrate.report import cluster as report
+
+    one_of(form, ("text", "json"), "--format")
+    data = ask(address, "quota")
+    text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+    emit(text if form == "json" else report.quotas(data))
+    return Exit.OK
+
+
+def quota_diff(
+    file: Path = typer.Argument(..., help="A jobs file with the other queues."),
+    address: str | None = ADDRESS,
+    form: str = FORMAT,
+) -> int:
+    """Say what other queues would change: which keys, who would be stopped, who would start."""
+    from joymigrate.report import cluster as report
+
+    one_of(form, ("text", "json"), "--format")
+    data = ask(address, "compare_quotas", queues_of(file))
+    text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+    emit(text if form == "json" else report.quota_change(data))
+    return Exit.FOUND if data["changes"] else Exit.OK
+
+
+def quota_apply(
+    file: Path = typer.Argument(..., help="A jobs file with the other queues."),
+    address: str | None = ADDRESS,
+    form: str = FORMAT,
+) -> int:
+    """Put the queues of a file into force; `quota diff` says beforehand what that does."""
+    one_of(form, ("text", "json"), "--format")
+    show_effect(ask(address, "set_quotas", queues_of(file), user()), form)
+    return Exit.OK
+
+
+def queues_of(file: Path) -> Any:
+    """The queues and weights of a jobs file."""
+    from dataclasses import replace
+
+    from joymigrate.run.cluster import jobs as work
+
+    return replace(work.load(file), jobs=())

@@ -1,0 +1,242 @@
+"""What an operator may order, as the facts that follow from it; each order is checked first.
+
+An order changes nothing by itself: its facts go into the log, and the scheduler is made from that.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run.cluster.controller.ledger import LIVE, Fact, Ledger, Record
+from joymigrate.run.cluster.controller.restore import restore
+from joymigrate.run.cluster.events import Action, Evict, Start
+from joymigrate.run.cluster.inventory import Inventory
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Queue
+from joymigrate.run.cluster.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order: by whom, when (seconds since 1970), about which job or node."""
+
+    verb: str
+    by: str
+    at: float
+    job: str = ""
+    node: str = ""
+    cards: tuple[int, ...] = ()
+    priority: int = 0
+    why: str = ""
+    hold: bool = False
+
+    def fact(self, kind: str, job: str = "", **data: Any) -> Fact:
+        """A fact that follows from it."""
+        return Fact(kind, self.at, job, self.by, data)
+
+
+def decide(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+    """The facts of an order; `JoyError` where it cannot be followed."""
+    return VERBS[order.verb](order, ledger, inventory)
+
+
+def cordon(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+    """Nothing new starts on a node; what runs there runs on."""
+    check_node(order.node, ledger, inventory)
+    return [order.fact("cordoned", node=order.node, why=order.why)]
+
+
+def drain(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+    """Nothing new starts on a node, and its gangs wait again."""
+    text = f"node {order.node} is drained" + (f": {order.why}" if order.why else "")
+    on_it = [
+        record
+        for record in ledger.live("running")
+        if order.node in {pod.node for pod in record.pods}
+    ]
+    return [*cordon(order, ledger, inventory), *stop(order, on_it, text)]
+
+
+def undrain(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+    """A node takes work again."""
+    if order.node not in ledger.cordoned:
+        raise JoyError(
+            f"node '{order.node}' is neither drained nor cordoned.",
+            help=f"those that are: {', '.join(sorted(ledger.cordoned)) or 'none'}",
+        )
+    return [order.fact("uncordoned", node=order.node)]
+
+
+def fail_cards(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+    """Cards are not granted any more, and the gangs on them wait again."""
+    check_cards(order, ledger, inventory)
+    broken = {(order.node, card) for card in order.cards}
+    on_them = [
+        record
+        for record in ledger.live("running")
+        if any((pod.node, card) in broken for pod in record.pods for card in pod.cards)
+    ]
+    fact = order.fact("cards_failed", node=order.node, cards=list(order.cards), why=order.why)
+    return [fact, *stop(order, on_them, f"cards of {order.node} failed")]
+
+
+def heal_cards(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+    """Failed cards are granted again."""
+    failed = ledger.failed.get(order.node, ())
+    well = [card for card in order.cards if card not in failed]
+    if well or not failed:
+        raise JoyError(
+            f"card {', '.join(map(str, well or order.cards))} of '{order.node}' is not failed",
+            help=f"failed cards of it: {', '.join(map(str, failed)) or 'none'}",
+        )
+    return [order.fact("cards_healed", node=order.node, cards=list(order.cards or failed))]
+
+
+def requeue(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+    """A running job stops and waits again, in its place; with `hold` until it is released."""
+    record = ledger.record(order.job)
+    if record.state != "running":
+        raise JoyError(
+            f"job '{order.job}' is {record.state}", help="only a running job can wait again"
+        )
+    facts = stop(
+        order, [record], f"{order.by} sent it back" + (f": {order.why}" if order.why else "")
+    )
+    return [*facts, order.fact("held", order.job, why=order.why)] if order.hold else facts
+
+
+def hold(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+    """A waiting job does not start until it is released."""
+    record = ledger.record(order.job)
+    if record.state != "waiting":
+        raise JoyError(
+            f"job '{order.job}' is {record.state}, only a waiting job can be held",
+            help="joymigrate cluster requeue JOB --hold stops a running one"
+            if record.state == "running"
+            else None,
+        )
+    return [order.fact("held", order.job, why=order.why)]
+
+
+def release(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+    """A held job waits for cards again."""
+    record = ledger.record(order.job)
+    if record.state != "held":
+        raise JoyError(f"job '{order.job}' is {record.state}, not held")
+    return [order.fact("released", order.job)]
+
+
+def set_priority(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+    """Another priority; for a running job it counts for who may stop it."""
+    record = ledger.record(order.job)
+    if record.state not in LIVE:
+        raise JoyError(f"job '{order.job}' is {record.state}")
+    return [order.fact("priority", order.job, priority=order.priority)]
+
+
+VERBS: Mapping[str, Callable[[Order, Ledger, Inventory], list[Fact]]] = {
+    "cordon": cordon,
+    "drain": drain,
+    "undrain": undrain,
+    "fail": fail_cards,
+    "heal": heal_cards,
+    "requeue": requeue,
+    "hold": hold,
+    "release": release,
+    "priority": set_priority,
+}
+
+
+def stop(order: Order, records: Sequence[Record], why: str) -> list[Fact]:
+    """These running jobs wait again."""
+    return [order.fact("evicted", record.job.name, why=why) for record in records]
+
+
+def check_node(name: str, ledger: Ledger, inventory: Inventory) -> None:
+    """Refuse a node that nobody knows; one that is away may be spoken of if it was before."""
+    names = {node.name for node in inventory.nodes} | ledger.cordoned.keys() | ledger.failed.keys()
+    if name not in names:
+        raise JoyError(
+            f"no node '{name}'.{did_you_mean(name, names)}", help="joymigrate cluster status"
+        )
+
+
+def check_cards(order: Order, ledger: Ledger, inventory: Inventory) -> None:
+    """Refuse cards that the node does not have."""
+    check_node(order.node, ledger, inventory)
+    width = {node.name: node.kind.cards for node in inventory.nodes}.get(order.node, 16)
+    for card in order.cards:
+        if not 0 <= card < width:
+            raise JoyError(f"node {order.node} has no card {card}", help=f"0 to {width - 1}")
+    if not order.cards:
+        raise JoyError("no card is named", help="for example: cards fail n1 3,5")
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """What other limits would do: which keys differ, and who would start or be stopped at once."""
+
+    changes: tuple[str, ...]
+    starts: tuple[str, ...]
+    stops: tuple[str, ...]
+
+
+def compare_quotas(
+    ledger: Ledger,
+    inventory: Inventory,
+    queues: Sequence[Queue],
+    weights: Mapping[str, float],
+    at: float,
+) -> QuotaChange:
+    """The effect of other queues, tried on a copy; `JoyError` where they cannot hold."""
+    Scheduler(inventory, queues, None, weights)  # refuses limits that cannot hold
+    names = {queue.name for queue in queues} | {DEFAULT_QUEUE}
+    for record in ledger.live(*LIVE):
+        if queues and record.job.queue not in names:
+            raise JoyError(
+                f"queue '{record.job.queue}' is missing and job '{record.job.name}' is in it",
+                help="keep the queue until its jobs are over",
+            )
+    twin = copy.deepcopy(ledger)
+    before = restore(twin, inventory, at)[1]
+    twin.queues, twin.weights = tuple(queues), dict(weights)
+    after = restore(twin, inventory, at)[1]
+    return QuotaChange(
+        changes=tuple(differences(ledger, queues, weights)),
+        starts=tuple(names_of(after, Start, without=names_of(before, Start))),
+        stops=tuple(names_of(after, Evict, without=names_of(before, Evict))),
+    )
+
+
+def names_of(
+    actions: Sequence[Action], kind: type[Start | Evict], without: Sequence[str] = ()
+) -> list[str]:
+    """Jobs of these actions."""
+    names = [action.job.name for action in actions if type(action) is kind]
+    return [name for name in names if name not in without]
+
+
+def differences(ledger: Ledger, queues: Sequence[Queue], weights: Mapping[str, float]) -> list[str]:
+    """One line per key of a queue that is not as it was."""
+    old = {queue.name: dataclasses.asdict(queue) for queue in ledger.queues}
+    new = {queue.name: dataclasses.asdict(queue) for queue in queues}
+    lines = [f"queue {name}: new" for name in new.keys() - old.keys()]
+    lines += [f"queue {name}: gone" for name in old.keys() - new.keys()]
+    for name in old.keys() & new.keys():
+        for key, value in new[name].items():
+            if value != old[name][key]:
+                lines.append(f"queue {name}: {key} {written(old[name][key])} -> {written(value)}")
+    if dict(weights) != dict(ledger.weights):
+        lines.append(f"weights: {written(ledger.weights)} -> {written(weights)}")
+    return sorted(lines)
+
+
+def written(value: Any) -> str:
+    """A setting in short: `16 cards`, `none`."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{amount:g} {what}" for what, amount in value.items()) or "none"
+    return " ".join(value) if isinstance(value, tuple) else str(value)

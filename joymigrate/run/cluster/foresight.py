@@ -1,0 +1,291 @@
+"""When a waiting job starts, and what must happen for it: found by running the scheduler on it.
+
+A copy of the scheduler lives through the stated ends of the running jobs, one after the other. What
+it starts on the way is the estimate; the ends that a job's start needs are then tried alone, on
+another copy, and only what has led to a start there is said.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from joymigrate.run.cluster import cards
+from joymigrate.run.cluster.entries import NEVER
+from joymigrate.run.cluster.events import Action, Ended, Event, NodeBack, Start, Tick
+from joymigrate.run.cluster.place import NO_ROOM
+from joymigrate.run.cluster.scheduler import Scheduler
+from joymigrate.run.cluster.state import Placement
+
+MOMENTS = 2000  # moments of one look ahead
+ROUNDS = 20  # times that all that runs is thought away
+TRIED = 12  # ends that are left out one by one, to see whether they are needed
+Ends = Sequence[tuple[str, "float | None"]]  # a job, and the time of its end in seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Enough:
+    """What lets a job start: these jobs end, in this order; others may start on the way.
+
+    `ends` are names and seconds from now, None where nobody knows; `starts` those that start before
+    it. `heals` names nodes whose cards must be taken into use again.
+    """
+
+    ends: tuple[tuple[str, float | None], ...] = ()
+    starts: tuple[str, ...] = ()
+    heals: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Outlook:
+    """A look ahead: when each job starts, after which ends and which other starts."""
+
+    now: float
+    moments: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
+    started: dict[str, tuple[float, int]] = field(default_factory=dict)  # when, after how many
+    placed: dict[str, Placement] = field(default_factory=dict)
+    unstated: tuple[str, ...] = ()  # running jobs whose end nobody knows
+    overdue: tuple[str, ...] = ()  # those that run longer than they said
+    cut: bool = False  # it went on for too long and was broken off
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """A waiting job's start: in how many seconds, on what basis, and what is enough for it."""
+
+    in_s: float | None
+    basis: str
+    enough: Enough | None
+
+
+def look_ahead(scheduler: Scheduler, now: float) -> Outlook:
+    """Let all stated ends come, in a copy; nothing new is submitted."""
+    twin = clone(scheduler)
+    outlook = Outlook(now)
+    running = scheduler.running.values()
+    outlook.unstated = tuple(run.entry.job.name for run in running if run.ends == NEVER)
+    outlook.overdue = tuple(run.entry.job.name for run in running if run.ends < now)
+    due = [(max(run.ends, now), name) for name, run in twin.running.items() if run.ends < NEVER]
+    heapq.heapify(due)
+    note(outlook, twin.on(Tick(now)), twin, due, now)
+    while due and (twin.waiting or len(outlook.moments) < 1):
+        if len(outlook.moments) >= MOMENTS:
+            outlook.cut = True
+            break
+        at = due[0][0]
+        names: list[str] = []
+        while due and due[0][0] == at:
+            _, name = heapq.heappop(due)
+            run = twin.running.get(name)
+            if run is not None and max(run.ends, now) == at and name not in names:
+                names.append(name)
+        if names:
+            outlook.moments.append((at, tuple(names)))
+            actions = twin.on_all([Ended(name, at) for name in names])
+            note(outlook, actions, twin, due, at)
+    return outlook
+
+
+def note(
+    outlook: Outlook,
+    actions: Iterable[Action],
+    twin: Scheduler,
+    due: list[tuple[float, str]],
+    at: float,
+) -> None:
+    """Write down what has started, and when it will end."""
+    for action in actions:
+        if not isinstance(action, Start):
+            continue
+        name = action.job.name
+        run = twin.running.get(name)
+        if run is None:
+            continue  # stopped again at once
+        if name not in outlook.started:
+            outlook.started[name] = (at, len(outlook.moments))
+            outlook.placed[name] = action.placement
+        if run.ends < NEVER:
+            heapq.heappush(due, (run.ends, name))
+
+
+def foresee(
+    scheduler: Scheduler, name: str, now: float, outlook: Outlook | None = None
+) -> Foresight:
+    """When a waiting job starts and what is enough for it. Every `enough` has been tried."""
+    known = outlook or look_ahead(scheduler, now)
+    if name in known.started:
+        at, before = known.started[name]
+        enough = shortest(scheduler, name, known, ends_of(known.moments[:before]))
+        return Foresight(at - now, basis_of(known), enough)
+    if known.cut:
+        return Foresight(None, f"not within the next {MOMENTS} ends", None)
+    at_once: Ends = [(one, None) for one in scheduler.running]
+    for ends in (emptied(scheduler, name, known), at_once):
+        enough = shortest(scheduler, name, known, ends) if ends else None
+        if enough is not None:
+            return Foresight(None, "jobs must end earlier than they say, or say no end", enough)
+    return Foresight(None, "no end of a running job is enough", healed(scheduler, name, now))
+
+
+def ends_of(
+    moments: Sequence[tuple[float, tuple[str, ...]]],
+) -> list[tuple[str, float | None]]:
+    """Moments, job by job."""
+    return [(name, at) for at, names in moments for name in names]
+
+
+def emptied(scheduler: Scheduler, name: str, outlook: Outlook) -> Ends:
+    """The stated ends, then the end of all that runs, as often as it takes; () if it never does."""
+    twin = clone(scheduler)
+    twin.on(Tick(outlook.now))
+    for at, names in outlook.moments:
+        twin.on_all([Ended(one, at) for one in names])
+    ends = ends_of(outlook.moments)
+    last = ends[-1][1] if ends else outlook.now
+    stated = {one for one, _ in ends}
+    for _ in range(ROUNDS):
+        left = [one for one in twin.running if one not in stated]
+        if name in twin.running or not left:
+            break
+        ends += [(one, None) for one in left]
+        twin.on_all([Ended(one, last or outlook.now) for one in left])
+    return ends if name in twin.running else ()
+
+
+def basis_of(outlook: Outlook) -> str:
+    """What an estimated start rests on."""
+    text = "running jobs end when they say, and nothing comes in between"
+    if outlook.unstated:
+        text += f"; {len(outlook.unstated)} running state no end and are taken to run on"
+    if outlook.overdue:
+        text += f"; {len(outlook.overdue)} run longer than they said and are taken to end now"
+    return text
+
+
+def attempt(scheduler: Scheduler, name: str, ends: Ends, now: float) -> list[str] | None:
+    """In a copy: who starts before the job when these end as said, or None if it does not start.
+
+    Ends of one time come together. Those without a time come last: all that run then, then those
+    of the others that have started meanwhile.
+    """
+    twin = clone(scheduler)
+    starts: list[str] = []
+
+    def started(events: list[Event]) -> bool:
+        actions = [one for one in twin.on_all(events) if isinstance(one, Start)]
+        names = [action.job.name for action in actions]
+        there = name in twin.running
+        before = names[: names.index(name)] if there else names
+        starts.extend(one for one in before if one not in (*starts, name))
+        return there
+
+    if started([Tick(now)]):
+        return starts
+    at = now
+    for when, group in itertools.groupby(ends, key=lambda end: end[1]):
+        at = at if when is None else when
+        left = [one for one, _ in group]
+        while left:
+            ending = [one for one in left if one in twin.running]
+            if not ending:
+                return None
+            if started([Ended(one, at) for one in ending]):
+                return starts
+            left = [one for one in left if one not in ending]
+    return None
+
+
+def shortest(scheduler: Scheduler, name: str, outlook: Outlook, ends: Ends) -> Enough | None:
+    """These ends without those that make no difference, tried as they are said."""
+    now = outlook.now
+    starts = attempt(scheduler, name, ends, now)
+    if starts is None:
+        return None
+    for near in fewer(scheduler, name, outlook):
+        few = [end for end in ends if end[0] in near]
+        tried = attempt(scheduler, name, few, now)
+        if tried is not None:
+            ends, starts = few, tried
+            break
+    for one in list(ends) if len(ends) <= TRIED else ():
+        rest = [end for end in ends if end != one]
+        tried = attempt(scheduler, name, rest, now)
+        if tried is not None:
+            ends, starts = rest, tried
+    return Enough(tuple((one, None if at is None else at - now) for one, at in ends), tuple(starts))
+
+
+def fewer(scheduler: Scheduler, name: str, outlook: Outlook) -> Iterator[set[str]]:
+    """Guesses at the jobs that matter: those on the job's own cards, then its queue's as well."""
+    placed = outlook.placed.get(name)
+    if placed is None:
+        return
+    held = masks(placed)
+    near, same = set(), set()
+    chain = set(scheduler.quotas.chain(scheduler.waiting[name].job.queue))
+    for other, run in scheduler.running.items():
+        if any(held.get(grant.node, 0) & grant.mask for grant in run.placement):
+            near.add(other)
+        if chain & set(scheduler.quotas.chain(run.entry.job.queue)):
+            same.add(other)
+    yield near
+    if not same <= near:
+        yield near | same
+
+
+def healed(scheduler: Scheduler, name: str, now: float) -> Enough | None:
+    """The nodes with failed, cordoned or lost cards that the job would start on, were they well."""
+    state = scheduler.state
+    sick = []
+    for number, node in enumerate(state.nodes):
+        well = int(state.present[number]) & ~cards.bits(list(node.used))
+        if int(state.usable[number]) != well:
+            sick.append(node.name)
+    if not sick or not starts_when_healed(scheduler, name, sick, now):
+        return None
+    for one in list(sick):
+        rest = [other for other in sick if other != one]
+        if rest and starts_when_healed(scheduler, name, rest, now):
+            sick = rest
+    return Enough(heals=tuple(sick))
+
+
+def starts_when_healed(scheduler: Scheduler, name: str, nodes: Sequence[str], now: float) -> bool:
+    """Whether a copy starts the job at once when these nodes have all their cards again."""
+    twin = clone(scheduler)
+    twin.on_all([NodeBack(node, (), now) for node in nodes])
+    return name in twin.running
+
+
+def masks(placement: Placement) -> dict[int, int]:
+    """Cards per node."""
+    held: dict[int, int] = {}
+    for grant in placement:
+        held[grant.node] = held.get(grant.node, 0) | grant.mask
+    return held
+
+
+def clone(scheduler: Scheduler) -> Scheduler:
+    """A copy that can live on by itself; what never changes is shared."""
+    shared: dict[int, Any] = {}
+
+    def share(*things: Any) -> None:
+        for thing in things:
+            shared[id(thing)] = thing
+
+    share(scheduler.inventory, scheduler.state.nodes, scheduler.state.number, scheduler.settings)
+    for pools in scheduler.state._pools.values():
+        share(*pools)
+    for entry in scheduler.waiting.values():
+        share(entry.job)
+    for run in scheduler.running.values():
+        share(run.entry.job, run.placement)
+    share(*scheduler.quotas.kinds, *scheduler.refused.values())
+    for placer in (scheduler.placer, scheduler.explainer, scheduler.guess):
+        share(*placer.compiled())
+    share(NO_ROOM)
+    return copy.deepcopy(scheduler, shared)

@@ -1,0 +1,100 @@
+"""An operator's day on a real Ray, by command line: drain, fail, hold, quotas, use, reasons."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="pip install 'joymigrate[cluster]'")
+
+from tests.run.cluster.test_ray import Fleet, job, until
+
+NODES = (
+    ("g1", "gpu-8", "l0", {"num_gpus": 8}),
+    ("g2", "gpu-8", "l0", {"num_gpus": 8}),
+)
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    made = Fleet([{"name": "q", "max": 16}], NODES)
+    yield made
+    made.close()
+
+
+class Shell:
+    """Command lines on one fleet."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.address = fleet.cluster.address
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        command = [sys.executable, "-m", "joymigrate", "cluster", *words, "--address", self.address]
+        environment = {**os.environ, "RAY_ADDRESS": ""}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=90)
+        assert done.returncode == code, done.stderr + done.stdout
+        return done.stdout if code != 2 else done.stderr
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self(*words, "--format", "json"))
+
+
+def test_a_day(fleet: Fleet, tmp_path: Path) -> None:
+    shell = Shell(fleet)
+    fleet.ask("submit", [job("a", kind="gpu-8", cards_per_pod=8, minutes=60)])
+    fleet.first_lines("a")
+    (old,) = (pod["node"] for pod in fleet.row("a")["pods"])
+
+    answer = shell.json("drain", old, "--why", "driver")
+    assert (answer["stopped"], answer["started"]) == (["a"], ["a"])
+    until(lambda: fleet.row("a")["state"] == "running")
+    (new,) = (pod["node"] for pod in fleet.row("a")["pods"])
+    assert new != old
+    fleet.first_lines("a")
+
+    fleet.ask("submit", [job("b", kind="gpu-8", cards_per_pod=8)])
+    data = shell.json("why", "b")
+    assert data["enough"]["ends"][0]["job"] == "a"
+    assert data["failed"] == {old: [*range(8)]}
+    assert 0 < data["start"]["in_s"] <= 3600
+    assert "enough when a ends" in shell("why", "b")
+
+    shell("hold", "b", "--why", "not yet")
+    shell("undrain", old)
+    assert fleet.row("b")["state"] == "held"
+    assert "not yet" in shell("status")
+    shell("release", "b")
+    until(lambda: fleet.row("b")["state"] == "running")
+    fleet.first_lines("b")
+
+    assert shell.json("cards", "fail", new, "0")["stopped"] == ["a"]
+    assert fleet.row("a")["state"] == "waiting"
+    assert f"{new}: gpu-8, 7/8 free, failed: 0" in shell("status")
+    shell("priority", "a", "3")
+    assert fleet.row("a")["priority"] == 3
+    shell("cards", "heal", new)
+    until(lambda: fleet.row("a")["state"] == "running")
+
+    other = tmp_path / "queues.yaml"
+    other.write_text("jobs: []\nqueues:\n- {name: q, max: 8}\n")
+    assert "queue q: max 16 cards -> 8 cards" in shell("quota", "diff", str(other), code=1)
+    shell("quota", "apply", str(other))
+    (row,) = shell.json("quota", "show")["queues"]
+    assert (row["limits"][0]["max"], row["limits"][0]["used"], row["running"]) == (8, 16, 2)
+
+    kinds = [fact["kind"] for fact in shell.json("history", "a")["facts"]]
+    assert kinds[:3] == ["submitted", "started", "launched"]
+    assert kinds.count("evicted") == 2
+    assert "cordoned" in shell("history")
+    fleet.clear()
+    shell("usage", "--format", "csv", "-o", str(tmp_path / "use.csv"))
+    text = (tmp_path / "use.csv").read_text()
+    assert text.startswith("user,queue,kind,jobs,starts,card_h,wasted_card_h,wait_h\n")
+    assert "no job 'nobody'" in shell("requeue", "nobody", code=2)
