@@ -56,8 +56,9 @@ def run(
     settings: Config,
     quiet: bool = False,
     want_kept: bool = False,
+    only: type[Codemod] | None = None,
 ) -> Scan:
-    """Scan the paths under a configuration, with progress on a terminal."""
+    """Scan under a configuration, with progress on a terminal; with `only` for one rule alone."""
     from joymigrate import chips, rewrite
     from joymigrate.model import Style
 
@@ -67,16 +68,17 @@ def run(
         raise JoyError(
             f"'{chip.name}' is where the move starts", help="name another chip with --to"
         )
-    codemods = project_codemods(settings)
-    known_rules(settings, chip, source, codemods)
+    codemods = (only,) if only is not None else project_codemods(settings)
+    if only is None:
+        known_rules(settings, chip, source, codemods)
     with Progress("scanning", on=not quiet) as progress:
         return rewrite.scan(
             paths,
             chip=chip,
             origin=source,
             style=Style(settings["style"]),
-            select=settings["select"],
-            ignore=settings["ignore"],
+            select=settings["select"] if only is None else [only.RULE],
+            ignore=settings["ignore"] if only is None else [],
             exclude=settings["exclude"],
             follow_imports=settings["follow_imports"],
             jobs=settings["jobs"],

@@ -42,6 +42,7 @@ def command(
     from joymigrate.report import json_
     from joymigrate.report import rules as book
     from joymigrate.report.labels import Labels
+    from joymigrate.rewrite.cards import MultiCard
     from joymigrate.rewrite.rules import load, spoken
 
     one_of(format, FORMATS, "--format")
@@ -52,7 +53,7 @@ def command(
     codemods = project_codemods(settings)
     if check:
         return run_cases(codemods, rules or [], chip, output)
-    added = [one.rule() for one in codemods]
+    added = [*(one.rule() for one in codemods), MultiCard.rule()]
     if everything:
         known = spoken({**load(chip, source), **{one.id: one for one in added}}, say)
         texts = {

@@ -18,6 +18,7 @@ from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language
 
 if TYPE_CHECKING:
+    from joymigrate.config import Config
     from joymigrate.ledger import Ledger
     from joymigrate.model import Patch, Scan
     from joymigrate.rewrite.outcome import Outcome
@@ -45,6 +46,9 @@ def command(
     select: list[str] = typer.Option([], "--select", help="Only these rules (ids or prefixes)."),
     ignore: list[str] = typer.Option([], "--ignore", help="Not these rules (ids or prefixes)."),
     exclude: list[str] = typer.Option([], "--exclude", help="Paths to leave out (gitignore form)."),
+    multi_card: bool = typer.Option(
+        False, "--multi-card", help="Instead: make training scripts for one card run on several."
+    ),
     prove: bool = typer.Option(
         False, "--prove", help="Run `-- CMD` before and after in copies; leave out what differs."
     ),
@@ -91,11 +95,19 @@ def command(
 
     from joymigrate import rewrite
 
-    scan = scan_with(paths, origin, settings, quiet)
-    if prove:
-        proven = proved(scan, paths, program, unsafe, prove_timeout)
+    if multi_card and (prove or unsafe or style or select or ignore):
+        raise JoyError(
+            "--multi-card goes alone: it writes no chip's words",
+            help="joymigrate rewrite --multi-card train.py, then joymigrate rewrite train.py",
+        )
+    if multi_card:
+        scan, proven = for_many_cards(paths, origin, settings, quiet)
     else:
-        proven = rewrite.patches(scan, unsafe=unsafe)
+        scan = scan_with(paths, origin, settings, quiet)
+        if prove:
+            proven = proved(scan, paths, program, unsafe, prove_timeout)
+        else:
+            proven = rewrite.patches(scan, unsafe=unsafe)
     made = [p for p in proven if p.before != p.after]
     if diff and format == "text":
         return show_diff(scan, made, ledger, lang)
@@ -109,6 +121,22 @@ def command(
     else:
         emit(in_text(outcome, wrote=wrote, verbose=verbose, quiet=quiet, lang=lang))
     return Exit.FOUND if made and not wrote else Exit.OK
+
+
+def for_many_cards(
+    paths: list[Path], origin: str | None, settings: Config, quiet: bool
+) -> tuple[Scan, list[Patch]]:
+    """The scan of `--multi-card`, which looks for nothing else, and its patches."""
+    from joymigrate.rewrite.cards import MultiCard, multi_card
+
+    scan = scan_with(paths, origin, settings, quiet, only=MultiCard)
+    if not scan.findings:
+        raise JoyError(
+            "no training script: nothing makes an optimiser of torch over a model's parameters",
+            where=", ".join(map(str, paths)),
+            help="name the script that trains",
+        )
+    return scan, multi_card(scan)
 
 
 def split_command(words: list[Path]) -> tuple[list[Path], list[str]]:

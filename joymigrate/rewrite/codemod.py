@@ -56,11 +56,12 @@ class Codemod(ContextAwareTransformer):
         super().__init__(context)
         self.view = view
         self._changed: list[cst.CSTNode] = []
-        self._reported: list[tuple[cst.CSTNode, str]] = []
+        self._reported: list[tuple[Span, str]] = []
 
-    def report(self, node: cst.CSTNode, reason: str) -> None:
-        """Report a place without an edit. `reason` says what a person has to decide."""
-        self._reported.append((node, reason))
+    def report(self, place: cst.CSTNode | Span, reason: str) -> None:
+        """Report a node or span without an edit. `reason` says what a person has to decide."""
+        span = place if isinstance(place, tuple) else self.view.span(place)
+        self._reported.append((span, reason))
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Any:
         """libcst's own, which notes the places where something else comes back."""
@@ -170,8 +171,8 @@ def findings(kind: type[Codemod], module: Module) -> Iterator[Finding]:
         reason = Text("this codemod failed in this file: {problem}", problem=what)
         yield source.finding(rule, 0, 0, tier=Tier.REPORT, reason=reason)
         return
-    for node, told in job._reported:
-        yield module.find(kind.RULE, job.view.span(node), tier=Tier.REPORT, reason=told)
+    for span, told in job._reported:
+        yield module.find(kind.RULE, span, tier=Tier.REPORT, reason=told)
     spans = [job.view.span(node) for node in job._changed]
     found, beside = gather(hunks(source.text, after), spans)
     bound = kind.TOGETHER or bool(beside)

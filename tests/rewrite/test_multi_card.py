@@ -1,0 +1,158 @@
+"""`rewrite --multi-card`: a script for one card trains on several, and as before on one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from joymigrate import chips
+from joymigrate.cli._main import run
+from joymigrate.model import Scan
+from joymigrate.rewrite import scan
+from joymigrate.rewrite.cards import MultiCard
+from joymigrate.rewrite.codemod_check import check
+
+SCRIPT = '''
+"""Trains on one card, and writes down what each process saw."""
+import json, os, sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Net(nn.Module):
+    scale = 2.0
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+    def forward(self, x):
+        return self.layer(x) * self.scale
+
+def evaluate(model, loader):
+    model.eval()
+    with torch.no_grad():
+        return sum(float(model(x).sum()) for x, _ in loader)
+
+def main():
+    # the device
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(16, 4), torch.arange(16.0))
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    test = DataLoader(data, batch_size=16)
+    model = Net().to(device)
+    optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
+    seen, losses = [], []
+    for epoch in range(2):
+        model.train()
+        for x, y in loader:
+            seen.append(sorted(y.tolist()))
+            loss = (model(x.to(device)).squeeze() - y.to(device)).square().mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+    result = evaluate(model, test) * model.scale
+    torch.save(model.state_dict(), "model.pt")
+    with open(f"seen{os.environ.get('RANK', '')}.json", "w") as file:
+        json.dump([seen, losses, result, model.layer.weight.tolist()], file)
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cards")
+    (folder / "train.py").write_text(SCRIPT)
+    start(folder, sys.executable, "train.py")
+    (folder / "seen.json").rename(folder / "original.json")
+    assert run(["rewrite", "--multi-card", str(folder / "train.py")]) == 0
+    return folder
+
+
+def start(folder: Path, *line: str) -> None:
+    env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_its_example_comes_out() -> None:
+    assert [one.fault for one in check(MultiCard)] == [None]
+
+
+def test_on_one_card_nothing_changes(project: Path) -> None:
+    start(project, sys.executable, "train.py")
+    assert json.loads((project / "seen.json").read_text()) == json.loads(
+        (project / "original.json").read_text()
+    )
+
+
+def test_two_processes_share_the_data_and_keep_one_model(project: Path) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    start(project, *torchrun, "--nproc-per-node=2", "train.py")
+    first, second = (json.loads((project / f"seen{n}.json").read_text()) for n in (0, 1))
+    for epoch in (slice(0, 2), slice(2, 4)):
+        rows = sorted(y for seen in (first[0], second[0]) for step in seen[epoch] for y in step)
+        assert rows == list(range(16)), "every row once an epoch"
+    assert first[0][:2] != first[0][2:], "another order in the second epoch"
+    assert first[2:] == second[2:], "one model"
+    import torch
+
+    assert list(torch.load(project / "model.pt")) == ["layer.weight", "layer.bias"]
+
+
+def test_the_launch_script_starts_it(project: Path) -> None:
+    env = {**os.environ, "CARDS": "2", "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    env["PATH"] = f"{project}:{env['PATH']}"
+    (project / "torchrun").write_text(
+        f'#!/bin/sh\nexec {sys.executable} -m torch.distributed.run "$@"\n'
+    )
+    (project / "torchrun").chmod(0o755)
+    done = subprocess.run(["sh", "train_cards.sh"], cwd=project, env=env, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+LINE = "import torch\nnet = torch.nn.Linear(1, 1).cuda()\n"
+OPT = "opt = torch.optim.SGD(net.parameters())\n"
+DATA = "for x in torch.utils.data.DataLoader(d, shuffle=True):\n    net(x).backward()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (LINE + "net.to('cuda:0')\n" + OPT + DATA, "names one card"),
+        (LINE + "net.cuda(1)\n" + OPT + DATA, "names one card"),
+        (LINE + OPT + "net.cuda()\n" + DATA, "moves to a device after"),
+        (LINE + OPT + "o2 = torch.optim.SGD(other.parameters())\n" + DATA, "several models"),
+        ("import accelerate\n" + LINE + OPT + DATA, "accelerate brings several cards"),
+        (LINE + "net = torch.nn.DataParallel(net)\n" + OPT + DATA, "knows several cards"),
+        (LINE + OPT + DATA.replace("shuffle=True", "sampler=s"), "with a sampler"),
+        (LINE + OPT, "no DataLoader"),
+        ("import torch\n" + OPT + DATA, "made elsewhere"),
+        (LINE.replace("net", "a.net") + OPT.replace("net", "a.net") + DATA, "no variable"),
+    ],
+)
+def test_what_is_not_understood_stays_as_a_whole(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(text)
+    (found,) = looked(tmp_path).findings
+    assert told in str(found.reason)
+    assert not found.edits
+
+
+def looked(folder: Path) -> Scan:
+    chip, origin = chips.target("ascend"), chips.origin()
+    return scan([folder], chip=chip, origin=origin, select=["JM301"], codemods=(MultiCard,))
+
+
+def test_a_script_without_training_is_an_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.py").write_text("import torch\n")
+    assert run(["rewrite", "--multi-card", str(tmp_path)]) == 2
+    assert "no training script" in capfd.readouterr().err
