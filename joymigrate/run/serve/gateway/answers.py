@@ -19,8 +19,10 @@ from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.evidence import EProcess
 
 STATUS, EMPTY, REFUSAL, SHORTER, LONGER = "status", "empty", "refusal", "shorter", "longer"
-TEXT, SLOW = "text", "slow"
-ASPECTS = (STATUS, EMPTY, REFUSAL, SHORTER, LONGER, TEXT, SLOW)
+TEXT, TASK = "text", "task"
+SLOW, FIRST, BETWEEN, TAIL = "slow", "first", "between", "tail"
+TIMES = (SLOW, FIRST, BETWEEN, TAIL)  # they pause a rollout, the others roll it back
+ASPECTS = (STATUS, EMPTY, REFUSAL, SHORTER, LONGER, TEXT, TASK, *TIMES)
 WORDS = {
     STATUS: "refused what the primary answers",
     EMPTY: "were empty where the primary's had text",
@@ -28,10 +30,19 @@ WORDS = {
     SHORTER: "had less than half the primary's length",
     LONGER: "had more than twice the primary's length",
     TEXT: "differ from the primary's early in the text",
+    TASK: "failed the task that the primary's passed",
     SLOW: "took much longer than the primary's",
+    FIRST: "began much later than the primary's",
+    BETWEEN: "had much longer pauses between tokens than the primary's",
+    TAIL: "took much longer than the primary's slowest hundredth",
 }
 ALPHA = 0.005
 HALF = 0.5
+# Share of the standby's answers that may take `max_slowdown` times as long as the primary's 99th
+# percentile. An equal standby has at most 1 % of them; 5 % leave room for a percentile that is
+# estimated from as few as TAIL_PAIRS answers.
+TAIL_SHARE = 0.05
+TAIL_PAIRS = 100
 TWICE = 2.0
 ENOUGH_TEXT = 20  # characters of the longer text from which on lengths are compared
 BLOCK = 500  # pairs after which the tests begin again: old good times must not hide a new fault
@@ -61,10 +72,20 @@ class Said:
         return self.status < 400
 
 
-def compare(theirs: Said, ours: Said, plan: Plan, *, greedy: bool) -> dict[str, bool]:
+def compare(
+    theirs: Said,
+    ours: Said,
+    plan: Plan,
+    *,
+    greedy: bool,
+    expect: str | None = None,
+    tail_seconds: float | None = None,
+) -> dict[str, bool]:
     """The aspects in which the standby's answer (`ours`) is worse (True) or fine (False).
 
     `greedy`: both were asked for the most probable text, so that their texts can be compared.
+    `expect`: what a right answer contains, where the client says so. `tail_seconds`: the primary's
+    99th percentile, once it is known.
     """
     if theirs.good != ours.good:
         return {STATUS: theirs.good}
@@ -83,8 +104,27 @@ def compare(theirs: Said, ours: Said, plan: Plan, *, greedy: bool) -> dict[str, 
     if greedy and theirs.text:
         place = divergence(theirs.text, ours.text)
         told[TEXT] = place is not None and place < plan.early_characters
-    if theirs.seconds > 0 and plan.max_slowdown:
-        told[SLOW] = ours.seconds > plan.max_slowdown * theirs.seconds
+    if expect is not None and (expect in theirs.text) != (expect in ours.text):
+        told[TASK] = expect in theirs.text
+    return told | times(theirs, ours, plan.max_slowdown, tail_seconds)
+
+
+def times(theirs: Said, ours: Said, slowdown: float, tail_seconds: float | None) -> dict[str, bool]:
+    """The aspects of time. Texts of other lengths take other times: only the pauses and the first
+    byte are comparable then."""
+    if not slowdown:
+        return {}
+    told = {}
+    if theirs.seconds > 0:
+        told[SLOW] = ours.seconds > slowdown * theirs.seconds
+    for name, mine, other in (
+        (FIRST, ours.first_byte_seconds, theirs.first_byte_seconds),
+        (BETWEEN, ours.gap_seconds, theirs.gap_seconds),
+    ):
+        if mine is not None and other:
+            told[name] = mine > slowdown * other
+    if tail_seconds:
+        told[TAIL] = ours.seconds > slowdown * tail_seconds
     return told
 
 
@@ -115,7 +155,7 @@ class Answers:
     def restart(self) -> None:
         """Let the tests begin again; the counts stay."""
         self.block = 0
-        own = {TEXT: self.plan.max_different}
+        own = {TEXT: self.plan.max_different, TAIL: TAIL_SHARE}
         self.tests = {name: EProcess(own.get(name, HALF), ALPHA) for name in ASPECTS}
 
     def add(self, told: Mapping[str, bool]) -> list[str]:

@@ -42,6 +42,7 @@ HOP_BY_HOP = frozenset(
         "expect",
     )
 )
+ENGINE = "X-Joymigrate-Engine"  # a header of joymigrate's engine
 READ_BYTES = 2**18
 ADDRESSES = 1024
 END_SECONDS = 0.25  # a server that holds its connection open after the end must not hold us
@@ -67,7 +68,10 @@ class Answer(Protocol):
 
 
 class Backend(Protocol):
-    """Something that answers requests of the OpenAI or Triton kind."""
+    """Something that answers requests of the OpenAI or Triton kind. `resumes`: it is an engine of
+    joymigrate, which goes on where another one stopped."""
+
+    resumes: bool
 
     async def open(
         self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
@@ -137,6 +141,7 @@ class HttpBackend:
         from joymigrate.run.serve.gateway.connections import connector
 
         self.limits = limits
+        self.resumes = False  # until a health check says who answers
         self.change(settings, context)
         self.addresses: dict[str, Any] = {}
         self.session = aiohttp.ClientSession(
@@ -207,6 +212,7 @@ class HttpBackend:
                     url + path, timeout=limit, ssl=self.tls, server_hostname=self.server_name
                 ) as response:
                     status = response.status
+                    self.resumes = ENGINE in response.headers
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
                 return f"{type(error).__name__}: {error}"
             if status < 400:

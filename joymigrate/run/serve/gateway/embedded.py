@@ -48,6 +48,7 @@ class EmbeddedBackend:
 
     def __init__(self, service: Service, limits: Limits) -> None:
         self.service, self.limits = service, limits
+        self.resumes = True
 
     async def open(
         self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes

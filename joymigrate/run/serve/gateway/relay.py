@@ -16,7 +16,7 @@ from aiohttp import web
 
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.attempt import Attempt, Report
-from joymigrate.run.serve.gateway.backend import Answer
+from joymigrate.run.serve.gateway.backend import ENGINE, Answer
 from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.events import PRIMARY
 from joymigrate.run.serve.gateway.failures import (
@@ -34,7 +34,6 @@ from joymigrate.run.serve.gateway.failures import (
 )
 from joymigrate.run.serve.gateway.meters import Meters, UpstreamMeters
 from joymigrate.run.serve.gateway.replies import error, passed_on
-from joymigrate.run.serve.gateway.resume import OURS
 from joymigrate.run.serve.gateway.routing import Router
 from joymigrate.run.serve.gateway.settings import Limits
 from joymigrate.run.serve.gateway.stream import EVENT_BYTES, Stream
@@ -310,7 +309,7 @@ class Relay:
     ) -> web.StreamResponse | Refused:
         """A stream of events. Nothing goes to the client before the first word."""
         stream = Stream(strict=call.strict)
-        stream.ours = OURS in answer.headers
+        stream.ours = ENGINE in answer.headers
         block = b""
         while not block or (call.wants_words and not stream.spoke):
             received = await answer.read()

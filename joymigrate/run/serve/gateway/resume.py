@@ -22,8 +22,7 @@ from joymigrate.run.serve.gateway.stream import Stream
 CONTENT = "content"
 KEPT = ("id", "created", "model", "system_fingerprint")
 EXTRAS = ("token_ids", "prompt_token_ids")
-# Headers of joymigrate's engine: it made this answer; it has understood `resume`.
-OURS, RESUMED = "X-Joymigrate-Engine", "X-Joymigrate-Resumed"
+RESUMED = "X-Joymigrate-Resumed"  # a header of joymigrate's engine: it has understood `resume`
 # What a continuation behind token ids passes on: fields that act on each token by itself, so that
 # it does not matter where the text was cut. Everything else (penalties, seeds, stop strings,
 # min_tokens, grammars, truncation, fields that nobody here knows) depends on what came before.
@@ -122,14 +121,17 @@ def carries_more(body: Mapping[str, Any]) -> bool:
     return bool(body.get("logprobs") or body.get("echo") or body.get("prompt_logprobs") is not None)
 
 
-def continuations(call: Call, sent: Sent) -> list[Continuation]:
-    """The exact ways to go on behind what was sent, the better one first."""
+def continuations(call: Call, sent: Sent, *, resumes: bool = False) -> list[Continuation]:
+    """The exact ways to go on behind what was sent, the better one first; `resumes`: the other
+    backend is an engine of joymigrate."""
     body = call.parsed or {}
     ways: list[Continuation] = []
     known = bool(sent.prompt_ids) and list(sent.text) == [CONTENT]
-    if known and sent.all_ids and (sent.ours or not is_seeded(body)):
+    if resumes and known and sent.all_ids and (sent.ours or not is_seeded(body)):
         ways.append(ByResume(call, sent))
-    if known and sent.ids and hindering_field(body) is None:
+    # A client that has ids of half a character would get them twice.
+    whole = sent.ids == sent.all_ids or not body.get("return_token_ids")
+    if known and sent.ids and whole and hindering_field(body) is None:
         ways.append(ByIds(call, sent))
     return ways if carries_more(body) else [*ways, ByReplay(call, sent)]
 
@@ -187,6 +189,8 @@ class ByReplay:
         self.sent = sent
         self.exhausted = self.wrote = False
         self.left = dict(sent.text)
+        self.ids_left = list(sent.all_ids)
+        self.saw_ids = False
 
     def convert(self, event: dict[str, Any]) -> dict[str, Any] | None:
         event = {**event, **{key: self.sent.head[key] for key in KEPT if key in self.sent.head}}
@@ -194,6 +198,12 @@ class ByReplay:
         if not choices:
             return event if event.get("usage") else None
         choice = dict(choices[0])
+        ids = self.skip_ids(choice.get("token_ids") or [])
+        if "token_ids" in choice:
+            choice["token_ids"] = ids
+            self.saw_ids = True
+        if self.sent.head:
+            choice.pop("prompt_token_ids", None)
         source = dict(choice.get("delta") or {}) if self.chat else choice
         fresh = False
         for name in list(source):
@@ -209,11 +219,21 @@ class ByReplay:
         if choice.get("finish_reason"):
             if any(self.left.values()):
                 raise Diverged("the other backend ended before the point of the break")
-        elif not fresh and self.sent.head:
+        elif not fresh and not ids and self.sent.head:
             return None
+        if choice.get("finish_reason") and self.saw_ids and self.ids_left:
+            raise Diverged("the other backend generates fewer tokens")
         if self.chat:
             choice["delta"] = source
         return {**event, "choices": [choice if self.chat else source]}
+
+    def skip_ids(self, ids: list[int]) -> list[int]:
+        """Those of `ids` that the client does not have yet."""
+        count = min(len(ids), len(self.ids_left))
+        if ids[:count] != self.ids_left[:count]:
+            raise Diverged("the other backend generates other tokens")
+        self.ids_left = self.ids_left[count:]
+        return ids[count:]
 
     def skip(self, channel: str, text: str) -> str:
         """What of `text` the client does not have yet."""
@@ -264,7 +284,7 @@ class ByIds:
             return event if event.get("usage") and self.wants_usage else None
         choice = {k: v for k, v in choices[0].items() if self.wants_ids or k not in EXTRAS}
         text = choice.pop("text", None) or ""
-        if not text and not choice.get("finish_reason"):
+        if not text and not choice.get("finish_reason") and not choice.get("token_ids"):
             return None
         if self.chat:
             choice["delta"] = {"content": text} if text else {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.gateway.answers import SLOW, Answers
+from joymigrate.run.serve.gateway.answers import TIMES, Answers
 from joymigrate.run.serve.gateway.blame import SHARED, UNKNOWN, blame
 from joymigrate.run.serve.gateway.bounds import requests_needed, upper_bound
 from joymigrate.run.serve.gateway.events import (
@@ -120,7 +120,7 @@ class Rollout:
         if self.state == ROLLED_BACK or not tripped:
             return self.advance(event.time) if self.state == RAMPING else []
         why = "; ".join(self.answers.describe(name) for name in tripped)
-        if tripped == [SLOW]:
+        if set(tripped) <= set(TIMES):
             self.answers.restart()
             if self.state not in (RAMPING, PROMOTED):
                 return []

@@ -17,7 +17,14 @@ from typing import Any
 import orjson
 
 from joymigrate.run.serve.gateway import whole
-from joymigrate.run.serve.gateway.answers import ASPECTS, STATUS, Said, compare, divergence
+from joymigrate.run.serve.gateway.answers import (
+    ASPECTS,
+    STATUS,
+    TAIL_PAIRS,
+    Said,
+    compare,
+    divergence,
+)
 from joymigrate.run.serve.gateway.attempt import Report
 from joymigrate.run.serve.gateway.backend import Answer
 from joymigrate.run.serve.gateway.calls import CHAT, Call, forwarded
@@ -90,6 +97,7 @@ class Shadow:
     compared: int = 0
     same_finish: int = 0
     pairs: deque[Pair] = field(default_factory=lambda: deque(maxlen=KEPT_PAIRS))
+    tail_seconds: float | None = None  # the primary's 99th percentile over the kept pairs
 
     @property
     def wanted(self) -> bool:
@@ -150,7 +158,7 @@ class Shadow:
         else:
             self.succeeded(SECOND)
         if ours.good and heard.comparable:
-            self.compare(theirs, ours, greedy=call.greedy)
+            self.compare(theirs, ours, greedy=call.greedy, expect=expected(call))
 
     # Paired requests
 
@@ -162,7 +170,7 @@ class Shadow:
                 self.one_side(self.primary, call, body), self.one_side(self.standby, call, body)
             )
             if theirs is not None and ours is not None:
-                self.compare(theirs, ours, greedy=True)
+                self.compare(theirs, ours, greedy=True, expect=expected(call))
         finally:
             self.pairing -= 1
 
@@ -177,15 +185,21 @@ class Shadow:
             self.succeeded(upstream.role)
         return said
 
-    def compare(self, theirs: Said, ours: Said, *, greedy: bool) -> None:
+    def compare(self, theirs: Said, ours: Said, *, greedy: bool, expect: str | None = None) -> None:
         """Keep a pair and tell the rollout what it says."""
-        told = compare(theirs, ours, self.rollout.plan, greedy=greedy)
+        told = compare(
+            theirs, ours, self.rollout.plan, greedy=greedy, expect=expect,
+            tail_seconds=self.tail_seconds,
+        )  # fmt: skip
         same = theirs.text == ours.text and theirs.good == ours.good
         self.compared += 1
         self.agreed += same
         self.same_finish += theirs.finish == ours.finish
         self.meters.shadowed.of("same" if same else "different").add()
         self.pairs.append(Pair(theirs, ours, divergence(theirs.text, ours.text)))
+        if self.compared % TAIL_PAIRS == 0:
+            known = quantiles([pair.theirs.seconds for pair in self.pairs if pair.theirs.good])
+            self.tail_seconds = known["p99"] if known else None
         self.compared_event(Compared(time.time(), told))
 
     # Asking
@@ -314,14 +328,24 @@ class Shadow:
         }
 
 
+def expected(call: Call) -> str | None:
+    """What a right answer contains, where the client says so: `metadata: {"expect": "42"}`."""
+    metadata = (call.parsed or {}).get("metadata")
+    found = metadata.get("expect") if isinstance(metadata, dict) else None
+    return found if isinstance(found, str) and found else None
+
+
 def short(call: Call) -> bytes:
-    """A greedy, short version of a question; what cannot be shortened stays as it is."""
+    """A greedy, short version of a question; what cannot be shortened stays as it is. One with a
+    task keeps its length: the solution may stand at the end."""
     if not call.strict or call.parsed is None:
         return call.body
     body = {key: value for key, value in call.parsed.items() if key not in SAMPLING}
-    asked = [body.pop("max_completion_tokens", None), body.pop("max_tokens", None), PAIR_TOKENS]
-    most = min(limit for limit in asked if isinstance(limit, int) and limit > 0)
-    body |= {"temperature": 0, "stream": True, "max_tokens": most}
+    asked = [body.pop("max_completion_tokens", None), body.pop("max_tokens", None)]
+    if expected(call) is None:
+        asked.append(PAIR_TOKENS)
+    most = min((one for one in asked if isinstance(one, int) and one > 0), default=None)
+    body |= {"temperature": 0, "stream": True} | ({"max_tokens": most} if most else {})
     if call.kind == CHAT and "tools" in body and "tool_choice" not in body:
         body["stream"] = False  # calls come whole: they can be compared
     return orjson.dumps(body)

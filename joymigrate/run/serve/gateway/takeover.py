@@ -66,7 +66,7 @@ async def elsewhere(
         attempt, _ = await relay.begin(call, tried, again)
         if attempt is None:
             return hindrance
-        ways = resume.continuations(call, sent)
+        ways = resume.continuations(call, sent, resumes=attempt.upstream.backend.resumes)
         if not ways:
             attempt.no_evidence("abandoned")
             return "what was sent cannot be compared with another answer"

@@ -31,7 +31,7 @@ NOT_KNOWN: list[dict[str, Any]] = [
 def ways(more: dict[str, Any]) -> list[str]:
     body = {**BASE, **more}
     call = Call(CHAT, "POST", "/v1/chat/completions", {}, orjson.dumps(body), body, 0.0)
-    found = [way.way for way in continuations(call, SENT)]
+    found = [way.way for way in continuations(call, SENT, resumes=True)]
     seeded = "seed" in body and body["temperature"]
     assert ("resume" in found) == (not seeded), "another kind of server draws differently"
     return [way for way in found if way != "resume"]

@@ -351,3 +351,15 @@ def test_the_cases_name_every_sampling_field() -> None:
     other = {"include_stop": "include_stop_str_in_output", "skip_special": "skip_special_tokens"}
     missing = {other.get(one.name, one.name) for one in fields(Sampling)} - told
     assert missing == {"max_tokens"}, "which every case has"
+
+
+def test_a_server_that_does_not_resume_is_asked_again_and_compared(
+    engines: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("joymigrate.run.serve.gateway.backend.ENGINE", "X-Nobody")
+    cases = [case for case in CASES if case[0] in ("chat: seed", "text: bytes", "text: stop")]
+    errors, wrong, ways = sweep(engines, tmp_path, cases, 5)
+    assert not wrong, "\n".join(wrong[:3])
+    assert not errors
+    assert ways["resume"] == 0
+    assert ways["replay"] > 3

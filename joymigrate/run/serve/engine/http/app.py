@@ -7,6 +7,7 @@ import time
 
 from joymigrate.run.serve.engine.http import routes
 from joymigrate.run.serve.engine.http.lost import refusal_of
+from joymigrate.run.serve.engine.http.resuming import OURS
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.web import messages
 from joymigrate.run.serve.web.errors import Refusal
@@ -27,6 +28,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
             log.exception("a request failed: %s %s", ask.method, ask.path)
             refusal = Refusal(500, f"{type(error).__name__}: {error}")
         reply = messages.refused(ask.path, refusal)
+    reply.headers.setdefault(OURS, "1")
     reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
     return reply
 

@@ -15,6 +15,7 @@ from joymigrate.run.serve.engine.http import (
     sampling,
     tools,
 )
+from joymigrate.run.serve.engine.http.call_pieces import CallPiece
 from joymigrate.run.serve.engine.http.completions import worth_sending
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.generation import Generation
@@ -120,8 +121,8 @@ def written(
             raise Refusal(400, f"chat_template_kwargs does not set {name}",
                           param="chat_template_kwargs")  # fmt: skip
     text = service.templates.render(
-        talk.messages,
-        tools=box.tools if box else None,
+        service.words.guard(talk.messages),
+        tools=service.words.guard(box.tools) if box else None,
         generation_prompt=prompted,
         continue_final=continued,
         variables=variables,
@@ -159,7 +160,9 @@ class Chat:
             "system_fingerprint": None,
         }
         n = asked.sampling.n
-        self.readers = [CallReader(asked.box) for _ in range(n)] if asked.box else []
+        self.readers = (
+            [CallReader(asked.box, stream=asked.stream) for _ in range(n)] if asked.box else []
+        )
         self.called = [0] * n
         self.behind = asked.resume is not None and asked.box is not None
 
@@ -174,6 +177,9 @@ class Chat:
         words = "".join(piece for piece in pieces if isinstance(piece, str))
         calls = []
         for piece in pieces:
+            if isinstance(piece, CallPiece):
+                calls.append(piece.to_json())
+                self.called[output.index] = piece.index + 1
             if isinstance(piece, ToolCall):
                 calls.append({"index": self.called[output.index], **piece.to_json()})
                 self.called[output.index] += 1

@@ -17,7 +17,7 @@ from joymigrate.run.serve.engine.types import Resume, Sampling
 from joymigrate.run.serve.web.errors import Refusal
 
 MARK = "X-Joymigrate-Resumed"
-OURS = "X-Joymigrate-Engine"
+OURS = "X-Joymigrate-Engine"  # on every answer: who asks for our health learns that we resume
 
 
 def read(fields: Fields) -> tuple[tuple[int, ...], Resume] | None:
@@ -64,5 +64,4 @@ def behind(resume: Resume | None, echo: str) -> Resume | None:
 
 def headers(resume: Resume | None) -> dict[str, str]:
     """What a stream says of itself."""
-    more = {MARK: str(len(resume.ids))} if resume is not None else {}
-    return {OURS: "1", **more}
+    return {MARK: str(len(resume.ids))} if resume is not None else {}

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from joymigrate.run.serve.engine.http.call_pieces import CallPiece, CallPieces
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.guide import Guide, Guides
 from joymigrate.run.serve.web.errors import Refusal
@@ -57,6 +58,11 @@ class Toolbox:
     def forced(self) -> bool:
         """Whether the answer must be calls."""
         return self.choice in (REQUIRED, NAMED)
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether the arguments of its calls can be told apart while they are written."""
+        return self.forced and all(parameters(tool).get("type") == "object" for tool in self.tools)
 
     def guide(self, guides: Guides) -> Callable[[], Guide] | None:
         """What enforces the choice; None for `auto`."""
@@ -203,20 +209,26 @@ class ToolCall:
         return {"id": self.id, "type": "function", "function": function}
 
 
-Piece = str | ToolCall
+Piece = str | ToolCall | CallPiece
 
 
 class CallReader:
     """Turns text that arrives in pieces into words for the user and whole calls."""
 
-    def __init__(self, box: Toolbox) -> None:
+    def __init__(self, box: Toolbox, *, stream: bool = False) -> None:
+        """`stream`: enforced calls go out in pieces."""
         self.box = box
+        self.pieces: CallPieces | None = None
+        if stream and box.in_pieces:
+            self.pieces = CallPieces(box.name if box.choice == NAMED else None)
         self.held = ""
         self.inside = False
         self.calls = 0
 
     def feed(self, text: str) -> list[Piece]:
         """What is certain by now."""
+        if self.pieces is not None:
+            return list(self.pieces.feed(text))
         self.held += text
         form = self.box.form
         if form is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +12,8 @@ from joymigrate.run.serve.engine.tokens import Numbers, Tokens
 from joymigrate.run.serve.web.errors import Refusal
 
 CACHED = 2**16
+# Stands inside a client's `<|im_end|>`; nobody outside of this process can write it.
+BREAK = f"\ue002{secrets.token_hex(8)}\ue003"
 
 
 class Words:
@@ -19,10 +23,30 @@ class Words:
         """`vocabulary` is the number of ids that the model knows."""
         self.tokens, self.vocabulary = tokens, vocabulary
         self.shown: dict[int, tuple[str, bytes]] = {}
+        self.marks = marks_of(tokens)
         self.letters = byte_letters() if is_byte_level(tokens) else None
+
+    def guard(self, value: Any) -> Any:
+        """What a client wrote, its marks of the model's own language (`<|im_end|>`) broken up, so
+        that `encode` reads them as the text they are."""
+        if isinstance(value, str):
+            return self.marks.sub(broken_up, value) if self.marks is not None else value
+        if isinstance(value, list):
+            return [self.guard(one) for one in value]
+        if isinstance(value, dict):
+            return {key: self.guard(one) for key, one in value.items()}
+        return value
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The ids of a text; `special` adds what the tokenizer puts around every text."""
+        first, *others = text.split(BREAK)
+        ids = self.encode_piece(first, special=special)
+        for piece in others:
+            ids += self.encode_piece(piece, special=False)
+        return ids
+
+    def encode_piece(self, text: str, *, special: bool) -> list[int]:
+        """The ids of a text without a break."""
         try:
             return self.tokens.encode(text, special=special)
         except JoyError as error:
@@ -91,3 +115,17 @@ def byte_letters() -> dict[str, int]:
     found = {chr(byte): byte for byte in plain}
     others = [byte for byte in range(256) if byte not in plain]
     return found | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+def marks_of(tokens: Tokens | Numbers) -> re.Pattern[str] | None:
+    """The texts that a tokenizer reads as special tokens; None where there are none."""
+    added = getattr(tokens.hf, "added_tokens_decoder", None) or {}
+    found = {str(token.content) for token in added.values() if token.special}
+    long = sorted((text for text in found if len(text) > 1), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, long))) if long else None
+
+
+def broken_up(match: re.Match[str]) -> str:
+    """A mark with a break in its middle."""
+    text = match.group()
+    return text[: len(text) // 2] + BREAK + text[len(text) // 2 :]
