@@ -34,6 +34,7 @@ class Replay:
     inject: tuple[str, ...] = ()
     devices: int = 8  # of the simulated machine
     strict: bool = False
+    evidence: Path | None = None  # a folder for the case of the first wrong place
     aside: bool = False  # stdout is for the verdict
 
 
@@ -185,6 +186,10 @@ def run(
         name = stem(replay.command)
         place = where(to, subject or name, checkpoint, made, replay.rehearse)
         document, verdict = judge(baseline, made, place, replay.mapping, code, strict=replay.strict)
+        if replay.evidence is not None:
+            from joymigrate.verify.evidence_pack import write_pack
+
+            print(f"verify: {write_pack(made.ranks[0], verdict, replay.evidence)}", file=sys.stderr)
         place = replace(place, subject=subject)
         inputs = [replay.baseline]
         return _verdicts.finish(

@@ -48,6 +48,9 @@ def command(
     strict: bool = typer.Option(
         False, "--strict", help="Inconclusive (3) where a pass would leave something out."
     ),
+    evidence: Path | None = typer.Option(
+        None, "--evidence", metavar="DIR", help="A script and tensors of the first wrong place."
+    ),
     output: Path | None = _verdicts.OUTPUT,
     verbose: bool = _verdicts.VERBOSE,
 ) -> int:
@@ -71,6 +74,7 @@ def command(
             inject=tuple(inject),
             keep=keep,
             strict=strict,
+            evidence=evidence,
         ),
         to=to,
         subject=subject,

@@ -1,4 +1,8 @@
-"""What the numbers of a difference suggest: permutation, eps or scale, dropout, overflow, …"""
+"""What the numbers of a difference say by themselves; `experiments` tries the rest.
+
+A cause is named when it explains at least 90 % of the error, or is a fact (other settings, other
+draws). Else there is none, and the evidence says what is seen.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,9 @@ from typing import Any
 from joymigrate.language import Text
 
 NUMERICS = "numerics only"
+REDUCED = "reduced precision"
+MOST_RATIO = 10.0  # of the baseline's own error, for what may be called numerics
+LEFT = 0.1  # of the error, where a cause explains it
 ROUNDED = {"bfloat16 rounding": 2.0**-8, "float16 rounding": 2.0**-11, "TF32 or HF32": 2.0**-10}
 
 
@@ -17,8 +24,9 @@ def suspect(
     *,
     draws: tuple[Any, Any] = (None, None),
     settings: Mapping[str, tuple[Any, Any]] | None = None,
-) -> tuple[str, str]:
-    """(cause, evidence) of a wrong result.
+    ratio: float | None = None,
+) -> tuple[str | None, str]:
+    """(cause, evidence) of a wrong result; `ratio`: its error by the baseline's own.
 
     `signature` is what `measure.signature` found, `draws` what both sides drew at random in this
     module, `settings` the module's settings that differ (baseline, target).
@@ -42,11 +50,18 @@ def suspect(
             "{target} values are not finite, {golden} in the baseline", target=target, golden=golden
         )
     if changed:
-        return "eps or scale", changed
-    return by_shape(signature, error)
+        return "other settings", changed
+    return by_shape(signature, error, ratio)
 
 
-def by_shape(signature: Mapping[str, Any], error: float) -> tuple[str, str]:
+def is_rounding(cause: str | None, error: float) -> bool:
+    """Whether an error may be one shortened arithmetic, which every module shows."""
+    return cause in (None, NUMERICS) and error < 1e-2
+
+
+def by_shape(
+    signature: Mapping[str, Any], error: float, ratio: float | None
+) -> tuple[str | None, str]:
     """The cause by how the error is spread."""
     scale = float(signature.get("scale", 1.0))
     zeros = signature.get("zeros", [0.0, 0.0])
@@ -56,27 +71,28 @@ def by_shape(signature: Mapping[str, Any], error: float) -> tuple[str, str]:
             share=f"{zeros[0]:.1%}",
             golden=f"{zeros[1]:.1%}",
         )
-        return "dropout", share
-    if signature.get("after_scale", 1.0) < 0.2 and error > 1e-5:
+        return None, share
+    if signature.get("after_scale", 1.0) < LEFT and error > 1e-5:
         return "eps or scale", Text(
             "the result is the baseline's times {scale}", scale=f"{scale:.6g}"
         )
     if signature.get("sorted", 1.0) < 0.05 and error > 1e-3:
         return "permutation", "the same values in another order"
-    if signature.get("after_shift", 1.0) < 0.2:
+    if signature.get("after_shift", 1.0) < LEFT:
         return "eps or scale", "the result is shifted by a constant"
     # Any error below about 0.3 leaves the norm as it is.
     if abs(float(signature.get("norm_ratio", 1.0)) - 1) < 0.02 and error > 0.4:
-        return "permutation", "the norm agrees and the values do not: order, rotation, axis or mask"
+        return None, "the norm agrees and the values do not: order, rotation, axis or mask"
     if error < 1e-2:
         near = min(ROUNDED, key=lambda name: abs(ROUNDED[name] / 3 - error))
         close = 0.05 < error / ROUNDED[near] < 3
-        return NUMERICS, (
+        few = ratio is not None and ratio <= MOST_RATIO
+        return NUMERICS if few else None, (
             Text("relative error {error}, as of {near}", error=f"{error:.1e}", near=near)
             if close
             else Text("relative error {error}", error=f"{error:.1e}")
         )
-    return "semantics", Text("relative error {error}, of no known kind", error=f"{error:.2g}")
+    return None, Text("relative error {error}, of no known kind", error=f"{error:.2g}")
 
 
 def brief(draws: Any) -> str:

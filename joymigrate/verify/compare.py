@@ -49,7 +49,7 @@ class Found:
 
     rows: list[Difference] = field(default_factory=list)
     stages: list[StageResult] = field(default_factory=list)
-    causes: dict[int, tuple[str, str]] = field(default_factory=dict)  # id(row) → cause
+    causes: dict[int, tuple[str | None, str]] = field(default_factory=dict)  # id(row) → cause
     replaced: dict[str, tuple[str, str]] = field(default_factory=dict)  # module → its two classes
     depth: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -331,8 +331,7 @@ def explains(culprit: Judged, item: Judged) -> bool:
     """Whether one failure is the reason of another."""
     if culprit.place == item.place or culprit.kind == item.kind:
         return True
-    numeric = "numerics only"
-    return bool(culprit.cause and item.cause and culprit.cause[0] == item.cause[0] == numeric)
+    return culprit.rounding and item.rounding
 
 
 def alone(rows: list[Difference], same: Any) -> list[Difference]:
@@ -383,9 +382,12 @@ def steps(
             culprit, reason = first_of(walk, replayed, probed)
         elif walked and reason is None and explained is None:
             culprit = later(walk, probed, drawing(theirs), settled)
-        if culprit is not None and culprit.op != "mode" and rest.explains(culprit.value):
-            # Every part agrees on the baseline's values: what the free run shows is rounding.
-            culprit = None
+        if culprit is not None and culprit.op != "mode":
+            # Every part agrees on the baseline's values: what the free run shows is rounding. One
+            # gradient whose terms cancel may be nothing else.
+            single = str(culprit.op).startswith("gradient of") and culprit.phase == "backward"
+            if rest.explains(walk.typical("grad") if single else culprit.value):
+                culprit = None
         settled = max(walk.worst("param"), 2.0**-20)
         rows += free_rows(compared, walk, step, culprit, explained)
         if culprit is not None:
@@ -650,7 +652,7 @@ def divergence(row: Difference, found: Found) -> FirstDivergence:
             cause = "gradients after the backward pass"
         elif row.op == "mode":
             cause = "training mode"
-    if cause in (None, "semantics") and row.module in found.replaced:
+    if cause is None and row.module in found.replaced:
         golden, target = found.replaced[row.module]
         cause = "another module"
         evidence = Text(

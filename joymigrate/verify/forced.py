@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.verify.cause import suspect
+from joymigrate.verify.cause import is_rounding, suspect
 from joymigrate.verify.cut import Cut
 from joymigrate.verify.display import Display
 from joymigrate.verify.model import Difference, Phase, Status
@@ -24,7 +24,8 @@ class Judged:
     difference: Difference
     place: str  # root:path of the module whose code is judged
     kind: str  # its class
-    cause: tuple[str, str] | None = None
+    cause: tuple[str | None, str] | None = None
+    rounding: bool = False  # may be one shortened arithmetic, which every module shows
 
 
 @dataclass(slots=True)
@@ -253,23 +254,48 @@ class PassJudge:
         kind = self.kinds.get(place, cut.owner)
         made = Judged(difference, place, kind)
         if status.failed and mine is not None:
-            made.cause = self.cause(place, f"{cut.owner}#{cut.owner_call}", mine)
+            made.cause = self.cause(place, f"{cut.owner}#{cut.owner_call}", mine, value)
+            error = float(mine.get("error", 1.0))
+            made.rounding = "signature" in mine and is_rounding(made.cause[0], error)
         return made
 
-    def cause(self, place: str, spot: str, mine: Mapping[str, Any]) -> tuple[str, str]:
+    def cause(
+        self, place: str, spot: str, mine: Mapping[str, Any], ratio: float | None
+    ) -> tuple[str | None, str]:
         """What the numbers suggest."""
         if mine.get("missing"):
             return "missing gradient", "no gradient reaches this input or parameter"
+        experiment = mine.get("experiment") or {}
+        if experiment.get("operator"):
+            facts = experiment["operator"]
+            return "a wrong operator", Text(
+                "{name} is wrong by itself: error {error}, on the CPU {own}",
+                name=facts["name"],
+                error=f"{facts['error']:.2g}",
+                own=f"{facts['cpu_error']:.2g}",
+            )
+        if experiment.get("cause"):
+            removed = f"{1 - float(experiment['left']):.1%}"
+            words = Text(
+                "tried: {words}; it removes {removed} of the error",
+                words=experiment["words"],
+                removed=removed,
+            )
+            return experiment["cause"], words
         cause, evidence = suspect(
             mine.get("signature", {}),
             float(mine.get("error", 0.0)),
             draws=(self.stored_draws.get(spot), self.replayed["draws"].get(spot)),
             settings=self.differing.get(place),
+            ratio=ratio,
         )
         uncalled = self.uncalled(spot.rpartition("#")[0])
-        if cause == "semantics" and uncalled:
+        if cause is None and uncalled:
             module = self.view(f"{self.root}:{uncalled[0]}")
-            evidence = Text("the target does not call {module}", module=module)
+            cause, evidence = (
+                "a call left out",
+                Text("the target does not call {module}", module=module),
+            )
         return cause, evidence
 
     def uncalled(self, owner: str) -> list[str]:

@@ -185,6 +185,12 @@ class Walk:
                         return self.difference(row, Phase.BACKWARD, "loss", limit, reason)
         return None
 
+    def typical(self, kind: str) -> float | None:
+        """The median error of one kind of records; None without any."""
+        found = [e for k, e in zip(self.found.table.kind, self.found.errors, strict=True)
+                 if k == kind and not np.isnan(e)]  # fmt: skip
+        return float(np.median(found)) if found else None
+
     def backward(self) -> Difference | None:
         """The first gradient that is much worse than those before it."""
         table, errors = self.found.table, self.found.errors

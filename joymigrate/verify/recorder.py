@@ -147,7 +147,7 @@ class Recorder:
         self.log_of_program.call(root, module.training, torch.is_grad_enabled(), self.step)
         fresh = self.is_new_mode(root, path, module, args, kwargs)
         self.tape.leave()
-        self.watch_call(f"{root}:{path}", module, pytree.arguments(args, kwargs))
+        self.watch_call(f"{root}:{path}", pytree.arguments(args, kwargs))
         try:
             if self.recording:
                 return self.recorded_root(root, path, module, args, kwargs, real)
@@ -167,12 +167,12 @@ class Recorder:
             if self.exact:
                 self.tape.enter()
 
-    def watch_call(self, place: str, module: Any, given: dict[str, Any]) -> None:
+    def watch_call(self, place: str, given: dict[str, Any]) -> None:
         """A model's call, as it is seen in every step."""
         leaves = pytree.tensors(given, objects=True)
         derived = {id(t): self.is_derived(t) for _, t in leaves} if self.recording else None
         with self.own_work():
-            self.run_watch.call(place, self.step, module.training, given, derived)
+            self.run_watch.call(place, self.step, given, derived)
 
     @contextmanager
     def own_work(self) -> Iterator[None]:

@@ -16,6 +16,9 @@ from joymigrate.verify.align import Alignment, align, read_map
 from joymigrate.verify.bundle import Rank, open_bundle
 from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.cut import Cut
+from joymigrate.verify.display import Display
+from joymigrate.verify.evidence_pack import CASE, EVIDENCE
+from joymigrate.verify.experiments import Bench, explain
 from joymigrate.verify.isolated_pass import (
     CutRow,
     Float64Reference,
@@ -27,9 +30,12 @@ from joymigrate.verify.isolated_pass import (
 from joymigrate.verify.measure import relative_error
 from joymigrate.verify.modes import mode_of
 from joymigrate.verify.module_names import plain
+from joymigrate.verify.module_replay import ARGUMENTS, OUTPUT
 from joymigrate.verify.ranks import rank_and_world
 from joymigrate.verify.settings import Settings
+from joymigrate.verify.wrong_call import first_wrong
 
+WRONG = 2.0  # times the baseline's own error: what S3 fails (tolerance.yaml)
 MOST_REPLAYED_CALLS = 2  # of one outermost module
 
 
@@ -136,6 +142,9 @@ class ReplaySession:
         """Write what was kept of this step."""
         if self.baseline is not None:
             writer.add_json("replay.json", {"lessons": self.results, **self.baseline.report()})
+            if self.baseline.evidence:
+                writer.add(EVIDENCE, save_torch(self.baseline.evidence_tensors))
+                writer.add_json(CASE, self.baseline.evidence)
             return
         if not self.settings.stats_only and step in self.settings.tensor_steps:
             self.write_batches(writer, step, inputs)
@@ -235,6 +244,9 @@ class Baseline:
         self.roots: dict[str, str] = {}
         self.tensors: dict[str, torch.Tensor] | None = None
         self.identity: dict[str, dict[str, Any]] = {}
+        self.explained = False  # experiments were made on the first wrong module
+        self.evidence: dict[str, Any] = {}  # of it, and its tensors
+        self.evidence_tensors: dict[str, torch.Tensor] = {}
 
     def load(self) -> dict[str, torch.Tensor]:
         """All tensors that the baseline kept."""
@@ -313,6 +325,8 @@ class Baseline:
             passes.append(None)
         for dtype in passes:
             outcome = examine(isolated, reference, dtype)
+            if dtype is torch.float32 and not self.explained:
+                self.explain(isolated, reference, outcome.rows, theirs)
             made.append(
                 {
                     "root": theirs,
@@ -327,6 +341,40 @@ class Baseline:
             )
         return made
 
+    def explain(
+        self,
+        isolated: IsolatedPass,
+        reference: Float64Reference,
+        rows: list[dict[str, Any]],
+        root: str,
+    ) -> None:
+        """Experiments on the first wrong value that a module computes, and what is kept of it."""
+        row = first_wrong_row(reference, rows)
+        if row is None:
+            return
+        self.explained = True
+        key = (row["path"], row["call"], row["kind"], row["leaf"])
+        bench = Bench(isolated, reference, key, row["owner"], torch.float32)
+        row["experiment"] = explain(bench)
+        golden = reference.value(key)
+        if bench.value is None or golden is None:
+            return
+        wrong = first_wrong(bench.calls)
+        tensors = wrong.pop("tensors") if wrong is not None else None
+        if wrong is not None:
+            facts = {key: wrong[key] for key in ("name", "error", "cpu_error")}
+            row["experiment"] = {**row["experiment"], "operator": facts}
+        if tensors is None:
+            tensors = {"target": bench.value, "golden": golden, **bench.known_values(golden)}
+        self.evidence_tensors = {name: t.contiguous().clone() for name, t in tensors.items()}
+        self.evidence = {
+            "module": Display(self.program)(f"{root}:{row['owner']}"),
+            "value": " ".join((row["kind"], row["path"], row["leaf"])).strip(),
+            "error": min(row["error"], 1e300),
+            "baseline_error": reference.rows[key].error32,
+            "call": wrong,
+        }
+
     def report(self) -> dict[str, Any]:
         """How names were aligned."""
         return {
@@ -334,6 +382,22 @@ class Baseline:
             "identity": self.identity,
             "alignment": {root: found.to_json() for root, found in self.alignments.items()},
         }
+
+
+def first_wrong_row(
+    reference: Float64Reference, rows: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """The first wrong value that a module's own code computes."""
+    for row in rows:
+        key = (row["path"], row["call"], row["kind"], row["leaf"])
+        golden = reference.rows.get(key)
+        if row["kind"] not in (ARGUMENTS, OUTPUT) or golden is None or "error" not in row:
+            continue
+        own_input = row["kind"] == ARGUMENTS and row["path"] == row["owner"]
+        if own_input or row["error"] <= WRONG * max(golden.error32, 2.0**-22):
+            continue
+        return row
+    return None
 
 
 def joined(start: str, name: str) -> str:

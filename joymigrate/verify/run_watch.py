@@ -69,7 +69,6 @@ class RunWatch:
         self,
         place: str,
         step: int,
-        training: bool,
         given: Mapping[str, Any],
         derived: Mapping[int, bool] | None,
     ) -> None:
@@ -86,7 +85,7 @@ class RunWatch:
         for leaf, tensor in leaves:
             if type(tensor) is not torch.Tensor or tensor.is_meta or not tensor.numel():
                 continue
-            name = f"input {place} {leaf} {'train' if training else 'eval'}"
+            name = f"input {place} {leaf} {number}"
             if derived is not None:
                 self.derived[name] = self.derived.get(name, False) or derived[id(tensor)]
             if not self.derived.get(name):

@@ -13,7 +13,7 @@ from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.steps import baseline, rehearse
 from joymigrate.journey.tree import SKIPPED
 from joymigrate.language import Text
-from joymigrate.verify.cause import NUMERICS
+from joymigrate.verify.cause import NUMERICS, REDUCED
 from joymigrate.verify.scope import least_share
 
 RESULT = "verify/verdict.json"
@@ -160,7 +160,7 @@ def other_path(project: Path, found: Mapping[str, Any]) -> str | None:
                 scale=scale,
             )
     narrow = fewer_digits(found)
-    if narrow and first.get("cause") == NUMERICS:
+    if narrow and rounded(first):
         return Text(
             "modules compute in {dtype} on the chip and in float32 on a CPU: mixed precision is on "
             "with a device only",
@@ -169,6 +169,13 @@ def other_path(project: Path, found: Mapping[str, Any]) -> str | None:
     if first.get("stage") == "S1" and first.get("metric") == "dtype":
         return "the program takes another dtype on the chip than on a CPU"
     return None
+
+
+def rounded(first: Mapping[str, Any]) -> bool:
+    """Whether the first wrong value is one that rounding to fewer digits makes."""
+    if first.get("cause") is None:
+        return " as of " in str(first.get("evidence"))
+    return first["cause"] in (NUMERICS, REDUCED)
 
 
 def fewer_digits(found: Mapping[str, Any]) -> str | None:

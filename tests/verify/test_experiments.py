@@ -1,0 +1,114 @@
+"""A cause is what an experiment shows to remove the error; without one there is none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from joymigrate.verify.bundle import open_bundle
+from joymigrate.verify.evidence_pack import called, script, write_pack
+from joymigrate.verify.experiments import Call, candidates, on_values
+from joymigrate.verify.wrong_call import first_wrong, read, written
+from tests.verify.faults import FAULTS, PROGRAMS
+from tests.verify.harness import record, replay
+
+
+def best(mine: torch.Tensor, golden: torch.Tensor, **known: torch.Tensor) -> tuple[str, str]:
+    left, cause, words = min(on_values(mine, golden, known))
+    return (cause, words) if left <= 0.1 else ("", "")
+
+
+def test_a_result_alone_tells_scale_shift_order_and_a_missing_term() -> None:
+    g = torch.Generator().manual_seed(0)
+    golden, other = torch.randn(6, 8, 8, generator=g), torch.randn(6, 8, 8, generator=g)
+    assert best(golden * 1.02, golden)[1] == "the result is the baseline's times 1.02"
+    assert best(golden + 0.25, golden)[1] == "the result is shifted by 0.25"
+    assert best(golden.transpose(1, 2), golden)[1] == "axes 1 and 2 exchanged"
+    assert best(golden.flip(0), golden)[0] == "permutation"
+    order = torch.randperm(8, generator=g)
+    assert best(golden[..., order], golden) == ("permutation", "the order along axis 2 is another")
+    assert best(golden - other, golden, x=other) == ("missing term", "x is missing")
+    assert best(golden + 0.3 * other, golden) == ("", "")
+
+
+def test_candidates_change_one_call() -> None:
+    x = torch.randn(4, 8)
+    norm = Call(0, "layer_norm", (x, (8,), None, None, 1e-6), {})
+    words = {c.words: c for c in candidates([norm])}
+    made = words["eps 0.001 in place of 1e-06"].change(
+        torch.nn.functional.layer_norm, norm.args, norm.kwargs
+    )
+    assert torch.equal(made, torch.nn.functional.layer_norm(x, (8,), eps=1e-3))
+    assert list(candidates([Call(0, "matmul", (x, x.T), {})])) == []
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    bundle = tmp_path_factory.mktemp("experiments") / "base.jmb"
+    record(PROGRAMS / "transformer.py", bundle, {"SEED": "0"})
+    return bundle
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "words"),
+    [
+        ("eps 1e-5", "eps or scale", "eps 1e-06 in place of 1e-05"),
+        ("residual forgotten", "missing term", "input 0 is missing"),
+        ("fp16 scores", "reduced precision", "the conversion to 16 bits left out"),
+        ("norm without weight root", None, ""),
+    ],
+)
+def test_the_wrong_module_is_run_again(
+    name: str, cause: str | None, words: str, baseline: Path, tmp_path: Path
+) -> None:
+    (fault,) = [f for f in FAULTS if f.name == name]
+    (tmp_path / "t.py").write_text(fault.source())
+    found = replay(baseline, tmp_path / "t.py", tmp_path / "t.jmb", {"SEED": "0"}, noise=1.0)
+    first = found.first_divergence
+    assert first is not None
+    assert first.cause == cause
+    assert words in str(first.evidence)
+
+
+def test_the_case_of_a_wrong_module_runs_by_itself(baseline: Path, tmp_path: Path) -> None:
+    (fault,) = [f for f in FAULTS if f.name == "gelu for silu"]
+    (tmp_path / "t.py").write_text(fault.source())
+    target = tmp_path / "t.jmb"
+    found = replay(baseline, tmp_path / "t.py", target, {"SEED": "0"})
+    rank = open_bundle(target).ranks[0]
+    assert "reproduce.py" in write_pack(rank, found, tmp_path / "case")
+    said = subprocess.run(
+        [sys.executable, tmp_path / "case" / "reproduce.py"], capture_output=True, text=True
+    )
+    assert said.returncode == 0, said.stderr
+    assert "relative error of out layers.0.mlp.act" in said.stdout
+    assert "another formula" in (tmp_path / "case" / "README.md").read_text()
+
+
+def test_a_wrong_call_is_written_as_source() -> None:
+    import torch.nn.functional as F
+
+    x, w = torch.randn(2, 3), torch.randn(4, 3)
+    tensors: dict[str, torch.Tensor] = {}
+    call = {
+        "name": "torch.nn.functional.linear",
+        "device": "cpu",
+        "args": written((x, w), tensors),
+        "kwargs": written({"bias": None}, tensors),
+    }
+    case = {"module": "net", "call": call}
+    assert called(call) == 'torch.nn.functional.linear(x("x0"), x("x1"), bias=None)'
+    assert len(script(case).splitlines()) <= 30
+    compile(script(case), "reproduce.py", "exec")
+    assert torch.equal(F.linear(*read(call["args"], tensors)), F.linear(x, w))
+    assert written((object(),), tensors) is None
+
+
+def test_calls_that_agree_with_float64_are_no_evidence() -> None:
+    x = torch.randn(8, 8)
+    calls = [Call(0, "gelu", (x,), {"approximate": "tanh"}, torch.nn.functional.gelu)]
+    assert first_wrong(calls) is None
