@@ -61,6 +61,12 @@ def command(
     skeleton: Path | None = typer.Option(
         None, "--skeleton", metavar="DIR", help="Start a registration for each missing operator."
     ),
+    seal: Path | None = typer.Option(
+        None,
+        "--seal",
+        metavar="FILE",
+        help="Write what is predicted, hashed, before a chip is seen.",
+    ),
     form: str = typer.Option(
         "text", "--format", help="text, json, sarif, junit, html, trace, csv or parquet."
     ),
@@ -81,6 +87,10 @@ def command(
     coverage = cover(read, oplist, read_captures(traces, captures))
     if followed:
         coverage = replace(coverage, notes=(*coverage.notes, followed))
+    if seal is not None:
+        from joymigrate.run.kit import seal as sealing
+
+        sealing.write(sealing.of_coverage(documents.document(coverage)), seal)
     if form in tables.FORMATS:
         tables.write(tables.rows_of(documents.document(coverage)), form, output)
     else:

@@ -60,6 +60,12 @@ def command(
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     form: str | None = typer.Option(None, "--format", help="text, json or html."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where the report goes."),
+    seal: Path | None = typer.Option(
+        None,
+        "--seal",
+        metavar="FILE",
+        help="Write what is predicted, hashed, before a chip is seen.",
+    ),
     yes: bool = typer.Option(
         False,
         "--yes",
@@ -81,6 +87,8 @@ def command(
     from joymigrate.chips import target
     from joymigrate.cli import _fill, _program, _switch
     from joymigrate.extras import need
+    from joymigrate.run.kit import calibration
+    from joymigrate.run.kit import seal as sealing
     from joymigrate.run.rehearse import report, session
     from joymigrate.run.rehearse.options import checkouts, read_options
 
@@ -123,10 +131,18 @@ def command(
         )
         with around as ready:
             code = _program.run(resolved, ready)
-        result = report.summarise(settings, session.read_records(settings), code)
+        records = session.read_records(settings)
+        result = report.summarise(settings, records, code)
+        called = {name for record in records for name in record["calls"]}
+        result["measured"] = calibration.load(settings.chip).of_operators(called)
+        if seal is not None:
+            said = sealing.of_rehearsal(result, sealing.signatures_of(records), result["measured"])
+            sealing.write(said, seal)
     if not quiet:
         with speaking(language):
             print(report.as_text(result), file=sys.stderr)
+            for line in calibration.lines(result["measured"]):
+                print(line, file=sys.stderr)
     if output is not None:
         report.write(result, form, output, language.lang)
     return report.exit_code(result)

@@ -28,6 +28,12 @@ def command(
         metavar="PATH",
         help="A file that joymigrate wrote (JSON, JSON lines, .jmb, a trace), or a project.",
     ),
+    finding: str | None = typer.Argument(
+        None, metavar="[FINDING]", help="After `repro`: the case of a kit, or its operator."
+    ),
+    score: Path = typer.Option(
+        Path("score.json"), "--score", metavar="FILE", help="With `repro`: the kit's score."
+    ),
     serve: bool = typer.Option(False, "--serve", help="Show the project's page, live."),
     port: int = typer.Option(9310, "--port", min=0, max=65535, help="With --serve; 0: a free one."),
     host: str = typer.Option("127.0.0.1", "--host", help="With --serve: the address to listen on."),
@@ -52,12 +58,17 @@ def command(
         "", "--fail-on", help="Of a rehearsal: exit 1 with fallbacks, traps, refusals …"
     ),
 ) -> int:
-    """Show what joymigrate wrote in another format, or a project's page."""
+    """Show what joymigrate wrote in another format, or a project's page.
+
+    `report repro FINDING` writes a short script that shows a finding of the chip-day kit.
+    """
     from joymigrate.cli import _report_live
     from joymigrate.report import documents, rehearsal
 
     one_of(format, FORMATS, "--format")
     lang = language_of(lang)
+    if finding is not None:
+        return write_repro(file, finding, score, output)
     if serve:
         return _report_live.live(file, host, port, lang)
     if bundle is not None:
@@ -78,6 +89,20 @@ def command(
         talk([f"wrote {output}"])
     fails = schema == REHEARSAL and rehearsal.fails(opened.document, on, folder)
     return Exit.FOUND if fails else Exit.OK
+
+
+def write_repro(word: Path, finding: str, score: Path, output: Path | None) -> int:
+    """The script of a finding, for the vendor's tracker."""
+    from joymigrate.cli.kit import read_json
+    from joymigrate.run.kit import repro
+    from joymigrate.run.kit.score import check, judged
+
+    if str(word) != "repro":
+        raise JoyError(f"one file at a time: '{finding}' is too much", help="report repro FINDING")
+    document = {**check(read_json(score), str(score))}
+    document["results"] = judged(document)
+    emit(repro.script(document, repro.find(document, finding)), output)
+    return Exit.OK
 
 
 def is_recording(path: Path) -> bool:

@@ -20,6 +20,7 @@ from joymigrate.run.rehearse.host_arguments import HostArguments, refuse_host_te
 from joymigrate.run.rehearse.operator import Operator, out_variant
 from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.signatures import Signatures, settle
 from joymigrate.run.rehearse.vendor import AGREES, Vendor, VendorPass
 
 _torch_function_mode = torch._C._is_torch_function_mode_enabled
@@ -41,7 +42,14 @@ class Engine:
         self.local = threading.local()
         self.always = settings.mode == "shadow"
         self.operators: list[Operator] = []
+        self.signatures = Signatures()
         record.sources.append(self.count_kernels)
+        record.sources.append(self.list_signatures)
+
+    def list_signatures(self, record: Record) -> None:
+        """Every distinct call, once the process ends: the list is long."""
+        if record.finished:
+            record.signatures = list(self.signatures.rows.values())
 
     def count_kernels(self, record: Record) -> None:
         """Chip kernels, checks and refusals of the calls that did not go through the vendor's C++
@@ -255,6 +263,7 @@ class Call:
         engine, operator = self.engine, self.operator
         written = [pick(host_args, host_kwargs, place) for place in operator.writes]
         outermost = key is not None
+        row = engine.signatures.note(operator.name, args, kwargs) if outermost else {}
         engine.local.nested = True
         try:
             passed = engine.vendor.call(operator, args, kwargs, written, index)
@@ -275,6 +284,7 @@ class Call:
         back = self.back(result, args, kwargs, pairs, index, plan, passed.results)
         if outermost:
             self.remember(key, passed, plan, result, back)
+            settle(row, (engine.record.refusals[one]["message"] for one in passed.refusals))
         return back
 
     def remember(self, key: Any, passed: VendorPass, plan: Any, result: Any, back: Any) -> None:

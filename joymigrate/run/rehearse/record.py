@@ -52,6 +52,7 @@ class Record:
     kernels: Counter[str] = field(default_factory=Counter)
     repeated: Counter[str] = field(default_factory=Counter)  # further calls of seen operators
     kernel_sequence: list[str] = field(default_factory=list)
+    signatures: list[dict[str, Any]] = field(default_factory=list)
     peak_bytes: dict[str, int] = field(default_factory=dict)
     reserved_bytes: dict[str, int] = field(default_factory=dict)
     timeline: list[tuple[float, int]] = field(default_factory=list)  # seconds, bytes

@@ -1,0 +1,112 @@
+"""A chip-day kit on a second simulated chip with forty planted deviations: are all found by name?
+
+    python -m benchmarks.second_chip
+
+Makes a kit from the rehearsed chip, runs it on the second one, scores it, and makes the next kit
+with what was learned. Takes minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from joymigrate.schema import read_yaml
+
+SAMPLES = Path(__file__).parents[1] / "tests" / "samples"
+START = """\
+import sys
+sys.path.insert(0, {samples!r})
+if "--worker" in sys.argv or "--rank" in sys.argv:
+    import second_chip
+    second_chip.deviate()
+"""
+
+
+def joymigrate(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """One command with a cache of its own for calibrations."""
+    environment = {
+        **os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "JOYMIGRATE_CALIBRATION": str(folder / "calibration.json"),
+        "SECOND_CHIP_PLANTS": str(folder / "plants.json"),
+    }  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "joymigrate", *words],
+        env=environment, capture_output=True, text=True, check=False, cwd=folder,
+    )  # fmt: skip
+
+
+def play(folder: Path, zipped: Path, name: str) -> dict[str, Any]:
+    """Run a kit on the second chip and read its score."""
+    with zipfile.ZipFile(zipped) as archive:
+        archive.extractall(folder / name)
+    run = folder / name / "kit" / "run.py"
+    run.write_text(START.format(samples=str(SAMPLES)) + run.read_text())
+    score = folder / f"{name}.json"
+    program = [sys.executable, str(run), "--device", "npu:0", "--state", str(folder / f"{name}-s")]
+    done = joymigrate(
+        folder, "rehearse", "-q", "--strict", "--devices", "2", "--",
+        *program, "-o", str(score), "--patience", "30",
+    )  # fmt: skip
+    if not score.is_file():
+        raise SystemExit(done.stderr)
+    found: dict[str, Any] = json.loads(score.read_text())
+    return found
+
+
+def main() -> int:
+    """Print what was found, missed and alarmed, before and after; 1 unless all forty."""
+    plants = read_yaml(SAMPLES / "second_chip.yaml")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "plants.json").write_text(json.dumps(plants))
+        start = time.time()
+        print(joymigrate(folder, "kit", "make", "-o", "kit.zip").stderr.strip())
+        score = play(folder, folder / "kit.zip", "first")
+        rows = {row["id"]: row for row in score["results"]}
+        named = [p for p in plants if p["says"] in rows.get(p["case"], {}).get("deviations", ())]
+        cases = {plant["case"] for plant in plants}
+        alarms = [
+            row
+            for row in rows.values()
+            if row["deviations"] and row["id"] not in cases and not row.get("because")
+        ]
+        print(f"found by name: {len(named)} of {len(plants)}; other alarms: {len(alarms)}")
+        met = set((folder / "plants.json.met").read_text().splitlines())
+        for plant in plants:
+            if "op" in plant and plant["case"] not in met:
+                print("  never took effect:", plant["case"])
+            if plant not in named:
+                row = rows.get(plant["case"], {})
+                print(
+                    "  missed",
+                    plant["case"],
+                    plant["says"],
+                    row.get("deviations"),
+                    row.get("outcome"),
+                )
+        for row in alarms:
+            print("  alarm", row["id"], row["deviations"], row["message"])
+        scored = joymigrate(folder, "kit", "score", str(folder / "first.json"))
+        print("\n".join((scored.stdout or scored.stderr).splitlines()[:2]))
+        joymigrate(folder, "kit", "make", "-o", "next.zip")
+        again = play(folder, folder / "next.zip", "second")
+        left = [row for row in again["results"] if row["deviations"] and not row.get("because")]
+        predicted = sum(bool(row["predicted"].get("known_deviation")) for row in again["results"])
+        print(
+            f"after kit score: {predicted} predicted, {len(left)} not; {time.time() - start:.0f} s"
+        )
+        for row in left:
+            print("  not predicted", row["id"], row["deviations"], row["outcome"])
+    return int(len(named) < len(plants) or bool(alarms) or bool(left))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

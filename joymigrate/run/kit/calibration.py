@@ -1,0 +1,97 @@
+"""What chips were measured to do, by case: read by rehearsals, coverage and the next kit.
+
+One file per chip, `calibration/CHIP.json` in joymigrate's cache, or the file that the environment
+variable JOYMIGRATE_CALIBRATION names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.files import write_output
+
+SCHEMA = "joymigrate.calibration/1"
+ENVIRONMENT = "JOYMIGRATE_CALIBRATION"
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Measured rows: `{"id", "op", "dtype", "layout", "found", "deviations", "sources"}`."""
+
+    chip: str
+    rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def prediction(self, case: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What was measured for a case, as its next prediction."""
+        row = self.rows.get(str(case["id"]))
+        if row is None:
+            return None
+        return {**row["found"], "grade": row["grade"], "sources": row["sources"]}
+
+    def of_operators(self, names: Iterable[str]) -> list[Mapping[str, Any]]:
+        """Deviating rows of the operators that a program called (`aten::gelu`)."""
+        wanted = {name.partition("::")[2].partition(".")[0].rstrip("_") for name in names}
+        return [
+            row for row in self.rows.values()
+            if row["deviations"] and base(str(row["op"])) in wanted
+        ]  # fmt: skip
+
+
+def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What chips were seen to do with operators that a program calls, one line each."""
+    found = []
+    for row in rows:
+        source = row["sources"][-1]
+        where = f"{row['grade']}: {source['device']}, {source['date']}"
+        names = ", ".join(row["deviations"])
+        found.append(f"on a chip: {row['op']} {row['dtype']} {row['layout']}: {names} ({where})")
+    return found
+
+
+def base(op: str) -> str:
+    """`torch.nn.functional.gelu` and `aten::gelu.default` → `gelu`."""
+    name = op.partition("[")[0]
+    plain = name.partition("::")[2].partition(".")[0] if "::" in name else name.rpartition(".")[2]
+    return plain.rstrip("_")
+
+
+def place(chip: str) -> Path:
+    """The file of a chip."""
+    named = os.environ.get(ENVIRONMENT)
+    if named:
+        return Path(named)
+    cache = os.environ.get("JOYMIGRATE_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    root = Path(cache) if cache else Path.home() / ".cache"
+    return (root if os.environ.get("JOYMIGRATE_CACHE") else root / "joymigrate") / (
+        f"calibration/{chip}.json"
+    )
+
+
+def load(chip: str) -> Calibration:
+    """What is known of a chip; empty without a file. JoyError for a file that is none."""
+    path = place(chip)
+    if not path.is_file():
+        return Calibration(chip)
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise JoyError(f"cannot read the calibration: {error}", where=str(path)) from None
+    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+        raise JoyError("not a calibration", where=str(path), help="joymigrate kit score SCORE")
+    if raw["chip"] != chip:
+        return Calibration(chip)
+    return Calibration(chip, {row["id"]: row for row in raw["rows"]})
+
+
+def save(calibration: Calibration, path: Path) -> None:
+    """Write it, whole or not at all."""
+    rows = [calibration.rows[name] for name in sorted(calibration.rows)]
+    document = {"schema": SCHEMA, "chip": calibration.chip, "rows": rows}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_output(path, (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode())

@@ -1,0 +1,1 @@
+"""What runs on the machine with the chip: Python's own library and torch, nothing else."""

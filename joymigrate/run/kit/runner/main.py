@@ -1,0 +1,346 @@
+"""Runs a kit: case by case in a worker process that is replaced when it hangs or dies.
+
+Results go to `results.jsonl` in the state folder as they come; a second start goes on behind them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parents[1]
+PATIENCE_S = 120.0  # one case; a kernel that is compiled at first use takes a while
+JOIN_S, COLLECTIVE_S = 300.0, 30.0  # to join the group; for the collective itself
+PATHS = re.compile(r"(/[\w.\-+]+){2,}/?")
+
+
+def main() -> int:
+    """The command line of `python kit/run.py`; exit code 1 with a deviation."""
+    parser = argparse.ArgumentParser(description="Meet predictions with a chip; writes score.json.")
+    parser.add_argument("--device", help="npu:0, cuda:0 or cpu (default: what is here)")
+    parser.add_argument("--state", type=Path, default=Path("kit-state"), help="folder to resume")
+    parser.add_argument("-o", "--output", type=Path, default=Path("score.json"))
+    parser.add_argument("--section", action="append", help="only this section; repeatable")
+    parser.add_argument("--patience", type=float, default=PATIENCE_S, help="seconds for one case")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--rank", nargs=5, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rank:
+        return start_rank(*given.rank)
+    kit = json.loads((HERE / "kit.json").read_text(encoding="utf-8"))
+    if given.section:
+        kit["cases"] = [case for case in kit["cases"] if case["section"] in given.section]
+    device = given.device or which_device()
+    given.state.mkdir(parents=True, exist_ok=True)
+    if given.worker:
+        return work(kit, device, given.state)
+    started = time.time()
+    supervise(kit, device, given)
+    results = read_results(given.state)
+    score = build_score(kit, results, device, time.time() - started)
+    text = json.dumps(score, indent=1, ensure_ascii=False) + "\n"
+    given.output.write_text(text, encoding="utf-8")
+    given.output.with_suffix(".html").write_text(page(score), encoding="utf-8")
+    print(f"{len(score['results'])} cases, {score['deviations']} deviate: {given.output}")
+    return int(score["deviations"] > 0)
+
+
+def which_device() -> str:
+    """The accelerator of this machine; SystemExit where there is none."""
+    import torch
+
+    try:
+        import torch_npu  # noqa: F401
+
+        return "npu:0"
+    except ImportError:
+        pass
+    if torch.cuda.is_available():
+        return "cuda:0"
+    raise SystemExit("no accelerator here: neither torch_npu nor CUDA; --device cpu tries the kit")
+
+
+def read_results(state: Path) -> dict[str, dict[str, Any]]:
+    """Finished cases by their id; a half-written last line is left out."""
+    path = state / "results.jsonl"
+    found: dict[str, dict[str, Any]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        found[row["id"]] = row
+    return found
+
+
+def append(state: Path, row: dict[str, Any]) -> None:
+    """One more result."""
+    with (state / "results.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def supervise(kit: dict[str, Any], device: str, given: argparse.Namespace) -> None:
+    """Keep a worker going until every case has a result."""
+    command = [sys.executable, str(HERE / "run.py"), "--worker", "--state", str(given.state)]
+    command += ["--device", device]
+    for section in given.section or ():
+        command += ["--section", section]
+    plain = [case["id"] for case in kit["cases"] if case["section"] != "collective"]
+    while left := [one for one in plain if one not in read_results(given.state)]:
+        with (given.state / "worker.log").open("ab") as log:
+            worker = subprocess.Popen(command, stdout=log, stderr=log)
+            outcome = watch(worker, given.state, given.patience)
+        done = read_results(given.state)
+        current = (given.state / "current").read_text() if outcome else ""
+        if outcome and current in left and current not in done:
+            append(given.state, {"id": current, "outcome": outcome, "message": tail(given.state)})
+        elif not outcome and left[0] not in done and worker.returncode:
+            raise SystemExit(f"the kit can't run on {device}: {tail(given.state)}")
+    for case in kit["cases"]:
+        if case["section"] == "collective" and case["id"] not in read_results(given.state):
+            append(
+                given.state,
+                {"id": case["id"], **collective(case, device, kit["backends"], given.state)},
+            )
+
+
+def watch(worker: subprocess.Popen[bytes], state: Path, patience: float) -> str:
+    """Wait for the worker: empty when it ended by itself and well, else `hung` or `crashed`."""
+    mark, since = "", time.monotonic()
+    while worker.poll() is None:
+        time.sleep(0.2)
+        path = state / "current"
+        now = path.read_text() if path.is_file() else ""
+        if now != mark:
+            mark, since = now, time.monotonic()
+        if mark and time.monotonic() - since > patience:
+            worker.kill()
+            worker.wait()
+            return "hung"
+    if worker.returncode and mark:
+        return "crashed"
+    return ""
+
+
+def tail(state: Path) -> str:
+    """The last line that the worker left."""
+    path = state / "worker.log"
+    text = path.read_text(errors="replace").strip() if path.is_file() else ""
+    return text.splitlines()[-1][:300] if text else ""
+
+
+def work(kit: dict[str, Any], device: str, state: Path) -> int:
+    """All cases that have no result yet, one after the other."""
+    import torch
+
+    from . import operators, programs
+    from .tensors import read_safetensors
+
+    torch.set_warn_always(True)
+    if device.startswith("npu"):
+        import torch_npu  # noqa: F401
+    masters = read_safetensors(HERE / "inputs.safetensors")
+    done = read_results(state)
+    calls = {case["id"]: case["call"] for case in kit["cases"]}
+    on_cpu = {calls.get(one) for one, row in done.items() if row["outcome"] == "fallback"}
+    kinds = {"memory": programs.memory, "training": programs.train, "serving": programs.serve}
+    for case in kit["cases"]:
+        if case["id"] in done or case["section"] == "collective":
+            continue
+        (state / "current").write_text(case["id"])
+        try:
+            if case["section"] in ("operator", "vendor"):
+                found = operators.run_case(case, masters, device)
+                if found["outcome"] == "fallback":  # the package says so once per operator
+                    on_cpu.add(case["call"])
+                elif found["outcome"] == "accepted" and case["call"] in on_cpu:
+                    found["outcome"] = "fallback"
+            elif case["section"] == "time":
+                before = read_results(state).get(case["id"].removeprefix("time "), {})
+                found = {"outcome": "skipped", "message": "the operator itself does not run"}
+                if before.get("outcome") == "accepted":
+                    found = programs.time_of(case, masters, device)
+            else:
+                found = kinds[case["section"]](device)
+        except (RuntimeError, NotImplementedError, AttributeError) as error:
+            found = {"outcome": "refused", "message": str(error)}
+        append(state, {"id": case["id"], **found})
+    (state / "current").write_text("")
+    return 0
+
+
+def hangs(ranks: list[subprocess.Popen[bytes]], state: Path) -> bool:
+    """Whether the ranks do not end: long to join, and COLLECTIVE_S from when both have joined."""
+    start, joined = time.monotonic(), None
+    while any(rank.poll() is None for rank in ranks):
+        time.sleep(0.1)
+        now = time.monotonic()
+        if joined is None and all((state / f"joined-{rank}").exists() for rank in (0, 1)):
+            joined = now
+        if now - (joined or start) > (COLLECTIVE_S if joined else JOIN_S):
+            return True
+    return False
+
+
+def collective(
+    case: dict[str, Any], device: str, backends: dict[str, str], state: Path
+) -> dict[str, Any]:
+    """Two processes on two cards: accepted, wrong, refused or hung."""
+    for number in (0, 1):
+        (state / f"joined-{number}").unlink(missing_ok=True)
+    kind = device.split(":")[0]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    base = [sys.executable, str(HERE / "run.py"), "--rank", case["call"]]
+    ranks = [
+        subprocess.Popen(
+            [*base, str(rank), kind, backends.get(kind, "gloo"), f"{port}@{state}"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    texts: list[str] = []
+    try:
+        if hangs(ranks, state):
+            return {"outcome": "hung"}
+        for rank in ranks:
+            _, error = rank.communicate()
+            texts.append(error.decode(errors="replace").strip())
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    codes = [rank.returncode for rank in ranks]
+    if codes == [0, 0]:
+        return {"outcome": "accepted"}
+    if 3 in codes:
+        return {"outcome": "wrong result"}
+    lines = [line for text in texts for line in text.splitlines() if "Error" in line]
+    return {"outcome": "refused", "message": lines[-1] if lines else f"exit codes {codes}"}
+
+
+def start_rank(name: str, rank: str, kind: str, backend: str, port: str) -> int:
+    """One process of a collective."""
+    port, _, state = port.partition("@")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    if kind == "npu":
+        import torch_npu  # noqa: F401
+    from .programs import run_rank
+
+    run_rank(name, int(rank), kind, backend, Path(state))
+    return 0
+
+
+def build_score(
+    kit: dict[str, Any], results: dict[str, dict[str, Any]], device: str, seconds: float
+) -> dict[str, Any]:
+    """The document `score/1`: no paths, no names of machines or users."""
+    from .judge import attribute, deviations
+
+    rows = []
+    for case in kit["cases"]:
+        found = results.get(case["id"])
+        if found is None:
+            continue
+        shown = {k: v for k, v in found.items() if k not in ("id", "message")}
+        message = PATHS.sub("…/", str(found.get("message", ""))).strip().split("\n")[0][:240]
+        rows.append({
+            "id": case["id"], "section": case["section"], "op": case["op"],
+            "dtype": case["dtype"], "layout": case["layout"], "call": case["call"],
+            "args": case["args"], "kwargs": case.get("kwargs") or {}, **shown, "message": message,
+            "predicted": case.get("prediction") or {},
+            "deviations": deviations(case, case.get("prediction") or {}, found),
+        })  # fmt: skip
+    attribute(rows)
+    return {
+        "schema": "joymigrate.score/1",
+        "kit": kit["id"],
+        "chip": kit["chip"],
+        "rehearsal": bool(os.environ.get("JOYMIGRATE_REHEARSE")),
+        "device": device.split(":")[0],
+        "device_name": device_name(device),
+        "versions": versions(),
+        "environment": recorded(kit),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "seconds": round(seconds, 1),
+        "deviations": sum(bool(row["deviations"]) and not row.get("because") for row in rows),
+        "results": rows,
+    }
+
+
+def device_name(device: str) -> str:
+    """What the card calls itself."""
+    import torch
+
+    module = getattr(torch, device.split(":")[0], None)
+    try:
+        return str(module.get_device_name(0)) if module else device
+    except (AttributeError, RuntimeError):
+        return device
+
+
+def versions() -> dict[str, str]:
+    """Of Python, the machine's kind, and the two packages."""
+    import torch
+
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    found["torch"] = str(torch.__version__)
+    npu = sys.modules.get("torch_npu")
+    if npu is not None:
+        found["torch_npu"] = str(npu.__version__)
+    return found
+
+
+def recorded(kit: dict[str, Any]) -> dict[str, Any]:
+    """The versions of driver and toolkit that this machine names."""
+    from types import SimpleNamespace
+
+    places = kit.get("places")
+    if not places:
+        return {}
+    from importlib import import_module
+
+    record = import_module("record")  # lies beside run.py
+
+    shape = SimpleNamespace(**{**places, "sdk": SimpleNamespace(**places["sdk"])})
+    kit_sdk, cards = record.sdk(shape), record.smi(shape) or {"cards": []}
+    return {
+        "sdk": kit_sdk.get("version"),
+        "driver": record.driver(shape).get("version"),
+        "cards": len(cards["cards"]),
+        "unhealthy": sum(card["health"] != "OK" for card in cards["cards"]),
+    }
+
+
+def page(score: dict[str, Any]) -> str:
+    """A readable page: what deviates first, then all cases."""
+    import html
+
+    def row(one: dict[str, Any]) -> str:
+        cells = (one["id"], one["predicted"].get("outcome", ""), one["outcome"],
+                 ", ".join(one["deviations"]), one["message"])  # fmt: skip
+        return "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
+
+    ordered = sorted(score["results"], key=lambda one: not one["deviations"])
+    grade = "rehearsed" if score["rehearsal"] else "measured"
+    head = "".join(
+        f"<th>{name}</th>" for name in ("case", "predicted", "found", "deviates", "message")
+    )
+    return (
+        "<!doctype html><meta charset=utf-8><title>Chip-day kit</title>"
+        "<style>body{font:15px sans-serif;margin:2em}td,th{padding:.2em .6em;text-align:left;"
+        "border-bottom:1px solid #ccc}</style>"
+        f"<h1>{html.escape(score['device_name'])}: {score['deviations']} of "
+        f"{len(score['results'])} cases deviate</h1><p>Grade: {grade}, {score['date']}.</p>"
+        f"<table><tr>{head}</tr>{''.join(map(row, ordered))}</table>"
+    )

@@ -1,0 +1,114 @@
+"""`kit score`: how good the predictions were, and what is known from then on. `kit merge`: many."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.kit.calibration import Calibration
+from joymigrate.run.kit.make import KEPT
+from joymigrate.run.kit.runner.judge import attribute, deviations
+
+SCHEMA = "joymigrate.score/1"
+PATH = re.compile(r"(?<![\w…])/(home|root|Users|data|mnt|opt|tmp|usr|workspace)/|/home/|/Users/")
+BAD = ("refused", "fallback", "hung", "crashed", "wrong result")
+
+
+def check(score: Any, where: str) -> Mapping[str, Any]:
+    """A score of a kit; JoyError for anything else, with the first mistake."""
+    if not isinstance(score, Mapping) or score.get("schema") != SCHEMA:
+        raise JoyError("not a score", where=where, help="python kit/run.py writes score.json")
+    for key in ("kit", "chip", "device_name", "versions", "date", "results", "rehearsal"):
+        if key not in score:
+            raise JoyError(f"'{key}' is missing", where=where)
+    for number, row in enumerate(score["results"]):
+        for key in ("id", "section", "op", "dtype", "layout", "outcome", "predicted"):
+            if key not in row:
+                raise JoyError(f"'{key}' is missing", where=f"{where} results.{number}")
+        if PATH.search(str(row.get("message", ""))):
+            raise JoyError(
+                "a message holds a path", where=f"{where} results.{number}.message",
+                help="leave paths out before you share a score",
+            )  # fmt: skip
+    return score
+
+
+def judged(score: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every row with its deviations, judged here and not by the kit that ran."""
+    rows = [dict(row) for row in score["results"]]
+    for row in rows:
+        row["deviations"] = deviations(row, row["predicted"], row)
+    attribute(rows)
+    return rows
+
+
+def quality(rows: Iterable[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
+    """Precision and recall of the predicted troubles (refusals, fallbacks), per `by`.
+
+    A trouble counts as predicted when the outcome was named; a deviation of a result, a layout or
+    a time limit that nobody named is a miss. None where nothing was predicted or found.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        groups[str(row[by])].append(row)
+    found = []
+    for name, group in sorted(groups.items()):
+        hits = sum(trouble(row) and predicted(row) and not row["deviations"] for row in group)
+        alarms = sum(predicted(row) for row in group)
+        troubles = sum(trouble(row) for row in group)
+        found.append({
+            by: name, "cases": len(group), "deviations": sum(bool(r["deviations"]) for r in group),
+            "precision": round(hits / alarms, 4) if alarms else None,
+            "recall": round(hits / troubles, 4) if troubles else None,
+        })  # fmt: skip
+    return found
+
+
+def predicted(row: Mapping[str, Any]) -> bool:
+    """Whether trouble was predicted: an outcome, or a deviation that was measured before."""
+    said = row["predicted"]
+    return said.get("outcome") in BAD or bool(said.get("known_deviation"))
+
+
+def trouble(row: Mapping[str, Any]) -> bool:
+    """Whether the chip did something else than run the case well."""
+    return row["outcome"] in BAD or bool(row["deviations"]) or known(row)
+
+
+def known(row: Mapping[str, Any]) -> bool:
+    """A measured deviation that shows again."""
+    return bool(row["predicted"].get("known_deviation"))
+
+
+def calibrate(scores: Sequence[Mapping[str, Any]], known_rows: Calibration) -> Calibration:
+    """The rows of scores joined to what is known; a later date wins, sources add up.
+
+    A score of a simulated chip stays `rehearsed` and never replaces what was measured.
+    """
+    rows = dict(known_rows.rows)
+    for score in sorted(scores, key=lambda one: (not one["rehearsal"], one["date"])):
+        if score["chip"] != known_rows.chip:
+            raise JoyError(f"a score of {score['chip']}, expected {known_rows.chip}")
+        grade = "rehearsed" if score["rehearsal"] else "measured"
+        for row in judged(score):
+            old = rows.get(row["id"])
+            if row["outcome"] == "skipped" or (old and old["grade"] == "measured" != grade):
+                continue
+            found = {key: row[key] for key in KEPT if key in row and row[key] not in ("", None)}
+            names = row["deviations"] or list(row["predicted"].get("known_deviation") or ())
+            if names:
+                found["known_deviation"] = names
+            source = {
+                "device": score["device_name"], "versions": score["versions"],
+                "date": score["date"], "kit": score["kit"],
+            }  # fmt: skip
+            sources = [one for one in (old["sources"] if old else ()) if one != source]
+            rows[row["id"]] = {
+                "id": row["id"], "op": row["op"], "dtype": row["dtype"], "layout": row["layout"],
+                "found": found, "deviations": names, "grade": grade,
+                "sources": [*sources, source],
+            }  # fmt: skip
+    return Calibration(known_rows.chip, rows)

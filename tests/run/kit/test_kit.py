@@ -1,0 +1,229 @@
+"""The chip-day kit on the CPU: it runs alone, goes on where it stopped, and is scored."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.chips import get
+from joymigrate.cli._main import run
+from joymigrate.errors import JoyError
+from joymigrate.run.kit import calibration, cases, make, repro, score, seal
+from joymigrate.run.kit.calibration import Calibration
+from joymigrate.run.kit.runner.judge import attribute, deviations
+
+CHIP = get("ascend")
+GELU = "torch.nn.functional.gelu float16 contiguous"
+FEW = (GELU, "torch.nn.functional.gelu float32 strided", "torch.expm1 float64 contiguous",
+       "serving", "collective all_reduce", "time torch.softmax float32 contiguous")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An unpacked kit with a few cases whose predictions are those of a good chip."""
+    folder = tmp_path_factory.mktemp("kit")
+    data, document = make.make(CHIP, [], Calibration("ascend"), predict=False)
+    assert len(data) < 50 << 20
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        archive.extractall(folder)
+    few = [case for case in document["cases"] if case["id"] in FEW]
+    for case in few:
+        case["prediction"] = {"outcome": "accepted", "error": 1.0}
+        if case["section"] == "serving":
+            case["prediction"]["tokens"] = [1]
+    (folder / "kit" / "kit.json").write_text(json.dumps({**document, "cases": few}))
+    return folder
+
+
+def play(folder: Path, *more: str) -> dict[str, Any]:
+    """Run the kit with Python alone: no package of ours on the path."""
+    command = [sys.executable, "-I", "kit/run.py", "--device", "cpu", *more]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert (folder / "score.json").is_file(), done.stderr
+    found: dict[str, Any] = json.loads((folder / "score.json").read_text())
+    return found
+
+
+def test_the_kit_runs_alone_and_goes_on_where_it_stopped(kit: Path) -> None:
+    first = play(kit, "--section", "operator")
+    assert {row["id"] for row in first["results"]} == set(FEW[:3])
+    before = (kit / "kit-state" / "results.jsonl").read_text()
+    found = play(kit)
+    assert (kit / "kit-state" / "results.jsonl").read_text().startswith(before)
+    rows = {row["id"]: row for row in found["results"]}
+    assert set(rows) == set(FEW)
+    assert rows[GELU]["outcome"] == "accepted"
+    assert rows[GELU]["error"] < 4
+    assert rows[GELU]["gradient_error"] < 8
+    assert rows["collective all_reduce"]["outcome"] == "accepted"
+    assert rows["serving"]["deviations"] == ["tokens"]
+    assert str(kit) not in json.dumps(found)
+    assert "<h1>" in (kit / "score.html").read_text()
+    assert score.check(found, "score.json")
+
+
+def test_every_line_of_the_rules_becomes_a_case() -> None:
+    listed, masters, backends = cases.build(CHIP)
+    ids = [case["id"] for case in listed]
+    assert len(set(ids)) == len(ids)
+    assert {case["section"] for case in listed} == {
+        "operator", "vendor", "collective", "time", "memory", "training", "serving"
+    }  # fmt: skip
+    assert backends["npu"] == "hccl"
+    named = {one["tensor"] for case in listed for one in case["args"] if isinstance(one, dict)}
+    assert named <= set(masters)
+
+
+CASE = {"section": "operator"}
+GOOD = {
+    "outcome": "accepted", "error": 1.0, "gradient_error": 2.0,
+    "dtypes": ["float16"], "shapes": [[2, 3]], "strides": [[3, 1]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({}, []),
+        ({"error": 60.0}, []),
+        ({"error": 65.0}, ["result"]),
+        ({"gradient_error": 1e9}, ["gradient"]),
+        ({"dtypes": ["float32"]}, ["dtype"]),
+        ({"strides": [[1, 2]]}, ["layout"]),
+        ({"shapes": [[3, 2]], "strides": [[2, 1]]}, ["shape"]),
+        ({"outcome": "refused"}, ["refused"]),
+        ({"outcome": "hung"}, ["hung"]),
+        ({"outcome": "skipped"}, []),
+    ],
+)
+def test_what_deviates_has_a_name(change: dict[str, Any], names: list[str]) -> None:
+    assert deviations(CASE, GOOD, {**GOOD, **change}) == names
+    refused = {"outcome": "refused"}
+    assert deviations(CASE, refused, GOOD) == ["accepted instead of refused"]
+
+
+def test_a_program_that_fails_with_an_operator_is_no_finding_of_its_own() -> None:
+    rows = [
+        {"id": "cat", "op": "torch.cat", "section": "operator", "deviations": ["refused"]},
+        {"id": "serving", "op": "serving", "section": "serving", "deviations": ["refused"],
+         "message": "aten::cat: call failed"},
+        {"id": "training", "op": "training", "section": "training", "deviations": ["losses"]},
+    ]  # fmt: skip
+    attribute(rows)
+    assert [row.get("because") for row in rows] == [None, ["cat"], None]
+
+
+def result(outcome: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": GELU, "section": "operator", "op": "torch.nn.functional.gelu", "dtype": "float16",
+        "layout": "contiguous", "call": "torch.nn.functional.gelu", "kwargs": {},
+        "args": [{"tensor": "float_8x48.0"}], "message": "", **GOOD, "outcome": outcome,
+        "predicted": {**GOOD}, **more,
+    }  # fmt: skip
+
+
+def scored(*rows: dict[str, Any], rehearsal: bool = False, date: str = "2026-11-22") -> Any:
+    return {
+        "schema": "joymigrate.score/1", "kit": "1", "chip": "ascend", "rehearsal": rehearsal,
+        "device": "cpu", "device_name": "Ascend910B3", "versions": {"torch_npu": "2.13.0"},
+        "date": date, "deviations": 0, "results": list(rows),
+    }  # fmt: skip
+
+
+def test_what_was_measured_is_the_next_prediction_and_a_rehearsal_never_replaces_it() -> None:
+    empty = Calibration("ascend")
+    first = score.calibrate([scored(result("refused"))], empty)
+    said = first.prediction({"id": GELU})
+    assert said is not None
+    assert said["grade"] == "measured"
+    assert deviations(CASE, said, {**GOOD, "outcome": "refused"}) == []
+    assert first.of_operators(["aten::gelu"])[0]["deviations"] == ["refused"]
+    assert first.of_operators(["aten::gelu_backward"]) == []
+    again = score.calibrate([scored(result("accepted"), rehearsal=True)], first)
+    assert again.prediction({"id": GELU}) == said
+    other = score.calibrate([scored(result("accepted"), date="2026-12-01")], first)
+    mended = other.prediction({"id": GELU})
+    assert mended is not None
+    assert mended["outcome"] == "accepted"
+    assert len(mended["sources"]) == 2
+
+
+def test_precision_and_recall_count_troubles() -> None:
+    predicted = result("refused", predicted={"outcome": "refused"})
+    missed = result("fallback")
+    alarm = result("accepted", predicted={"outcome": "refused"})
+    rows = score.judged(scored(predicted, missed, alarm, result("accepted")))
+    (overall,) = score.quality([{**row, "all": ""} for row in rows], "all")
+    assert (overall["precision"], overall["recall"]) == (0.5, round(1 / 3, 4))
+
+
+def test_a_score_with_a_path_or_without_a_key_is_refused() -> None:
+    with pytest.raises(JoyError, match="holds a path"):
+        score.check(scored(result("refused", message="in /home/me/x.py")), "s.json")
+    broken = scored(result("refused"))
+    del broken["results"][0]["dtype"]
+    with pytest.raises(JoyError, match="'dtype' is missing"):
+        score.check(broken, "s.json")
+
+
+def test_the_command_writes_what_rehearsals_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(calibration.ENVIRONMENT, str(tmp_path / "known.json"))
+    (tmp_path / "score.json").write_text(json.dumps(scored(result("refused"))))
+    assert run(["kit", "score", f"{tmp_path}/score.json", "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["grade"] == "measured"
+    assert said["deviations"][0]["names"] == ["refused"]
+    assert calibration.load("ascend").of_operators(["aten::gelu"])
+    assert run(["kit", "merge", f"{tmp_path}/score.json", "--check"]) == 0
+    (tmp_path / "known.json").write_text("{}")
+    with pytest.raises(JoyError, match="not a calibration"):
+        calibration.load("ascend")
+
+
+def test_a_finding_becomes_a_short_script(tmp_path: Path) -> None:
+    document = scored({**result("accepted"), "deviations": ["result"]})
+    text = repro.script(document, repro.find(document, "torch.nn.functional.gelu"))
+    assert len(text.splitlines()) <= repro.MOST_LINES
+    path = tmp_path / "gelu.py"
+    path.write_text(text)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "largest error" in done.stdout
+    with pytest.raises(JoyError, match="no finding is called"):
+        repro.find(document, "torch.gleu")
+
+
+def test_a_seal_that_was_changed_is_broken(tmp_path: Path) -> None:
+    rehearsal = {
+        "chip": "ascend", "soc": "Ascend910B3", "package": {"torch_npu": "2.13.0"},
+        "fallbacks": [], "peak_memory_bytes": {"npu:0": 1}, "kernels": {"aclnnGelu": 2},
+    }  # fmt: skip
+    form = {"dtype": "float16", "shape": [4, 8], "strides": [8, 1]}
+    signature = {
+        "op": "aten::gelu",
+        "args": [{"tensor": form}],
+        "kwargs": {},
+        "outcome": "accepted",
+    }
+    path = tmp_path / "seal.json"
+    seal.write(seal.of_rehearsal(rehearsal, [signature], []), path)
+    document = seal.read(path)
+    masters: cases.Masters = {}
+    case = cases.of_signature(document["predictions"]["signatures"][0], masters)
+    assert isinstance(case, dict)
+    assert case["call"] == "torch.ops.aten.gelu.default"
+    assert list(masters) == ["float_4x8.0"]
+    assert cases.of_signature({"op": "aten::add_.Tensor", "args": []}, masters) != {}
+    document["predictions"]["peak_memory_bytes"] = {"npu:0": 2}
+    path.write_text(json.dumps(document))
+    with pytest.raises(JoyError, match="seal is broken"):
+        seal.read(path)
