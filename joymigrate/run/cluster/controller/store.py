@@ -41,7 +41,8 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            # Jobs' environments are in the log: nobody else may read it.
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise JoyError(f"cannot open: {error.strerror}", where=str(folder)) from error

@@ -40,7 +40,7 @@ class Output:
     """Appends to a pod's files."""
 
     def __init__(self, folder: Path, file_bytes: int = FILE_BYTES, files: int = FILES) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder = folder
         self.file_bytes = file_bytes
         self.files = files

@@ -123,6 +123,11 @@ def test_two_writers_are_kept_apart_and_a_reader_is_not(tmp_path: Path) -> None:
         stores.read_only(tmp_path / "elsewhere")
 
 
+def test_nobody_else_may_read_the_environments_of_jobs(tmp_path: Path) -> None:
+    Store(tmp_path / "new").close()
+    assert (tmp_path / "new").stat().st_mode & 0o077 == 0
+
+
 def test_what_was_acknowledged_before_a_kill_is_there(tmp_path: Path) -> None:
     told = -1
     for _ in range(3):
