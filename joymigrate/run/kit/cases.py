@@ -120,8 +120,13 @@ def of_signature(signature: Mapping[str, Any], masters: Masters) -> dict[str, An
     name = str(signature["op"])
     namespace, _, rest = name.partition("::")
     operator, _, overload = rest.partition(".")
-    if operator.endswith("_") or "out" in overload:
+    if "out" in overload:  # what a structured operator runs below its plain form
+        overload = plain_overload(namespace, operator, overload)
+    if operator.endswith("_") or not overload and "out" in rest:
         return "writes into its arguments"
+    kwargs = {k: v for k, v in (signature.get("kwargs") or {}).items() if k != "out"}
+    if any(isinstance(v, Mapping) or str(v).startswith("<") for v in kwargs.values()):
+        return "has a named argument that is neither a number nor a text"
     args = []
     for value in signature["args"]:
         made = sealed_argument(value, masters)
@@ -137,9 +142,22 @@ def of_signature(signature: Mapping[str, Any], masters: Masters) -> dict[str, An
     return {
         "id": f"{name} {dtype} {shapes} {zlib.crc32(repr(signature).encode()):08x}",
         "section": "operator", "call": f"torch.ops.{namespace}.{operator}.{overload or 'default'}",
-        "op": name, "dtype": dtype, "layout": "contiguous", "args": args, "kwargs": {},
+        "op": name, "dtype": dtype, "layout": "contiguous", "args": args, "kwargs": kwargs,
         "grad": False, "results": None,
     }  # fmt: skip
+
+
+def plain_overload(namespace: str, operator: str, overload: str) -> str:
+    """The overload that makes its own result, as `out` of gelu stands for `default`; empty where
+    there is none."""
+    import torch
+
+    packet = getattr(getattr(torch.ops, namespace), operator, None)
+    known = packet.overloads() if packet is not None else ()
+    for one in (overload.removesuffix("_out").replace("out", ""), "default", "Tensor"):
+        if (one or "default") in known:
+            return one or "default"
+    return ""
 
 
 def sealed_argument(value: Any, masters: Masters) -> tuple[Any] | None:

@@ -222,7 +222,14 @@ def test_a_seal_that_was_changed_is_broken(tmp_path: Path) -> None:
     assert isinstance(case, dict)
     assert case["call"] == "torch.ops.aten.gelu.default"
     assert list(masters) == ["float_4x8.0"]
-    assert cases.of_signature({"op": "aten::add_.Tensor", "args": []}, masters) != {}
+    inplace = {"op": "aten::add_.Tensor", "args": []}
+    assert cases.of_signature(inplace, masters) == "writes into its arguments"
+    structured = {**signature, "op": "aten::gelu.out", "kwargs": {"approximate": "tanh"}}
+    plain = cases.of_signature(structured, masters)
+    assert isinstance(plain, dict)
+    assert (plain["call"], plain["kwargs"]) == (
+        "torch.ops.aten.gelu.default", {"approximate": "tanh"},
+    )  # fmt: skip
     document["predictions"]["peak_memory_bytes"] = {"npu:0": 2}
     path.write_text(json.dumps(document))
     with pytest.raises(JoyError, match="seal is broken"):
