@@ -76,13 +76,14 @@ def rows_of(
     """One column: PASS, FAIL, or nothing where it can't be told."""
     found = errors(ours, theirs)
     worst = max(found)
+    jump = CHOSEN if watched.chooses else least
     at = next((n for n, e in enumerate(found) if math.isinf(e)), None)
     reason: str = "one side alone is not finite"
     if at is None:
-        at = sudden(list(enumerate(found)), least) if not all(p.whole for p in ours) else None
+        at = sudden(list(enumerate(found)), jump) if not all(p.whole for p in ours) else None
         reason = "it leaves the baseline's at once, after lines that agree"
     if at is None and worst > least:
-        differs = statistics.median(found) > (CHOSEN if watched.chooses else least)
+        differs = statistics.median(found) > jump
         whole = all(p.whole for p in ours)
         if differs and column.named and drifted < LEAST_LOSS and not (whole and watched.chooses):
             at, reason = 0, "it differs, although the losses agree to the end"

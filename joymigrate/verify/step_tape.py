@@ -26,6 +26,20 @@ from joymigrate.verify.tape import External, Slot, Tape
 
 MOST_EVENTS = {"input": 12, "loss": 8, "gradients": 4, "state": 1, "output": 1}  # of one step
 MOST_READS = 32  # values read in one step
+COMPARES = (
+    "__eq__",
+    "eq",
+    "ne",
+    "__ne__",
+    "argmax",
+    "argmin",
+    "topk",
+    "sort",
+    "gt",
+    "lt",
+    "ge",
+    "le",
+)
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -141,6 +155,11 @@ class StepTape:
         """Whether a tensor is computed from what a model returned, or from weights."""
         return self.from_models(self.tape.slot(tensor))
 
+    def compared_reads(self) -> list[Slot]:
+        """Numbers that were read and come from comparisons: shares of right answers."""
+        slots = [slot for _, slot in self.tape.read[:MOST_READS]]
+        return [s for s in slots if any(e.name in COMPARES for e in self.tape.needed([s])[0])]
+
     def from_models(self, slot: Slot) -> bool:
         """The same of a value on the tape."""
         _, outside, _ = self.tape.needed([slot])
@@ -206,7 +225,8 @@ class StepTape:
                 trained = {e.slot for e in changed if id(e.tensor) in self.trained}
                 names = [name for name, slot in sinks.items() if slot in trained]
                 self.event("state", sinks, trained=names)
-            if any(self.from_models(slot) for slot in tape.choices[:MOST_READS]):
+            chosen = [*tape.choices[:MOST_READS], *self.compared_reads()]
+            if any(self.from_models(slot) for slot in chosen):
                 self.recorder.run_watch.chooses = True
             reads = {f"value {n}": slot for n, (_, slot) in enumerate(tape.read[:MOST_READS])}
             if len(tape.read) > MOST_READS:
