@@ -1,6 +1,6 @@
 """The backtest: how many failures that people met on real chips a rehearsal (or a scan) warns of.
 
-    python benchmarks/rehearse_backtest.py [--host-checks CHECKOUTS] [-o table.md]
+    python benchmarks/rehearse_backtest.py [--host-checks CHECKOUTS] [-o docs/rehearse-backtest.md]
 
 `backtest/threads.csv` names public threads, `known` ones and ones `collected` without a look at
 this code; `backtest/programs.yaml` holds a minimal program for each cause. A thread counts as
@@ -19,87 +19,124 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from joymigrate.run.rehearse import report, session
+from joymigrate.run.rehearse.options import read_options
+
 FOLDER = Path(__file__).parent / "backtest"
 START = "import torch, torch_npu; d = 'npu:0'\n"
+MODEL = "910B3"
+FINE = "fine_"
+ALARMS = ("refused", "raises")
 
 
 def main() -> None:
     """Run every program once and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--host-checks", type=Path)
-    parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("-j", "--jobs", type=int, default=2)
+    parser.add_argument("-o", "--output", type=Path, help="a page whose table is made anew")
     asked = parser.parse_args()
     programs = yaml.safe_load((FOLDER / "programs.yaml").read_text(encoding="utf-8"))
     fine = yaml.safe_load((FOLDER / "fine.yaml").read_text(encoding="utf-8"))
     with (FOLDER / "threads.csv").open(encoding="utf-8", newline="") as file:
         threads = list(csv.DictReader(file))
-    with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(asked.jobs) as pool:
-        folder = Path(temporary)
-
-        def run(item: tuple[str, Mapping[str, Any]]) -> tuple[str, str]:
-            return item[0], warned(item[0], item[1], folder, asked.host_checks)
-
-        said = dict(pool.map(run, programs.items()))
-
-        def alarm(item: tuple[str, str]) -> tuple[str, str]:
-            found = document(item[0], {"code": item[1]}, folder, asked.host_checks)
-            return item[0], "; ".join(words for kind, words in found if kind == "refused")
-
-        alarms = {name: text for name, text in pool.map(alarm, fine.items()) if text}
-    report = "\n".join(table(threads, said, alarms, len(fine)))
-    print(report)
+    everything = {**programs, **{FINE + name: {"code": code} for name, code in fine.items()}}
+    with tempfile.TemporaryDirectory() as temporary:
+        said = warnings(everything, Path(temporary), asked.host_checks)
+    first = {name: first_match(said[name], one["expect"]) for name, one in programs.items()}
+    alarms = {
+        name: "; ".join(words for kind, words in said[FINE + name] if kind in ALARMS)
+        for name in fine
+    }
+    text = "\n".join(table(threads, first, {k: v for k, v in alarms.items() if v}, len(fine)))
+    print(text)
     if asked.output is not None:
-        asked.output.write_text(report + "\n", encoding="utf-8")
+        asked.output.write_text(replaced(asked.output, asked.host_checks, text), encoding="utf-8")
 
 
-def warned(name: str, program: Mapping[str, Any], folder: Path, host: Path | None) -> str:
+def replaced(page: Path, host: Path | None, table: str) -> str:
+    """The page with this table between its marks."""
+    which = "host checks" if host else "documents"
+    begin, end = f"<!-- backtest: {which} -->", "<!-- end -->"
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    if not rest:
+        raise SystemExit(f"{page} has no mark {begin}")
+    return f"{before}{begin}\n{table}\n{end}{after}"
+
+
+def first_match(said: list[tuple[str, str]], expected: str) -> str:
     """The command and the words of the first warning that is about the cause; empty when none."""
-    for kind, words in document(name, program, folder, host):
-        if re.search(program["expect"], words):
+    for kind, words in said:
+        if re.search(expected, words):
             return f"{kind}: {words[:110]}"
     return ""
 
 
-def document(
-    name: str, program: Mapping[str, Any], folder: Path, host: Path | None
-) -> Iterator[tuple[str, str]]:
-    """What the rehearsal, then the scan, say of a program: (which, words)."""
-    file, report = folder / f"{name}.py", folder / f"{name}.json"
-    file.write_text(START + program["code"], encoding="utf-8")
-    tool = [sys.executable, "-m", "joymigrate"]
-    options = ["--soc", program.get("soc", "910B3"), "-o", str(report), "-q"]
-    options += ["--host-checks", str(host)] if host else []
-    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
+def warnings(
+    programs: Mapping[str, Mapping[str, Any]], folder: Path, host: Path | None
+) -> dict[str, list[tuple[str, str]]]:
+    """What the rehearsal, then the scan, say of each program: (which, words)."""
+    said: dict[str, list[tuple[str, str]]] = {name: [] for name in programs}
+    for soc in sorted({str(one.get("soc", MODEL)) for one in programs.values()}):
+        names = [name for name, one in programs.items() if one.get("soc", MODEL) == soc]
+        for name in names:
+            (folder / f"{name}.py").write_text(START + programs[name]["code"], encoding="utf-8")
+        for name, found, end in rehearsed(soc, names, folder, host):
+            said[name] += list(spoken(found)) + list(ended(end))
     done = subprocess.run(
-        [*tool, "rehearse", *options, "--", sys.executable, str(file)],
-        capture_output=True, text=True, env=environment, timeout=300, check=False,
+        [sys.executable, "-m", "joymigrate", "scan", str(folder), "--format", "json"],
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
-    found = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else {}
-    for row in found.get("refusals", ()):
+    for row in json.loads(done.stdout or "{}").get("findings", ()):
+        said[Path(row["path"]).stem].append(("scan", f"{row['rule']} {row['message']}"))
+    return said
+
+
+def rehearsed(
+    soc: str, names: list[str], folder: Path, host: Path | None
+) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    """Rehearse programs on one model: per program the result and how its process ended."""
+    options = read_options(
+        to=None, soc=soc, devices=8, memory=None, mode="run", precision="fp32", policy="count",
+        inject=[],
+    )  # fmt: skip
+    ends = folder / f"ended-{soc}.json"
+    files = [str(folder / f"{name}.py") for name in names]
+    with session.open_session(options, host) as settings:
+        environment = session.environment(settings, {**os.environ, "OMP_NUM_THREADS": "1"})
+        subprocess.run(
+            [sys.executable, str(FOLDER / "batch.py"), str(ends), *files],
+            env=environment, cwd=folder, check=False, capture_output=True,
+        )  # fmt: skip
+        records = {record["pid"]: record for record in session.read_records(settings)}
+    for name, end in json.loads(ends.read_text(encoding="utf-8")).items():
+        own = [records[end["pid"]]] if end["pid"] in records else []
+        yield name, report.summarise(settings, own, end["code"]), end
+
+
+def spoken(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The warnings of a rehearsal."""
+    for row in found["refusals"]:
         yield "refused", f"{row['kernel']}: {row['message']} ({row['grade']})"
-    for row in found.get("fallbacks", ()):
+    for row in found["fallbacks"]:
         yield "falls back", f"{row['op']} runs on the CPU"
-    for row in found.get("launches", ()):
+    for row in found["launches"]:
         if row["aicpu"]:
             yield "slow CPU", f"{row['op']}: slow CPU (AICPU) {' '.join(row['aicpu'])}"
-    for row in found.get("traps", ()):
+    for row in found["traps"]:
         yield "trap", f"{row['message']}; {row['remedy']}"
-    if done.returncode:
-        last = [line for line in done.stderr.splitlines() if "Error" in line or "child" in line]
-        yield "raises", (last or [""])[-1]
-    scanned = subprocess.run(
-        [*tool, "scan", str(file), "--format", "json"],
-        capture_output=True, text=True, env=environment, timeout=300, check=False,
-    )  # fmt: skip
-    for row in json.loads(scanned.stdout or "{}").get("findings", ()):
-        yield "scan", f"{row['rule']} {row['message']}"
+
+
+def ended(end: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The error of a program that did not end well."""
+    if end["code"]:
+        yield "raises", " ".join(end["error"].split()) or f"exit code {end['code']}"
 
 
 def table(

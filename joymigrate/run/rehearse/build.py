@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -23,7 +22,13 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.run.rehearse import symbols
-from joymigrate.run.rehearse.releases import PACKAGE, cache_root, choose
+from joymigrate.run.rehearse.releases import (
+    PACKAGE,
+    cache_root,
+    choose,
+    installed,
+    refuse_other_torch,
+)
 
 SOURCES = Path(__file__).parent / "shim"
 RUNTIME = "libascendcl.so"  # holds everything; the others only lead to it
@@ -72,7 +77,9 @@ def find_package() -> Package:
             "its own, which only rehearsals see",
         )
     folder = Path(next(iter(spec.submodule_search_locations)))
-    package = Package(folder, importlib.metadata.version("torch_npu"))
+    version = installed() or ""
+    refuse_other_torch(version, folder)
+    package = Package(folder, version)
     if not package.main_library.is_file():
         raise JoyError(
             "this torch_npu has no compiled library", where=str(folder), help="reinstall torch-npu"

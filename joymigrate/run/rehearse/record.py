@@ -136,7 +136,14 @@ def open_record(session: Path) -> Record:
     begin(record)
     atexit.register(lambda: record.save(finished=True))
     os.register_at_fork(after_in_child=lambda: restart(record))
+    # A child of multiprocessing passes `atexit` by, and drops what was to be done before it began.
+    multiprocessing.util.register_after_fork(open_record, lambda _: at_end_of_child(record))
     return record
+
+
+def at_end_of_child(record: Record) -> None:
+    """Save when a forked child of multiprocessing ends."""
+    multiprocessing.util.Finalize(None, lambda: record.save(finished=True), exitpriority=0)
 
 
 def begin(record: Record) -> None:
@@ -148,7 +155,7 @@ def begin(record: Record) -> None:
 
 
 def restart(record: Record) -> None:
-    """In a forked child: forget what the parent counted. Such children skip `atexit`."""
+    """In a forked child: forget what the parent counted."""
     global _saving
     _saving = threading.RLock()  # the thread that may have held it is the parent's
     empty = Record(record.session)
@@ -157,7 +164,6 @@ def restart(record: Record) -> None:
             setattr(record, name, getattr(empty, name))
     record.timeline = []
     begin(record)
-    multiprocessing.util.Finalize(None, lambda: record.save(finished=True), exitpriority=0)
 
 
 def as_json(record: Record) -> dict[str, Any]:

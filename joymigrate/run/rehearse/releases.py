@@ -116,6 +116,21 @@ def choose() -> Release | None:
     return next((release for release in kept() if fits(release.version, torch)), None)
 
 
+def refuse_other_torch(version: str, where: Path) -> None:
+    """One error for a torch_npu that another torch was meant for, before anything starts: loaded,
+    it ends in undefined symbols. A build without metadata is the user's own affair."""
+    torch = torch_version()
+    if not version or fits(version, torch):
+        return
+    base = ".".join(map(str, Version(version).release[:3]))
+    raise JoyError(
+        f"torch_npu {version} is made for torch {base}, and this is torch {torch}",
+        where=str(where),
+        help="joymigrate rehearse setup gets the release that fits this torch; or "
+        f"pip install 'torch=={base}'",
+    )
+
+
 def available() -> bool:
     """Whether a rehearsal finds a torch_npu."""
     return installed() is not None or choose() is not None

@@ -242,7 +242,12 @@ def as_text(result: Mapping[str, Any]) -> str:
     lines = [tell(head, package=package, **about)]
     if not result["processes"]:
         lines.append("  " + tell("no process of the program loaded the device:"))
-        lines.append("  " + tell("it never imported torch, or ran in a Python without joymigrate"))
+        if result["exit_code"]:
+            ended = "it ended with exit code {code} before that; its own error says why"
+            lines.append("  " + tell(ended, code=result["exit_code"]))
+        else:
+            never = "it never imported torch, or ran in a Python without joymigrate"
+            lines.append("  " + tell(never))
         return "\n".join(lines)
     lines.append("  " + tell("program ended with exit code {code}", code=result["exit_code"]))
     lines.append("  " + refusal_line(result))

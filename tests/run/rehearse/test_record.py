@@ -51,3 +51,19 @@ def test_a_save_beside_a_program_that_counts_on_is_left_out(
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(RuntimeError):
         record.save(finished=True)
+
+
+def test_a_forked_child_of_multiprocessing_leaves_its_record(rehearse, tmp_path: Path) -> None:
+    program = tmp_path / "forked.py"
+    program.write_text(
+        "import multiprocessing, torch, torch_npu\n"
+        "def work():\n"
+        "    torch.lgamma(torch.ones(3, device='npu:0'))\n"
+        "child = multiprocessing.get_context('fork').Process(target=work)\n"
+        "child.start()\n"
+        "child.join()\n"
+    )
+    done = rehearse("python", str(program))
+    assert done.code == 0, done.err
+    assert [row["op"] for row in done.report["fallbacks"]] == ["aten::lgamma.out"]
+    assert all(rank["finished"] for rank in done.report["ranks"])

@@ -168,3 +168,28 @@ def test_the_command_lists_shows_and_installs(
     assert run(["rehearse", "setup", "--list"]) == 0
     assert capsys.readouterr().out.startswith(TORCH)
     assert run(["rehearse", "setup", "--realease", "1"]) == 2
+
+
+def test_a_package_for_another_torch_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = releases.installed()
+    monkeypatch.setenv("JOYMIGRATE_CACHE", str(tmp_path))
+    monkeypatch.setattr(releases, "torch_version", lambda: "2.9.1+cpu")
+    assert run(["rehearse", "--", "python", "-c", "print('started')"]) == 2
+    said = capsys.readouterr()
+    first = next(line for line in said.err.splitlines() if line.startswith("error"))
+    assert f"torch_npu {own} is made for torch {TORCH}, and this is torch 2.9.1+cpu" in first
+    assert "joymigrate rehearse setup" in said.err
+    assert "Traceback" not in said.err
+    assert "simulated" not in said.err  # no banner: nothing was started
+    assert "started" not in said.out
+
+
+def test_a_program_that_ends_before_the_device_is_not_said_to_be_without_torch(
+    rehearse,
+) -> None:
+    done = rehearse("python", "-c", "raise SystemExit(3)", report=False)
+    assert done.code == 3
+    assert "it ended with exit code 3 before that" in done.err
+    assert "never imported torch" not in done.err
