@@ -11,6 +11,8 @@ import torch
 COPIES = ("copy_", "_copy_from", "_copy_from_and_resize", "copy", "_to_copy")
 # With a boolean index the shape depends on the data, though torch does not tag them.
 MASKED = frozenset(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"))
+# These depend on data only where an index is a mask; with numbers the shapes say all.
+INDEXED = MASKED | {"index", "_unsafe_index"}
 # A CPU tensor with dimensions may be given to these together with device tensors.
 HOST_INDICES = frozenset(
     {
@@ -49,6 +51,7 @@ class Operator:
     generator: int | str | None = None
     generator_name: str = "generator"
     data_dependent: bool = False
+    indexed: bool = False  # data_dependent, but only where an argument is a mask
     mixes_devices: bool = False
     mixes_host: bool = False
     fresh_alias: bool = False
@@ -123,6 +126,7 @@ def describe(name: str, overload: Any) -> Operator:
     operator.data_dependent = base in MASKED or bool(
         tags & {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
     )
+    operator.indexed = base in INDEXED
     operator.mixes_devices = base in COPIES
     operator.mixes_host = base in (*HOST_INDICES, *HOST_NUMBERS) or operator.mixes_devices
     operator.fresh_alias = base in STRIDED

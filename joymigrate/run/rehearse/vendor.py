@@ -21,6 +21,7 @@ from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.shim import Shim
 
 AGREES = ()  # the plan of a combination whose results have the form of the CPU's
+MASKS = (torch.bool, torch.uint8)
 BASE_FORMATS = (-1, 0, 1, 2, 3, 27, 30, 32, 35)  # NCHW, NHWC, ND, …: plain strided memory
 
 
@@ -58,7 +59,7 @@ class Vendor:
         index: int,
     ) -> VendorPass:
         """Run the vendor's C++ for this call. Its errors are the program's errors."""
-        if operator.vendor is None or operator.data_dependent:
+        if operator.vendor is None or depends_on_data(operator, args, kwargs):
             return VendorPass(False)
         before = [(tensor, tensor.clone()) for tensor in flat_tensors(written)]
         generator = generator_of(operator, args, kwargs, index)
@@ -202,6 +203,14 @@ class Vendor:
     def note(self, operator: Operator, number: int, text: str) -> None:
         """One difference between the vendor's results and the CPU's, for the report."""
         self.record.differences.setdefault(f"{operator.name} result {number}", text)
+
+
+def depends_on_data(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the form of the results depends on more than the forms of the arguments."""
+    if not operator.indexed:
+        return operator.data_dependent
+    indices = [value for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
+    return any(tensor.dtype in MASKS for tensor in flat_tensors(indices))
 
 
 def generator_of(

@@ -95,6 +95,28 @@ def test_the_model_is_told_and_the_settings_name_the_checkouts(
     assert rehearse("python", str(program), options=("--soc", "910B3")).code == 0
 
 
+@pytest.mark.compiler
+def test_an_index_of_numbers_is_asked_and_a_mask_is_not(
+    rehearse, checkouts: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "index.py"
+    program.write_text(
+        "import torch, torch_npu\n"
+        "x = torch.arange(12.0, device='npu:0').view(4, 3)\n"
+        "numbers = torch.tensor([0, 2], device='npu:0')\n"
+        "assert torch.equal(x[numbers].cpu(), x.cpu()[[0, 2]])\n"
+        "assert torch.equal(x[x > 3].cpu(), x.cpu()[x.cpu() > 3])\n"
+        "x[numbers] = 1.0\n"
+        "x[x > 3] = 0.0\n"
+        "assert x.cpu().tolist() == [[1, 1, 1], [3, 0, 0], [1, 1, 1], [0, 0, 0]]\n"
+        "torch.ones(4, 3, dtype=torch.complex64, device='npu:0')[numbers]\n"
+    )
+    done = rehearse("python", str(program), options=("--host-checks", str(checkouts)))
+    assert done.code == 1
+    assert "EZ1001: no DT_COMPLEX64 to index" in done.err
+    assert "AssertionError" not in done.err
+
+
 def test_setup_says_what_can_be_asked(checkouts: Path) -> None:
     done = subprocess.run(
         [os.sys.executable, "-m", "joymigrate", "rehearse", "setup", "--host-checks",
