@@ -47,6 +47,8 @@ OF_OUR_MAKING = frozenset(
         ("aclnnAdaptiveMaxPool3dBackward", "indices"),
     }
 )
+# Kernels whose tensors would be refused for that form; a dropout mask is one of them.
+UNLIKE_CHIP = frozenset({"aclnnDropoutDoMask", *(kernel for kernel, _ in OF_OUR_MAKING)})
 # aclDataType, as the package hands it to a kernel.
 DTYPES = {
     0: "float32", 1: "float16", 2: "int8", 3: "int32", 4: "uint8", 6: "int16", 7: "uint16",

@@ -8,6 +8,7 @@ from collections import Counter
 
 from joymigrate.errors import JoyError
 from joymigrate.run.rehearse.build import RUNTIME
+from joymigrate.run.rehearse.limits import UNLIKE_CHIP
 from joymigrate.run.rehearse.settings import HOST_MODELS, Settings
 
 SEQUENCE_LIMIT = 1 << 20  # as in shim/kernels.c
@@ -36,6 +37,9 @@ class Shim:
         self.runtime.joy_kernel_sequence.restype = ctypes.POINTER(ctypes.c_uint16)
         self.set_tracing = self.runtime.joy_set_tracing
         self.host = HostDoor(self.runtime, settings) if settings.host_library else None
+        for number, name in enumerate(self.names if self.host else ()):
+            if name in UNLIKE_CHIP:
+                self.runtime.joy_host_leave(number)
 
     @functools.cached_property
     def names(self) -> list[str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from joymigrate.run.rehearse import generators, shape_rules
 from joymigrate.run.rehearse.callsite import call_site
-from joymigrate.run.rehearse.limits import Limits
+from joymigrate.run.rehearse.limits import Limits, Refusal
 from joymigrate.run.rehearse.operator import Operator
 from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.shim import Shim
@@ -84,12 +84,10 @@ class Vendor:
             if generator is not None and state is not None:
                 generator.set_state(state)
         kernels = tuple(self.shim.since(asked))
-        refusals: tuple[str, ...] = ()
-        if host is not None and host.answered():
-            judge = "host"  # it knows better than the documents
-        else:
-            refusals = self.refuse(operator, self.shim.forms(start), args, kwargs)
-            judge = "documents" if self.limits.judges(kernels) else "nobody"
+        answered = host is not None and host.answered()
+        refusals = self.refuse(operator, self.shim.forms(start), args, kwargs, answered)
+        documented = "documents" if self.limits.judges(kernels) else "nobody"
+        judge = "host" if answered else documented
         launch = self.note_launch(operator)
         if operator.writes:
             return VendorPass(True, None, kernels, refusals, judge, launch)
@@ -131,11 +129,19 @@ class Vendor:
         forms: Sequence[str],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
+        answered: bool,
     ) -> tuple[str, ...]:
-        """Note what the documents say that the chip would refuse; under `--strict` raise it."""
+        """Note what the documents say that the chip would refuse; under `--strict` raise it.
+
+        Where the host code answered it knows the parameters' dtypes better than the documents,
+        which still say what a whole model lacks and what is checked in tiling.
+        """
         keys = []
+        found = self.limits.refused(forms)
+        if answered:
+            found = [one for one in found if isinstance(one, Refusal) and not one.parameter]
         shapes = shape_rules.refused(operator.name, named_arguments(operator, args, kwargs))
-        for refusal in [*self.limits.refused(forms), *([shapes] if shapes else [])]:
+        for refusal in [*found, *([shapes] if shapes else [])]:
             where = call_site()
             keys.append(
                 self.record.refuse(

@@ -117,6 +117,38 @@ def test_an_index_of_numbers_is_asked_and_a_mask_is_not(
     assert "AssertionError" not in done.err
 
 
+@pytest.mark.compiler
+def test_tensors_of_the_rehearsals_own_making_are_not_held_against_a_program(
+    rehearse, checkouts: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "own.py"
+    program.write_text(
+        "import torch, torch_npu\n"
+        "x = torch.randn(1, 2, 8, 8, device='npu:0', requires_grad=True)\n"
+        "torch.nn.MaxPool2d(2)(torch.nn.Dropout(0.1)(x)).sum().backward()\n"
+    )
+    done = rehearse("python", str(program), options=("--host-checks", str(checkouts)))
+    assert done.code == 0, done.err
+    assert done.report["refusals"] == []
+    assert done.report["host_checks"]["outcomes"]["unknown"] >= 2
+
+
+@pytest.mark.compiler
+def test_what_a_model_lacks_altogether_is_refused_where_the_host_code_answers(
+    rehearse, checkouts: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "half.py"
+    program.write_text(
+        "import torch, torch_npu\nx = torch.ones(2, device='npu:0', dtype=torch.bfloat16)\nx + x\n"
+    )
+    done = rehearse(
+        "python", str(program), options=("--host-checks", str(checkouts), "--soc", "310P3")
+    )
+    rows = [row for row in done.report["refusals"] if row["op"] == "aten::add.Tensor"]
+    assert [row["grade"] for row in rows] == ["documented"]
+    assert "BFLOAT16" in rows[0]["source"]
+
+
 def test_setup_says_what_can_be_asked(checkouts: Path) -> None:
     done = subprocess.run(
         [os.sys.executable, "-m", "joymigrate", "rehearse", "setup", "--host-checks",

@@ -24,6 +24,7 @@ enum { ASKED, REFUSED, UNKNOWN, ABSENT, CRASHED, SKIPPED, OUTCOMES };
 static void *library;
 static uint64_t outcomes[OUTCOMES];
 static char broken[LARGEST]; /* kernels whose host code crashed once */
+static char left[LARGEST];   /* kernels whose arguments are of our making: never asked */
 static uint16_t untraced[LARGEST];
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 static const char *(*last_error)(void);
@@ -62,6 +63,7 @@ JOY_PUBLIC int joy_host_open(const char *path, const char *model) {
   library = opened;
   return 0;
 }
+JOY_PUBLIC void joy_host_leave(int number) { left[number] = 1; }
 JOY_PUBLIC const uint64_t *joy_host_outcomes(void) { return outcomes; }
 JOY_PUBLIC int joy_host_status(void) { return last_status; }
 JOY_PUBLIC const char *joy_host_text(void) { return last_text; }
@@ -213,6 +215,10 @@ int joy_host_ask(int number, const char *name, const joy_frame *frame, int first
   if (!first && number < LARGEST && untraced[number]++ >= UNTRACED) {
     untraced[number] = UNTRACED;
     count(SKIPPED);
+    return 0;
+  }
+  if (number < LARGEST && left[number]) {
+    count(UNKNOWN);
     return 0;
   }
   if (number < LARGEST && broken[number]) {

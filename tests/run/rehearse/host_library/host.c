@@ -61,6 +61,11 @@ int aclnnIndexGetWorkspaceSize(const tensor *self, const list *indices, tensor *
   if (indices->items[0]->type == 9 && self->type == 16) return refuse("no DT_COMPLEX64 to index");
   return 0;
 }
+/* the rehearsal's own masks and positions have another type than the chip's */
+int aclnnDropoutDoMaskGetWorkspaceSize(const tensor *self) { return refuse("mask is no DT_UINT8"); }
+int aclnnMaxPool2dWithMaskBackwardGetWorkspaceSize(const tensor *self) {
+  return refuse("indices are no DT_INT8");
+}
 /* what decides nothing: an inner error, a refusal after a kernel, a crash */
 int aclnnTanGetWorkspaceSize(const tensor *self, tensor *out) { return 561103; }
 int aclnnSinhGetWorkspaceSize(const tensor *self, tensor *out) {
