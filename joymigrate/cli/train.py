@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli import _train_models, _train_more, _train_tasks
+from joymigrate.cli import _train_models, _train_more, _train_samples, _train_tasks
 from joymigrate.cli._groups import group
 from joymigrate.errors import Exit, JoyError
 
@@ -16,6 +16,9 @@ NEEDS = {
     "evaluate": ("extra:train",),
     "predict": ("extra:train",),
     "models": ("extra:train",),
+    "generate": ("extra:rec",),
+    "histories": ("extra:rec",),
+    "versions": ("extra:rec",),
 }
 
 app = group("Train a model from a job file; init, status, export.", default=True)
@@ -167,3 +170,4 @@ def export(
 _train_tasks.register(app)
 _train_models.register(app)
 _train_more.register(app)
+_train_samples.register(app)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.device import Device
@@ -14,7 +15,7 @@ from joymigrate.run.train.checkpoint import Checkpointer
 from joymigrate.run.train.feed import Feed
 from joymigrate.run.train.job import Job, data_files, micro_size
 from joymigrate.run.train.logs import Log
-from joymigrate.run.train.loop import LoopParts
+from joymigrate.run.train.loop import LoopParts, StepFeed
 from joymigrate.run.train.models import ModelSource, adapt, unwrapped
 from joymigrate.run.train.order import Order
 from joymigrate.run.train.parallel import lay_out
@@ -34,8 +35,8 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
     layout = job.layout
     place = layout.place(rank)
     task = task_of(job)
-    samples = samples_of(job, task, tell if first else silent)
-    steps = steps_of(job, len(samples))
+    source = source_of(job, task, rank, tell if first else silent)
+    steps = source.steps(job)
     mesh = group.mesh_of(device, layout)
     model = model_of(job, task)
     work = flops.work_of(model, job.data.max_length)
@@ -49,8 +50,6 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
     micro = micro_size(job)
     share = job.batch.size // layout.data_ranks
     data_rank = layout.data_rank(rank)
-    order = Order(len(samples), job.seed)
-    feed = Feed(task, samples, order, job.batch.size, micro, data_rank, layout.data_ranks)
     keeper = Checkpointer(
         folder.path / CHECKPOINTS,
         laid.model,
@@ -75,7 +74,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
             parameters=work.parameters,
             flops_per_token=work.per_token,
             flops_convention=flops.CONVENTION,
-            samples_in_all=len(samples),
+            samples_in_all=source.samples,
         )
     return LoopParts(
         job=job,
@@ -83,7 +82,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
         laid=laid,
         runner=runner_for(laid, task, share // micro),
         optimiser=made,
-        feed=feed,
+        feed=source.feed,
         keeper=keeper,
         folder=folder,
         work=work,
@@ -97,12 +96,48 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the samples come from, and how many there are."""
+
+    samples: int
+    feed: StepFeed
+    by_epoch: bool = False  # whether the last step of an epoch is smaller
+
+    def steps(self, job: Job) -> int:
+        """Optimiser steps of the run."""
+        if not self.by_epoch or job.steps is not None:
+            return steps_of(job, self.samples)
+        ranks = job.layout.data_ranks
+        whole, rest = divmod(job.epochs or 1.0, 1.0)
+        most = -(-self.samples // ranks)  # rows of the process that has most
+        each = -(-most // (job.batch.size // ranks))
+        return max(1, int(whole) * each + math.ceil(rest * self.samples / job.batch.size))
+
+
+def source_of(job: Job, task: Task, rank: int, tell: Tell) -> Source:
+    """The sample engine where the data have a schema of features, else the token cache."""
+    layout, micro = job.layout, micro_size(job)
+    place = (job.batch.size, micro, layout.data_rank(rank), layout.data_ranks)
+    if job.data.schema is not None:
+        from joymigrate.run.train.samples import assemble as engine
+
+        feed = engine.feed_of(job, task, *place)
+        return Source(feed.rows.order.rows, feed, by_epoch=True)
+    samples = samples_of(job, task, tell)
+    return Source(len(samples), Feed(task, samples, Order(len(samples), job.seed), *place))
+
+
 def silent(line: str) -> None:
     """Says nothing, on all ranks but the first."""
 
 
 def task_of(job: Job) -> Task:
     """The job's task with its tokenizer."""
+    if job.data.schema is not None:
+        from joymigrate.run.train.samples import assemble as engine
+
+        return engine.task_of(job)
     kind = find(job.task.name)
     files = tuple(data_files(job))
     made = None

@@ -76,8 +76,9 @@ def evaluate(
     import torch
 
     wish = wish or EvaluateOptions()
-    records.check(data)
     job, task, model = opened(target, job, wish, tell)
+    if job.data.schema is None:
+        records.check(data)
     task.context = dataclasses.replace(
         task.context,
         files=tuple(data),
@@ -87,6 +88,13 @@ def evaluate(
     )
     device = group.choose(wish.device or job.device, tell)
     model.to(device.at()).eval()
+    if job.data.schema is not None:
+        from joymigrate.run.train.samples.evaluate import evaluate_rows
+
+        found, left_out = evaluate_rows(task, model, data, wish.limit, wish.batch, device)
+        for row in found:
+            row["task"] = job.task.name
+        return Evaluation(found, task.measure(found) if wish.references else {}, left_out)
     rows: list[dict[str, Any]] = []
     skipped = 0
     torch.manual_seed(job.seed)

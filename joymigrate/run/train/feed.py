@@ -68,6 +68,17 @@ class Feed:
         tokens = sum(len(sample["tokens"]) for sample in read if "tokens" in sample)
         return RankShare(position, passes, weight, tokens, tuple(mine))
 
+    def after(self, position: int) -> int:
+        """The position behind the step at `position`."""
+        return position + self.size
+
+    def state(self, position: int) -> dict[str, Any] | None:
+        """What a checkpoint keeps beside the position: nothing, the order is a function of it."""
+        return None
+
+    def restore(self, document: Any) -> None:
+        """Nothing to go back to."""
+
     def close(self) -> None:
         """Stop preparing."""
         self.pool.shutdown(wait=True, cancel_futures=True)

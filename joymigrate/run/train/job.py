@@ -17,6 +17,8 @@ import yaml
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.layout import Layout
+from joymigrate.run.train.samples.job import ReaderSettings, TableSettings
+from joymigrate.run.train.stream.job import PublishSettings, StreamSettings
 from joymigrate.schema import document, load_file, read, setting
 
 SCHEMA = "joymigrate.job/1"
@@ -54,7 +56,7 @@ class Data:
 
     SHORT = "train"
 
-    train: tuple[str, ...] = setting(help="JSONL, Parquet or text files", single=True)
+    train: tuple[str, ...] = setting((), "JSONL, Parquet or text files", single=True)
     eval: tuple[str, ...] = setting((), "files of the same kind for `train evaluate`", single=True)
     format: str = setting(
         "auto", "auto goes by the suffix", choices=("auto", "jsonl", "parquet", "text")
@@ -63,6 +65,10 @@ class Data:
     packing: bool = setting(True, "put several documents into one sequence, kept apart")
     template: str | None = setting(None, "a Jinja file with a chat template (else the tokenizer's)")
     cache: str | None = setting(None, "where token caches lie (default: runs/tokens)")
+    schema: str | None = setting(None, "features of Parquet files: a YAML file (recommendation)")
+    readers: ReaderSettings = setting(make=ReaderSettings, help="with schema: who reads")
+    stream: StreamSettings | None = setting(None, "with schema: learn from a stream, without end")
+    shuffle: bool = setting(True, "with schema: mix row groups, and the rows in each")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +182,8 @@ class Job:
     dtype: str = setting("float32", "of the computation", choices=DTYPES)
     master: bool = setting(True, "with bfloat16: keep float32 weights beside")
     layout: Layout = setting(make=Layout, help="processes")
+    tables: TableSettings = setting(make=TableSettings, help="with data.schema: rows of tables")
+    publish: PublishSettings = setting(make=PublishSettings, help="with data.stream: versions")
     comm: Communication = setting(make=Communication, help="how gradients are exchanged")
     optimiser: Optimiser = setting(make=Optimiser, help="optimiser")
     schedule: Schedule = setting(make=Schedule, help="learning rate")
@@ -245,7 +253,7 @@ def check(job: Job) -> None:
         raise JoyError("both steps and epochs were given", help="remove one of them")
     if len(job.optimiser.betas) != 2 or not all(0 <= b < 1 for b in job.optimiser.betas):
         raise JoyError("betas are two numbers from 0 to below 1", where="optimiser")
-    if not data_files(job):
+    if not job.data.train and job.data.stream is None:
         raise JoyError("no data file is named", where="data", help="data: {train: FILE.jsonl}")
     if not isinstance(job.kernels, dict) and job.kernels not in ("auto", "off", False):
         raise JoyError(
@@ -286,7 +294,20 @@ def check_batch(job: Job) -> None:
 
 def data_files(job: Job) -> list[Path]:
     """The training files, in order."""
-    return [job.path(name) for name in job.data.train]
+    return files_named(job, job.data.train)
+
+
+def files_named(job: Job, names: Sequence[str]) -> list[Path]:
+    """Files of the job; with a schema of features a name may be a pattern (clicks-*.parquet)."""
+    if job.data.schema is None:
+        return [job.path(name) for name in names]
+    found: list[Path] = []
+    for name in names:
+        path = job.path(name)
+        found += sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
+    if names and not found:
+        raise JoyError(f"no file fits {', '.join(names)}", where="data", help=f"in {job.folder}")
+    return found
 
 
 def micro_size(job: Job) -> int:

@@ -96,6 +96,8 @@ def started(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> int:
 def ended(job: Job, folder: RunFolder, start: LaunchOptions) -> str | None:
     """What to say about a run that needs no more steps; None when there is something to do."""
     known = folder.status()
+    if job.data.stream is not None:
+        return None
     if start.fresh or known.get("state") != "finished":
         return None
     step = known.get("step", 0)

@@ -97,9 +97,13 @@ class ProgressLine:
         mfu = figures.get("mfu")
         shown = "unknown" if mfu is None else f"{mfu:.1%}"
         left = (self.steps - figures["step"]) * figures.get("step_s", 0.0)
+        speed = f"{figures['tokens_per_s']:,.0f} tokens/s  MFU {shown}"
+        if "rows_per_s" in figures:
+            lost = f"  {figures['skipped']:,} skipped" if figures["skipped"] else ""
+            speed = f"{figures['rows_per_s']:,.0f} rows/s{lost}"
         return (
             f"step {figures['step']}/{self.steps}  loss {figures['loss']:.4f}  "
-            f"lr {figures['lr']:.1e}  {figures['tokens_per_s']:,.0f} tokens/s  MFU {shown}  "
+            f"lr {figures['lr']:.1e}  {speed}  "
             f"{int(left // 60)}:{int(left % 60):02d} left"
         )
 

@@ -6,12 +6,12 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import gradients, optimise
 from joymigrate.run.train.checkpoint import Checkpointer
-from joymigrate.run.train.feed import Feed
+from joymigrate.run.train.feed import RankShare
 from joymigrate.run.train.flops import StepFlops
 from joymigrate.run.train.group import barrier
 from joymigrate.run.train.guard import Action, SpikeGuard
@@ -35,7 +35,7 @@ class LoopParts:
     laid: ParallelModel
     runner: Runner
     optimiser: Any
-    feed: Feed
+    feed: StepFeed
     keeper: Checkpointer
     folder: RunFolder
     work: StepFlops
@@ -57,6 +57,17 @@ class State:
     tokens: int = 0
     skipped: list[int] = field(default_factory=list)  # positions left out after a rollback
     scale: float = 65536.0
+    rows: dict[str, Any] | None = None  # where the sample engine stands
+
+
+class StepFeed(Protocol):
+    """Gives a rank its share of the step at a position."""
+
+    def take(self, position: int, following: int | None) -> RankShare: ...
+    def after(self, position: int) -> int: ...
+    def state(self, position: int) -> dict[str, Any] | None: ...
+    def restore(self, document: Any) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +91,9 @@ class Loop:
         self.scale = LossScale(on=parts.job.dtype == "float16")
         self.parameters = [p for p in parts.laid.model.parameters() if p.requires_grad]
         self.counted = self.since = 0.0
+        self.rows_before = 0
         self.next_status = 0.0
+        self.previous = 0  # the position of the step that was taken last
         self.last: dict[str, Any] = {}  # the figures of the last step that was looked at
         self.stages = parts.laid.mesh["pp"].get_group() if parts.laid.layout.pp > 1 else None
         self.twice = self.counted_elsewhere()
@@ -102,6 +115,7 @@ class Loop:
         if self.state.step:
             parts.tell(f"continuing behind step {self.state.step} of {parts.steps}")
         self.since = time.monotonic()
+        self.rows_before = self.state.position
         while self.state.step < parts.steps:
             seen = self.step()
             if seen is None:
@@ -123,9 +137,10 @@ class Loop:
         """One optimiser step; its figures when this step is looked at."""
         parts, state = self.parts, self.state
         position = self.after_skipped(state.position)
-        following = self.after_skipped(position + parts.job.batch.size)
+        following = self.after_skipped(parts.feed.after(position))
         more = state.step + 1 < parts.steps
         portion = parts.feed.take(position, following if more else None)
+        self.previous = position
         seed_step(parts.job.seed, state.step, parts.data_rank)
         parts.optimiser.zero_grad(set_to_none=True)
         total = parts.runner.step(portion, self.scale.factor)
@@ -135,7 +150,7 @@ class Loop:
         state.step += 1
         if parts.job.logging.samples and parts.speaks:
             parts.folder.consumed(parts.data_rank, state.step, portion.samples)
-        state.position = position + parts.job.batch.size
+        state.position = parts.feed.after(position)
         self.counted += portion.tokens
         if not self.is_looked_at():
             return None
@@ -147,7 +162,7 @@ class Loop:
     def after_skipped(self, position: int) -> int:
         """The next position that is not left out."""
         while position in self.state.skipped:
-            position += self.parts.job.batch.size
+            position = self.parts.feed.after(position)
         return position
 
     def update(self, norm: Any, rate: float) -> None:
@@ -210,11 +225,21 @@ class Loop:
             "step_s": round(elapsed / steps, 6),
             "mfu": parts.work.mfu(per_s, parts.peak),
         }
+        figures |= self.rows_read(elapsed)
         parts.log.write(figures)
         self.last = {key: clean(value) for key, value in figures.items()}
         if now >= self.next_status or state.step == parts.steps:
             self.next_status = now + STATUS_EVERY_S
             parts.folder.report(state="running", **self.last)
+
+    def rows_read(self, elapsed: float) -> dict[str, Any]:
+        """Rows per second of the sample engine, and the rows that it left out."""
+        known = self.parts.feed.state(self.state.position)
+        if known is None:
+            return {}
+        rows, self.rows_before = known["consumed"] - self.rows_before, known["consumed"]
+        per_s = rows / elapsed if elapsed > 0 else 0.0
+        return {"rows_per_s": round(per_s, 1), "skipped": sum(known["skipped"].values())}
 
     # -- checkpoints --------------------------------------------------------------------------
 
@@ -236,6 +261,7 @@ class Loop:
             tokens=state.tokens,
             skipped=state.skipped,
             scale=state.scale,
+            rows=self.parts.feed.state(state.position),
             layout=self.parts.laid.layout.name,
         )
 
@@ -245,6 +271,8 @@ class Loop:
             known = {k: v for k, v in saved.items() if k in State.__dataclass_fields__}
             self.state = State(**known)
             self.scale.value = self.state.scale
+            if self.state.rows is not None:
+                self.parts.feed.restore(self.state.rows)
         if self.parts.first_rank:
             self.parts.folder.cut_metrics(self.state.step)
             self.parts.folder.cut_consumed(self.state.step)
@@ -263,7 +291,7 @@ class Loop:
                 where=str(parts.folder.path),
                 help="lower optimiser.lr, look at the data near this step, or set checkpoint.every",
             )
-        skipped = [*bad.skipped, bad.position - parts.job.batch.size]
+        skipped = [*bad.skipped, self.previous]
         self.restore(parts.keeper.load(newest))
         self.state.skipped = skipped
         self.guard.rolled_back()

@@ -21,8 +21,9 @@ from joymigrate.schema import read
 JOB, METRICS, STATUS, STOP = "job.json", "metrics.jsonl", "status.json", "stop"
 CHECKPOINTS, MODEL, BOARD = "checkpoints", "model", "tensorboard"
 SAMPLES = "samples"
+PUBLISHED = "published"  # versions of a model that learns from a stream
 ALIGNMENT = "alignment.json"  # which modules compute with other operators; for `verify --map`
-OURS = (JOB, METRICS, STATUS, STOP, CHECKPOINTS, MODEL, BOARD, ALIGNMENT, SAMPLES)
+OURS = (JOB, METRICS, STATUS, STOP, CHECKPOINTS, MODEL, BOARD, ALIGNMENT, SAMPLES, PUBLISHED)
 SCHEMA = "joymigrate.run/1"
 # A run that continues must be about the same thing.
 SAME = ("model", "data", "tokenizer", "task", "method", "seed")

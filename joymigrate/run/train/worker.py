@@ -77,6 +77,12 @@ def train(
     from joymigrate.run.train.loop import Loop
 
     assert isinstance(device, Device)
+    if job.data.stream is not None:
+        from joymigrate.run.train.stream.trainer import run_stream
+
+        outcome = run_stream(job, run, device, asked, tell)
+        run.report(state=outcome)
+        return outcome
     parts = None
     try:
         parts = assemble.assemble(job, run, device, tell)

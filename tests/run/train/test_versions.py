@@ -114,7 +114,7 @@ def test_nothing_published_is_an_error_of_its_own(tmp_path: Path) -> None:
 
 
 def test_rows_of_unpublished_ids_depend_on_the_id_alone() -> None:
-    initial = {"name": "uniform", "bound": 0.05, "seed": 3}
+    initial = {"name": "uniform", "low": -0.05, "high": 0.05, "seed": 3, "table": "item"}
     ids = torch.tensor([7, -1, 2**62, 0])
     rows = versions.initial_rows(initial, ids, 8)
     assert torch.equal(rows[:1], versions.initial_rows(initial, ids[:1], 8))
@@ -122,6 +122,15 @@ def test_rows_of_unpublished_ids_depend_on_the_id_alone() -> None:
     assert many.abs().max() <= 0.05
     assert abs(float(many.mean())) < 3e-4  # 6 deviations of the mean of 160,000 uniform numbers
     assert not torch.equal(rows, versions.initial_rows({**initial, "seed": 4}, ids, 8))
+
+
+def test_they_are_those_that_the_tables_start_from() -> None:
+    from joymigrate.run.train.tables.initialise import UniformRows
+
+    initial = {"name": "uniform", "low": -0.1, "high": 0.3, "seed": 9, "table": "item"}
+    ids = torch.tensor([7, -1, 2**62, 0])
+    own = torch.from_numpy(UniformRows("item", 5, -0.1, 0.3, 9).rows(ids.numpy()))
+    assert torch.equal(versions.initial_rows(initial, ids, 5), own)
 
 
 def test_versions_in_redis_are_those_of_a_folder(tmp_path: Path, redis_server: str) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -388,6 +389,19 @@ def verify(store: VersionStore, links: Sequence[Manifest]) -> int:
     return total
 
 
+def summary(manifest: Manifest) -> dict[str, Any]:
+    """One form in a few figures."""
+    tables = manifest.get("tables", {}).values()
+    return {
+        "version": manifest["version"],
+        "form": manifest["form"],
+        "identity": manifest["identity"],
+        "bytes": sum(entry["bytes"] for entry in manifest["files"].values()),
+        "rows_changed": sum(entry["ids"] for entry in tables),
+        "samples": manifest.get("rows", {}).get("to", 0),
+    }
+
+
 def describe(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
     """The `files` of a manifest."""
     return {name: {"sha256": sha256(data), "bytes": len(data)} for name, data in files.items()}
@@ -446,31 +460,32 @@ def initial_rows(initial: Mapping[str, Any], ids: Any, dim: int) -> Any:
 
     if initial["name"] == "zero":
         return torch.zeros(len(ids), dim)
-    return uniform_rows(ids, dim, initial["bound"], initial["seed"])
+    seed = initial["seed"] ^ zlib.crc32(initial["table"].encode())
+    return uniform_rows(ids, dim, initial["low"], initial["high"], seed)
 
 
-def uniform_rows(ids: Any, dim: int, bound: float, seed: int) -> Any:
-    """Uniform numbers in [-bound, bound) from (seed, id, column), float32 [N, dim].
+def uniform_rows(ids: Any, dim: int, low: float, high: float, seed: int) -> Any:
+    """Uniform numbers in [low, high) from (seed, id, column), float32 [N, dim].
 
-    SplitMix64 (Steele, Lea and Flood, 2014) of `id * dim + column` with the seed mixed in; its 24
-    upper bits are the fraction.
+    SplitMix64 (Steele, Lea and Flood, 2014): the id's output with the seed's mixed in starts a
+    generator, whose outputs 1 … dim give the columns by their 24 upper bits.
     """
     import numpy as np
     import torch
 
-    keys = np.asarray(ids, dtype=np.int64).astype(np.uint64)[:, None] * np.uint64(dim)
-    keys = keys + np.arange(dim, dtype=np.uint64)[None]
-    salt = mixed(np.full(1, seed % (1 << 64), dtype=np.uint64))
-    bits = mixed(keys ^ salt)
-    share = (bits >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
-    return torch.from_numpy((share * 2 - 1) * np.float32(bound))
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    start = finalised(np.array([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64) + golden)
+    keys = finalised(np.ascontiguousarray(ids, dtype=np.int64).view(np.uint64) + start)
+    numbers = np.arange(1, dim + 1, dtype=np.uint64) * golden
+    bits = finalised(keys[:, None] + numbers[None])
+    share = (bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
+    return torch.from_numpy(np.float32(low) + share * np.float32(high - low))
 
 
-def mixed(values: Any) -> Any:
-    """The finaliser of SplitMix64 on uint64; wraps around at 64 bits."""
+def finalised(values: Any) -> Any:
+    """SplitMix64's output function on uint64; wraps around at 64 bits."""
     import numpy as np
 
-    values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

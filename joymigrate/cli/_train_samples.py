@@ -1,0 +1,110 @@
+"""`train generate`, `train histories`, `train versions`: around models over features."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from joymigrate.errors import Exit, JoyError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `train`."""
+    app.command("generate")(generate)
+    app.command("histories")(histories)
+    app.command("versions")(versions)
+
+
+def generate(
+    folder: Path = typer.Argument(..., help="Where to write."),
+    rows: int = typer.Option(100_000, "--rows", min=10, help="Rows; a tenth is for evaluation."),
+    users: int = typer.Option(5_000, "--users", min=1, help="Users."),
+    items: int = typer.Option(20_000, "--items", min=1, help="Items."),
+    zipf: float = typer.Option(1.05, "--zipf", min=0, help="Power of the items' Zipf law."),
+    history: int = typer.Option(200, "--history", min=0, help="Older events of a user (mean)."),
+    length: int = typer.Option(100, "--length", min=1, help="Events that a row sees."),
+    files: int = typer.Option(4, "--files", min=1, help="Parquet files."),
+    seed: int = typer.Option(0, "--seed", help="Of the draws."),
+    denormalised: bool = typer.Option(
+        False, "--denormalised", help="Also write the rows with their history in each of them."
+    ),
+) -> int:
+    """Make clicks with the skew of a shop: Parquet, a history store, a schema and a job."""
+    from joymigrate.cli._output import emit
+    from joymigrate.extras import need
+    from joymigrate.run.train.samples.generate import Clicks
+    from joymigrate.run.train.samples.generate import generate as write
+
+    need("rec", "pyarrow", "lmdb", what="train generate")
+    wish = Clicks(
+        rows=rows, users=users, items=items, zipf=zipf, history=history, length=length,
+        files=files, seed=seed,
+    )  # fmt: skip
+    sizes = write(folder, wish, denormalised=denormalised)
+    emit("".join(f"{name:<14} {size:>14,} bytes\n" for name, size in sizes.items() if size))
+    return Exit.OK
+
+
+def histories(
+    events: list[Path] = typer.Argument(..., help="Parquet files of events, in order of time."),
+    store: str = typer.Option(
+        ..., "-o", "--output", help="A folder (LMDB), or redis://HOST:PORT/DB#PREFIX."
+    ),
+    key: str = typer.Option("user_id", "--key", help="The column with the user's number."),
+    fields: list[str] = typer.Option(
+        [], "--field", help="Whole-number columns to keep (default: all others)."
+    ),
+) -> int:
+    """Store users' events once, so that rows need not repeat them."""
+    from joymigrate.cli._output import talk
+    from joymigrate.extras import need
+    from joymigrate.run.train.samples.histories import build
+
+    need("rec", "pyarrow", "lmdb", what="train histories")
+    for path in events:
+        if not path.is_file():
+            raise JoyError("no such file of events", where=str(path), help="name Parquet files")
+    count = build(events, store, key, fields)
+    talk([f"{count:,} events in {store}"])
+    return Exit.OK
+
+
+def versions(
+    place: str = typer.Argument(..., help="A folder, or redis://HOST:PORT/DB#PREFIX."),
+    verify: bool = typer.Option(False, "--verify", help="Read every file and compare its hash."),
+    compact: bool = typer.Option(False, "--compact", help="Write a snapshot of the newest."),
+    prune: int | None = typer.Option(
+        None, "--prune", min=1, help="Keep so many snapshots and what lies behind the oldest."
+    ),
+    form: str = typer.Option("text", "--format", help="text or json."),
+) -> int:
+    """List the published versions of a model that keeps learning; check, compact, prune."""
+    from joymigrate.cli._output import emit, one_of, talk
+    from joymigrate.extras import need
+    from joymigrate.run.train.formats import versions as published
+
+    chosen = one_of(form, ("text", "json"), "--format")
+    need("rec", "torch", "safetensors", what="train versions")
+    store = published.open_versions(place)
+    links = published.chain(store)
+    if verify:
+        size = published.verify(store, links)
+        talk([f"version {links[-1]['version']}: {len(links)} forms, {size:,} bytes, all whole"])
+    if compact:
+        published.compact(store)
+    if prune is not None:
+        gone = published.prune(store, prune)
+        talk([f"{len(gone)} forms removed"])
+    rows = [published.summary(store.manifest(*one)) for one in store.forms()]
+    if chosen == "json":
+        emit(json.dumps({"schema": "joymigrate.published/1", "versions": rows}, indent=1) + "\n")
+        return Exit.OK
+    lines = [
+        f"{row['version']:>8} {row['form']:<8} {row['bytes']:>12,} bytes  "
+        f"{row['rows_changed']:>9,} rows  samples to {row['samples']:,}"
+        for row in rows
+    ]
+    emit("\n".join(lines) + "\n")
+    return Exit.OK

@@ -1,0 +1,60 @@
+"""What a model is fed with: B rows, F fields, D columns, G numbers, L events, T targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The inputs of a model. `events` are the lengths of its sequences."""
+
+    fields: int
+    numbers: int
+    dim: int
+    events: tuple[int, ...] = ()
+    targets: int = 1
+
+    @property
+    def flat(self) -> int:
+        """Columns of all fields and numbers."""
+        return self.fields * self.dim + self.numbers
+
+
+@dataclass(frozen=True, slots=True)
+class RowInputs:
+    """Rows that were looked up.
+
+    fields_BFD; numbers_BG; linear_B: the sum of the fields' first-order weights (None for models
+    without). Per sequence: events_BLD padded behind the last event, mask_BL true at events, and
+    target_BD, the row of the candidate that the sequence is compared with.
+    """
+
+    fields_BFD: Tensor
+    numbers_BG: Tensor
+    linear_B: Tensor | None = None
+    events: tuple[tuple[Tensor, Tensor, Tensor], ...] = ()
+
+    def flat_BX(self) -> Tensor:
+        """All fields and numbers side by side."""
+        import torch
+
+        return torch.cat([self.fields_BFD.flatten(1), self.numbers_BG], 1)
+
+
+def need_events(shape: Shape, name: str) -> None:
+    """A model over behaviour needs a sequence."""
+    from joymigrate.errors import JoyError
+
+    if not shape.events:
+        raise JoyError(
+            f"'{name}' needs a feature of type sequence",
+            where="model.from_config.model_type",
+            help="add one to the schema, or take deepfm, dcn or dlrm",
+        )
+
+
+Sizes = dict[str, Any]

@@ -1,0 +1,30 @@
+"""Puts the sample engine's part of a job together: schema, task, feed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from joymigrate.extras import need
+from joymigrate.run.train.job import Job, data_files
+from joymigrate.run.train.samples import schema as schemas
+from joymigrate.run.train.samples import tasks
+from joymigrate.run.train.samples.feed import SampleFeed
+from joymigrate.run.train.samples.readers import parquet_rows, start_readers
+from joymigrate.run.train.tasks.task import Context
+
+
+def task_of(job: Job) -> tasks.FeatureTask:
+    """The job's task over its schema."""
+    need("rec", "pyarrow", "torchmetrics", what="data.schema")
+    assert job.data.schema is not None
+    schema = schemas.load(job.path(job.data.schema))
+    context = Context(tokenizer=None, seed=job.seed, options=job.task.options)
+    return tasks.find(job.task.name)(context, schema, job.tables)
+
+
+def feed_of(job: Job, task: Any, size: int, micro: int, rank: int, ranks: int) -> SampleFeed:
+    """This process's part of every step."""
+    rows = parquet_rows(data_files(job), task.schema, job.seed, shuffle=job.data.shuffle)
+    wish = job.data.readers
+    readers = start_readers(wish.engine, wish.count, wish.ahead)
+    return SampleFeed(rows, readers, task.samples_of, size, micro, rank, ranks)

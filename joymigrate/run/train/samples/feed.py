@@ -1,0 +1,165 @@
+"""Gives every process its rows of every step, from the sample engine, one step ahead.
+
+The place in the data is a `RowPosition`: exact per row, whatever the number of processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from joymigrate.run.train.feed import RankShare
+from joymigrate.run.train.samples.batch import SampleBatch, joined
+from joymigrate.run.train.samples.position import (
+    Piece,
+    RowPosition,
+    Share,
+    begin,
+    position_of,
+    rows_in,
+)
+from joymigrate.run.train.samples.readers import ParquetRows, Readers
+
+Collate = Callable[[SampleBatch], dict[str, Any]]
+
+
+class RowStream:
+    """One reader's rows from a position to the end of its epoch."""
+
+    def __init__(self, rows: ParquetRows, readers: Readers, share: Share, epoch: int) -> None:
+        self.rows = rows
+        pieces: list[Piece] = rows.order.pieces(share, epoch)
+        self.batches: Iterator[SampleBatch] = readers.stream(rows, pieces)
+        self.held: SampleBatch | None = None
+        self.at = 0
+
+    def take(self, count: int) -> SampleBatch:
+        """The next `count` rows of those read; rows that were skipped are missing in it."""
+        parts: list[SampleBatch] = []
+        while count > 0:
+            if self.held is None or self.at == self.held.read:
+                self.held, self.at = next(self.batches), 0
+            stop = min(self.held.read, self.at + count)
+            parts.append(self.held.part(self.at, stop))
+            count -= stop - self.at
+            self.at = stop
+        return joined(parts) if parts else self.rows.empty()
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        self.batches.close()  # type: ignore[attr-defined]
+
+
+class SampleFeed:
+    """Portions by the number of rows consumed; the next one is made while one is used."""
+
+    def __init__(
+        self,
+        rows: ParquetRows,
+        readers: Readers,
+        collate: Collate,
+        size: int,
+        micro: int,
+        rank: int,
+        ranks: int,
+    ) -> None:
+        self.rows, self.readers, self.collate = rows, readers, collate
+        self.size, self.micro, self.rank, self.ranks = size, micro, rank, ranks
+        self.known = {0: begin(rows.order.rows, ranks)}
+        self.stream: RowStream | None = None
+        self.next_row = -1  # where the stream stands
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
+        self.ahead: tuple[int, Future[tuple[RankShare, SampleBatch]]] | None = None
+        self.skipped: dict[str, int] = {}
+        self.started, self.read = time.monotonic(), 0
+
+    # -- positions ----------------------------------------------------------------------------
+
+    def after(self, position: int) -> int:
+        """The position behind the step at `position`."""
+        _, following = self.known[position].step(self.size // self.ranks, self.rows.order.rows)
+        self.known[following.consumed] = following
+        for old in [one for one in self.known if one < position]:
+            del self.known[old]
+        return following.consumed
+
+    def state(self, position: int) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {**self.known[position].document(), "skipped": dict(self.skipped)}
+
+    def restore(self, document: Mapping[str, Any]) -> None:
+        """Go on where a checkpoint stands, with this number of processes."""
+        known: RowPosition = position_of(document).for_readers(self.ranks)
+        self.known = {known.consumed: known}
+        self.skipped = dict(document.get("skipped", {}))
+        self.ahead = None
+        self.next_row = -1
+
+    # -- portions -----------------------------------------------------------------------------
+
+    def take(self, position: int, following: int | None) -> RankShare:
+        """The portion at `position`; `following` is prepared meanwhile."""
+        if self.ahead is not None and self.ahead[0] == position:
+            portion, batch = self.ahead[1].result()
+        else:
+            if self.ahead is not None:
+                self.ahead[1].result()
+            portion, batch = self.make(position)
+        self.ahead = None
+        if following is not None:
+            self.ahead = (following, self.pool.submit(self.make, following))
+        for reason, count in batch.skipped.items():
+            self.skipped[reason] = self.skipped.get(reason, 0) + count
+        return self.weighted(portion, len(batch))
+
+    def weighted(self, portion: RankShare, kept: int) -> RankShare:
+        """The rows of the step over all processes, without those that were skipped."""
+        import torch
+        import torch.distributed as dist
+
+        self.read += int(portion.weight)
+        if self.rows.schema.on_error == "stop":
+            return portion
+        figures = torch.tensor([float(kept)])
+        if self.ranks > 1:
+            dist.all_reduce(figures)
+        return dataclasses.replace(portion, weight=max(1.0, float(figures)))
+
+    def make(self, position: int) -> tuple[RankShare, SampleBatch]:
+        """Read and collate one portion."""
+        known = self.known[position]
+        shares, _ = known.step(self.size // self.ranks, self.rows.order.rows)
+        if self.stream is None or self.next_row != position:
+            self.close_stream()
+            self.stream = RowStream(self.rows, self.readers, known.shares[self.rank], known.epoch)
+        mine = rows_in(shares[self.rank])
+        batch = self.stream.take(mine)
+        everyone = sum(map(rows_in, shares))
+        self.next_row = position + everyone
+        if sum(map(rows_in, known.shares)) == everyone:  # the epoch ends
+            self.close_stream()
+        steps = range(0, max(1, len(batch)), self.micro)
+        passes = tuple(
+            self.collate(batch.part(at, min(len(batch), at + self.micro))) for at in steps
+        )
+        return RankShare(position, passes, float(everyone), 0, ()), batch
+
+    def close_stream(self) -> None:
+        """Let go of the readers' work ahead."""
+        if self.stream is not None:
+            self.stream.close()
+        self.stream = None
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows of all processes since the start."""
+        return self.read / max(1e-9, time.monotonic() - self.started)
+
+    def close(self) -> None:
+        """Stop preparing."""
+        self.pool.shutdown(wait=True, cancel_futures=True)
+        self.close_stream()
+        self.readers.close()

@@ -1,0 +1,279 @@
+"""A recommendation model: rows looked up in tables, and the dense part over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train import recommendation
+from joymigrate.run.train.recommendation.inputs import RowInputs, Shape
+from joymigrate.run.train.samples.job import TableSettings
+from joymigrate.run.train.samples.schema import FeatureSchema
+from joymigrate.run.train.tables.configs import EmbeddingConfig
+from joymigrate.run.train.tables.embedding import EmbeddingCollection
+from joymigrate.run.train.tables.jagged import KeyedJaggedTensor
+from joymigrate.run.train.tables.table import Table
+
+LINEAR = ".linear"  # behind a table's name: its first-order weights
+FIRST = 0.05  # rows start uniform between these
+
+
+class Rows(nn.Module):
+    """All tables of a schema; every table is asked once per batch."""
+
+    def __init__(
+        self, schema: FeatureSchema, settings: TableSettings, *, linear: bool, seed: int
+    ) -> None:
+        super().__init__()
+        shapes = {name: (one.rows, one.width) for name, one in schema.tables().items()}
+        if linear:
+            shapes |= {f"{name}{LINEAR}": (rows, 1) for name, (rows, _) in [*shapes.items()]}
+        fused = settings.optimiser != "none"
+        endless = [name for name, (rows, _) in shapes.items() if rows is None]
+        if endless and not fused:
+            raise JoyError(
+                f"table '{endless[0]}' is dynamic, and has no optimiser of its rows",
+                where="tables.optimiser",
+                help="tables: {optimiser: adagrad}, or give the feature `rows`",
+            )
+        widths = sorted({width for _, width in shapes.values()})
+        self.shapes = shapes
+        self.collections = nn.ModuleList()
+        self.place: dict[str, int] = {}
+        for number, width in enumerate(widths):
+            mine = {name: rows for name, (rows, one) in shapes.items() if one == width}
+            self.place |= dict.fromkeys(mine, number)
+            bound = 0.0 if width == 1 else FIRST
+            configs = [
+                EmbeddingConfig(
+                    rows or 1, width, name, feature_names=[name],
+                    weight_init_min=-bound, weight_init_max=bound,
+                )
+                for name, rows in mine.items()
+            ]  # fmt: skip
+            options = {name: settings.options(rows, seed) for name, rows in mine.items()}
+            chosen = settings.row_optimiser() if fused else None
+            self.collections.append(
+                EmbeddingCollection(configs, optimiser=chosen, options=options if fused else None)
+            )
+
+    def forward(self, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Rows [N, D] of ids [N], by table."""
+        found: dict[str, Tensor] = {}
+        for number, collection in enumerate(self.collections):
+            mine = {name: ids for name, ids in wanted.items() if self.place[name] == number}
+            for name in self.place:  # a table that nobody asks for gets no ids
+                if self.place[name] == number and name not in mine:
+                    mine[name] = next(iter(wanted.values())).new_empty(0)
+            ids = torch.cat(list(mine.values()))
+            lengths = torch.tensor([len(one) for one in mine.values()], device=ids.device)
+            made = collection(KeyedJaggedTensor(list(mine), ids, lengths=lengths))
+            found |= {name: made[name].values() for name in mine if name in wanted}
+        return found
+
+    def tables(self) -> dict[str, Table]:
+        """The tables that are updated in the backward pass, by name."""
+        return {
+            name: collection.table(name)  # type: ignore[operator]
+            for name, number in self.place.items()
+            for collection in [self.collections[number]]
+            if name in collection.optimisers  # type: ignore[operator]
+        }
+
+
+class Recommender(nn.Module):
+    """Tables and a dense part; `forward` takes a batch of `collate`."""
+
+    def __init__(
+        self, schema: FeatureSchema, sizes: Mapping[str, Any], settings: TableSettings, seed: int
+    ) -> None:
+        super().__init__()
+        kind = recommendation.find(sizes["model_type"])
+        self.schema, self.sizes = schema, dict(sizes)
+        self.linear = bool(kind.LINEAR)
+        self.fields = [*schema.singles(), *schema.bags()]
+        self.sequences = schema.sequences()
+        dim = check_dim(schema)
+        events = tuple(schema.features[name].length for name in self.sequences)
+        self.shape = Shape(len(self.fields), len(schema.dense()), dim, events, len(schema.label))
+        self.targets = [candidate_of(schema, name) for name in self.sequences]
+        torch.manual_seed(seed)
+        self.rows = Rows(schema, settings, linear=self.linear, seed=seed)
+        rest = {key: value for key, value in sizes.items() if key != "model_type"}
+        self.dense = kind.MODEL(self.shape, **rest)
+
+    def wanted(self, batch: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+        """The ids that every table is asked for, feature by feature."""
+        asked: dict[str, list[Tensor]] = {}
+        for name in self.fields:
+            asked.setdefault(self.schema.table_of(name), []).append(batch[f"{name}.ids"])
+        for name in self.sequences:
+            table = self.schema.table_of(name)
+            asked.setdefault(table, []).append(batch[f"{name}.ids"].flatten())
+        return asked
+
+    def look_up(self, batch: Mapping[str, Tensor]) -> RowInputs:
+        """All rows of a batch as the dense part takes them."""
+        asked = self.wanted(batch)
+        ids = {table: torch.cat(parts) for table, parts in asked.items()}
+        if self.linear:
+            ids |= self.first_order(batch)
+        rows = self.rows(ids)
+        split = {
+            table: list(rows[table].split([len(one) for one in parts]))
+            for table, parts in asked.items()
+        }
+        found = {name: split[self.schema.table_of(name)].pop(0) for name in self.fields}
+        count = len(batch["labels"])
+        fields = [self.pooled(name, found[name], batch, count) for name in self.fields]
+        events = []
+        for name, target in zip(self.sequences, self.targets, strict=True):
+            rows_BLD = split[self.schema.table_of(name)].pop(0).unflatten(0, (count, -1))
+            mask_BL = batch[f"{name}.mask"]
+            events.append((rows_BLD * mask_BL[..., None], mask_BL, found[target]))
+        linear_B = self.summed(rows, batch, count) if self.linear else None
+        numbers = batch["numbers"]
+        empty = numbers.new_zeros(count, 0, self.shape.dim)
+        fields_BFD = torch.stack(fields, 1) if fields else empty
+        return RowInputs(fields_BFD, numbers, linear_B, tuple(events))
+
+    def first_order(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The ids of first-order weights, by table."""
+        asked: dict[str, list[Tensor]] = {}
+        for name in self.fields:
+            table = f"{self.schema.table_of(name)}{LINEAR}"
+            asked.setdefault(table, []).append(batch[f"{name}.ids"])
+        return {table: torch.cat(parts) for table, parts in asked.items()}
+
+    def summed(self, rows: Mapping[str, Tensor], batch: Mapping[str, Tensor], count: int) -> Tensor:
+        """The sum of the fields' first-order weights [B]."""
+        rest = {name: part for name, part in rows.items() if name.endswith(LINEAR)}
+        at = dict.fromkeys(rest, 0)
+        total = batch["numbers"].new_zeros(count)
+        for name in self.fields:
+            table = f"{self.schema.table_of(name)}{LINEAR}"
+            ids = batch[f"{name}.ids"]
+            part = rest[table][at[table] : at[table] + len(ids)]
+            at[table] += len(ids)
+            total = total + self.pooled(name, part, batch, count).squeeze(-1)
+        return total
+
+    def pooled(self, name: str, rows: Tensor, batch: Mapping[str, Tensor], count: int) -> Tensor:
+        """One vector per row: a bag's rows are added; an empty bag is zero [B, D]."""
+        if f"{name}.rows" not in batch:
+            return rows
+        empty = rows.new_zeros(count, rows.shape[1])
+        return empty.index_add(0, batch[f"{name}.rows"], rows)
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Logits [B, T]."""
+        found = self.look_up(batch)
+        if "next" in batch:
+            return self.next_items(found, batch)
+        logits: Tensor = self.dense(found)
+        return logits
+
+    def next_items(self, found: RowInputs, batch: Mapping[str, Tensor]) -> Tensor:
+        """After every event, the logits of the next item and of another row's [B, L, 2]."""
+        if not hasattr(self.dense, "states"):
+            raise JoyError(
+                f"'{self.sizes['model_type']}' has no state after every event",
+                where="model.from_config",
+                help="task: sequence trains sasrec",
+            )
+        events_BLD, mask_BL, target_BD = found.events[0]
+        states_BLD = self.dense.states(events_BLD, mask_BL)
+        last = mask_BL.sum(1) - 1
+        rows = torch.arange(len(last), device=last.device)
+        next_BLD = events_BLD.roll(-1, 1)
+        next_BLD = next_BLD.index_put((rows, last.clamp(min=0)), target_BD)
+        right_BL = (states_BLD * next_BLD).sum(-1)
+        wrong_BL = (states_BLD * next_BLD.roll(1, 0)).sum(-1)
+        return torch.stack([right_BL, wrong_BL], -1)
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Sizes, schema, dense weights, and every table as ids with rows."""
+        import json
+
+        from joymigrate.run.train.formats.versions import pack
+
+        folder.mkdir(parents=True, exist_ok=True)
+        head = {"architecture": "joymigrate.recommender/1", **self.sizes}
+        document = {**head, "features": self.schema.document()}
+        (folder / "config.json").write_text(json.dumps(document, indent=1) + "\n")
+        (folder / "dense.safetensors").write_bytes(pack(dict(self.dense.state_dict())))
+        for name, content in self.table_contents().items():
+            (folder / f"table.{name}.safetensors").write_bytes(pack(content))
+
+    def table_contents(self) -> dict[str, dict[str, Tensor]]:
+        """`ids` and `rows` of every table."""
+        found = {}
+        fused = self.rows.tables()
+        for name, number in self.rows.place.items():
+            if name in fused:
+                parts = list(fused[name].all_rows())
+                ids = [torch.from_numpy(ids.copy()) for ids, _ in parts]
+                rows = torch.cat([rows for _, rows in parts]) if parts else torch.empty(
+                    0, self.rows.shapes[name][1])  # fmt: skip
+                found[name] = {"ids": torch.cat([torch.empty(0, dtype=torch.int64), *ids]),
+                               "rows": rows}  # fmt: skip
+            else:
+                weight = self.rows.collections[number].plain[name].weight.detach()  # type: ignore[union-attr,index]
+                found[name] = {"ids": torch.arange(len(weight)), "rows": weight}
+        return found
+
+
+def check_dim(schema: FeatureSchema) -> int:
+    """The one width that all tables have: vectors are added and multiplied."""
+    widths = {one.width for one in schema.tables().values()}
+    if len(widths) > 1:
+        raise JoyError(
+            f"these models need tables of one dim, the schema has {sorted(widths)}",
+            where="data.schema",
+            help="leave dim out of the features and set the schema's dim",
+        )
+    return widths.pop() if widths else schema.dim
+
+
+def candidate_of(schema: FeatureSchema, sequence: str) -> str:
+    """The feature that a sequence is compared with: the one of the same table."""
+    table = schema.table_of(sequence)
+    names = [name for name in schema.singles() if schema.table_of(name) == table]
+    if not names:
+        raise JoyError(
+            f"no feature with one id per row shares table '{table}' with '{sequence}'",
+            where=f"features.{sequence}.table",
+            help="a sequence of items names the table of the candidate item: table: item_id",
+        )
+    return names[0]
+
+
+def collate(schema: FeatureSchema, batch: Any) -> dict[str, Tensor]:
+    """A `SampleBatch` as tensors: ids, the rows of bags, padded sequences with their masks."""
+    import numpy as np
+
+    made = {
+        "labels": torch.from_numpy(np.ascontiguousarray(batch.labels)),
+        "numbers": torch.from_numpy(np.ascontiguousarray(batch.numbers)),
+    }
+    if batch.groups is not None:
+        made["groups"] = torch.from_numpy(np.ascontiguousarray(batch.groups))
+    for name, values in batch.ids.items():
+        made[f"{name}.ids"] = torch.from_numpy(np.ascontiguousarray(values))
+    for name, one in batch.lists.items():
+        feature = schema.features[name]
+        if feature.type == "sequence":
+            counts = np.minimum(one.lengths, feature.length)
+            mask = np.arange(feature.length) < counts[:, None]
+            made[f"{name}.ids"] = torch.from_numpy(one.padded(feature.length))
+            made[f"{name}.mask"] = torch.from_numpy(mask)
+        else:
+            made[f"{name}.ids"] = torch.from_numpy(np.ascontiguousarray(one.values))
+            owner = np.repeat(np.arange(len(batch)), one.lengths)
+            made[f"{name}.rows"] = torch.from_numpy(owner)
+    return made
