@@ -45,7 +45,7 @@ ROWS: list[list[str]] = [
         "run.train",
         "run.cluster",
     ],
-    ["run.serve.gateway", "run.render"],
+    ["run.serve.gateway", "run.serve.ranking", "run.render"],
     ["report"],
     ["journey", "api", "codemods"],
     ["cli"],

@@ -11,6 +11,7 @@ from joymigrate.errors import Exit, JoyError
 
 NEEDS = {
     "MODEL_DIR": ("extra:serve",),
+    "MODEL --kind ranking": ("extra:serve",),
     "--config FILE": ("extra:serve",),
     "drill": ("extra:serve",),
 }
@@ -104,6 +105,21 @@ def serve(
     python: Path | None = typer.Option(None, "--python", help="That engine's environment."),
     container: str | None = typer.Option(None, "--container", help="Command that runs it."),
     start_timeout: float = typer.Option(1800.0, "--start-timeout", min=1, help="Seconds to wait."),
+    kind: str = typer.Option(
+        "auto", "--kind", help="auto, language, ranking; auto looks at the model."
+    ),
+    grpc_port: int | None = typer.Option(
+        None, "--grpc-port", min=0, max=65535, help="Ranking: KServe over gRPC there, too."
+    ),
+    lanes: int = typer.Option(
+        0, "--lanes", min=0, help="Ranking: lanes that run batches; 0: measured at the start."
+    ),
+    deadline_ms: float | None = typer.Option(
+        None, "--deadline-ms", min=0.1, help="Ranking: of requests that name none."
+    ),
+    batch_ms: float = typer.Option(
+        25.0, "--batch-ms", min=0.1, help="Ranking: a batch's longest predicted time."
+    ),
     unverified: bool = typer.Option(
         False, "--unverified", help="Serve, or ramp a standby, without a passing verdict."
     ),
@@ -126,6 +142,21 @@ def serve(
         return gateway(config, unverified=unverified, quiet=quiet, log_format=log_format)
     if model is None:
         raise JoyError("what to serve is missing", help="serve MODEL_DIR, or serve --config FILE")
+    one_of(kind, ("auto", "language", "ranking"), "--kind")
+    from joymigrate.cli import _serve_ranking
+
+    if kind == "ranking" or (kind == "auto" and _serve_ranking.recognise(model)):
+        need_extra("torch")
+        return _serve_ranking.serve(
+            _serve_ranking.RankingOptions(
+                model=model, host=host, port=port, names=tuple(name),
+                keys=tuple(key for text in api_key for key in text.split(",") if key),
+                to=to, device=device, unverified=unverified, ledger=ledger,
+                log_format=log_format, quiet=quiet, verbose=verbose, queue=queue,
+                body_bytes=body_limit, drain_seconds=drain, threads=threads, compile=compile,
+                grpc_port=grpc_port, lanes=lanes, deadline_ms=deadline_ms, batch_ms=batch_ms,
+            )
+        )  # fmt: skip
     need_extra("transformers", "tokenizers")
     from joymigrate.cli import _serve_check, _serve_external, _serve_model
 

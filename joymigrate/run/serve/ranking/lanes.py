@@ -1,0 +1,303 @@
+"""The engine: a queue, lanes that take batches from it, and answers to the right callers.
+
+A lane is a thread, on a device with a stream of its own. A batch that fails is halved until the
+request at fault stands alone; the others are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.ranking import batcher
+from joymigrate.run.serve.ranking.batcher import Limits, Waiting
+from joymigrate.run.serve.ranking.cost import CostModel
+from joymigrate.run.serve.ranking.merge import Batch, merge, mergeable
+from joymigrate.run.serve.ranking.program import Program, first_line
+from joymigrate.run.serve.ranking.request import Request
+from joymigrate.run.serve.ranking.results import Counts, Gate, Result
+
+log = logging.getLogger("joymigrate.serve")
+BASE_VERSION = "1"
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A request that waits, and who waits for it."""
+
+    request: Request
+    future: asyncio.Future[Result]
+    loop: asyncio.AbstractEventLoop
+    arrived: float = field(default_factory=time.monotonic)
+    gone: bool = False
+
+
+Answer = tuple[Entry, "Result | Exception"]
+
+
+class Engine:
+    """A program behind a queue. Thread-safe; `rank` is for the event loop."""
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        lanes: int = 1,
+        limits: Limits | None = None,
+        queue: int = 256,
+        alone: str = "",
+    ) -> None:
+        self.program, self.limits, self.room = program, limits or Limits(), queue
+        self.alone = alone or program.signature.alone
+        self.version = BASE_VERSION
+        self.loaded_at = time.time()
+        self.cost = CostModel()
+        self.counts = Counts()
+        self.gate = Gate()
+        self.queue: deque[Entry] = deque()
+        self.condition = threading.Condition()
+        self.stopping = False
+        self.failed: str | None = None
+        self.running = 0
+        self.lanes = [
+            threading.Thread(target=self.work, args=(lane,), name=f"lane-{lane}", daemon=True)
+            for lane in range(lanes)
+        ]
+
+    def start(self) -> None:
+        """Let the lanes work."""
+        for lane in self.lanes:
+            lane.start()
+
+    def close(self) -> None:
+        """Answer what waits, then end the lanes."""
+        with self.condition:
+            self.stopping = True
+            self.condition.notify_all()
+        for lane in self.lanes:
+            if lane.is_alive():
+                lane.join(timeout=10)
+
+    async def rank(self, request: Request) -> Result:
+        """The result of a request; raises `Refusal`. Cancelling it takes it out of the queue."""
+        loop = asyncio.get_running_loop()
+        entry = Entry(request, loop.create_future(), loop)
+        with self.condition:
+            if self.failed is not None:
+                raise Refusal(503, f"the engine failed: {self.failed}")
+            if len(self.queue) >= self.room:
+                raise Refusal(429, f"{len(self.queue)} requests wait already",
+                              headers={"Retry-After": "1"})  # fmt: skip
+            self.queue.append(entry)
+            self.condition.notify()
+        try:
+            return await entry.future
+        except asyncio.CancelledError:
+            entry.gone = True
+            raise
+
+    # The lanes
+
+    def work(self, lane: int) -> None:
+        """Take batches and run them, until the engine closes."""
+        with self.stream():
+            while True:
+                with self.condition:
+                    while not self.queue and not self.stopping:
+                        self.condition.wait()
+                    if not self.queue:
+                        return
+                    entries, answers = self.take(time.monotonic())
+                    self.running += len(entries)
+                try:
+                    if entries:
+                        answers += self.run(entries)
+                except Exception as error:  # a fault of ours: nobody waits for ever
+                    log.exception("a lane failed")
+                    answers += [(entry, error) for entry in entries]
+                finally:
+                    with self.condition:
+                        self.running -= len(entries)
+                deliver(answers)
+
+    def stream(self) -> contextlib.AbstractContextManager[Any]:
+        """A stream of this lane's own, where the device has streams."""
+        device = self.program.device
+        if device == "cpu":
+            return contextlib.nullcontext()
+        import torch
+
+        module = torch.get_device_module(device)
+        return module.stream(module.Stream(device))  # type: ignore[no-any-return]
+
+    def take(self, now: float) -> tuple[list[Entry], list[Answer]]:
+        """The next batch, and answers to those who came too late. Holds the lock."""
+        late: list[Answer] = []
+        while self.queue:
+            first = self.queue[0]
+            if first.gone or first.future.cancelled():
+                self.counts.cancelled += 1
+            elif first.request.deadline <= now:
+                self.counts.late += 1
+                late.append((first, Refusal(504, "the deadline passed before its turn came",
+                                            code="deadline", param="deadline")))  # fmt: skip
+            else:
+                break
+            self.queue.popleft()
+        if not self.queue:
+            return [], late
+        front = [
+            Waiting(entry.request.sizes, entry.request.deadline)
+            for entry, _ in zip(self.queue, range(self.limits.requests), strict=False)
+        ]
+        count = 1
+        if not self.alone and len(front) > 1:
+            count = batcher.choose(
+                front, now, self.cost.predict, self.limits, self.fits, self.cost.margin
+            )
+        taken = [self.queue.popleft() for _ in range(count)]
+        kept = [entry for entry in taken if not entry.gone]
+        self.counts.cancelled += len(taken) - len(kept)
+        for entry in kept:
+            self.counts.wait_seconds.add(now - entry.arrived)
+        return kept, late
+
+    def fits(self, place: int) -> bool:
+        """Whether the request at a place of the queue merges with the first one."""
+        return mergeable(self.program.signature, self.queue[0].request, self.queue[place].request)
+
+    def run(self, entries: Sequence[Entry]) -> list[Answer]:
+        """The answers of a batch; a request that makes it fail stands alone at the end."""
+        try:
+            return self.compute(entries)
+        except Exception as error:
+            if self.broken(error):
+                return [(entry, Refusal(503, f"the engine failed: {self.failed}"))
+                        for entry in entries]  # fmt: skip
+            if len(entries) == 1:
+                with self.condition:
+                    self.counts.failed += 1
+                return [(entries[0], fault(error))]
+            with self.condition:
+                self.counts.isolated += 1
+        half = len(entries) // 2
+        return [*self.run(entries[:half]), *self.run(entries[half:])]
+
+    def compute(self, entries: Sequence[Entry]) -> list[Answer]:
+        """Merge, run, divide."""
+        batch = merge(self.program.signature, [entry.request for entry in entries])
+        with self.gate.batch():
+            version = self.version
+            began = time.perf_counter()
+            outputs, how = self.execute(batch)
+            seconds = time.perf_counter() - began
+        self.count(entries, batch, seconds, how)
+        answers: list[Answer] = []
+        for entry, (start, stop) in zip(entries, batch.spans, strict=True):
+            parts = tuple(output[start:stop] for output in outputs) if len(entries) > 1 else outputs
+            if not all(np.isfinite(part).all() for part in parts if part.dtype.kind == "f"):
+                answers.append((entry, Refusal(500, "the model's answer is not finite",
+                                               code="not_finite")))  # fmt: skip
+                continue
+            answers.append((entry, Result(parts, version, len(entries), seconds)))
+        return answers
+
+    def execute(self, batch: Batch) -> tuple[tuple[np.ndarray[Any, Any], ...], str]:
+        """Run a batch by compiled code; without it, and for what it refuses, eager."""
+        program = self.program
+        compiled = program.compiled
+        if compiled is not None:
+            try:
+                return as_arrays(program.run(batch.arrays, compiled)), "compiled"
+            except Exception as error:
+                log.debug("compiled code refused a batch: %s", first_line(error))
+        return as_arrays(program.run(batch.arrays)), "eager"
+
+    def count(self, entries: Sequence[Entry], batch: Batch, seconds: float, how: str) -> None:
+        """What this batch was."""
+        with self.condition:
+            counts = self.counts
+            counts.batches += 1
+            counts.requests += len(entries)
+            counts.candidates += batch.sizes.candidates
+            counts.waste += batch.waste
+            counts.elements += batch.elements
+            counts.shared += batch.shared
+            counts.merged[len(entries)] = counts.merged.get(len(entries), 0) + 1
+            counts.batch_seconds.add(seconds)
+            counts.ran(how)
+            self.cost.observe(batch.sizes, seconds)
+
+    def broken(self, error: Exception) -> bool:
+        """Whether the device is lost: nothing works on it any more."""
+        from joymigrate.run.serve.engine.faults import says_lost
+
+        if self.program.device == "cpu" or not says_lost(error):
+            return False
+        self.failed = first_line(error)
+        return True
+
+    def trouble(self) -> str | None:
+        """Why nothing is answered, or None."""
+        return f"the engine failed: {self.failed}" if self.failed is not None else None
+
+
+def as_arrays(tensors: Sequence[Any]) -> tuple[np.ndarray[Any, Any], ...]:
+    """Tensors on the CPU as arrays, without a copy."""
+    return tuple(tensor.numpy() for tensor in tensors)
+
+
+def fault(error: Exception) -> Exception:
+    """What the caller whose request failed alone is told."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, IndexError) or "out of bounds" in str(error):
+        return Refusal(400, f"the model refused this request: {first_line(error)}", code="index")
+    return Refusal(500, f"the model failed on this request: {first_line(error)}", code="model")
+
+
+def deliver(answers: Sequence[Answer]) -> None:
+    """Hand answers to the event loops that wait for them."""
+    loops = {id(entry.loop): entry.loop for entry, _ in answers}
+    for loop in loops.values():
+        mine = [(entry, found) for entry, found in answers if entry.loop is loop]
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there
+            loop.call_soon_threadsafe(settle, mine)
+
+
+def settle(answers: Sequence[Answer]) -> None:
+    """Set the futures; who went away gets nothing."""
+    for entry, found in answers:
+        if entry.future.done():
+            continue
+        if isinstance(found, Exception):
+            entry.future.set_exception(found)
+        else:
+            entry.future.set_result(found)
+
+
+def deadline_of(milliseconds: float | None) -> float:
+    """A deadline from now on the engine's clock; None: never."""
+    return math.inf if milliseconds is None else time.monotonic() + milliseconds / 1000
+
+
+def measured(engine: Engine, request: Request) -> float:
+    """Seconds of one request alone; the cost model learns from it."""
+    batch = merge(engine.program.signature, [request])
+    with engine.gate.batch():
+        began = time.perf_counter()
+        engine.execute(batch)
+        seconds = time.perf_counter() - began
+    engine.cost.observe(batch.sizes, seconds)
+    return seconds

@@ -1,0 +1,98 @@
+"""The metrics of a ranking server; docs/serve-ranking.md lists them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from joymigrate.run.serve.monitor.metrics import Cell, Histogram, Metrics
+
+if TYPE_CHECKING:
+    from joymigrate.run.serve.ranking.lanes import Engine
+
+OUTCOMES = ("ok", "client_error", "error", "rejected", "client_closed")
+COUNTERS = (
+    ("batches", "Batches that ran"),
+    ("candidates", "Candidates that were scored"),
+    ("shared", "Requests whose user another request of the batch had brought"),
+    ("isolated", "Batches that were halved because a request failed"),
+    ("failed", "Requests that failed alone"),
+    ("late", "Requests whose deadline passed in the queue"),
+    ("cancelled", "Requests that were taken back in the queue"),
+    ("degraded", "Answers with default rows of a lost shard"),
+)
+
+
+class Meters:
+    """Everything that a ranking server counts."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.metrics = metrics = Metrics()
+        requests = metrics.counter(
+            "joymigrate_requests", "Requests by what became of them", "outcome"
+        )
+        self.outcomes: dict[str, Cell] = {name: requests.of(name) for name in OUTCOMES}
+        self.seconds: Histogram = metrics.histogram(
+            "joymigrate_request_seconds", "Until the answer"
+        ).of()
+        counts = engine.counts
+        metrics.histogram("joymigrate_ranking_batch_seconds", "One batch").series[()] = (
+            counts.batch_seconds
+        )
+        metrics.histogram("joymigrate_ranking_wait_seconds", "In the queue").series[()] = (
+            counts.wait_seconds
+        )
+        for name, help in COUNTERS:
+            self.counter(f"ranking_{name}", help, of(counts, name))
+        self.counter("ranking_requests", "Requests in batches", of(counts, "requests"))
+        self.gauge("inflight", "Requests that run", lambda: engine.running)
+        self.gauge("waiting", "Requests in the queue", lambda: len(engine.queue))
+        self.gauge(
+            "ranking_batch_requests",
+            "Requests of a batch, mean since the start",
+            lambda: counts.requests / max(1, counts.batches),
+        )
+        self.gauge(
+            "ranking_waste",
+            "Share of padding in padded sequences",
+            lambda: counts.waste / max(1, counts.elements),
+        )
+        self.gauge("ranking_cost_error", "Median relative error of predicted batch times",
+                   lambda: engine.cost.error)  # fmt: skip
+        self.gauge("ranking_lanes", "Lanes", lambda: len(engine.lanes))
+        self.gauge("ranking_freshness_seconds", "Age of the newest weights",
+                   lambda: time.time() - engine.loaded_at)  # fmt: skip
+        self.counter("ranking_compilations", "Graphs that this process compiled itself",
+                     compilations)  # fmt: skip
+        metrics.counter("joymigrate_ranking_runs", "Batches by the code that ran", "code").ask = (
+            lambda: {(how,): cell.value for how, cell in counts.runs.items()}
+        )
+        metrics.gauge(
+            "joymigrate_ranking_version", "1 for the version that answers", "version",
+            ask=lambda: {(engine.version,): 1.0},
+        )  # fmt: skip
+
+    def counter(self, name: str, help: str, ask: Callable[[], float]) -> None:
+        """A number that the engine keeps and that only grows."""
+        self.metrics.counter(f"joymigrate_{name}", help).ask = lambda: {(): float(ask())}
+
+    def gauge(self, name: str, help: str, ask: Callable[[], float]) -> None:
+        """A number that the engine keeps."""
+        self.metrics.gauge(f"joymigrate_{name}", help, ask=lambda: {(): float(ask())})
+
+    def text(self) -> bytes:
+        """The page that Prometheus scrapes."""
+        return self.metrics.text()
+
+
+def of(counts: object, name: str) -> Callable[[], float]:
+    """Reads one number of the counts."""
+    return lambda: float(getattr(counts, name))
+
+
+def compilations() -> float:
+    """Graphs that torch compiled in this process since its start, by torch's own counters."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return float(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0.0

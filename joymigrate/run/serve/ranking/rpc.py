@@ -1,0 +1,228 @@
+"""The same service over gRPC: KServe's GRPCInferenceService in the server's own event loop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import numpy as np
+
+from joymigrate import __version__
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.http import errors
+from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.ranking import protocol, wire
+from joymigrate.run.serve.ranking.service import (
+    EXTENSIONS,
+    PLATFORM,
+    Service,
+    deadline,
+    describe,
+    key_of,
+)
+
+log = logging.getLogger("joymigrate.serve")
+CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    404: grpc.StatusCode.NOT_FOUND,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
+    "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
+    "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents",
+}  # fmt: skip
+Call = Callable[[Service, Any, Any], Awaitable[Any]]
+
+
+async def start(service: Service, host: str, port: int) -> tuple[Any, int]:
+    """Listen; returns the server and its port. Raises `JoyError` when the address is taken."""
+    size = service.limits.body_bytes
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", size),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),
+        ]
+    )
+    kinds = protocol.messages()
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(
+            answering(service, CALLS[name]),
+            request_deserializer=kinds[f"{name}Request"].FromString,
+            response_serializer=kinds[f"{name}Response"].SerializeToString,
+        )
+        for name in protocol.METHODS
+    }
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(protocol.SERVICE, handlers),)
+    )
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        bound = server.add_insecure_port(where)
+    except RuntimeError:
+        bound = 0
+    if not bound:
+        raise JoyError(f"cannot listen on {where} for gRPC",
+                       help="choose another one with --grpc-port, or stop what uses it",
+                       )  # fmt: skip
+    await server.start()
+    return server, bound
+
+
+def answering(service: Service, call: Call) -> Callable[[Any, Any], Awaitable[Any]]:
+    """A handler that words refusals as gRPC does and counts what became of requests."""
+
+    async def handler(message: Any, context: Any) -> Any:
+        began, status, gone = time.perf_counter(), 200, True
+        work = call is infer
+        try:
+            if work:
+                service.keys.check("/v2/infer", headers(context))
+            answer = await call(service, message, context)
+            gone = False
+            return answer
+        except Exception as error:
+            gone = False
+            refusal = errors.of(error)
+            if refusal is None:
+                log.exception("a gRPC request failed")
+                refusal = Refusal(500, f"{type(error).__name__}: {error}")
+            status = refusal.status
+            code = CODES.get(status, grpc.StatusCode.INTERNAL)
+            await context.abort(code, refusal.message)
+        finally:
+            service.count(status, time.perf_counter() - began, gone, work)
+
+    return handler
+
+
+def headers(context: Any) -> dict[str, str]:
+    """The metadata as headers, for the key."""
+    found = {str(key): str(value) for key, value in context.invocation_metadata() or ()}
+    return {
+        "Authorization": found.get("authorization", ""),
+        "X-Api-Key": found.get("x-api-key", ""),
+    }
+
+
+async def live(service: Service, message: Any, context: Any) -> Any:
+    """ServerLive."""
+    return protocol.messages()["ServerLiveResponse"](live=service.engine.trouble() is None)
+
+
+async def ready(service: Service, message: Any, context: Any) -> Any:
+    """ServerReady."""
+    fine = service.engine.trouble() is None and not service.draining
+    return protocol.messages()["ServerReadyResponse"](ready=fine)
+
+
+async def model_ready(service: Service, message: Any, context: Any) -> Any:
+    """ModelReady."""
+    service.check_model(message.name, message.version)
+    fine = service.engine.trouble() is None and not service.draining
+    return protocol.messages()["ModelReadyResponse"](ready=fine)
+
+
+async def metadata(service: Service, message: Any, context: Any) -> Any:
+    """ServerMetadata."""
+    return protocol.messages()["ServerMetadataResponse"](
+        name="joymigrate", version=__version__, extensions=EXTENSIONS
+    )
+
+
+async def model_metadata(service: Service, message: Any, context: Any) -> Any:
+    """ModelMetadata."""
+    service.check_model(message.name, message.version)
+    found = describe(service, message.name)
+
+    def rows(side: str) -> list[dict[str, Any]]:
+        keys = ("name", "datatype", "shape")
+        return [{key: one[key] for key in keys} for one in found[side]]
+
+    return protocol.messages()["ModelMetadataResponse"](
+        name=message.name, versions=found["versions"], platform=PLATFORM,
+        inputs=rows("inputs"), outputs=rows("outputs"),
+    )  # fmt: skip
+
+
+async def index(service: Service, message: Any, context: Any) -> Any:
+    """RepositoryIndex."""
+    rows = [{"name": name, "version": service.engine.version, "state": "READY"}
+            for name in service.names]  # fmt: skip
+    return protocol.messages()["RepositoryIndexResponse"](models=rows)
+
+
+async def infer(service: Service, message: Any, context: Any) -> Any:
+    """ModelInfer."""
+    service.check_model(message.model_name, message.model_version)
+    parameters = {
+        name: getattr(value, value.WhichOneof("parameter_choice") or "bool_param")
+        for name, value in message.parameters.items()
+    }
+    names = service.engine.program.signature.outputs
+    wanted = [one.name for one in message.outputs] or list(names)
+    for name in wanted:
+        if name not in names:
+            raise Refusal(400, f"the model has no output '{name}', only {', '.join(names)}")
+    limit = deadline(parameters, {})
+    left = context.time_remaining()
+    if left is not None:
+        limit = min(left * 1000, limit) if limit is not None else left * 1000
+    found = await service.rank(
+        read_inputs(message), key=key_of(parameters.get("user")), deadline_ms=limit
+    )
+    outputs = dict(zip(names, found.outputs, strict=True))
+    answer = protocol.messages()["ModelInferResponse"](
+        model_name=message.model_name, model_version=found.version, id=message.id
+    )
+    if found.degraded:
+        answer.parameters["degraded"].string_param = ",".join(found.degraded)
+    for name in wanted:
+        array = np.ascontiguousarray(outputs[name])
+        answer.outputs.add(name=name, datatype=wire.NAMES[array.dtype.name], shape=array.shape)
+        answer.raw_output_contents.append(array.tobytes())
+    return answer
+
+
+def read_inputs(message: Any) -> dict[str, wire.Array]:
+    """The arrays of a request: views of its raw bytes, or from typed contents."""
+    raw = message.raw_input_contents
+    if raw and len(raw) != len(message.inputs):
+        raise Refusal(400, f"{len(message.inputs)} inputs, {len(raw)} raw contents")
+    if not message.inputs:
+        raise Refusal(400, "inputs is a list of at least one tensor", param="inputs")
+    found: dict[str, wire.Array] = {}
+    for place, one in enumerate(message.inputs):
+        if one.name in found:
+            raise wire.refuse(one.name, "it is there twice")
+        kind = wire.kind_of(one.name, one.datatype)
+        shape = wire.shape_of(one.name, list(one.shape))
+        if raw:
+            found[one.name] = wire.from_bytes(one.name, kind, shape, raw[place])
+            continue
+        holder = CONTENTS.get(one.datatype)
+        if holder is None:
+            raise wire.refuse(one.name, f"{one.datatype} comes as raw bytes")
+        values = list(getattr(one.contents, holder))
+        found[one.name] = wire.from_values(one.name, kind, shape, values)
+    return found
+
+
+CALLS: dict[str, Call] = {
+    "ServerLive": live,
+    "ServerReady": ready,
+    "ModelReady": model_ready,
+    "ServerMetadata": metadata,
+    "ModelMetadata": model_metadata,
+    "ModelInfer": infer,
+    "RepositoryIndex": index,
+}

@@ -1,0 +1,333 @@
+"""A ranking model behind HTTP: KServe v2, a small JSON endpoint, health and metrics."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from joymigrate import __version__
+from joymigrate.run.serve.engine.http import app, errors
+from joymigrate.run.serve.engine.http.admission import Keys, Limits
+from joymigrate.run.serve.engine.http.errors import Refusal
+from joymigrate.run.serve.engine.http.messages import Ask, Reply, data
+from joymigrate.run.serve.engine.http.triton.tensors import header_of
+from joymigrate.run.serve.ranking import wire
+from joymigrate.run.serve.ranking.lanes import Engine, deadline_of
+from joymigrate.run.serve.ranking.meters import Meters
+from joymigrate.run.serve.ranking.request import Arrays, check
+from joymigrate.run.serve.ranking.results import Result
+from joymigrate.run.serve.ranking.signature import DERIVED
+
+log = logging.getLogger("joymigrate.serve")
+PLATFORM = "joymigrate_ranking"
+EXTENSIONS = ["binary_tensor_data", "model_repository"]
+MAX_DEADLINE_MS = 86_400_000.0
+
+
+@dataclass(slots=True)
+class Service:
+    """What handlers know. Stands behind the engine's HTTP server (`Answering`)."""
+
+    engine: Engine
+    names: tuple[str, ...]
+    meters: Meters
+    limits: Limits = field(default_factory=Limits)
+    keys: Keys = field(default_factory=Keys)
+    deadline_ms: float | None = None
+    admin_key: str = ""
+    draining: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    def check_model(self, name: str, version: str | None) -> None:
+        """Refuse a model or a version that is not here."""
+        if name not in self.names:
+            raise Refusal(404, f"unknown model: '{name}'; this server has '{self.name}'",
+                          code="model_not_found", param="model")  # fmt: skip
+        if version not in (None, "", self.engine.version):
+            raise Refusal(404, f"model '{name}' has no version '{version}', "
+                          f"only {self.engine.version}", param="version")  # fmt: skip
+
+    async def rank(
+        self,
+        arrays: Arrays,
+        *,
+        key: str = "",
+        deadline_ms: float | None = None,
+    ) -> Result:
+        """Check and run one request."""
+        if self.draining:
+            raise Refusal(503, "stopping: no new requests are taken")
+        limit = self.deadline_ms if deadline_ms is None else deadline_ms
+        request = check(self.engine.program.signature, arrays, key=key, deadline=deadline_of(limit))
+        return await self.engine.rank(request)
+
+    # As `Answering` asks
+
+    async def answer(self, ask: Ask) -> Reply:
+        """Answer a request; never raises but when it is cancelled."""
+        try:
+            self.keys.check(ask.path, ask.headers)
+            reply = await route(self, ask)
+        except Exception as error:
+            refusal = errors.of(error)
+            if refusal is None:
+                log.exception("a request failed: %s %s", ask.method, ask.path)
+                refusal = Refusal(500, f"{type(error).__name__}: {error}")
+            reply = app.refused(ask.path, refusal)
+        reply.headers.setdefault("X-Request-Id", ask.id)
+        return reply
+
+    def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
+        """Count a request; refusals and mistakes go to the log."""
+        outcome = self.count(status, time.perf_counter() - ask.started, gone, ask.method != "GET")
+        if outcome != "ok" or log.isEnabledFor(logging.DEBUG):
+            app.write(ask, status, outcome)
+
+    def count(self, status: int, seconds: float, gone: bool, work: bool = True) -> str:
+        """Count what became of a request."""
+        outcome = (
+            "client_closed" if gone else "ok" if status < 400
+            else "rejected" if status in (401, 429, 503)
+            else "client_error" if status < 500 else "error"
+        )  # fmt: skip
+        if work:
+            self.meters.outcomes[outcome].add()
+            if outcome == "ok":
+                self.meters.seconds.add(seconds)
+        return outcome
+
+    async def close(self) -> None:
+        """Stop the engine."""
+        self.engine.close()
+
+
+Handler = Callable[[Service, Ask], Awaitable[Reply]]
+
+
+async def route(service: Service, ask: Ask) -> Reply:
+    """Find the handler of a path and call it."""
+    path = ask.path.rstrip("/") or "/"
+    known = PATHS.get(path)
+    if known is not None:
+        handler = known.get(ask.method)
+        if handler is None:
+            raise Refusal(
+                405, f"{path} takes {', '.join(known)}", headers={"Allow": ", ".join(known)}
+            )
+        return await handler(service, ask)
+    if path.startswith("/v2/models/"):
+        return await model_path(service, ask, path.split("/")[3:])
+    raise Refusal(404, f"there is no {path}")
+
+
+async def model_path(service: Service, ask: Ask, parts: list[str]) -> Reply:
+    """/v2/models/M[/versions/V][/ready|infer]."""
+    name, rest = parts[0], parts[1:]
+    version = None
+    if len(rest) >= 2 and rest[0] == "versions":
+        version, rest = rest[1], rest[2:]
+    if rest == ["infer"]:
+        if ask.method != "POST":
+            raise Refusal(405, "infer takes POST", headers={"Allow": "POST"})
+        return await infer(service, ask, name, version)
+    if ask.method != "GET":
+        raise Refusal(405, f"{ask.path} takes GET", headers={"Allow": "GET"})
+    service.check_model(name, version)
+    if not rest:
+        return data(describe(service, name))
+    if rest == ["ready"]:
+        return await ready(service, ask)
+    raise Refusal(404, f"there is no {ask.path}")
+
+
+def describe(service: Service, name: str) -> dict[str, Any]:
+    """Names, types and shapes of what goes in and out; with what a client may leave out."""
+    signature = service.engine.program.signature
+    return {
+        "name": name,
+        "versions": [service.engine.version],
+        "platform": PLATFORM,
+        "inputs": [
+            {
+                "name": one.name,
+                "datatype": wire.NAMES.get(one.dtype, one.dtype.upper()),
+                "shape": [-1 if size is None else size for size in one.shape],
+                "parameters": {"role": one.role, "optional": one.role in DERIVED},
+            }
+            for one in signature.inputs
+        ],
+        "outputs": [
+            {"name": output, "datatype": "FP32", "shape": [-1]} for output in signature.outputs
+        ],
+    }
+
+
+async def infer(service: Service, ask: Ask, name: str, version: str | None) -> Reply:
+    """POST …/infer: tensors in, tensors out."""
+    service.check_model(name, version)
+    length = ask.headers.get("Inference-Header-Content-Length")
+    header, binary = header_of(ask.body, length)
+    parameters = header.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise Refusal(400, "parameters is an object", param="parameters")
+    arrays = wire.read_inputs(header, binary)
+    signature = service.engine.program.signature
+    wanted = outputs_of(header, signature.outputs)
+    found = await service.rank(
+        arrays, key=key_of(parameters.get("user")), deadline_ms=deadline(parameters, ask.headers)
+    )
+    default = bool(parameters.get("binary_data_output"))
+    outputs = dict(zip(signature.outputs, found.outputs, strict=True))
+    head: dict[str, Any] = {"model_name": name, "model_version": found.version}
+    if header.get("id") is not None:
+        head["id"] = str(header["id"])
+    if found.degraded:
+        head["parameters"] = {"degraded": ",".join(found.degraded)}
+    body, size = wire.write(
+        head,
+        {output: outputs[output] for output in wanted},
+        {output: default if choice is None else choice for output, choice in wanted.items()},
+    )
+    if size is None:
+        return Reply(200, body)
+    more = {"Inference-Header-Content-Length": str(size)}
+    return Reply(200, body, "application/octet-stream", more)
+
+
+def outputs_of(header: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, bool | None]:
+    """The outputs that are wanted, and whether in binary (None: as the request says)."""
+    raw = header.get("outputs")
+    if not raw:
+        return dict.fromkeys(names)
+    found: dict[str, bool | None] = {}
+    for place, one in enumerate(raw if isinstance(raw, list) else [raw]):
+        name = one.get("name") if isinstance(one, dict) else None
+        if name not in names:
+            raise Refusal(400, f"outputs[{place}]: the model has no output {name!r}, "
+                          f"only {', '.join(names)}", param="outputs")  # fmt: skip
+        parameters = one.get("parameters") or {}
+        if parameters.get("classification"):
+            raise Refusal(400, "classification is not supported", param="outputs")
+        found[str(name)] = parameters.get("binary_data")
+    return found
+
+
+def key_of(raw: Any) -> str:
+    """The user's key; a whole number is one, too."""
+    if raw is None:
+        return ""
+    if isinstance(raw, bool) or not isinstance(raw, str | int):
+        raise Refusal(400, "user is a text or a whole number", param="user")
+    return str(raw)
+
+
+def deadline(parameters: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
+    """Milliseconds until the answer is useless: `deadline_ms`, or Triton's `timeout` in us."""
+    raw: Any = parameters.get("deadline_ms", headers.get("X-Deadline-Ms"))
+    scale = 1.0
+    if raw is None:
+        raw, scale = parameters.get("timeout"), 1e-3
+    if raw is None:
+        return None
+    try:
+        found = float(raw) * scale
+    except (TypeError, ValueError):
+        raise Refusal(400, f"the deadline is a number, got {raw!r}", param="deadline_ms") from None
+    if not 0 < found <= MAX_DEADLINE_MS:
+        raise Refusal(400, f"the deadline is above 0 ms, got {raw!r}", param="deadline_ms")
+    return found
+
+
+async def rank(service: Service, ask: Ask) -> Reply:
+    """POST /v1/rank: `{"inputs": {name: values}, "user"?, "deadline_ms"?, "model"?}`."""
+    body = ask.json()
+    for key in body:
+        if key not in ("inputs", "user", "deadline_ms", "model", "version"):
+            raise Refusal(400, f"unknown field '{key}'", param=key)
+    service.check_model(body.get("model") or service.name, body.get("version"))
+    signature = service.engine.program.signature
+    found = await service.rank(
+        wire.read_values(signature, body.get("inputs")),
+        key=key_of(body.get("user")),
+        deadline_ms=deadline(body, ask.headers),
+    )
+    answer: dict[str, Any] = {
+        "model": service.name,
+        "model_version": found.version,
+        "outputs": dict(zip(signature.outputs, found.outputs, strict=True)),
+    }
+    if found.degraded:
+        answer["degraded"] = list(found.degraded)
+    return Reply(200, orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+async def health(service: Service, ask: Ask) -> Reply:
+    """GET /health: 200 while the engine works (also while it drains)."""
+    trouble = service.engine.trouble()
+    if trouble is not None:
+        raise Refusal(503, trouble)
+    return data({"status": "draining" if service.draining else "ok"})
+
+
+async def ready(service: Service, ask: Ask) -> Reply:
+    """GET /ready: 200 while requests are taken."""
+    trouble = service.engine.trouble()
+    if trouble is None and service.draining:
+        trouble = "stopping: no new requests are taken"
+    if trouble is not None:
+        raise Refusal(503, trouble)
+    engine = service.engine
+    return data({"status": "ready", "running": engine.running, "waiting": len(engine.queue),
+                 "model_version": engine.version})  # fmt: skip
+
+
+async def metrics(service: Service, ask: Ask) -> Reply:
+    """GET /metrics."""
+    return Reply(200, service.meters.text(), "text/plain; version=0.0.4; charset=utf-8")
+
+
+async def version(service: Service, ask: Ask) -> Reply:
+    """GET /version."""
+    return data({"version": __version__})
+
+
+async def server(service: Service, ask: Ask) -> Reply:
+    """GET /v2."""
+    return data({"name": "joymigrate", "version": __version__, "extensions": EXTENSIONS})
+
+
+async def index(service: Service, ask: Ask) -> Reply:
+    """POST /v2/repository/index."""
+    return data(
+        [{"name": name, "version": service.engine.version, "state": "READY", "reason": ""}
+         for name in service.names]
+    )  # fmt: skip
+
+
+async def models(service: Service, ask: Ask) -> Reply:
+    """GET /v1/models."""
+    rows = [{"id": name, "object": "model", "owned_by": "joymigrate", "kind": "ranking",
+             "model_version": service.engine.version} for name in service.names]  # fmt: skip
+    return data({"object": "list", "data": rows})
+
+
+PATHS: dict[str, dict[str, Handler]] = {
+    "/health": {"GET": health},
+    "/ready": {"GET": ready},
+    "/metrics": {"GET": metrics},
+    "/version": {"GET": version},
+    "/v1/models": {"GET": models},
+    "/v1/rank": {"POST": rank},
+    "/v2": {"GET": server},
+    "/v2/health/live": {"GET": health},
+    "/v2/health/ready": {"GET": ready},
+    "/v2/repository/index": {"POST": index},
+}

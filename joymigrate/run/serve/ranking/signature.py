@@ -1,0 +1,178 @@
+"""What a ranking model takes: which axis of each input is candidates, users or a sequence.
+
+A program's own dynamic dimensions tell most of it; `ranking.json` (in the archive, or beside the
+file as `NAME.ranking.json`) says the rest. What nobody said is not guessed: such a model answers
+each request alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from joymigrate.errors import JoyError, did_you_mean
+
+SCHEMA = "joymigrate.ranking_model/1"
+FILE = "ranking.json"
+CANDIDATE, USER, SEQUENCE = "candidate", "user", "sequence"
+LENGTHS, OFFSETS, OWNER, FIXED = "lengths", "offsets", "owner", "fixed"
+ROLES = (CANDIDATE, USER, SEQUENCE, LENGTHS, OFFSETS, OWNER)
+DERIVED = (LENGTHS, OFFSETS, OWNER)  # a client may leave them out
+PADDED, JAGGED = "padded", "jagged"
+KEYS = ("role", "of", "layout", "pad", "ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input. `shape` has None where a dimension is free; `ids` bounds its whole numbers.
+
+    `axis` is what the first dimension counts: candidate, user, token (a jagged sequence), or fixed.
+    `ids` is one bound, or one for each column of the last dimension; None: unknown.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+    role: str = FIXED
+    axis: str = FIXED
+    of: str = ""
+    layout: str = ""
+    pad: float | None = None
+    ids: int | tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """All inputs and the names of the outputs; `alone` says why requests are not merged."""
+
+    inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
+    alone: str = ""
+    by_name: Mapping[str, Input] = field(default_factory=dict)
+
+    @property
+    def unbounded(self) -> tuple[str, ...]:
+        """Inputs of whole numbers whose bounds nobody knows."""
+        return tuple(
+            one.name
+            for one in self.inputs
+            if one.ids is None and one.dtype.startswith("int") and one.role not in DERIVED
+        )
+
+    @property
+    def length_matters(self) -> bool:
+        """Whether requests of different lengths are padded to merge (or stay apart)."""
+        return any(one.role == SEQUENCE and one.layout == PADDED for one in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """An input as the program states it: names of free dimensions, sizes of the others."""
+
+    name: str
+    dtype: str
+    sizes: tuple[int | str, ...]
+
+
+def build(
+    stated: Sequence[Dimensions],
+    outputs: Sequence[Dimensions],
+    told: Mapping[str, Any] | None,
+    bounds: Mapping[str, int | tuple[int, ...]],
+    where: str,
+) -> Signature:
+    """The signature of a program with what its description tells. Raises `JoyError`."""
+    told = dict(told or {})
+    check_description(told, [one.name for one in stated], where)
+    rows = told.get("inputs", {})
+    symbol, alone = candidate_symbol(outputs)
+    inputs = []
+    for one in stated:
+        row = rows.get(one.name, {})
+        ids = row.get("ids", bounds.get(one.name))
+        inputs.append(input_of(one, row, symbol, tuple(ids) if isinstance(ids, list) else ids))
+    for one in inputs:
+        if one.role == FIXED and not alone:
+            alone = f"nobody said what the first dimension of '{one.name}' counts"
+    names = tuple(told.get("outputs") or [one.name for one in outputs])
+    if len(names) != len(outputs):
+        raise JoyError(f"{len(names)} outputs are named, the program has {len(outputs)}",
+                       where=where)  # fmt: skip
+    signature = Signature(tuple(inputs), names, alone, {one.name: one for one in inputs})
+    check_links(signature, where)
+    return signature
+
+
+def candidate_symbol(outputs: Sequence[Dimensions]) -> tuple[str | None, str]:
+    """The dimension that all outputs begin with, or why there is none."""
+    first = {one.sizes[0] if one.sizes else None for one in outputs}
+    if len(first) == 1:
+        symbol = first.pop()
+        if isinstance(symbol, str):
+            return symbol, ""
+    return None, "the outputs do not begin with one free dimension, the candidates"
+
+
+def input_of(
+    one: Dimensions, row: Mapping[str, Any], symbol: str | None, ids: int | tuple[int, ...] | None
+) -> Input:
+    """One input, with its role and what its first dimension counts."""
+    free = [isinstance(size, str) for size in one.sizes]
+    shape = tuple(None if isinstance(size, str) else size for size in one.sizes)
+    leading = one.sizes[0] if one.sizes else None
+    ours = symbol is not None and leading == symbol
+    role = row.get("role")
+    if role is None:
+        role = FIXED if not ours else SEQUENCE if free[1:] and free[1] else CANDIDATE
+    layout = row.get("layout", PADDED if len(free) > 1 and free[1] else JAGGED)
+    axis = {CANDIDATE: CANDIDATE, OWNER: CANDIDATE, FIXED: FIXED}.get(role, USER)
+    if role == SEQUENCE:
+        axis = "token" if layout == JAGGED else CANDIDATE if ours else USER
+    elif role == LENGTHS and ours:
+        axis = CANDIDATE
+    return Input(
+        one.name, one.dtype, shape, role, axis, row.get("of", ""),
+        layout if role == SEQUENCE else "", row.get("pad"), ids,
+    )  # fmt: skip
+
+
+def check_description(told: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+    """A description names inputs that are there, with keys and roles that exist."""
+    if not told:
+        return
+    if told.get("schema") != SCHEMA:
+        raise JoyError(f"the description's schema is {told.get('schema')!r}", where=where,
+                       help=f'"schema": "{SCHEMA}"')  # fmt: skip
+    for name, row in told.get("inputs", {}).items():
+        if name not in names:
+            raise JoyError(f"the program has no input '{name}'.{did_you_mean(name, names)}",
+                           where=where, help=f"it has {', '.join(names)}")  # fmt: skip
+        for key in row:
+            if key not in KEYS:
+                raise JoyError(f"unknown key '{key}' of input '{name}'.{did_you_mean(key, KEYS)}",
+                               where=where)  # fmt: skip
+        if row.get("role") is not None and row["role"] not in ROLES:
+            raise JoyError(f"input '{name}' has the role {row['role']!r}", where=where,
+                           help=f"one of {', '.join(ROLES)}")  # fmt: skip
+
+
+def check_links(signature: Signature, where: str) -> None:
+    """Lengths and offsets name their sequence; a jagged sequence has one of them."""
+    described = set()
+    for one in signature.inputs:
+        if one.role in (LENGTHS, OFFSETS):
+            other = signature.by_name.get(one.of)
+            if other is None or other.role != SEQUENCE:
+                raise JoyError(f"input '{one.name}' is the {one.role} of '{one.of}', which is "
+                               "no sequence", where=where)  # fmt: skip
+            described.add(one.of)
+    for one in signature.inputs:
+        if one.layout == JAGGED and one.name not in described:
+            raise JoyError(f"the jagged sequence '{one.name}' has no lengths and no offsets",
+                           where=where, help="an input with role lengths or offsets")  # fmt: skip
+
+
+def derive(signature: Signature) -> dict[str, str]:
+    """The lengths (or offsets) input of each sequence."""
+    return {one.of: one.name for one in signature.inputs if one.role in (LENGTHS, OFFSETS)}

@@ -1,0 +1,65 @@
+"""A small DIN-like model, exported once, and servers on it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.run.serve.engine.http.server import Server
+from joymigrate.run.serve.ranking import example, program, rpc
+from joymigrate.run.serve.ranking.lanes import Engine
+from joymigrate.run.serve.ranking.meters import Meters
+from joymigrate.run.serve.ranking.service import Service
+
+
+@pytest.fixture(scope="session")
+def din_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return example.export(tmp_path_factory.mktemp("din") / "din.pt2")
+
+
+@pytest.fixture(scope="session")
+def din(din_path: Path) -> program.Program:
+    return program.load(din_path)
+
+
+class Running:
+    """A service on free ports, in a loop of its own thread."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        self.server = Server(service, port=0)
+        self.call(self.server.start())
+        self.rpc, port = self.call(rpc.start(service, "127.0.0.1", 0))
+        self.url, self.grpc = self.server.url, f"127.0.0.1:{port}"
+
+    def call(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
+
+    def stop(self) -> None:
+        self.call(self.rpc.stop(None))
+        self.call(self.server.stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(10)
+
+
+@pytest.fixture
+def serve(din: program.Program) -> Iterator[Callable[..., Running]]:
+    running: list[Running] = []
+
+    def start(model: program.Program | None = None, **options: Any) -> Running:
+        engine = Engine(model or din, **options)
+        engine.start()
+        running.append(Running(Service(engine, ("din",), Meters(engine))))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.stop()

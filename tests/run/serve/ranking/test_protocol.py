@@ -1,0 +1,195 @@
+"""KServe v2 with NVIDIA's own clients, the JSON endpoint, and every kind of bad input."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+import tritonclient.http as httpclient
+
+from joymigrate.run.serve.ranking import example
+
+Serve = Callable[..., Any]
+
+
+def arrays(candidates: int = 4, length: int = 6, seed: int = 0) -> dict[str, np.ndarray]:
+    return {name: one.numpy() for name, one in example.request(candidates, length, seed).items()}
+
+
+def expected(din: Any, given: dict[str, np.ndarray]) -> np.ndarray:
+    count, length = len(given["item"]), given["history"].shape[1]
+    whole = {**given, "lengths": np.array([length]), "owner": np.zeros(count, np.int64)}
+    return din.run(whole)[0].numpy()
+
+
+def inputs(client: Any, given: dict[str, np.ndarray], **options: Any) -> list[Any]:
+    made = []
+    for name, array in given.items():
+        kind = {"int64": "INT64", "float32": "FP32", "int32": "INT32"}[array.dtype.name]
+        one = client.InferInput(name, list(array.shape), kind)
+        one.set_data_from_numpy(array, **options)
+        made.append(one)
+    return made
+
+
+def post(url: str, body: Any) -> tuple[int, dict[str, Any]]:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    asked = urllib.request.Request(url, raw, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(asked, timeout=30) as reply:
+            return reply.status, json.loads(reply.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_triton_http_gets_the_models_scores(serve: Serve, din: Any, binary: bool) -> None:
+    running = serve()
+    client = httpclient.InferenceServerClient(running.url.removeprefix("http://"))
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("din")
+    told = client.get_model_metadata("din")
+    assert [one["name"] for one in told["inputs"]][:2] == ["item", "user"]
+    assert client.get_model_repository_index()[0]["state"] == "READY"
+    wanted = [httpclient.InferRequestedOutput("score", binary_data=binary)]
+    for seed, shape in enumerate([(1, 1), (5, 0), (20, 50)]):
+        given = arrays(*shape, seed)
+        found = client.infer(
+            "din", inputs(httpclient, given, binary_data=binary), outputs=wanted, request_id="7"
+        )
+        assert found.get_response()["id"] == "7"
+        assert found.get_response()["model_version"] == "1"
+        np.testing.assert_allclose(found.as_numpy("score"), expected(din, given), atol=1e-6)
+
+
+def test_triton_grpc_gets_the_models_scores(serve: Serve, din: Any) -> None:
+    running = serve()
+    client = grpcclient.InferenceServerClient(running.grpc)
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("din")
+    assert client.get_server_metadata().name == "joymigrate"
+    told = client.get_model_metadata("din")
+    assert list(told.inputs[0].shape) == [-1, 5]
+    assert client.get_model_repository_index().models[0].name == "din"
+    given = arrays(9, 13)
+    found = client.infer("din", inputs(grpcclient, given), request_id="8",
+                         parameters={"user": "u1", "deadline_ms": 60_000})  # fmt: skip
+    assert found.get_response().id == "8"
+    assert found.get_response().model_version == "1"
+    np.testing.assert_allclose(found.as_numpy("score"), expected(din, given), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"item": None}, "item"),
+        ({"item": np.zeros((4, 5), np.int32)}, "item"),
+        ({"item": np.zeros((4, 6), np.int64)}, "item"),
+        ({"item": np.zeros((0, 5), np.int64)}, "item"),
+        ({"item": np.full((4, 5), 500)}, "item"),
+        ({"item": np.full((4, 5), -1)}, "item"),
+        ({"history": np.full((1, 6), example.ITEMS)}, "history"),
+        ({"history": np.zeros(6, np.int64)}, "history"),
+        ({"owner": np.array([0, 0, 0, 1])}, "owner"),
+        ({"owner": np.array([0, 0, 0])}, "owner"),
+        ({"lengths": np.array([7])}, "lengths"),
+        ({"lengths": np.array([-1])}, "lengths"),
+        ({"nonsense": np.array([1])}, "nonsense"),
+        ({"user": np.zeros((2, 3), np.int64)}, "history"),
+        ({"user": np.zeros((2, 3), np.int64), "history": np.zeros((2, 6), np.int64)}, "owner"),
+    ],
+)
+def test_bad_input_is_refused_with_the_inputs_name(
+    serve: Serve, change: dict[str, Any], word: str
+) -> None:
+    running = serve()
+    given = {name: one for name, one in {**arrays(), **change}.items() if one is not None}
+    http = httpclient.InferenceServerClient(running.url.removeprefix("http://"))
+    with pytest.raises(Exception, match=word) as refused:
+        http.infer("din", inputs(httpclient, given))
+    assert str(refused.value).startswith("[400]")
+    rpc = grpcclient.InferenceServerClient(running.grpc)
+    with pytest.raises(Exception, match=word) as refused:
+        rpc.infer("din", inputs(grpcclient, given))
+    assert "INVALID_ARGUMENT" in str(refused.value)
+
+
+def test_an_unknown_model_or_version_is_not_found(serve: Serve) -> None:
+    running = serve()
+    http = httpclient.InferenceServerClient(running.url.removeprefix("http://"))
+    for model, version in (("other", ""), ("din", "9")):
+        with pytest.raises(Exception, match="404"):
+            http.infer(model, inputs(httpclient, arrays()), model_version=version)
+        rpc = grpcclient.InferenceServerClient(running.grpc)
+        with pytest.raises(Exception, match="NOT_FOUND"):
+            rpc.infer(model, inputs(grpcclient, arrays()), model_version=version)
+
+
+def test_the_json_endpoint_ranks(serve: Serve, din: Any) -> None:
+    running = serve()
+    given = arrays(3, 2)
+    body = {"inputs": {name: one.tolist() for name, one in given.items()}, "user": 17}
+    status, found = post(f"{running.url}/v1/rank", body)
+    assert status == 200
+    assert found["model_version"] == "1"
+    np.testing.assert_allclose(found["outputs"]["score"], expected(din, given), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"{", None),
+        ({"inputs": {"item": [[1.5] * 5]}}, "item"),
+        ({"inputs": {"item": [[1, 2], [3]]}}, "item"),
+        ({"inputs": {"item": [[None] * 5]}}, "item"),
+        ({"inputs": {"item": "x"}}, "item"),
+        ({"inputs": {"item": [[2**70] * 5]}}, "item"),
+        ({"inputs": {}}, "item"),
+        ({"inputs": [], "user": "a"}, "inputs"),
+        ({"inputs": {}, "users": "a"}, "users"),
+        ({"inputs": {}, "user": [1]}, "user"),
+        ({"inputs": {}, "deadline_ms": "soon"}, "deadline_ms"),
+        ({"inputs": {}, "deadline_ms": -1}, "deadline_ms"),
+    ],
+)
+def test_the_json_endpoint_names_the_field(serve: Serve, body: Any, param: str | None) -> None:
+    status, found = post(f"{serve().url}/v1/rank", body)
+    assert status == 400
+    assert found["error"]["param"] == param
+
+
+def test_an_empty_history_needs_no_shape_in_json(serve: Serve, din: Any) -> None:
+    given = arrays(2, 0)
+    body = {"inputs": {name: one.tolist() for name, one in given.items()}}
+    status, found = post(f"{serve().url}/v1/rank", body)
+    assert status == 200
+    np.testing.assert_allclose(found["outputs"]["score"], expected(din, given), atol=1e-6)
+
+
+def test_a_body_beyond_the_limit_is_refused(serve: Serve) -> None:
+    running = serve()
+    status, found = post(f"{running.url}/v1/rank", b"x" * 100_000_000)
+    assert status == 413
+    assert "bytes" in found["error"]["message"]
+
+
+def test_health_ready_and_metrics(serve: Serve) -> None:
+    running = serve()
+    post(f"{running.url}/v1/rank", {"inputs": {n: o.tolist() for n, o in arrays().items()}})
+    for path in ("health", "ready", "v2/health/live", "v2/health/ready", "v1/models", "v2"):
+        with urllib.request.urlopen(f"{running.url}/{path}", timeout=10) as reply:
+            assert reply.status == 200
+    with urllib.request.urlopen(f"{running.url}/metrics", timeout=10) as reply:
+        text = reply.read().decode()
+    assert 'joymigrate_requests_total{outcome="ok"} 1.0' in text
+    assert "joymigrate_ranking_batches_total 1.0" in text
+    assert "joymigrate_ranking_compilations_total 0.0" in text
+    assert 'joymigrate_ranking_version{version="1"} 1.0' in text
