@@ -48,8 +48,8 @@ def serve(start: RankingOptions) -> int:
 
     from joymigrate.cli._serve_model import device_of, refuse_unproven
     from joymigrate.extras import need
-    from joymigrate.run.serve.engine.http import logs
-    from joymigrate.run.serve.engine.http.admission import Limits
+    from joymigrate.run.serve.web import logs
+    from joymigrate.run.serve.web.limits import Limits
 
     if not start.model.exists():
         raise JoyError("there is no such model", where=str(start.model),
@@ -70,6 +70,7 @@ def serve(start: RankingOptions) -> int:
             threads=start.threads,
             deadline_ms=start.deadline_ms,
             batch_seconds=start.batch_ms / 1000,
+            compile=start.compile,
         ),
         names=start.names,
         keys=start.keys,

@@ -76,7 +76,9 @@ def serve(
     attention: str = typer.Option("auto", "--attention", help="auto, gather, varlen, vendor."),
     threads: int | None = typer.Option(None, "--threads", help="torch's threads on a CPU."),
     tensor_parallel: int = typer.Option(1, "--tensor-parallel", help="Cards for one model."),
-    compile: bool = typer.Option(False, "--compile", help="Compile the model."),
+    compile: bool | None = typer.Option(
+        None, "--compile/--no-compile", help="Compile the model; default: ranking models only."
+    ),
     graphs: bool = typer.Option(True, "--graphs/--no-graphs", help="Capture decode steps."),
     probe: bool = typer.Option(
         True,
@@ -153,7 +155,8 @@ def serve(
                 keys=tuple(key for text in api_key for key in text.split(",") if key),
                 to=to, device=device, unverified=unverified, ledger=ledger,
                 log_format=log_format, quiet=quiet, verbose=verbose, queue=queue,
-                body_bytes=body_limit, drain_seconds=drain, threads=threads, compile=compile,
+                body_bytes=body_limit, drain_seconds=drain, threads=threads,
+                compile=compile is not False,
                 grpc_port=grpc_port, lanes=lanes, deadline_ms=deadline_ms, batch_ms=batch_ms,
             )
         )  # fmt: skip
@@ -198,7 +201,7 @@ def serve(
             "attention": attention,
             "threads": threads,
             "tensor_parallel": tensor_parallel,
-            "compile": compile,
+            "compile": bool(compile),
             "graphs": graphs,
             "probe": probe,
             "generic": generic,

@@ -61,7 +61,8 @@ class CostModel:
     def predict(self, sizes: Sizes) -> float:
         """Expected seconds of a batch."""
         weights = self.weights  # asked hundreds of times per batch: plain numbers are faster
-        return sum(map(operator.mul, features(sizes), weights))
+        found: float = sum(map(operator.mul, features(sizes), weights))
+        return found
 
     @property
     def error(self) -> float:

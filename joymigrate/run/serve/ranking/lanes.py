@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.ranking import batcher
 from joymigrate.run.serve.ranking.batcher import Limits, Waiting
 from joymigrate.run.serve.ranking.cost import CostModel
@@ -27,6 +26,7 @@ from joymigrate.run.serve.ranking.merge import Batch, merge, mergeable
 from joymigrate.run.serve.ranking.program import Program, first_line
 from joymigrate.run.serve.ranking.request import Request
 from joymigrate.run.serve.ranking.results import Counts, Gate, Result
+from joymigrate.run.serve.web.errors import Refusal
 
 log = logging.getLogger("joymigrate.serve")
 BASE_VERSION = "1"

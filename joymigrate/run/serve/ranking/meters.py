@@ -11,6 +11,7 @@ from joymigrate.run.serve.monitor.metrics import Cell, Histogram, Metrics
 
 if TYPE_CHECKING:
     from joymigrate.run.serve.ranking.lanes import Engine
+    from joymigrate.run.serve.ranking.packages import Packages
 
 OUTCOMES = ("ok", "client_error", "error", "rejected", "client_closed")
 COUNTERS = (
@@ -73,6 +74,15 @@ class Meters:
             "joymigrate_ranking_version", "1 for the version that answers", "version",
             ask=lambda: {(engine.version,): 1.0},
         )  # fmt: skip
+
+    def add_packages(self, packages: Packages) -> None:
+        """The state of the compiled package."""
+        self.metrics.gauge(
+            "joymigrate_ranking_compile_state", "1 for the state that holds", "state",
+            ask=lambda: {(packages.state,): 1.0},
+        )  # fmt: skip
+        self.gauge("ranking_compile_seconds", "The last compilation", lambda: packages.seconds)
+        self.counter("ranking_compile_attempts", "Compilers started", lambda: packages.attempts)
 
     def counter(self, name: str, help: str, ask: Callable[[], float]) -> None:
         """A number that the engine keeps and that only grows."""

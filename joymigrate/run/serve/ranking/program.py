@@ -153,6 +153,14 @@ def digest_of(exported: ExportedProgram, state: Mapping[str, torch.Tensor]) -> s
     return whole.hexdigest()
 
 
+def exported_of(path: Path, device: str) -> ExportedProgram:
+    """The program of a path, as it is compiled."""
+    found = load(path, device).exported
+    if found is None:
+        raise JoyError("there is no program to compile", where=str(path))
+    return found
+
+
 def open_package(path: Path, device: str) -> Program:
     """An AOTInductor package: it has no shapes, so its description has all of them."""
     import torch

@@ -59,10 +59,10 @@ def messages() -> dict[str, Any]:
     """Message classes by name."""
     from google.protobuf import descriptor_pool, message_factory
 
-    pool = descriptor_pool.DescriptorPool()  # type: ignore[no-untyped-call]
-    pool.AddSerializedFile(description().SerializeToString())  # type: ignore[no-untyped-call]
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(description().SerializeToString())
     return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))  # type: ignore[no-untyped-call]
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
         for name in MESSAGES
     }
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.ranking.cost import Sizes
 from joymigrate.run.serve.ranking.signature import (
     CANDIDATE,
@@ -28,6 +27,7 @@ from joymigrate.run.serve.ranking.signature import (
     Input,
     Signature,
 )
+from joymigrate.run.serve.web.errors import Refusal
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
@@ -64,14 +64,15 @@ def check(
             raise Refusal(400, f"input '{one.name}' is missing", param=one.name)
         check_array(one, array)
         arrays[one.name] = array
-    counts = {axis: count(signature, arrays, axis) for axis in (CANDIDATE, USER)}
-    candidates, users = counts[CANDIDATE], counts[USER] if counts[USER] is not None else 1
+    rows, owners = (count(signature, arrays, axis) for axis in (CANDIDATE, USER))
+    candidates = 1 if rows is None else rows
+    users = 1 if owners is None else owners
     if candidates == 0:
         name = next(one.name for one in signature.inputs if one.axis == CANDIDATE)
         raise refuse(name, "there are no candidates")
-    fill(signature, arrays, candidates or 1, users)
+    fill(signature, arrays, candidates, users)
     length, tokens = lengths_of(signature, arrays)
-    return Request(arrays, Sizes(candidates or 1, users, length, tokens), deadline, key)
+    return Request(arrays, Sizes(candidates, users, length, tokens), deadline, key)
 
 
 def check_array(one: Input, array: np.ndarray[Any, Any]) -> None:

@@ -12,8 +12,6 @@ import numpy as np
 
 from joymigrate import __version__
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.engine.http import errors
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.ranking import protocol, wire
 from joymigrate.run.serve.ranking.service import (
     EXTENSIONS,
@@ -23,6 +21,7 @@ from joymigrate.run.serve.ranking.service import (
     describe,
     key_of,
 )
+from joymigrate.run.serve.web.errors import Refusal
 
 log = logging.getLogger("joymigrate.serve")
 CODES = {
@@ -92,8 +91,8 @@ def answering(service: Service, call: Call) -> Callable[[Any, Any], Awaitable[An
             return answer
         except Exception as error:
             gone = False
-            refusal = errors.of(error)
-            if refusal is None:
+            refusal = error
+            if not isinstance(refusal, Refusal):
                 log.exception("a gRPC request failed")
                 refusal = Refusal(500, f"{type(error).__name__}: {error}")
             status = refusal.status

@@ -11,17 +11,19 @@ from typing import Any
 import orjson
 
 from joymigrate import __version__
-from joymigrate.run.serve.engine.http import app, errors
-from joymigrate.run.serve.engine.http.admission import Keys, Limits
-from joymigrate.run.serve.engine.http.errors import Refusal
-from joymigrate.run.serve.engine.http.messages import Ask, Reply, data
 from joymigrate.run.serve.engine.http.triton.tensors import header_of
 from joymigrate.run.serve.ranking import wire
 from joymigrate.run.serve.ranking.lanes import Engine, deadline_of
 from joymigrate.run.serve.ranking.meters import Meters
+from joymigrate.run.serve.ranking.packages import Packages
 from joymigrate.run.serve.ranking.request import Arrays, check
 from joymigrate.run.serve.ranking.results import Result
 from joymigrate.run.serve.ranking.signature import DERIVED
+from joymigrate.run.serve.web import messages
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.keys import Keys
+from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 log = logging.getLogger("joymigrate.serve")
 PLATFORM = "joymigrate_ranking"
@@ -41,6 +43,7 @@ class Service:
     deadline_ms: float | None = None
     admin_key: str = ""
     draining: bool = False
+    packages: Packages | None = None
 
     @property
     def name(self) -> str:
@@ -77,19 +80,25 @@ class Service:
             self.keys.check(ask.path, ask.headers)
             reply = await route(self, ask)
         except Exception as error:
-            refusal = errors.of(error)
-            if refusal is None:
+            if not isinstance(error, Refusal):
                 log.exception("a request failed: %s %s", ask.method, ask.path)
-                refusal = Refusal(500, f"{type(error).__name__}: {error}")
-            reply = app.refused(ask.path, refusal)
-        reply.headers.setdefault("X-Request-Id", ask.id)
+                error = Refusal(500, f"{type(error).__name__}: {error}")
+            reply = messages.refused(ask.path, error)
+        reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
         return reply
 
     def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
         """Count a request; refusals and mistakes go to the log."""
         outcome = self.count(status, time.perf_counter() - ask.started, gone, ask.method != "GET")
         if outcome != "ok" or log.isEnabledFor(logging.DEBUG):
-            app.write(ask, status, outcome)
+            log.log(
+                logging.ERROR if status >= 500 else logging.INFO,
+                "%s %s %s",
+                ask.method,
+                ask.path,
+                status,
+                extra={"fields": {"request": ask.called or ask.id, "outcome": outcome}},
+            )
 
     def count(self, status: int, seconds: float, gone: bool, work: bool = True) -> str:
         """Count what became of a request."""
@@ -106,6 +115,8 @@ class Service:
 
     async def close(self) -> None:
         """Stop the engine."""
+        if self.packages is not None:
+            self.packages.stop()
         self.engine.close()
 
 

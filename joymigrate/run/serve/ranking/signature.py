@@ -88,10 +88,10 @@ def build(
     rows = told.get("inputs", {})
     symbol, alone = candidate_symbol(outputs)
     inputs = []
-    for one in stated:
-        row = rows.get(one.name, {})
-        ids = row.get("ids", bounds.get(one.name))
-        inputs.append(input_of(one, row, symbol, tuple(ids) if isinstance(ids, list) else ids))
+    for size in stated:
+        row = rows.get(size.name, {})
+        ids = row.get("ids", bounds.get(size.name))
+        inputs.append(input_of(size, row, symbol, tuple(ids) if isinstance(ids, list) else ids))
     for one in inputs:
         if one.role == FIXED and not alone:
             alone = f"nobody said what the first dimension of '{one.name}' counts"

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from joymigrate.run.serve.engine.http.admission import Keys
-from joymigrate.run.serve.engine.http.admission import Limits as ClientLimits
-from joymigrate.run.serve.engine.http.server import Server, run
 from joymigrate.run.serve.ranking import trial
 from joymigrate.run.serve.ranking.batcher import Limits
 from joymigrate.run.serve.ranking.lanes import Engine
 from joymigrate.run.serve.ranking.meters import Meters
+from joymigrate.run.serve.ranking.packages import Packages
 from joymigrate.run.serve.ranking.program import load
 from joymigrate.run.serve.ranking.service import Service
+from joymigrate.run.serve.web.keys import Keys
+from joymigrate.run.serve.web.limits import Limits as ClientLimits
+from joymigrate.run.serve.web.server import Server, run
 
 log = logging.getLogger("joymigrate.serve")
 
@@ -31,6 +32,7 @@ class Settings:
     threads: int | None = None
     deadline_ms: float | None = None
     batch_seconds: float = 0.025
+    compile: bool = False
 
 
 def open_service(
@@ -63,9 +65,17 @@ def open_service(
     )  # fmt: skip
     trial.fit(engine)
     engine.start()
+    meters = Meters(engine)
+    packages = None
+    if settings.compile:
+        packages = Packages(engine)
+        meters.add_packages(packages)
+        packages.start()
     called = tuple(names) or (path.stem if path.is_file() else path.name,)
     log.info("opened %s in %.1f s", path, time.perf_counter() - began)
-    return Service(engine, called, Meters(engine), limits, Keys(tuple(keys)), settings.deadline_ms)
+    return Service(
+        engine, called, meters, limits, Keys.of(keys), settings.deadline_ms, packages=packages
+    )
 
 
 async def serve(service: Service, host: str, port: int, grpc_port: int | None = None) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.engine.http.triton.tensors import NUMBERS
 from joymigrate.run.serve.ranking.signature import Signature
+from joymigrate.run.serve.web.errors import Refusal
 
 Array = np.ndarray[Any, Any]
 TYPES = {name: np.dtype(code) for name, code in NUMBERS.items()}

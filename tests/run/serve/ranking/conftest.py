@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.serve.engine.http.server import Server
 from joymigrate.run.serve.ranking import example, program, rpc
 from joymigrate.run.serve.ranking.lanes import Engine
 from joymigrate.run.serve.ranking.meters import Meters
 from joymigrate.run.serve.ranking.service import Service
+from joymigrate.run.serve.web.server import Server
 
 
 @pytest.fixture(scope="session")

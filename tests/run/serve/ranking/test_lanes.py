@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from joymigrate.run.serve.engine.http.errors import Refusal
 from joymigrate.run.serve.ranking import example, trial
 from joymigrate.run.serve.ranking.batcher import Limits
 from joymigrate.run.serve.ranking.inputs import draw
@@ -20,6 +19,7 @@ from joymigrate.run.serve.ranking.merge import merge
 from joymigrate.run.serve.ranking.program import Program, load
 from joymigrate.run.serve.ranking.request import Request, check
 from joymigrate.run.serve.ranking.signature import Dimensions, build
+from joymigrate.run.serve.web.errors import Refusal
 
 WIDE = Limits(seconds=1e9)
 

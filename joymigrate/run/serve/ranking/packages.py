@@ -1,0 +1,220 @@
+"""Compiled packages off the request path: found or made, compared with eager, then swapped in.
+
+A package lies in a folder named after everything that it depends on: the program with its weights,
+torch, the machine. Another torch, weights or machine is another folder: nothing stale is loaded.
+What compiles is a process of low priority; whatever becomes of it, eager answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from joymigrate import files
+from joymigrate.run.serve.ranking.lanes import Engine, as_arrays
+from joymigrate.run.serve.ranking.program import Program, first_line
+from joymigrate.run.serve.ranking.trial import SHAPES, TRIED, draw_if_possible
+
+log = logging.getLogger("joymigrate.serve")
+PACKAGE, FACTS = "model.pt2", "facts.json"
+TRIES = 3
+WAIT_SECONDS = 1.0
+# Of the largest score: fused kernels add in another order (facts: 6e-8 in float32).
+TOLERANCE = {"float32": 1e-5, "float64": 1e-10, "float16": 5e-3, "bfloat16": 2e-2}
+STATES = ("off", "compiling", "comparing", "ready", "failed", "refused")
+
+
+def cache_folder() -> Path:
+    """Where packages are kept: JOYMIGRATE_CACHE, else the user's cache folder."""
+    named = os.environ.get("JOYMIGRATE_CACHE")
+    base = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+    return (base if named else base / "joymigrate") / "ranking"
+
+
+def facts_of(program: Program) -> dict[str, str]:
+    """Everything that a package depends on."""
+    import torch
+
+    machine = [platform.machine(), torch.backends.cpu.get_cpu_capability()]
+    if program.device != "cpu":
+        module = torch.get_device_module(program.device)
+        machine.append(str(module.get_device_name()))
+    return {
+        "program": program.digest,
+        "torch": str(torch.__version__),
+        "git": str(torch.version.git_version),
+        "machine": " ".join(machine),
+        "device": program.device,
+        "python": platform.python_version(),
+    }
+
+
+class Packages:
+    """The background work of one engine: at most one compiler at a time."""
+
+    def __init__(self, engine: Engine, root: Path | None = None) -> None:
+        self.engine, self.program = engine, engine.program
+        facts = facts_of(self.program)
+        name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+        self.facts, self.folder = facts, (root or cache_folder()) / name
+        self.state, self.reason = "off", ""
+        self.seconds = 0.0  # the last compilation
+        self.attempts = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.work, name="packages", daemon=True)
+
+    def start(self) -> None:
+        """Look for a package, compile one if there is none, and swap it in."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """End the compiler, too."""
+        self.stopping.set()
+        process = self.process
+        if process is not None and process.poll() is None:
+            process.kill()
+        if self.thread.is_alive():
+            self.thread.join(timeout=10)
+
+    def work(self) -> None:
+        """The thread: never raises; the reason of a failure is kept and logged."""
+        try:
+            if self.ensure():
+                self.swap()
+        except Exception as error:
+            self.fail("failed", first_line(error))
+
+    def fail(self, state: str, reason: str) -> None:
+        """Eager goes on answering."""
+        self.state, self.reason = state, reason
+        log.warning("no compiled code (%s), eager answers: %s", state, reason)
+
+    def ensure(self) -> bool:
+        """Whether there is a package; a compiler that dies is started again a few times."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.usable():
+            log.info("a compiled package is there: %s", self.folder)
+            return True
+        if self.program.exported is None:
+            self.fail("off", "a package cannot be compiled again")
+            return False
+        if not any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "clang++")):
+            self.fail("off", "there is no C++ compiler (g++) on this machine")
+            return False
+        for attempt in range(TRIES):
+            if self.stopping.is_set():
+                return False
+            self.attempts = attempt + 1
+            code, said = self.compile()
+            if code == 0 and (self.folder / PACKAGE).is_file():
+                files.replace_file(self.folder / FACTS, json.dumps(self.facts, indent=1).encode())
+                return True
+            self.reason = f"the compiler ended with {code}: {said}"
+            if self.stopping.wait(WAIT_SECONDS * 2**attempt):
+                return False
+        self.fail("failed", self.reason)
+        return False
+
+    def usable(self) -> bool:
+        """Whether a whole package of exactly these facts lies in the folder."""
+        try:
+            known = json.loads((self.folder / FACTS).read_text())
+        except (OSError, ValueError):
+            return False
+        if known != self.facts:
+            log.warning("the package in %s is of other facts: it is refused", self.folder)
+            return False
+        return (self.folder / PACKAGE).is_file()
+
+    def compile(self) -> tuple[int, str]:
+        """Run the compiler; its exit code and last words."""
+        self.state = "compiling"
+        began = time.monotonic()
+        command = [
+            sys.executable, "-m", "joymigrate.run.serve.ranking.compiler",
+            str(self.program.path), str(self.folder / PACKAGE), self.program.device,
+        ]  # fmt: skip
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        _, said = self.process.communicate()
+        self.seconds = time.monotonic() - began
+        lines = said.decode(errors="replace").strip().splitlines()
+        return self.process.returncode, lines[-1][:300] if lines else ""
+
+    def swap(self) -> None:
+        """Load the package, share the weights, compare with eager, then let it answer."""
+        import torch
+
+        self.state = "comparing"
+        # One runner per lane: a runner computes one batch at a time.
+        compiled = torch._inductor.aoti_load_package(
+            str(self.folder / PACKAGE), num_runners=len(self.engine.lanes)
+        )
+        share(self.program, compiled)
+        trouble = disagreement(self.engine, compiled)
+        if trouble:
+            self.fail("refused", trouble)
+            return
+        self.program.compiled = compiled
+        self.state, self.reason = "ready", ""
+        log.info("compiled code answers now (compiled in %.1f s)", self.seconds)
+
+
+def share(program: Program, compiled: Any) -> None:
+    """Let compiled code read the program's own weights: what changes them changes both."""
+    names = set(compiled.get_constant_fqns())
+    weights = {name: tensor for name, tensor in program.state.items() if name in names}
+    if weights:
+        compiled.load_constants(weights, check_full_update=False, user_managed=True)
+
+
+def disagreement(engine: Engine, compiled: Callable[..., Any]) -> str:
+    """Where compiled code answers otherwise than eager on random requests; empty: nowhere."""
+    program = engine.program
+    tried = 0
+    for place, size in enumerate((*TRIED, *SHAPES)):
+        request = draw_if_possible(program.signature, *size, 100 + place)
+        if request is None:
+            continue
+        try:
+            with engine.gate.batch():
+                expected = as_arrays(program.run(request.arrays))
+        except Exception:
+            continue  # a size that this program does not take
+        try:
+            with engine.gate.batch():
+                found = as_arrays(program.run(request.arrays, compiled))
+        except Exception as error:
+            return f"{size[0]} candidates, length {size[1]}: {first_line(error)}"
+        tried += 1
+        for left, right in zip(expected, found, strict=True):
+            scale = max(1.0, float(np.abs(left).max(initial=0.0)))
+            limit = TOLERANCE.get(precision(program), 1e-5) * scale
+            if left.shape != right.shape or not np.allclose(left, right, rtol=0, atol=limit):
+                return (
+                    f"{size[0]} candidates, length {size[1]}: differs from eager by "
+                    f"{float(np.abs(left - right).max()):.2g} (limit {limit:.2g})"
+                )
+    return "" if tried else "no random request could be tried"
+
+
+def precision(program: Program) -> str:
+    """The coarsest type of the weights."""
+    found = {str(tensor.dtype).removeprefix("torch.") for tensor in program.state.values()}
+    return next((name for name in ("bfloat16", "float16", "float32") if name in found), "float32")

@@ -1,0 +1,99 @@
+"""Compilation beside the requests: whatever happens to the compiler, eager answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from joymigrate.run.serve.ranking import packages
+from joymigrate.run.serve.ranking.inputs import draw
+from joymigrate.run.serve.ranking.lanes import Engine, as_arrays
+from joymigrate.run.serve.ranking.meters import compilations
+from joymigrate.run.serve.ranking.packages import Packages
+from joymigrate.run.serve.ranking.program import Program
+
+
+def wait(compiling: Packages, *states: str, seconds: float = 600) -> None:
+    end = time.monotonic() + seconds
+    while compiling.state not in states and time.monotonic() < end:
+        time.sleep(0.05)
+    assert compiling.state in states, compiling.reason
+
+
+def test_a_killed_compiler_is_tried_again_and_given_up(
+    din: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "WAIT_SECONDS", 0.0)
+    compiling = Packages(Engine(din), tmp_path)
+    compiling.start()
+    killed: set[int] = set()
+    while compiling.state != "failed":
+        process = compiling.process
+        if process is not None and process.pid not in killed:
+            os.kill(process.pid, signal.SIGKILL)
+            killed.add(process.pid)
+        time.sleep(0.01)
+    assert len(killed) == packages.TRIES
+    assert "-9" in compiling.reason
+    assert din.compiled is None
+
+
+@pytest.mark.parametrize("fact", ["torch", "program", "machine"])
+def test_a_package_of_other_facts_is_refused(din: Program, tmp_path: Path, fact: str) -> None:
+    compiling = Packages(Engine(din), tmp_path)
+    compiling.folder.mkdir(parents=True)
+    (compiling.folder / "model.pt2").write_bytes(b"x")
+    (compiling.folder / "facts.json").write_text(json.dumps(compiling.facts))
+    assert compiling.usable()
+    (compiling.folder / "facts.json").write_text(json.dumps({**compiling.facts, fact: "other"}))
+    assert not compiling.usable()
+
+
+def test_other_weights_have_another_folder(din: Program, tmp_path: Path) -> None:
+    other = Program(din.name, din.path, din.signature, din.eager, digest="other")
+    assert Packages(Engine(din), tmp_path).folder != Packages(Engine(other), tmp_path).folder
+
+
+def test_code_that_differs_from_eager_is_not_used(din: Program) -> None:
+    def wrong(**inputs: Any) -> Any:
+        return din.eager(**inputs) + 1e-3
+
+    assert "differs from eager" in packages.disagreement(Engine(din), wrong)
+    assert packages.disagreement(Engine(din), din.eager) == ""
+
+
+@pytest.mark.slow
+def test_a_compiled_package_answers_as_eager_and_follows_the_weights(
+    din_path: Path, tmp_path: Path
+) -> None:
+    from joymigrate.run.serve.ranking.program import load
+
+    model = load(din_path)
+    engine = Engine(model)
+    before = compilations()
+    compiling = Packages(engine, tmp_path)
+    compiling.start()
+    wait(compiling, "ready", "failed", "refused")
+    assert compiling.state == "ready", compiling.reason
+    assert model.compiled is not None
+    request = draw(model.signature, 20, 50)
+    eager = as_arrays(model.run(request.arrays))[0]
+    np.testing.assert_allclose(
+        as_arrays(model.run(request.arrays, model.compiled))[0], eager, atol=1e-5
+    )
+    model.state["items.weight"].mul_(2)
+    changed = as_arrays(model.run(request.arrays))[0]
+    assert np.abs(changed - eager).max() > 1e-4
+    np.testing.assert_allclose(
+        as_arrays(model.run(request.arrays, model.compiled))[0], changed, atol=1e-5
+    )
+    assert compilations() == before
+    again = Packages(Engine(model), tmp_path)
+    assert again.usable()
