@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from joymigrate.errors import Exit, JoyError
+
+if TYPE_CHECKING:
+    from joymigrate.cli._serve_front import FrontOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +20,7 @@ class RankingOptions:
     host: str
     port: int
     names: tuple[str, ...]
-    keys: tuple[str, ...]
+    front: FrontOptions
     to: str | None
     device: str | None
     unverified: bool
@@ -58,7 +62,11 @@ def serve(start: RankingOptions) -> int:
     device, chip = device_of(start.to, start.device)
     if chip is not None and not start.unverified:
         refuse_unproven(start, chip)
+    front = start.front.front()
     if start.grpc_port is not None:
+        if start.front.certificate is not None:
+            raise JoyError("gRPC is served without TLS here",
+                           help="leave --grpc-port out, or put a proxy in front")  # fmt: skip
         need("serve", "grpc", "google.protobuf", what="gRPC")
     from joymigrate.run.serve.ranking import start as starting
 
@@ -73,13 +81,13 @@ def serve(start: RankingOptions) -> int:
             compile=start.compile,
         ),
         names=start.names,
-        keys=start.keys,
+        keys=start.front.read_keys(),
         limits=Limits(
             body_bytes=start.body_bytes, queue=start.queue, drain_seconds=start.drain_seconds
         ),
     )
     try:
-        asyncio.run(starting.serve(service, start.host, start.port, start.grpc_port))
+        asyncio.run(starting.serve(service, start.host, start.port, start.grpc_port, front))
     finally:
         service.engine.close()
     return Exit.OK

@@ -114,7 +114,7 @@ def serve(
         None, "--grpc-port", min=0, max=65535, help="Ranking: KServe over gRPC there, too."
     ),
     lanes: int = typer.Option(
-        0, "--lanes", min=0, help="Ranking: lanes that run batches; 0: measured at the start."
+        0, "--lanes", min=0, help="Ranking: threads that run batches; 0: one."
     ),
     deadline_ms: float | None = typer.Option(
         None, "--deadline-ms", min=0.1, help="Ranking: of requests that name none."
@@ -147,13 +147,22 @@ def serve(
     one_of(kind, ("auto", "language", "ranking"), "--kind")
     from joymigrate.cli import _serve_ranking
 
+    front = FrontOptions(
+        tuple(key for text in api_key for key in text.split(",") if key),
+        keys_file,
+        tls_certificate,
+        tls_key,
+        tls_client_ca,
+        tuple(cors),
+    )
     if kind == "ranking" or (kind == "auto" and _serve_ranking.recognise(model)):
+        if check or engine != "joymigrate" or extra:
+            raise JoyError("--check and --engine are for language models", where=str(model))
         need_extra("torch")
         return _serve_ranking.serve(
             _serve_ranking.RankingOptions(
                 model=model, host=host, port=port, names=tuple(name),
-                keys=tuple(key for text in api_key for key in text.split(",") if key),
-                to=to, device=device, unverified=unverified, ledger=ledger,
+                front=front, to=to, device=device, unverified=unverified, ledger=ledger,
                 log_format=log_format, quiet=quiet, verbose=verbose, queue=queue,
                 body_bytes=body_limit, drain_seconds=drain, threads=threads,
                 compile=compile is not False,
@@ -168,14 +177,7 @@ def serve(
         host=host,
         port=port,
         names=tuple(name),
-        front=FrontOptions(
-            tuple(key for text in api_key for key in text.split(",") if key),
-            keys_file,
-            tls_certificate,
-            tls_key,
-            tls_client_ca,
-            tuple(cors),
-        ),
+        front=front,
         to=to,
         device=device,
         unverified=unverified,

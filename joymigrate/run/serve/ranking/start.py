@@ -16,16 +16,17 @@ from joymigrate.run.serve.ranking.meters import Meters
 from joymigrate.run.serve.ranking.packages import Packages
 from joymigrate.run.serve.ranking.program import load
 from joymigrate.run.serve.ranking.service import Service
-from joymigrate.run.serve.web.keys import Keys
+from joymigrate.run.serve.web.keys import Key, Keys
 from joymigrate.run.serve.web.limits import Limits as ClientLimits
 from joymigrate.run.serve.web.server import Server, run
+from joymigrate.run.serve.web.site import Front
 
 log = logging.getLogger("joymigrate.serve")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a model is served. `lanes` 0: measured at the start."""
+    """How a model is served. `lanes` 0: one."""
 
     device: str = "cpu"
     lanes: int = 0
@@ -40,7 +41,7 @@ def open_service(
     settings: Settings,
     *,
     names: Sequence[str] = (),
-    keys: Sequence[str] = (),
+    keys: Sequence[str | Key] = (),
     limits: ClientLimits | None = None,
 ) -> Service:
     """Load a model, try it, measure it, start its lanes. Raises `JoyError`."""
@@ -78,9 +79,15 @@ def open_service(
     )
 
 
-async def serve(service: Service, host: str, port: int, grpc_port: int | None = None) -> None:
+async def serve(
+    service: Service,
+    host: str,
+    port: int,
+    grpc_port: int | None = None,
+    front: Front | None = None,
+) -> None:
     """Listen until a signal."""
-    server = Server(service, host, port)
+    server = Server(service, host, port, front)
     extra: dict[str, Any] = {}
     rpc_server: Any = None
     if grpc_port is not None:
