@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from joymigrate.errors import Exit, JoyError
 
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from joymigrate.run.serve.engine.types import EngineOptions
 
 AUTO = "auto"
+
+
+class Gated(Protocol):
+    """What is asked of a ledger before it is served."""
+
+    @property
+    def model(self) -> Path: ...
+    @property
+    def ledger(self) -> Path | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +143,7 @@ def device_of(to: str | None, device: str | None) -> tuple[str, Chip | None]:
     return CPU, None
 
 
-def refuse_unproven(start: ServeOptions, chip: Chip) -> None:
+def refuse_unproven(start: Gated, chip: Chip) -> None:
     """A target chip serves models with a passing verdict; raises `JoyError` for others."""
     import os
 

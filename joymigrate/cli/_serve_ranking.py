@@ -37,6 +37,7 @@ class RankingOptions:
     lanes: int
     deadline_ms: float | None
     batch_ms: float
+    versions: str | None
 
 
 def recognise(model: Path) -> bool:
@@ -79,6 +80,7 @@ def serve(start: RankingOptions) -> int:
             deadline_ms=start.deadline_ms,
             batch_seconds=start.batch_ms / 1000,
             compile=start.compile,
+            versions=start.versions,
         ),
         names=start.names,
         keys=start.front.read_keys(),

@@ -11,7 +11,6 @@ from joymigrate.errors import Exit, JoyError
 
 NEEDS = {
     "MODEL_DIR": ("extra:serve",),
-    "MODEL --kind ranking": ("extra:serve",),
     "--config FILE": ("extra:serve",),
     "drill": ("extra:serve",),
 }
@@ -122,6 +121,9 @@ def serve(
     batch_ms: float = typer.Option(
         25.0, "--batch-ms", min=0.1, help="Ranking: a batch's longest predicted time."
     ),
+    versions: str | None = typer.Option(
+        None, "--versions", metavar="PLACE", help="Ranking: follow versions published there."
+    ),
     unverified: bool = typer.Option(
         False, "--unverified", help="Serve, or ramp a standby, without a passing verdict."
     ),
@@ -167,6 +169,7 @@ def serve(
                 body_bytes=body_limit, drain_seconds=drain, threads=threads,
                 compile=compile is not False,
                 grpc_port=grpc_port, lanes=lanes, deadline_ms=deadline_ms, batch_ms=batch_ms,
+                versions=versions,
             )
         )  # fmt: skip
     need_extra("transformers", "tokenizers")

@@ -80,7 +80,7 @@ class CostModel:
         self.moment = self.moment * KEEP + row
         self.observations += 1
         if self.observations < 2 * REFIT or self.observations % REFIT == 0:
-            self.weights = nonnegative(self.gram, self.moment).tolist()
+            self.weights = [float(w) for w in nonnegative(self.gram, self.moment)]
         if len(self.errors) >= REFIT and self.observations % REFIT == 0:
             self.margin = float(np.clip(np.quantile(self.errors, 0.95), 1.0, MAX_MARGIN))
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ITEMS, CATEGORIES, USERS, FIELDS, USER_FIELDS, WIDTH = 5000, 500, 2000, 5, 3, 32
 SIGNATURE: dict[str, Any] = {
-    "schema": "joymigrate.ranking_model/1",
+    "schema": "joymigrate.ranking-model/1",
     "inputs": {
         "item": {"role": "candidate", "ids": [ITEMS] + [CATEGORIES] * (FIELDS - 1)},
         "user": {"role": "user", "ids": USERS},

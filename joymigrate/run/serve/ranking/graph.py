@@ -129,14 +129,14 @@ def same_last(node: Node, user: Node) -> bool:
 def narrowed(node: Node, user: Node, columns: Columns) -> Columns:
     """The columns after a slice or a selection; a cut of another dimension keeps them."""
     shape = node.meta["val"].shape
-    args = user.args
-    dim = int(args[1]) if len(args) > 1 else 0  # type: ignore[arg-type]
+    args: Any = user.args
+    dim = int(args[1]) if len(args) > 1 else 0
     if len(shape) < 2 or dim % len(shape) != len(shape) - 1 or not isinstance(shape[-1], int):
         return columns
     held = tuple(range(shape[-1])) if columns is None else columns
     if len(held) != shape[-1]:
         return columns
     if str(user.target) == "aten.select.int":
-        return (held[int(args[2])],)  # type: ignore[arg-type]
+        return (held[int(args[2])],)
     start, stop, step = ([*args[2:], *(None,) * 3])[:3]
-    return held[slice(start, stop, step)]  # type: ignore[misc]
+    return held[slice(start, stop, step)]

@@ -12,6 +12,7 @@ from joymigrate.run.serve.monitor.metrics import Cell, Histogram, Metrics
 if TYPE_CHECKING:
     from joymigrate.run.serve.ranking.lanes import Engine
     from joymigrate.run.serve.ranking.packages import Packages
+    from joymigrate.run.serve.ranking.versions import Versions
 
 OUTCOMES = ("ok", "client_error", "error", "rejected", "client_closed")
 COUNTERS = (
@@ -70,9 +71,22 @@ class Meters:
         metrics.counter("joymigrate_ranking_runs", "Batches by the code that ran", "code").ask = (
             lambda: {(how,): cell.value for how, cell in counts.runs.items()}
         )
+        self.gauge("ranking_version_number", "The version that answers",
+                   lambda: float(engine.version))  # fmt: skip
         metrics.gauge(
             "joymigrate_ranking_version", "1 for the version that answers", "version",
             ask=lambda: {(engine.version,): 1.0},
+        )  # fmt: skip
+
+    def add_versions(self, versions: Versions) -> None:
+        """What became of published versions."""
+        self.counter("ranking_versions_applied", "Versions applied", lambda: versions.applied)
+        self.counter("ranking_versions_refused", "Versions refused", lambda: versions.refused)
+        self.counter("ranking_rollbacks", "Returns to a version before",
+                     lambda: versions.rolled_back)  # fmt: skip
+        self.metrics.gauge(
+            "joymigrate_ranking_sample_age_seconds", "Age of the newest sample behind the weights",
+            ask=lambda: {(): versions.freshness_seconds} if versions.event_time else {},
         )  # fmt: skip
 
     def add_packages(self, packages: Packages) -> None:

@@ -159,13 +159,11 @@ class Packages:
 
     def swap(self) -> None:
         """Load the package, share the weights, compare with eager, then let it answer."""
-        import torch
+        from torch._inductor.package import load_package
 
         self.state = "comparing"
         # One runner per lane: a runner computes one batch at a time.
-        compiled = torch._inductor.aoti_load_package(
-            str(self.folder / PACKAGE), num_runners=len(self.engine.lanes)
-        )
+        compiled = load_package(str(self.folder / PACKAGE), num_runners=len(self.engine.lanes))
         share(self.program, compiled)
         trouble = disagreement(self.engine, compiled)
         if trouble:

@@ -180,8 +180,7 @@ def open_package(path: Path, device: str) -> Program:
                        ) from None  # fmt: skip
     ins, outs = (stated(told["dimensions"], side, path) for side in ("inputs", "outputs"))
     signature = build(ins, outs, told, {}, str(path))
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Program(path.stem, path, signature, compiled, device, digest)
 
 

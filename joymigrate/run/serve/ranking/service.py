@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,6 +13,7 @@ from typing import Any
 import orjson
 
 from joymigrate import __version__
+from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http.triton.tensors import header_of
 from joymigrate.run.serve.ranking import wire
 from joymigrate.run.serve.ranking.lanes import Engine, deadline_of
@@ -19,6 +22,7 @@ from joymigrate.run.serve.ranking.packages import Packages
 from joymigrate.run.serve.ranking.request import Arrays, check
 from joymigrate.run.serve.ranking.results import Result
 from joymigrate.run.serve.ranking.signature import DERIVED
+from joymigrate.run.serve.ranking.versions import Versions
 from joymigrate.run.serve.web import messages
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.keys import Keys
@@ -44,6 +48,7 @@ class Service:
     admin_key: str = ""
     draining: bool = False
     packages: Packages | None = None
+    versions: Versions | None = None
 
     @property
     def name(self) -> str:
@@ -115,6 +120,8 @@ class Service:
 
     async def close(self) -> None:
         """Stop the engine."""
+        if self.versions is not None:
+            self.versions.stop()
         if self.packages is not None:
             self.packages.stop()
         self.engine.close()
@@ -330,11 +337,41 @@ async def models(service: Service, ask: Ask) -> Reply:
     return data({"object": "list", "data": rows})
 
 
+async def back(service: Service, ask: Ask) -> Reply:
+    """POST /admin/version/back: the version before, until `resume`."""
+    versions = administered(service, ask)
+    try:
+        await asyncio.to_thread(versions.back)
+    except JoyError as error:
+        raise Refusal(409, str(error), code="no_version") from None
+    return await ready(service, ask)
+
+
+async def resume(service: Service, ask: Ask) -> Reply:
+    """POST /admin/version/resume: follow new versions again."""
+    await asyncio.to_thread(administered(service, ask).resume)
+    return await ready(service, ask)
+
+
+def administered(service: Service, ask: Ask) -> Versions:
+    """What an operator steers; refuses everybody else."""
+    key = ask.headers.get("X-Admin-Key", "")
+    if not service.admin_key:
+        raise Refusal(403, "set JOYMIGRATE_ADMIN_KEY where the server starts", code="no_admin_key")
+    if not hmac.compare_digest(key.encode("utf-8", "replace"), service.admin_key.encode()):
+        raise Refusal(401, "the header X-Admin-Key is not the admin key")
+    if service.versions is None:
+        raise Refusal(409, "no versions are followed here: serve --versions PLACE")
+    return service.versions
+
+
 PATHS: dict[str, dict[str, Handler]] = {
     "/health": {"GET": health},
     "/ready": {"GET": ready},
     "/metrics": {"GET": metrics},
     "/version": {"GET": version},
+    "/admin/version/back": {"POST": back},
+    "/admin/version/resume": {"POST": resume},
     "/v1/models": {"GET": models},
     "/v1/rank": {"POST": rank},
     "/v2": {"GET": server},

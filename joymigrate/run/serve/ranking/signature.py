@@ -13,7 +13,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 
-SCHEMA = "joymigrate.ranking_model/1"
+SCHEMA = "joymigrate.ranking-model/1"
 FILE = "ranking.json"
 CANDIDATE, USER, SEQUENCE = "candidate", "user", "sequence"
 LENGTHS, OFFSETS, OWNER, FIXED = "lengths", "offsets", "owner", "fixed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from joymigrate.run.serve.ranking.meters import Meters
 from joymigrate.run.serve.ranking.packages import Packages
 from joymigrate.run.serve.ranking.program import load
 from joymigrate.run.serve.ranking.service import Service
+from joymigrate.run.serve.ranking.versions import Versions
 from joymigrate.run.serve.web.keys import Key, Keys
 from joymigrate.run.serve.web.limits import Limits as ClientLimits
 from joymigrate.run.serve.web.server import Server, run
@@ -34,6 +36,7 @@ class Settings:
     deadline_ms: float | None = None
     batch_seconds: float = 0.025
     compile: bool = False
+    versions: str | None = None  # where versions are published
 
 
 def open_service(
@@ -67,6 +70,11 @@ def open_service(
     trial.fit(engine)
     engine.start()
     meters = Meters(engine)
+    following = None
+    if settings.versions is not None:
+        following = Versions(engine, settings.versions)
+        meters.add_versions(following)
+        following.start()
     packages = None
     if settings.compile:
         packages = Packages(engine)
@@ -75,7 +83,15 @@ def open_service(
     called = tuple(names) or (path.stem if path.is_file() else path.name,)
     log.info("opened %s in %.1f s", path, time.perf_counter() - began)
     return Service(
-        engine, called, meters, limits, Keys.of(keys), settings.deadline_ms, packages=packages
+        engine,
+        called,
+        meters,
+        limits,
+        Keys.of(keys),
+        settings.deadline_ms,
+        packages=packages,
+        versions=following,
+        admin_key=os.environ.get("JOYMIGRATE_ADMIN_KEY", ""),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +83,7 @@ def difference(program: Program, signature: Signature, requests: list[Request]) 
     return False
 
 
-def close(left: np.ndarray, right: np.ndarray) -> bool:  # type: ignore[type-arg]
+def close(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:
     """Equal but for rounding."""
     if left.shape != right.shape:
         return False

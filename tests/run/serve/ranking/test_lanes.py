@@ -230,7 +230,7 @@ def test_padding_that_changes_scores_is_not_used(tmp_path: Any) -> None:
         dynamic_shapes={"past": {0: count, 1: length}},
     )  # fmt: skip
     path = tmp_path / "m.pt2"
-    told = '{"schema": "joymigrate.ranking_model/1", "inputs": {"past": {"pad": 0}}}'
+    told = '{"schema": "joymigrate.ranking-model/1", "inputs": {"past": {"pad": 0}}}'
     torch.export.save(program, path, extra_files={"ranking.json": told})
     model = load(path)
     model.signature, why = trial.try_merging(model)
@@ -243,7 +243,7 @@ def test_jagged_sequences_stay_jagged() -> None:
     stated = [Dimensions("item", "int64", ("c", 2)), Dimensions("past", "int64", ("t",)),
               Dimensions("starts", "int64", ("u",)),
               Dimensions("owner", "int64", ("c",))]  # fmt: skip
-    told = {"schema": "joymigrate.ranking_model/1", "inputs": {
+    told = {"schema": "joymigrate.ranking-model/1", "inputs": {
         "past": {"role": "sequence", "layout": "jagged"},
         "starts": {"role": "offsets", "of": "past"}, "owner": {"role": "owner"}}}  # fmt: skip
     signature = build(stated, [Dimensions("score", "float32", ("c",))], told, {}, "here")

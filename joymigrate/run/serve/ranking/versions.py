@@ -1,0 +1,275 @@
+"""Fresh weights: published versions applied between batches, whole or not at all, and taken back.
+
+The published format is docs/continuous.md; `joymigrate.run.train.formats.versions` reads it. A
+version is read and compared with its hashes first, then every tensor's shape is checked, then all
+of it is written while no batch runs. What it replaced is kept, so that version N-1 is one step
+away. A process that is killed starts again from the published files: nothing of it is on disk but
+the version that an operator pinned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from joymigrate import files
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.ranking.lanes import Engine, as_arrays
+from joymigrate.run.serve.ranking.packages import cache_folder
+from joymigrate.run.serve.ranking.trial import TRIED, draw_if_possible
+from joymigrate.run.train.formats import versions
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger("joymigrate.serve")
+SUFFIXES = ("{}", "{}.weight", "tables.{}", "tables.{}.weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """New values of one tensor: of the rows `ids`, or of all of it (`ids` None)."""
+
+    name: str
+    ids: torch.Tensor | None
+    values: torch.Tensor
+
+
+class Versions:
+    """Follows a place where versions are published, for one engine."""
+
+    def __init__(self, engine: Engine, place: str, *, poll_seconds: float = 0.5) -> None:
+        self.engine, self.store = engine, versions.open_versions(place)
+        self.poll_seconds = poll_seconds
+        self.number, self.identity = 0, ""
+        self.undo: tuple[int, str, list[Write], float] | None = None
+        self.event_time = 0.0  # of the newest sample behind the weights
+        self.applied = self.refused = self.rolled_back = 0
+        self.reason = ""
+        self.lock = threading.Lock()
+        name = hashlib.sha256(f"{place} {engine.program.digest}".encode()).hexdigest()[:32]
+        self.pin_file = cache_folder() / "pins" / f"{name}.json"
+        self.pinned = self.read_pin()
+        self.refused_numbers: set[int] = set()
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.work, name="versions", daemon=True)
+
+    def start(self) -> None:
+        """Apply what is published, then follow. Raises `JoyError` when the first does not fit."""
+        if self.store.latest() is not None:
+            self.open()
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Follow no more."""
+        self.stopping.set()
+        if self.thread.is_alive():
+            self.thread.join(timeout=10)
+
+    def work(self) -> None:
+        """The thread: an error is logged once, the held version answers on."""
+        while not self.stopping.wait(self.poll_seconds):
+            try:
+                self.follow()
+                self.reason = ""
+            except Exception as error:
+                if str(error) != self.reason:
+                    log.warning("version %d stays: %s", self.number, error)
+                self.reason = str(error)
+
+    def open(self) -> None:
+        """From the newest snapshot to the wanted version."""
+        with self.lock:
+            for link in versions.chain(self.store, self.pinned):
+                self.take(link)
+
+    def follow(self) -> None:
+        """Apply the versions that came since, in order; a gap starts from a snapshot again."""
+        with self.lock:
+            newest = self.store.latest()
+            if newest is None or self.pinned is not None or newest["version"] <= self.number:
+                return
+            if newest["version"] in self.refused_numbers:
+                return
+            links = versions.chain(self.store, int(newest["version"]))
+            known = next((place for place, link in enumerate(links)
+                          if link["identity"] == self.identity), None)  # fmt: skip
+            for link in links if known is None else links[known + 1 :]:
+                self.take(link)
+
+    def take(self, link: Mapping[str, Any]) -> None:
+        """Read, check, apply one form. Raises `JoyError`; then nothing has changed."""
+        number = int(link["version"])
+        try:
+            writes = self.read(link)
+            self.apply(number, str(link["identity"]), writes, float(link.get("newest_event") or 0))
+        except JoyError:
+            self.refused += 1
+            self.refused_numbers.add(number)
+            raise
+
+    def read(self, link: Mapping[str, Any]) -> list[Write]:
+        """All writes of a version, every one of them checked against the model."""
+        import torch
+
+        state = self.engine.program.state
+        writes: list[Write] = []
+        for name, values in versions.unpack(self.store.file(dict(link), versions.DENSE)).items():
+            if name not in state:
+                raise self.misfit(link, f"the model has no weight '{name}'")
+            writes.append(Write(name, None, values))
+        for table, entry in link["tables"].items():
+            weight = weight_of(table, state)
+            if weight is None:
+                raise self.misfit(link, f"the model has no table '{table}'")
+            content = versions.unpack(self.store.file(dict(link), entry["file"]))
+            writes.append(Write(weight, content["ids"], content["rows"]))
+            removed = content.get("removed", torch.zeros(0, dtype=torch.int64))
+            if len(removed):
+                rows = versions.initial_rows(entry["initial"], removed, entry["dim"])
+                writes.append(Write(weight, removed, rows))
+        for write in writes:
+            self.check(link, write, state[write.name])
+        return writes
+
+    def check(self, link: Mapping[str, Any], write: Write, held: torch.Tensor) -> None:
+        """Shape, rows and finite values of one write."""
+        shape = tuple(write.values.shape)
+        wanted = tuple(held.shape) if write.ids is None else (len(write.ids), *held.shape[1:])
+        if shape != wanted:
+            raise self.misfit(link, f"'{write.name}' is {list(held.shape)}, {list(shape)} came")
+        if write.ids is not None and len(write.ids):
+            low, high = int(write.ids.min()), int(write.ids.max())
+            if low < 0 or high >= held.shape[0]:
+                raise self.misfit(
+                    link, f"row {high if low >= 0 else low} of '{write.name}' is not there, it has "
+                    f"{held.shape[0]}",
+                )  # fmt: skip
+        if write.values.is_floating_point() and not bool(write.values.isfinite().all()):
+            raise self.misfit(link, f"'{write.name}' has values that are not finite")
+
+    def misfit(self, link: Mapping[str, Any], what: str) -> JoyError:
+        """A version that this model cannot take."""
+        return JoyError(f"version {link['version']} does not fit: {what}", where=self.store.where)
+
+    def apply(self, number: int, identity: str, writes: list[Write], event: float) -> None:
+        """Write everything while no batch runs; taken back when scores are not finite then."""
+        state = self.engine.program.state
+        with self.engine.gate.change():
+            before = [
+                Write(one.name, one.ids, kept_values(state[one.name], one.ids)) for one in writes
+            ]
+            put(state, writes)
+            if not self.sane():
+                put(state, before[::-1])
+                raise JoyError(f"version {number} gives scores that are not finite",
+                               where=self.store.where)  # fmt: skip
+            self.undo = (self.number, self.identity, before[::-1], self.event_time)
+            self.number, self.identity, self.event_time = number, identity, event
+            self.engine.version = str(number)
+            self.engine.loaded_at = time.time()
+            self.applied += 1
+
+    def sane(self) -> bool:
+        """Whether random requests get finite scores."""
+        import numpy as np
+
+        program = self.engine.program
+        for place, size in enumerate(TRIED[:2]):
+            request = draw_if_possible(program.signature, *size, place)
+            if request is None:
+                continue
+            with contextlib.suppress(RuntimeError, IndexError):
+                for array in as_arrays(program.run(request.arrays)):
+                    if not np.isfinite(array).all():
+                        return False
+        return True
+
+    def back(self) -> int:
+        """Return to the version before, and stay there until `resume`. Raises `JoyError`."""
+        with self.lock:
+            if self.undo is None or self.undo[0] == 0:
+                return self.reopen(self.number - 1)
+            number, identity, writes, event = self.undo
+            with self.engine.gate.change():
+                put(self.engine.program.state, writes)
+                self.number, self.identity, self.event_time = number, identity, event
+                self.engine.version = str(number)
+                self.undo = None
+            self.rolled_back += 1
+            self.pin(number)
+            return number
+
+    def reopen(self, number: int) -> int:
+        """Go to an earlier version from what is published: nothing is kept of it here."""
+        if number < 1:
+            raise JoyError(f"there is no version before {self.number}", where=self.store.where)
+        for link in versions.chain(self.store, number):
+            self.take(link)
+        self.rolled_back += 1
+        self.pin(number)
+        return number
+
+    def resume(self) -> None:
+        """Follow new versions again."""
+        with self.lock:
+            self.pin(None)
+            self.refused_numbers.clear()
+
+    def pin(self, number: int | None) -> None:
+        """Remember an operator's choice beyond the end of this process."""
+        self.pinned = number
+        if number is None:
+            self.pin_file.unlink(missing_ok=True)
+            return
+        self.pin_file.parent.mkdir(parents=True, exist_ok=True)
+        data = json.dumps({"version": number}).encode()
+        files.replace_file(self.pin_file, data, durable=True)
+
+    def read_pin(self) -> int | None:
+        """The version that an operator went back to, if any."""
+        try:
+            return int(json.loads(self.pin_file.read_text())["version"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @property
+    def freshness_seconds(self) -> float:
+        """Age of the newest sample behind the weights; NaN where no version says."""
+        return time.time() - self.event_time if self.event_time else math.nan
+
+
+def weight_of(table: str, state: Mapping[str, Any]) -> str | None:
+    """The weight of a published table: by its name, or the only one that ends in it."""
+    for pattern in SUFFIXES:
+        if pattern.format(table) in state:
+            return pattern.format(table)
+    ends = [name for name in state if name.endswith((f".{table}", f".{table}.weight"))]
+    return ends[0] if len(ends) == 1 else None
+
+
+def kept_values(tensor: torch.Tensor, ids: torch.Tensor | None) -> torch.Tensor:
+    """A copy of what a write replaces."""
+    return tensor.detach().clone() if ids is None else tensor[ids.to(tensor.device)].clone()
+
+
+def put(state: Mapping[str, torch.Tensor], writes: list[Write]) -> None:
+    """Write values in place: whatever shares the memory sees them, too."""
+    import torch
+
+    with torch.no_grad():
+        for one in writes:
+            held = state[one.name]
+            values = one.values.to(held.device, held.dtype)
+            if one.ids is None:
+                held.copy_(values)
+            else:
+                held.index_copy_(0, one.ids.to(held.device), values)
