@@ -36,6 +36,9 @@ def din(seed: int = 0, *, items: int = ITEMS, width: int = WIDTH) -> torch.nn.Mo
     class Din(nn.Module):
         """One logit per candidate."""
 
+        first: torch.Tensor
+        second: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.items = nn.Embedding(items, width)

@@ -159,7 +159,7 @@ class Packages:
 
     def swap(self) -> None:
         """Load the package, share the weights, compare with eager, then let it answer."""
-        from torch._inductor.package import load_package
+        from torch._inductor.package.package import load_package
 
         self.state = "comparing"
         # One runner per lane: a runner computes one batch at a time.
