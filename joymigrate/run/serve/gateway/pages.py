@@ -80,7 +80,7 @@ class Pages:
             order = await admin.read_order(request)
             if order in ("resume", "promote"):
                 self.gateway.ask_gate()
-            self.gateway.handle(Order(time.time(), order))
+            await self.gateway.order(Order(time.time(), order))
         except JoyError as error:
             status = 400 if error.where == "/admin/rollout" else 409
             body = {"error": {"message": error.what, "help": error.help, "code": "refused"}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
@@ -28,6 +29,7 @@ from joymigrate.run.serve.gateway.events import (
     Event,
     Gate,
     Health,
+    Order,
     Served,
     Tick,
 )
@@ -40,6 +42,7 @@ from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import Router
 from joymigrate.run.serve.gateway.settings import Settings, load
 from joymigrate.run.serve.gateway.shadow import Shadow
+from joymigrate.run.serve.gateway.shared import Shared
 from joymigrate.run.serve.gateway.store import Store
 from joymigrate.run.serve.gateway.upstreams import Upstream
 from joymigrate.run.serve.monitor import service
@@ -81,6 +84,7 @@ class Gateway:
         saved = self.store.load()
         if saved is not None:
             self.rollout.restore(saved)
+        self.shared = self.share(settings)
         self.given = dict(backends or {})
         self.journal = Journal(settings.log) if settings.log else None
         self.pages = Pages(self).by_path()
@@ -105,6 +109,8 @@ class Gateway:
         """
         self.site.take()
         self.assemble()
+        if self.shared is not None:
+            await self.shared.start()
         both = (self.router.primary, self.router.standby)
         self.ask_gate()
         await asyncio.gather(
@@ -194,6 +200,8 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self.tasks, *self.shadow.running, return_exceptions=True)
         await self.site.close()
+        if self.shared is not None:
+            await self.shared.close()
         for upstream in (self.router.primary, self.router.standby):
             await upstream.backend.close()
         await self.monitor.close()
@@ -260,14 +268,38 @@ class Gateway:
 
     # Events
 
-    def handle(self, event: Event) -> list[Change]:
-        """Feed the rollout; a decision is on disk before anybody hears of it."""
-        changes = self.rollout.handle(event)
+    def handle(self, event: Event) -> None:
+        """Feed the rollout, or the stream that all gateways feed theirs from."""
+        if self.shared is not None:
+            self.shared.put(event)
+        else:
+            self.changed(self.rollout.handle(event))
+
+    def changed(self, changes: list[Change]) -> None:
+        """A decision is on disk before anybody hears of it."""
         if changes:
             self.save()
             for change in changes:
                 self.talk(f"rollout {change.state} {change.weight:g} %: {change.text}")
-        return changes
+
+    async def order(self, order: Order) -> None:
+        """Carry out an order; raises `JoyError` where it is refused."""
+        if self.shared is not None:
+            await self.shared.order(order)
+        else:
+            self.handle(order)
+
+    def share(self, settings: Settings) -> Shared | None:
+        """The stream of several gateways, where `state` names one."""
+        if settings.shared is None:
+            return None
+        url, _, name = settings.shared.partition("#")
+        plan = {**asdict(settings.plan), "steps": list(settings.plan.steps)}
+        whose = {**identity(settings), "plan": plan, "rule": settings.rule().describe()}
+        return Shared(
+            url, name or settings.path.stem, self.rollout, whose, self.changed,
+            lambda line: self.talk(line),
+        )  # fmt: skip
 
     def report(self, served: Served, details: Details) -> None:
         """A backend succeeded or failed."""

@@ -134,6 +134,7 @@ class Settings:
     keys: tuple[Key, ...] = ()
     admin_key: str | None = None
     state: Path = Path("gateway.state.json")
+    shared: str | None = None  # a Redis url, with the rollout's name behind '#'
     log: Path | None = None
     tls: Tls | None = None
     cors: Cors = field(default_factory=Cors)
@@ -187,7 +188,8 @@ def parse(raw: Any, path: Path) -> Settings:
     check_keys(table, TOP, "the file", path)
     host, port = address(table.get("listen", "127.0.0.1:8080"), path)
     plan, rule, rest = rollout(mapping(table.get("rollout") or {}, "rollout", path), path)
-    log = table.get("log")
+    log, state = table.get("log"), table.get("state")
+    shared = str(state).startswith(("redis://", "rediss://"))
     folder = path.resolve().parent
     return Settings(
         path=path,
@@ -202,7 +204,8 @@ def parse(raw: Any, path: Path) -> Settings:
         monitor=record(MonitorSettings, table.get("monitor"), "monitor", path),
         keys=accepted(table.get("keys"), path),
         admin_key=secret(table["admin_key"], path) if table.get("admin_key") else None,
-        state=folder / str(table.get("state") or f"{path.stem}.state.json"),
+        state=folder / (str(state) if state and not shared else f"{path.stem}.state.json"),
+        shared=str(state) if shared else None,
         log=folder / str(log) if log else None,
         tls=server_tls(table.get("tls"), path),
         cors=cors_of(table.get("cors"), path),
