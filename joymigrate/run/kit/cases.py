@@ -122,7 +122,7 @@ def of_signature(signature: Mapping[str, Any], masters: Masters) -> dict[str, An
     operator, _, overload = rest.partition(".")
     if "out" in overload:  # what a structured operator runs below its plain form
         overload = plain_overload(namespace, operator, overload)
-    if operator.endswith("_") or not overload and "out" in rest:
+    if operator.endswith("_") or (not overload and "out" in rest):
         return "writes into its arguments"
     kwargs = {k: v for k, v in (signature.get("kwargs") or {}).items() if k != "out"}
     if any(isinstance(v, Mapping) or str(v).startswith("<") for v in kwargs.values()):
