@@ -91,7 +91,7 @@ def score_kit(
             path = calibrate or calibration.place(name)
             known = calibration.load(name)
             calibration.save(score.calibrate(mine, known), path)
-            talk([f"{path}: rehearsals, coverage and the next kit read it"])
+            talk([f"{path}: rehearsals and the next kit read it"])
     grade = "rehearsed" if any(one["rehearsal"] for one in documents) else "measured"
     deviating = [row for row in rows if row["deviations"] and not row.get("because")]
     if format == "json":

@@ -1,4 +1,4 @@
-"""What chips were measured to do, by case: read by rehearsals, coverage and the next kit.
+"""What chips were measured to do, by case: read by rehearsals and the next kit.
 
 One file per chip, `calibration/CHIP.json` in joymigrate's cache, or the file that the environment
 variable JOYMIGRATE_CALIBRATION names.
