@@ -28,7 +28,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"model": {"path": "m", "from_config": {"model_type": "qwen2"}}}, "either a path or"),
     ({"model": {}}, "either a path or a from_config"),
     ({"steps": 1, "epochs": 1.0}, "both steps and epochs"),
-    ({"data": {"max_length": 8}}, "'train' is missing"),
+    ({"data": {"max_length": 8}}, "no data file is named"),
     ({"kernels": 3}, "'kernels' takes auto, off or operators"),
 ]
 
