@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from joymigrate.run.train.tables.embedding import EmbeddingBagCollection, EmbeddingCollection
     from joymigrate.run.train.tables.jagged import JaggedTensor, KeyedJaggedTensor
     from joymigrate.run.train.tables.keyed_tensor import KeyedTensor
+    from joymigrate.run.train.tables.parallel_model import DistributedModelParallel, shard_tables
+    from joymigrate.run.train.tables.planner import ShardingPlan, make_plan
     from joymigrate.run.train.tables.row_optimiser import RowOptimiser, apply_optimizer_in_backward
     from joymigrate.run.train.tables.table import Table
+    from joymigrate.run.train.tables.table_pipeline import TablePipeline
 
 HOMES = {
     "Admission": "configs",
     "DataType": "configs",
+    "DistributedModelParallel": "parallel_model",
     "EmbeddingBagCollection": "embedding",
     "EmbeddingBagConfig": "configs",
     "EmbeddingCollection": "embedding",
@@ -39,9 +43,13 @@ HOMES = {
     "KeyedTensor": "keyed_tensor",
     "PoolingType": "configs",
     "RowOptimiser": "row_optimiser",
+    "ShardingPlan": "planner",
     "Table": "table",
     "TableOptions": "configs",
+    "TablePipeline": "table_pipeline",
     "apply_optimizer_in_backward": "row_optimiser",
+    "make_plan": "planner",
+    "shard_tables": "parallel_model",
 }
 
 
@@ -54,6 +62,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Admission",
     "DataType",
+    "DistributedModelParallel",
     "EmbeddingBagCollection",
     "EmbeddingBagConfig",
     "EmbeddingCollection",
@@ -64,7 +73,11 @@ __all__ = [
     "KeyedTensor",
     "PoolingType",
     "RowOptimiser",
+    "ShardingPlan",
     "Table",
     "TableOptions",
+    "TablePipeline",
     "apply_optimizer_in_backward",
+    "make_plan",
+    "shard_tables",
 ]

@@ -202,6 +202,10 @@ class TableCollection(nn.Module):
 
     # -- a batch --------------------------------------------------------------------------------
 
+    def features_of(self, name: str) -> list[str]:
+        """The features that read a table."""
+        return self.configs[name].features()
+
     def weighted(self) -> bool:
         """Whether values have weights."""
         return False

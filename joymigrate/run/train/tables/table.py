@@ -85,7 +85,7 @@ class Table:
         self.dynamic = self.options.dynamic
         self.candidates = Candidates(self.options.admission or Admission())
         self.lock = threading.RLock()  # in_flight, free slots
-        self.batches = self.updates = 0
+        self.batches = self.updates = self.finished = 0
         self.version = 1
         self.removed: list[tuple[int, Ids]] = []  # version, evicted ids
         self.ignored = 0  # sightings of ids without a row
@@ -299,6 +299,7 @@ class Table:
         with self.lock:
             self.changed[slots] = self.version
             self.stamp[slots] = self.updates
+            self.finished = self.updates  # behind the stamps: who reads rows now sees them all
         self.release(ticket, changed=True)
 
     def release(self, ticket: Ticket, changed: bool = False) -> None:

@@ -1,0 +1,138 @@
+"""A model over several processes: its tables in parts, its dense part as copies (DDP)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train.tables.embedding import TableCollection
+from joymigrate.run.train.tables.planner import ShardingPlan, TableNeed, make_plan
+from joymigrate.run.train.tables.sharded import Groups, ShardedExchange
+from joymigrate.run.train.tables.stores import RowFormat
+from joymigrate.run.train.tables.table import TableShape
+
+
+def collections_of(model: nn.Module) -> list[TableCollection]:
+    """The collections of a model, each once, in its order."""
+    return [module for module in model.modules() if isinstance(module, TableCollection)]
+
+
+def shard_tables(
+    model: nn.Module,
+    *,
+    memory_bytes: int | None = None,
+    access: Mapping[str, float] | None = None,
+    fixed: Mapping[str, str] | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> list[ShardingPlan]:
+    """Cut the fused tables of every collection over all processes; a plan for each collection.
+
+    `access`: distinct ids a step by table, where they were measured. `fixed`: the way of tables by
+    name (`table`, `row`, `column`). Called by all ranks before the first batch.
+    """
+    plans = []
+    groups: Groups | None = None
+    for collection in collections_of(model):
+        if collection.plain:
+            raise JoyError(
+                "a table without a row-wise optimiser can't be cut over processes",
+                where=f"table '{next(iter(collection.plain))}'",
+                help="give optimiser=, or call apply_optimizer_in_backward before",
+            )
+        if collection.exchange_ is not None:
+            raise JoyError(
+                "the tables have been used already", help="shard them before the first batch"
+            )
+        plan = make_plan(needs_of(collection, access), dist.get_world_size(), memory_bytes, {
+            name: kind for name, kind in (fixed or {}).items() if name in collection.configs
+        })  # fmt: skip
+        groups = groups or Groups.open(collection.device)
+        open_parts(collection, plan, groups)
+        plans.append(plan)
+        if groups.rank == 0:
+            tell(str(plan))
+    return plans
+
+
+def needs_of(collection: TableCollection, access: Mapping[str, float] | None) -> list[TableNeed]:
+    """What the planner wants to know."""
+    needs = []
+    for name in collection.fused():
+        shape, optimiser = collection.shape_of(name), collection.optimisers[name]
+        form = RowFormat(shape.columns, optimiser.state_width(shape.columns), shape.dtype)
+        options = collection.options[name]
+        needs.append(
+            TableNeed(
+                name, shape.rows, shape.columns, form.row_bytes, options.dynamic, optimiser.kind,
+                options.cache_rows is not None, (access or {}).get(name, 1.0),
+            )
+        )  # fmt: skip
+    return needs
+
+
+def open_parts(collection: TableCollection, plan: ShardingPlan, groups: Groups) -> None:
+    """Make this process's parts, and the way to the others'."""
+    parts = [part for item in plan.placements for part in item.parts]
+    own = {}
+    for number, part in enumerate(parts):
+        if part.rank != groups.rank:
+            continue
+        whole = collection.shape_of(part.table)
+        shape = TableShape(
+            part.table, part.columns, part.rows, part.first_row, part.first_column,
+            whole.low, whole.high, whole.dtype,
+        )  # fmt: skip
+        own[number] = collection.make_table(shape)
+        collection.fill(own[number], part.table)
+    names = collection.fused()
+    collection.exchange_ = ShardedExchange(
+        names,
+        {name: collection.configs[name].embedding_dim for name in names},
+        parts,
+        own,
+        groups,
+        collection.device,
+        {
+            name: None
+            if collection.options[name].dynamic
+            else collection.configs[name].num_embeddings
+            for name in names
+        },
+    )
+
+
+class DistributedModelParallel(nn.Module):
+    """TorchRec's wrapper: tables in parts, and DDP around the dense parameters.
+
+    `plan` names the way of tables (`{"t1": "row"}`); `env` and `sharders` are TorchRec's and have
+    nothing to say here. The plans that were made are `.plans`.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        env: Any = None,
+        device: torch.device | None = None,
+        plan: Mapping[str, str] | None = None,
+        sharders: Any = None,
+        init_data_parallel: bool = True,
+        *,
+        memory_bytes: int | None = None,
+        access: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.plans = shard_tables(module, memory_bytes=memory_bytes, access=access, fixed=plan)
+        self.module: nn.Module = module
+        if init_data_parallel and any(p.requires_grad for p in module.parameters()):
+            from torch.nn.parallel import DistributedDataParallel
+
+            self.module = DistributedDataParallel(module)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own."""
+        return self.module(*args, **kwargs)

@@ -1,0 +1,252 @@
+"""Five stages at once: read, copy, route, fetch, compute; with the numbers of one after another.
+
+    pipeline = TablePipeline(model, optimiser, device)       # model(batch) -> (loss, anything)
+    while ...:
+        output = pipeline.progress(batches)                  # StopIteration behind the last
+
+One thread reads and copies, one finds distinct ids and fetches rows, the caller's computes. What is
+fetched ahead stays right: rows of this process are read when they are computed with, their lines
+pinned from the fetch to the update; rows of other processes that an update changed meanwhile are
+sent again. `staleness=N` leaves out the second for rows up to N updates old, by request only.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train.tables.embedding import TableCollection
+from joymigrate.run.train.tables.exchange import Fetched
+from joymigrate.run.train.tables.jagged import KeyedJaggedTensor
+from joymigrate.run.train.tables.parallel_model import collections_of
+from joymigrate.run.train.tables.sharded import ShardedExchange
+from joymigrate.run.train.tables.tiers import CacheFull
+
+END = object()
+WAIT_S = 0.2  # between looks whether the other side is still there
+
+
+@dataclass
+class Failure:
+    """What went wrong in a stage, to be raised where the step is."""
+
+    error: BaseException
+
+
+class TablePipeline:
+    """Runs a model over batches. TorchRec's `TrainPipelineSparseDist` in use."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Any,
+        device: torch.device | str = "cpu",
+        *,
+        staleness: int = 0,
+        synchronous: bool = False,
+    ) -> None:
+        self.model, self.optimizer, self.device = model, optimizer, torch.device(device)
+        self.synchronous = synchronous
+        self.tables = [item for item in collections_of(model) if item.fused()]
+        for collection in self.tables:
+            exchange = collection.exchange
+            if isinstance(exchange, ShardedExchange):
+                exchange.pipelined, exchange.staleness = not synchronous, staleness
+        self.copied: queue.Queue[Any] = queue.Queue(maxsize=1)
+        self.ready: queue.Queue[Any] = queue.Queue(maxsize=1)
+        self.changed = threading.Condition()
+        self.fetched_batches = self.done_batches = 0
+        self.stopping = threading.Event()
+        self.threads: list[threading.Thread] = []
+        self.source: Iterator[Any] | None = None
+
+    def progress(self, batches: Iterator[Any]) -> Any:
+        """One step on the next batch; what the model gave beside the loss.
+
+        Raises `StopIteration` behind the last batch, and what any stage met.
+        """
+        batch = self._next(batches)
+        if self.optimizer is not None:
+            self.optimizer.zero_grad(set_to_none=True)
+        try:
+            loss, output = self.model(batch)
+            self._check_used(batch)
+            loss.sum().backward()
+            if self.optimizer is not None:
+                self.optimizer.step()
+        except BaseException:
+            self.close()
+            raise
+        with self.changed:
+            self.done_batches += 1
+            self.changed.notify_all()
+        return output
+
+    def _next(self, batches: Iterator[Any]) -> Any:
+        if self.synchronous:
+            return move(next(batches), self.device)
+        if self.source is not None and batches is not self.source:
+            raise JoyError(
+                "the pipeline reads ahead of another iterator",
+                help="make a pipeline for each iterator, or close() it first",
+            )
+        if not self.threads:
+            self._start(batches)
+        item = self._get(self.ready)
+        if isinstance(item, Failure):
+            self.close()
+            raise item.error
+        if item is END:
+            self.close()
+            raise StopIteration
+        return item
+
+    def _start(self, batches: Iterator[Any]) -> None:
+        self.source = batches
+        self.stopping.clear()
+        self.threads = [
+            threading.Thread(target=self._run, args=(stage, out), daemon=True, name=stage.__name__)
+            for stage, out in ((self._read, self.copied), (self._fetch, self.ready))
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def _run(self, stage: Any, out: queue.Queue[Any]) -> None:
+        try:
+            stage()
+            self._put(out, END)
+        except BaseException as error:
+            self._put(out, Failure(error))
+
+    def _read(self) -> None:
+        """Stages 1 and 2: the next batch, and its copy on the device."""
+        assert self.source is not None
+        for batch in self.source:
+            if not self._put(self.copied, (batch, move(batch, self.device))):
+                return
+
+    def _fetch(self) -> None:
+        """Stages 3 and 4: distinct ids from the batch on the host, and their rows."""
+        while True:
+            item = self._get(self.copied)
+            if item is END or item is None:
+                return
+            if isinstance(item, Failure):
+                raise item.error
+            host, batch = item
+            hosts, copies = keyed_tensors(host), keyed_tensors(batch)
+            for collection in self.tables:
+                at = reader_of(collection, hosts)
+                prepared = collection.exchange.fetch(collection.routes(hosts[at]))
+                self._bring(collection, prepared)
+                if copies[at].prepared is None:
+                    copies[at].prepared = {}
+                copies[at].prepared[id(collection)] = prepared
+            self.fetched_batches += 1
+            if not self._put(self.ready, batch):
+                return
+
+    def _bring(self, collection: TableCollection, prepared: Fetched) -> None:
+        """Bring rows; while the cache is full of rows in flight, wait for steps to end."""
+        while True:
+            done = self.done_batches
+            try:
+                return collection.exchange.bring(prepared)
+            except CacheFull:
+                if done == self.fetched_batches:
+                    raise  # nothing else is in flight: the batch alone is too large
+            with self.changed:
+                while self.done_batches == done and not self.stopping.is_set():
+                    self.changed.wait(WAIT_S)
+            if self.stopping.is_set():
+                return None
+
+    def _check_used(self, batch: Any) -> None:
+        for keyed in keyed_tensors(batch):
+            if keyed.prepared:
+                keyed.prepared.clear()
+                raise JoyError(
+                    "the model looks up other keys than those of its batch",
+                    help="pass the batch's KeyedJaggedTensor on to the collections as it is, "
+                    "or use TablePipeline(..., synchronous=True)",
+                )
+
+    def _put(self, out: queue.Queue[Any], item: Any) -> bool:
+        while not self.stopping.is_set():
+            try:
+                out.put(item, timeout=WAIT_S)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def _get(self, source: queue.Queue[Any]) -> Any:
+        while not self.stopping.is_set():
+            try:
+                return source.get(timeout=WAIT_S)
+            except queue.Empty:
+                continue
+        return None
+
+    def close(self) -> None:
+        """Stop reading ahead; batches that were read and not computed are dropped."""
+        self.stopping.set()
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=5)
+        self.threads, self.source = [], None
+        for waiting in (self.copied, self.ready):
+            while not waiting.empty():
+                waiting.get_nowait()
+        self.fetched_batches = self.done_batches
+
+
+def reader_of(collection: TableCollection, found: list[KeyedJaggedTensor]) -> int:
+    """Which of a batch's keyed tensors a collection reads: the one with all of its features."""
+    wanted = {feature for name in collection.fused() for feature in collection.features_of(name)}
+    fits = [number for number, item in enumerate(found) if wanted <= set(item.keys())]
+    if len(fits) != 1:
+        raise JoyError(
+            f"{len(fits)} keyed tensors of the batch have the features {', '.join(sorted(wanted))}",
+            help="a batch has one KeyedJaggedTensor with them; or use synchronous=True",
+        )
+    return fits[0]
+
+
+def keyed_tensors(batch: Any) -> list[KeyedJaggedTensor]:
+    """The keyed tensors in a batch: itself, or in its fields, items or entries."""
+    if isinstance(batch, KeyedJaggedTensor):
+        return [batch]
+    return [found for item in members(batch) for found in keyed_tensors(item)]
+
+
+def members(batch: Any) -> list[Any]:
+    """What a container holds."""
+    if isinstance(batch, dict):
+        return list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        return list(batch)
+    if is_dataclass(batch):
+        return [getattr(batch, item.name) for item in fields(batch)]
+    return []
+
+
+def move(batch: Any, device: torch.device) -> Any:
+    """A batch on another device: tensors, and containers of them."""
+    if hasattr(batch, "to"):
+        return batch.to(device)
+    if isinstance(batch, dict):
+        return {key: move(item, device) for key, item in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        moved = [move(item, device) for item in batch]
+        return type(batch)(*moved) if hasattr(batch, "_fields") else type(batch)(moved)
+    if is_dataclass(batch) and not isinstance(batch, type):
+        return type(batch)(**{f.name: move(getattr(batch, f.name), device) for f in fields(batch)})
+    return batch

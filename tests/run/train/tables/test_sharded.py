@@ -1,0 +1,80 @@
+"""Tables over several processes: one process's numbers, and the pipeline's bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.run.rehearse.conftest import Run, rehearse  # noqa: F401
+
+PROGRAM = str(Path(__file__).parent / "programs" / "sharded.py")
+
+
+def results(text: str) -> list[dict]:
+    """Every rank's JSON; two ranks may write into one line."""
+    found, decoder = [], json.JSONDecoder()
+    while (at := text.find('{"rank"')) >= 0:
+        item, end = decoder.raw_decode(text[at:])
+        found.append(item)
+        text = text[at + end :]
+    return sorted(found, key=lambda item: item["rank"])
+
+
+def run(processes: int, *words: str) -> list[dict]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    command = [sys.executable, PROGRAM, *words]
+    if processes > 1:
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
+        command = [sys.executable, *launcher, str(processes), PROGRAM, *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = results(done.stdout)
+    assert len(found) == processes
+    return found
+
+
+@pytest.mark.parametrize("way", ["row", pytest.param("column", marks=pytest.mark.slow)])
+def test_two_processes_train_as_one_and_the_pipeline_as_one_stage_after_another(way: str) -> None:
+    alone, both = run(1, "static", way)[0], run(2, "static", way)
+    for rank in both:
+        assert rank["different"] == 0
+        # The same batch in two halves: sums in another order.
+        assert rank["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+        assert rank["bytes"][0] < rank["bytes"][1]
+
+
+@pytest.mark.parametrize("options", ["evictions", pytest.param("cache", marks=pytest.mark.slow)])
+def test_evictions_with_gradients_to_come_change_no_bit(options: str) -> None:
+    assert [rank["different"] for rank in run(2, options, "row")] == [0, 0]
+
+
+@pytest.mark.slow
+def test_four_processes() -> None:
+    assert [rank["different"] for rank in run(4, "evictions", "row")] == [0, 0, 0, 0]
+
+
+def test_rows_that_are_allowed_to_be_stale_are(request: pytest.FixtureRequest) -> None:
+    """What the pipeline refreshes matters: without it the bits differ."""
+    assert any(rank["different"] for rank in run(2, "static", "row", "cpu", "100"))
+
+
+@pytest.mark.compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
+def test_the_rehearsed_chip_gives_the_same_bits_in_the_pipeline(
+    rehearse: Run,  # noqa: F811
+    processes: int,
+) -> None:
+    done = rehearse(
+        "torchrun", "--nproc-per-node", str(processes), PROGRAM, "evictions", "row", "npu",
+        options=("--devices", str(processes)),
+    )  # fmt: skip
+    assert done.code == 0, done.err[-3000:]
+    assert [rank["different"] for rank in results(done.out)] == [0] * processes
+    assert done.report is not None
+    assert done.report["fallbacks"] == []
