@@ -24,6 +24,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import randomness
 from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.group import checkpoint_group
+from joymigrate.run.train.tables.left_out import without_rows
 
 Tell = Callable[[str], None]
 
@@ -68,6 +69,7 @@ class Checkpointer:
         self.stager: Any = None
         self.staging: Any = None  # the copy that the optimiser waits for
         self.writing: Any = None  # the save in flight
+        self.rows = row_files(model)
         self.finished = threading.Event()
         self.failure: BaseException | None = None
         if self.rank == 0:
@@ -93,6 +95,8 @@ class Checkpointer:
         self.barrier()
         state = self.state()
         place = self.shelf.partial(number)
+        if self.rows is not None:
+            self.rows.write(place, self.last_whole())
         writer = FileSystemWriter(place, sync_files=True)
         self.finished.clear()
         if not self.asynchronous:
@@ -104,6 +108,11 @@ class Checkpointer:
             self.start(state, writer, number, started)
         self.spent.saves += 1
         self.spent.blocked_s += time.monotonic() - started
+
+    def last_whole(self) -> Path | None:
+        """The newest checkpoint on disk, to link unchanged files from."""
+        numbers = self.shelf.numbers()
+        return self.shelf.place(numbers[-1]) if numbers else None
 
     def start(self, state: dict[str, Any], writer: Any, number: int, started: float) -> None:
         """Hand the state to the background."""
@@ -213,7 +222,9 @@ class Checkpointer:
             get_optimizer_state_dict,
         )
 
-        found: dict[str, Any] = {"model": get_model_state_dict(self.model, options=self.options())}
+        with without_rows():
+            weights = get_model_state_dict(self.model, options=self.options())
+        found: dict[str, Any] = {"model": weights}
         if self.optimiser is not None:
             found["optimiser"] = get_optimizer_state_dict(
                 self.model, self.optimiser, options=self.options()
@@ -259,7 +270,10 @@ class Checkpointer:
         randomness.fit(state["random"], known)
         with alone_is_fine():
             load(state, storage_reader=reader, process_group=self.group, no_dist=self.alone)
-        set_model_state_dict(self.model, state["model"], options=self.options())
+        with without_rows():
+            set_model_state_dict(self.model, state["model"], options=self.options())
+        if self.rows is not None:
+            self.rows.read(place)
         if self.optimiser is not None:
             set_optimizer_state_dict(
                 self.model, self.optimiser, state["optimiser"], options=self.options()
@@ -267,6 +281,15 @@ class Checkpointer:
         randomness.restore(state["random"].get(f"rank{self.rank}"))
         self.barrier()
         return extra
+
+
+def row_files(model: Any) -> Any:
+    """What saves the rows of the model's tables; None for a model without tables."""
+    if not any(hasattr(module, "local_tables") for module in model.modules()):
+        return None
+    from joymigrate.run.train.tables.row_files import RowFiles
+
+    return RowFiles(model)
 
 
 @contextlib.contextmanager

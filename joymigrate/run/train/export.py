@@ -14,6 +14,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.checkpoint import alone_is_fine
 from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.run_folder import CHECKPOINTS, RunFolder
+from joymigrate.run.train.tables.left_out import without_rows
 from joymigrate.run.train.tokenizer import end_of_turn
 
 
@@ -24,6 +25,7 @@ def export(run: RunFolder, target: Path, number: int | None = None, *, force: bo
     in it is replaced with `force` only, or when it lies in the run's own folder.
     """
     from joymigrate.run.train.assemble import model_of, task_of
+    from joymigrate.run.train.tables.row_files import export_rows, has_rows
 
     check_place(run, target, force)
     job = run.job()
@@ -51,6 +53,8 @@ def export(run: RunFolder, target: Path, number: int | None = None, *, force: bo
         save_plain(model, building)
     if task.tokenizer is not None:
         task.tokenizer.save_pretrained(building)
+    if has_rows(shelf.place(chosen)):
+        export_rows(shelf.place(chosen), building / "tables")
     if target.exists():
         shutil.rmtree(target)
     os.replace(building, target)
@@ -88,7 +92,8 @@ def load_weights(model: Any, place: Path) -> None:
 
     reader = FileSystemReader(place)
     known = reader.read_metadata().state_dict_metadata
-    mine = {f"model.{name}": value for name, value in model.state_dict().items()}
+    with without_rows():
+        mine = {f"model.{name}": value for name, value in model.state_dict().items()}
     wanted = {name: value for name, value in mine.items() if name in known}
     with alone_is_fine():
         load(wanted, storage_reader=reader, no_dist=True)
@@ -107,4 +112,5 @@ def save_plain(model: Any, folder: Path) -> None:
     from safetensors.torch import save_model
 
     folder.mkdir(parents=True)
-    save_model(model, str(folder / "model.safetensors"))
+    with without_rows():
+        save_model(model, str(folder / "model.safetensors"))

@@ -1,4 +1,4 @@
-"""Replaces parts of a transformers model by this registry's operators, and puts them back.
+"""Replaces parts of a model by this registry's operators, and puts them back.
 
     from joymigrate.run import kernels
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.kernels.operator import REFERENCE, dtype_name
-from joymigrate.run.kernels.patch import attention, gate, loss, norms, rotary
+from joymigrate.run.kernels.patch import attention, bags, gate, loss, norms, rotary
 from joymigrate.run.kernels.patch.report import KeptModule, Replaced, Report
 from joymigrate.run.kernels.patch.site import PatchSite, Undo
 from joymigrate.run.kernels.registry import op
@@ -35,6 +35,7 @@ PATTERNS: Mapping[str, Finder] = {
     "rotary": rotary.sites,
     "attention": attention.sites,
     "fused_linear_cross_entropy": loss.sites,
+    "embedding_bag": bags.sites,
 }
 
 

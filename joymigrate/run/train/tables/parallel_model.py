@@ -12,7 +12,7 @@ from torch import nn
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.embedding import TableCollection
 from joymigrate.run.train.tables.planner import ShardingPlan, TableNeed, make_plan
-from joymigrate.run.train.tables.sharded import Groups, ShardedExchange
+from joymigrate.run.train.tables.sharded import Groups, ShardedExchange, owner_among
 from joymigrate.run.train.tables.stores import RowFormat
 from joymigrate.run.train.tables.table import TableShape
 
@@ -89,6 +89,10 @@ def open_parts(collection: TableCollection, plan: ShardingPlan, groups: Groups) 
         )  # fmt: skip
         own[number] = collection.make_table(shape)
         collection.fill(own[number], part.table)
+        ways = [n for n, other in enumerate(parts) if other.table == part.table]
+        by_row = len({parts[n].first_column for n in ways}) == 1 and len(ways) > 1
+        if by_row and collection.options[part.table].dynamic:
+            own[number].owner = hashed(ways.index(number), len(ways))
     names = collection.fused()
     collection.exchange_ = ShardedExchange(
         names,
@@ -104,6 +108,11 @@ def open_parts(collection: TableCollection, plan: ShardingPlan, groups: Groups) 
             for name in names
         },
     )
+
+
+def hashed(number: int, parts: int) -> Callable[[Any], Any]:
+    """Which ids belong to one part of a dynamic table."""
+    return lambda ids: owner_among(ids, parts) == number
 
 
 class DistributedModelParallel(nn.Module):

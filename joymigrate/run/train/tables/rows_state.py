@@ -6,27 +6,13 @@ A static table is `<prefix><name>.weight` [V, D], as in TorchRec; a dynamic one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 import torch
 
 from joymigrate.errors import JoyError
-
-LEFT_OUT: ContextVar[bool] = ContextVar("rows_left_out", default=False)
-
-
-@contextmanager
-def without_rows() -> Iterator[None]:
-    """`state_dict` without the rows of tables, for a checkpoint that saves them itself."""
-    token = LEFT_OUT.set(True)
-    try:
-        yield
-    finally:
-        LEFT_OUT.reset(token)
+from joymigrate.run.train.tables.left_out import LEFT_OUT
 
 
 def save_rows(collection: Any, destination: Any, prefix: str) -> None:

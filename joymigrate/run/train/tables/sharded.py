@@ -166,7 +166,7 @@ class ShardedExchange:
         if len(parts) == 1 or len({part.first_column for part in parts}) > 1:
             return [every] * len(parts)
         if self.bounds[name] is None:
-            owner = (hash_ids(ids, OWNER_SEED) % np.uint64(len(parts))).astype(np.int64)
+            owner = owner_among(ids, len(parts))
         else:
             edges = np.array([part.first_row for part in parts[1:]], dtype=np.int64)
             owner = np.searchsorted(edges, ids, side="right")
@@ -360,6 +360,12 @@ class ShardedExchange:
             found, send.contiguous(), from_each.tolist(), to_each.tolist(), group=group
         )
         return found
+
+
+def owner_among(ids: Ids, parts: int) -> Places:
+    """The part of a dynamic table that each id belongs to."""
+    owner: Places = (hash_ids(ids, OWNER_SEED) % np.uint64(parts)).astype(np.int64)
+    return owner
 
 
 def pack_keys(ids: Ids, counts: Places) -> Any:

@@ -84,6 +84,7 @@ class Table:
         )
         self.dynamic = self.options.dynamic
         self.candidates = Candidates(self.options.admission or Admission())
+        self.owner: Callable[[Ids], npt.NDArray[np.bool_]] | None = None  # of hashed parts
         self.lock = threading.RLock()  # in_flight, free slots
         self.batches = self.updates = self.finished = 0
         self.version = 1
@@ -400,6 +401,26 @@ class Table:
         self.tier.load(ids, slots, weights, state)
         self.fresh[slots] = False
         self.changed[slots] = self.version
+
+    def owns(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Which ids belong to this part."""
+        if self.owner is not None:
+            return self.owner(ids)
+        if self.dynamic:
+            return np.ones(len(ids), dtype=bool)
+        first = self.shape.first_id
+        return (ids >= first) & (ids < first + self.shape.rows)
+
+    def restart(self) -> None:
+        """Forget every row: those of a static table have their first values again."""
+        if self.dynamic:
+            self.drop_all()
+            self.candidates = Candidates(self.options.admission or Admission())
+        else:
+            self.fresh[:] = True
+            if isinstance(self.tier, RowCache):
+                self.tier.drop(np.arange(self.shape.rows, dtype=np.int64))
+        self.removed = []
 
     def drop_all(self) -> None:
         """Give up every row of a dynamic table."""

@@ -7,7 +7,9 @@
 One thread reads and copies, one finds distinct ids and fetches rows, the caller's computes. What is
 fetched ahead stays right: rows of this process are read when they are computed with, their lines
 pinned from the fetch to the update; rows of other processes that an update changed meanwhile are
-sent again. `staleness=N` leaves out the second for rows up to N updates old, by request only.
+sent again (`staleness=N` leaves that out for rows up to N updates old, by request only).
+`pause_every=N` reads nothing ahead of a checkpoint behind every N-th step, so that the tables are
+those of that step.
 """
 
 from __future__ import annotations
@@ -51,9 +53,10 @@ class TablePipeline:
         *,
         staleness: int = 0,
         synchronous: bool = False,
+        pause_every: int = 0,
     ) -> None:
         self.model, self.optimizer, self.device = model, optimizer, torch.device(device)
-        self.synchronous = synchronous
+        self.synchronous, self.pause_every = synchronous, pause_every
         self.tables = [item for item in collections_of(model) if item.fused()]
         for collection in self.tables:
             exchange = collection.exchange
@@ -62,7 +65,7 @@ class TablePipeline:
         self.copied: queue.Queue[Any] = queue.Queue(maxsize=1)
         self.ready: queue.Queue[Any] = queue.Queue(maxsize=1)
         self.changed = threading.Condition()
-        self.fetched_batches = self.done_batches = 0
+        self.fetched_batches = self.done_batches = self.asked_batches = 0
         self.stopping = threading.Event()
         self.threads: list[threading.Thread] = []
         self.source: Iterator[Any] | None = None
@@ -72,6 +75,9 @@ class TablePipeline:
 
         Raises `StopIteration` behind the last batch, and what any stage met.
         """
+        with self.changed:
+            self.asked_batches += 1
+            self.changed.notify_all()
         batch = self._next(batches)
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
@@ -141,6 +147,7 @@ class TablePipeline:
             if isinstance(item, Failure):
                 raise item.error
             host, batch = item
+            self._pause()
             hosts, copies = keyed_tensors(host), keyed_tensors(batch)
             for collection in self.tables:
                 at = reader_of(collection, hosts)
@@ -152,6 +159,15 @@ class TablePipeline:
             self.fetched_batches += 1
             if not self._put(self.ready, batch):
                 return
+
+    def _pause(self) -> None:
+        """Before the batch behind a checkpoint: until its step is asked for."""
+        count = self.fetched_batches
+        if not self.pause_every or not count or count % self.pause_every:
+            return
+        with self.changed:
+            while self.asked_batches <= count and not self.stopping.is_set():
+                self.changed.wait(WAIT_S)
 
     def _bring(self, collection: TableCollection, prepared: Fetched) -> None:
         """Bring rows; while the cache is full of rows in flight, wait for steps to end."""
@@ -205,7 +221,7 @@ class TablePipeline:
         for waiting in (self.copied, self.ready):
             while not waiting.empty():
                 waiting.get_nowait()
-        self.fetched_batches = self.done_batches
+        self.fetched_batches = self.asked_batches = self.done_batches
 
 
 def reader_of(collection: TableCollection, found: list[KeyedJaggedTensor]) -> int:

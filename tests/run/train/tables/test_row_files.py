@@ -1,0 +1,128 @@
+"""Checkpoints of tables: whole, of changes, resumed to the bit, exported."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train import Checkpointer
+from joymigrate.run.train.tables import Admission, Eviction, TableOptions, TablePipeline
+from joymigrate.run.train.tables.row_files import RowFiles, export_rows
+from tests.run.train.tables.test_pipeline import ClickModel, batches
+
+OPTIONS = {
+    "static": TableOptions(),
+    "cache": TableOptions(cache_rows=30),
+    "dynamic": TableOptions(
+        dynamic=True, cache_rows=40, admission=Admission(count=2),
+        eviction=Eviction(max_rows=12, max_age=6, every=2),
+    ),
+}  # fmt: skip
+
+
+def rows_of(model: ClickModel) -> list[tuple]:
+    return [item for name in "ab" for item in model.ebc.table(name).row_chunks()]
+
+
+def assert_same(one: ClickModel, other: ClickModel) -> None:
+    assert torch.equal(one.top.weight, other.top.weight)
+    for got, want in zip(rows_of(one), rows_of(other), strict=True):
+        assert np.array_equal(got[0], want[0])
+        assert torch.equal(got[1], want[1])
+        assert torch.equal(got[2], want[2])
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(name: str, tmp_path: Path) -> None:
+    unbroken, first, second = (ClickModel(OPTIONS[name]) for _ in range(3))
+    source = list(batches(steps=20))
+    for model, part in ((unbroken, source), (first, source[:10])):
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        pipeline, steps = TablePipeline(model, optimiser, pause_every=5), iter(part)
+        keeper = Checkpointer(tmp_path / "x", model, optimiser) if model is first else None
+        for number in range(1, len(part) + 1):
+            pipeline.progress(steps)
+            if keeper is not None and number % 5 == 0:
+                keeper.save(number, step=number)
+        pipeline.close()
+        if keeper is not None:
+            keeper.close()
+    optimiser = torch.optim.SGD(second.parameters(), lr=0.1)
+    keeper = Checkpointer(tmp_path / "x", second, optimiser)
+    assert keeper.load() == {"step": 10}
+    assert_same(second, first)
+    pipeline, steps = TablePipeline(second, optimiser), iter(source[10:])
+    for _ in range(10):
+        pipeline.progress(steps)
+    assert_same(second, unbroken)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_files_of_changes_make_the_whole(name: str, tmp_path: Path) -> None:
+    model = ClickModel(OPTIONS[name])
+    keeper, pipeline, source = RowFiles(model, full_every=3), TablePipeline(model, None), batches()
+    pipeline.synchronous = True
+    previous, sizes = None, []
+    for number in range(5):
+        for _ in range(2 if number else 12):
+            pipeline.progress(source)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        sizes.append(keeper.write(folder, previous))
+        assert len(list(folder.iterdir())) == 2 * (number % 3 + 1)
+        other = ClickModel(OPTIONS[name])
+        RowFiles(other).read(folder)
+        for got, want in zip(rows_of(other), rows_of(model), strict=True):
+            assert np.array_equal(got[0], want[0])
+            assert torch.equal(got[1], want[1])
+        previous = folder
+    if name == "static":
+        assert sizes[1] < sizes[0]
+
+
+def test_rows_in_flight_are_not_saved(tmp_path: Path) -> None:
+    model = ClickModel(TableOptions())
+    held = model.ebc(next(batches())[0])
+    with pytest.raises(JoyError, match="read ahead and not computed"):
+        RowFiles(model).write(tmp_path)
+    del held
+
+
+@pytest.mark.parametrize("name", ["static", "dynamic"])
+def test_an_export_has_every_row(name: str, tmp_path: Path) -> None:
+    model = ClickModel(OPTIONS[name])
+    pipeline, source = TablePipeline(model, None, synchronous=True), batches()
+    for _ in range(12):
+        pipeline.progress(source)
+    RowFiles(model).write(tmp_path)
+    export_rows(tmp_path, tmp_path / "out")
+    found = load_file(tmp_path / "out" / "a.safetensors")
+    table = model.ebc.table("a")
+    ids = found["ids"].numpy() if name == "dynamic" else np.arange(60)
+    assert len(ids) == len(table)
+    assert torch.equal(found["weight"], table.read(ids)[0])
+
+
+def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path: Path) -> None:
+    RowFiles(ClickModel(TableOptions(), "adam")).write(tmp_path)
+    with pytest.raises(JoyError, match="have optimiser adam, and the table has adagrad"):
+        RowFiles(ClickModel(TableOptions(), "adagrad")).read(tmp_path)
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is made: no file system here can be filled without a mount."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    model = ClickModel(TableOptions())
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(JoyError, match=r"could not be written: .*No space left"):
+        RowFiles(model).write(tmp_path)
+    assert list(tmp_path.iterdir()) == []
