@@ -32,7 +32,7 @@ from joymigrate.run.train.tables.exchange import Fetched, LocalExchange, RowExch
 from joymigrate.run.train.tables.initialise import UniformRows
 from joymigrate.run.train.tables.jagged import JaggedTensor, KeyedJaggedTensor
 from joymigrate.run.train.tables.keyed_tensor import KeyedTensor
-from joymigrate.run.train.tables.route import Route, route, select
+from joymigrate.run.train.tables.route import Route, route, route_lines, select
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
 from joymigrate.run.train.tables.rows_state import load_rows, save_rows
 from joymigrate.run.train.tables.table import Table, TableShape
@@ -228,6 +228,9 @@ class TableCollection(nn.Module):
         if not self.optimisers:
             return {}
         if not torch.is_grad_enabled():
+            ready = self.ready_rows(batch)
+            if ready is not None:
+                return ready
             routes = self.routes(batch)
             rows: Sequence[Tensor] = self.exchange.look(routes)
         else:
@@ -238,6 +241,21 @@ class TableCollection(nn.Module):
             name: (found, part)
             for name, found, part in zip(self.fused(), routes, rows, strict=True)
         }
+
+    def ready_rows(self, batch: KeyedJaggedTensor) -> dict[str, tuple[Route, Tensor]] | None:
+        """Whole matrices with the lines of every value, where all rows are on the device."""
+        if not isinstance(self.exchange, LocalExchange):
+            return None
+        found = {}
+        for name in self.fused():
+            table = self.table(name)
+            if table.form.dtype != torch.float32:
+                return None
+            direct = route_lines(batch, self.features_of(name), table, self.weighted())
+            if direct is None:
+                return None
+            found[name] = direct, table.tier.weights
+        return found
 
     # -- state ----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids
 from joymigrate.run.train.tables.jagged import KeyedJaggedTensor, to_offsets
+from joymigrate.run.train.tables.table import Table
 
 
 @dataclass
@@ -54,6 +55,20 @@ def route(
         offsets.to(device, non_blocking=True),
         None if weights is None else weights.to(device, non_blocking=True),
     )
+
+
+def route_lines(
+    batch: KeyedJaggedTensor, features: Sequence[str], table: Table, weighted: bool
+) -> Route | None:
+    """The lines of every value in the table's matrix, where all are there: nothing is removed."""
+    part = select(batch, features)
+    lines = table.lines_of(host_ids(part.values(), table.name))
+    if lines is None:
+        return None
+    none = np.zeros(0, dtype=np.int64)
+    offsets = part.offsets().to(table.device, torch.int64)
+    weights = part.weights().to(table.device) if weighted else None
+    return Route(none, none, torch.from_numpy(lines).to(table.device), offsets, weights)
 
 
 def select(batch: KeyedJaggedTensor, features: Sequence[str]) -> KeyedJaggedTensor:

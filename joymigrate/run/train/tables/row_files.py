@@ -187,7 +187,7 @@ def tables_in(folder: Path) -> list[str]:
 
 
 @dataclass
-class Rows:
+class SavedRows:
     """Rows of one or all parts: ids [n] ascending, weights [n, D], state [n, S], and the rest."""
 
     about: dict[str, Any]
@@ -197,7 +197,7 @@ class Rows:
     extra: dict[str, Tensor]
 
 
-def read_part(files: list[Path]) -> Rows:
+def read_part(files: list[Path]) -> SavedRows:
     """A part's chain as rows: the last of each id, without those removed."""
     from safetensors import safe_open
 
@@ -220,12 +220,12 @@ def read_part(files: list[Path]) -> Rows:
         extra = new
     joined = torch.cat(ids)
     order = torch.argsort(joined)
-    return Rows(
+    return SavedRows(
         about, joined[order].numpy(), torch.cat(weights)[order], torch.cat(state)[order], extra
     )
 
 
-def merge(folder: Path, table: str, wanted: Table | None = None) -> Rows:
+def merge(folder: Path, table: str, wanted: Table | None = None) -> SavedRows:
     """All parts of a table; with `wanted` the columns of that part alone."""
     by_part: dict[int, list[Path]] = {}
     for path in chain_files(folder, table):
@@ -250,10 +250,12 @@ def merge(folder: Path, table: str, wanted: Table | None = None) -> Rows:
     at = torch.from_numpy(order)
     extra = {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra}
     weights = torch.cat([part.weights for part in parts])[at]
-    return Rows(about, ids[order], weights, torch.cat([part.state for part in parts])[at], extra)
+    return SavedRows(
+        about, ids[order], weights, torch.cat([part.state for part in parts])[at], extra
+    )
 
 
-def join_columns(parts: list[Rows]) -> Rows:
+def join_columns(parts: list[SavedRows]) -> SavedRows:
     """Parts of columns side by side. State stands by kind: all of the first, then the second."""
     ids = parts[0].ids
     for part in parts[1:]:
@@ -263,10 +265,12 @@ def join_columns(parts: list[Rows]) -> Rows:
     blocks = [part.state.view(len(ids), -1, part.about["columns"]) for part in parts]
     about = {**parts[0].about, "columns": total, "first_column": 0}
     state = torch.cat(blocks, 2).reshape(len(ids), -1)
-    return Rows(about, ids, torch.cat([part.weights for part in parts], 1), state, parts[0].extra)
+    return SavedRows(
+        about, ids, torch.cat([part.weights for part in parts], 1), state, parts[0].extra
+    )
 
 
-def take_over(table: Table, rows: Rows) -> None:
+def take_over(table: Table, rows: SavedRows) -> None:
     """Rows of a checkpoint into a part: its ids, its columns."""
     check_fit(table, rows)
     mine = table.owns(rows.ids)
@@ -285,7 +289,7 @@ def take_over(table: Table, rows: Rows) -> None:
         bring_back(table, rows.extra)
 
 
-def check_fit(table: Table, rows: Rows) -> None:
+def check_fit(table: Table, rows: SavedRows) -> None:
     """Refuse rows of another table, optimiser or size."""
     shape, about = table.shape, rows.about
     whole = shape.first_column + shape.columns
@@ -346,7 +350,7 @@ def export_rows(folder: Path, target: Path) -> list[Path]:
     return written
 
 
-def all_rows(rows: Rows) -> Tensor:
+def all_rows(rows: SavedRows) -> Tensor:
     """A static table's weight: rows never seen have their first values."""
     from joymigrate.run.train.tables.initialise import UniformRows
 

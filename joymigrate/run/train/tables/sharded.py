@@ -50,7 +50,7 @@ class Groups:
 
 
 @dataclass
-class Asked:
+class RowRequest:
     """One batch between processes. Lists are by part, in the plan's order."""
 
     chosen: list[Tensor]  # what this rank asks: positions among its route's distinct ids
@@ -100,7 +100,7 @@ class ShardedExchange:
             fetched.tickets.append((table, table.prepare(ids, counts)))
         return fetched
 
-    def _ask(self, routes: list[Route]) -> Asked:
+    def _ask(self, routes: list[Route]) -> RowRequest:
         error = self._mistake(routes)
         chosen = [np.zeros(0, dtype=np.int64)] * len(self.parts)
         if error is None:
@@ -133,7 +133,7 @@ class ShardedExchange:
             3 * sent.sum(1), 3 * got.sum(1), self.groups.keys,
         ).numpy()  # fmt: skip
         self._count_traffic(routes, sent)
-        result = Asked(
+        result = RowRequest(
             [torch.from_numpy(at).to(self.device) for at in chosen], sent, got, [], [], []
         )
         pieces = np.split(received, np.cumsum(3 * got[:, list(self.own)].ravel())[:-1])
@@ -172,7 +172,7 @@ class ShardedExchange:
             owner = np.searchsorted(edges, ids, side="right")
         return [np.flatnonzero(owner == number) for number in range(len(parts))]
 
-    def _gather_asked(self, asked: Asked, pieces: Sequence[Any]) -> None:
+    def _gather_asked(self, asked: RowRequest, pieces: Sequence[Any]) -> None:
         keys, counts = zip(*(unpack_keys(piece) for piece in pieces), strict=True)
         inverse, distinct = pd.factorize(np.concatenate(keys))
         total = np.bincount(inverse, weights=np.concatenate(counts), minlength=len(distinct))
@@ -198,13 +198,13 @@ class ShardedExchange:
             table, ticket = fetched.tickets[fetched.brought]
             table.bring(ticket)
             fetched.brought += 1
-        asked: Asked = fetched.parts
+        asked: RowRequest = fetched.parts
         asked.seen = [table.finished for table, _ in fetched.tickets]
         rows = [table.rows(ticket) for table, ticket in fetched.tickets]
         asked.rows = self._send_rows(fetched.routes, asked, rows, self.groups.rows)
 
     def _send_rows(
-        self, routes: list[Route], asked: Asked, rows: Sequence[Tensor], group: Any
+        self, routes: list[Route], asked: RowRequest, rows: Sequence[Tensor], group: Any
     ) -> list[Tensor]:
         """Rows of own parts, distinct, to those who asked: one [U, D] a table."""
         spread = [part.index_select(0, at) for part, at in zip(rows, asked.inverse, strict=True)]
@@ -226,7 +226,7 @@ class ShardedExchange:
             at += size
         return found
 
-    def _by_asker(self, blocks: Sequence[Tensor], asked: Asked) -> Tensor:
+    def _by_asker(self, blocks: Sequence[Tensor], asked: RowRequest) -> Tensor:
         """Own parts' blocks, each rank by rank, as one vector rank by rank, each part by part."""
         split = [
             torch.split(block, asked.got[:, part].tolist())
@@ -235,7 +235,7 @@ class ShardedExchange:
         flat = [pieces[r].reshape(-1) for r in range(self.groups.world) for pieces in split]
         return torch.cat(flat) if flat else torch.zeros(0, device=self.device)
 
-    def _widths(self, asked: Asked, back: bool) -> tuple[Places, Places]:
+    def _widths(self, asked: RowRequest, back: bool) -> tuple[Places, Places]:
         """Numbers to each rank and from each rank; `back`: from owners to those who asked."""
         columns = np.array([part.columns for part in self.parts], dtype=np.int64)
         asking, owning = (asked.sent * columns).sum(1), (asked.got * columns).sum(1)
@@ -243,13 +243,13 @@ class ShardedExchange:
 
     def rows(self, fetched: Fetched) -> list[Tensor]:
         """The rows as they are now: in a pipeline, with those that later updates changed."""
-        asked: Asked = fetched.parts
+        asked: RowRequest = fetched.parts
         assert asked.rows is not None
         if self.pipelined:
             self._refresh(fetched, asked)
         return asked.rows
 
-    def _refresh(self, fetched: Fetched, asked: Asked) -> None:
+    def _refresh(self, fetched: Fetched, asked: RowRequest) -> None:
         assert asked.seen is not None
         assert asked.rows is not None
         spots, values = [], []
@@ -268,7 +268,7 @@ class ShardedExchange:
             at = torch.from_numpy(inverse[hit]).to(self.device)
             values.append(table.rows(ticket).index_select(0, at))
         got = self._exchange_counts(counts, self.groups.gradients)
-        refreshed = Asked(
+        refreshed = RowRequest(
             [torch.zeros(0)] * len(self.parts), got, counts, [], [], []
         )  # what came to this rank was "sent" by it as a question
         places = self._exchange(
@@ -302,7 +302,7 @@ class ShardedExchange:
         if fetched.done:
             raise second_backward()
         fetched.done = True
-        asked: Asked = fetched.parts
+        asked: RowRequest = fetched.parts
         flat = []
         for number in self._by_rank():
             part, chosen = self.parts[number], asked.chosen[number]
@@ -321,7 +321,7 @@ class ShardedExchange:
             total.index_add_(0, asked.inverse[number], blocks[number])
             table.update(ticket, total)
 
-    def _from_askers(self, received: Tensor, asked: Asked) -> list[Tensor]:
+    def _from_askers(self, received: Tensor, asked: RowRequest) -> list[Tensor]:
         """What came rank by rank, each part by part, as one matrix for each own part."""
         columns = [self.parts[part].columns for part in self.own]
         pieces: list[list[Tensor]] = [[] for _ in self.own]

@@ -319,16 +319,25 @@ class Table:
         ticket.lines = np.zeros(0, dtype=np.int64)
         self.release(ticket)
 
+    def lines_of(self, ids: Ids) -> Places | None:
+        """The lines of ids, repeated ones too, where all of them are ready on the device."""
+        self.check(ids)
+        slots = self.index.find(ids)
+        if self.dynamic and len(slots) and slots.min() < 0:
+            return None
+        if isinstance(self.tier, RowCache):
+            lines = self.tier.where[slots]
+            return None if len(lines) and lines.min() < 0 else lines
+        return None if self.fresh[slots].any() else slots
+
     def look(self, ids: Ids) -> Tensor:
         """[U, D] in float32 on the device, for a pass that learns nothing."""
         self.check(ids)
-        slots = self.index.find(ids)
-        if (slots != ABSENT).all() and not self.fresh[slots].any():
-            lines = self.tier.where[slots] if isinstance(self.tier, RowCache) else slots
-            if (lines != ABSENT).all():
-                at = torch.from_numpy(np.ascontiguousarray(lines)).to(self.device)
-                with self.tier.lock:
-                    return self.tier.weights.index_select(0, at).float()
+        lines = self.lines_of(ids)
+        if lines is not None:
+            at = torch.from_numpy(np.ascontiguousarray(lines)).to(self.device)
+            with self.tier.lock:
+                return self.tier.weights.index_select(0, at).float()
         return self.read(ids)[0].to(self.device).float()
 
     # -- the whole table ------------------------------------------------------------------------

@@ -54,11 +54,7 @@ class MappedStore:
 
     def read(self, ids: Ids, slots: Places) -> tuple[Tensor, Tensor]:
         """Copies of rows."""
-        both = torch.from_numpy(self.rows[slots])
-        edge = self.form.columns * self.form.dtype.itemsize
-        weights = both[:, :edge].contiguous().view(self.form.dtype)
-        state = both[:, edge:].contiguous().view(torch.float32)
-        return weights, state.view(len(slots), self.form.state)
+        return self.form.split(torch.from_numpy(self.rows[slots]))
 
     def write(self, ids: Ids, slots: Places, weights: Tensor, state: Tensor) -> None:
         """Replace rows."""

@@ -40,11 +40,15 @@ class RowFormat:
         if not rows:
             return self.empty(0)
         both = torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8)
-        both = both.view(len(rows), self.row_bytes)
+        return self.split(both.view(len(rows), self.row_bytes))
+
+    def split(self, both: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights and state of rows of bytes [n, row_bytes]."""
         edge = self.columns * self.dtype.itemsize
         weights = both[:, :edge].contiguous().view(self.dtype)
-        state = both[:, edge:].contiguous().view(torch.float32)
-        return weights, state.view(len(rows), self.state)
+        if not self.state:
+            return weights, torch.zeros(len(both), 0)
+        return weights, both[:, edge:].clone().view(torch.float32)  # aligned anew
 
 
 def as_bytes(rows: Tensor) -> Tensor:
