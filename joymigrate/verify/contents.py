@@ -54,6 +54,12 @@ KINDS = (
     ("program", "program", "module names, settings, the command line, environment variables that "
      "change numbers, hashes of weights and batches"),
     ("log", "program", "modes of model calls and settings of updates, step by step"),
+    ("watch", "statistics", "step by step: hashes of random states and of batches, shapes, losses, "
+     "sizes of updates, two numbers of each input"),
+    ("printed", "printed lines", "lines that the program printed, as far as they hold numbers"),
+    ("outputs", "written files", "files that --outputs names: lines of texts, sketches and hashes "
+     "of the rest"),
+    ("evidence", "activations", "inputs, weights and results of the first wrong call"),
     ("tape.json", "table", "names, shapes, sketches and errors"),
     ("forced.json", "table", "names, shapes and errors"),
     ("replay", "table", "names, shapes and errors"),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.language import Text
+from joymigrate.verify import crash
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.model import Difference, Phase, Status
@@ -59,12 +60,27 @@ def judge_run(ours: Rank, theirs: Rank, roots: Mapping[str, str], alike: bool) -
         found.leave_out("run", a["steps"], "the sides have other numbers of processes")
         return found
     found.steps = min(a["steps"], b["steps"])
+    broken = [int(place["step"]) for place in map(crash.of, ([ours], [theirs])) if place]
+    if broken:
+        # What a step did before it broke off is not its whole work.
+        last = min(broken)
+        a, b = whole_steps(a, last), whole_steps(b, last)
+        found.steps = min(found.steps, last)
     found.chooses = a["chooses"] or b["chooses"]
     environments = [rank.program.get("environment", {}) for rank in (ours, theirs)]
     devices = environments[0].get("devices") == environments[1].get("devices")
     judge = RunJudge(a, b, roots, Display(ours.program), devices, found)
     found.rows = first_only(list(judge.rows()))
     return found
+
+
+def whole_steps(watch: Mapping[str, Any], before: int) -> dict[str, Any]:
+    """The series without the step that broke off, and what came after it."""
+    series = {
+        name: items if name.startswith("batch ") else [one for one in items if one[0] < before]
+        for name, items in watch["series"].items()
+    }
+    return {**watch, "series": {name: items for name, items in series.items() if items}}
 
 
 def believed(watched: Watched, most: float) -> float:

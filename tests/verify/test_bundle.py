@@ -167,7 +167,7 @@ def test_show_tells_which_files_carry_data(bundle: Path) -> None:
 def test_statistics_only_keeps_no_tensor(tmp_path: Path) -> None:
     record(PROGRAMS / "ranking.py", tmp_path / "s.jmb", stats_only=True)
     holds = {item["holds"] for item in data_in(open_bundle(tmp_path / "s.jmb"))}
-    assert holds == {"statistics", "program"}
+    assert holds == {"statistics", "program", "printed lines"}
 
 
 def test_reading_and_comparing_need_neither_torch_nor_pandas(bundle: Path) -> None:
