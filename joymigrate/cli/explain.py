@@ -53,7 +53,7 @@ def command(
     codemods = project_codemods(settings)
     if check:
         return run_cases(codemods, rules or [], chip, output)
-    added = [*(one.rule() for one in codemods), MultiCard.rule()]
+    added = [one.rule() for one in codemods]
     if everything:
         known = spoken({**load(chip, source), **{one.id: one for one in added}}, say)
         texts = {
@@ -65,7 +65,8 @@ def command(
         return Exit.OK
     if not rules:
         raise JoyError("no rule to explain", help="joymigrate explain JM101, or --list")
-    found = [book.translate(book.explain(rule, chip, source, added), say) for rule in rules]
+    told = [*added, MultiCard.rule()]  # which only `rewrite --multi-card` applies
+    found = [book.translate(book.explain(rule, chip, source, told), say) for rule in rules]
     if format == "json":
         data = book.document(found[0]) if len(found) == 1 else book.list_of(found)
         emit(json_.dumps(data), output)

@@ -185,6 +185,12 @@ JOY_PUBLIC size_t joy_forms_length(void) { return forms_used; }
 
 static void forget_forms(void) { forms_used = 0; forms[0] = 0; }
 
+static int has_no_elements(const aclTensor *t) {
+  for (uint64_t n = 0; n < t->dims; n++)
+    if (!t->size[n]) return 1;
+  return 0;
+}
+
 static void note_form(int number, const joy_frame *frame) {
   uint64_t words[64];
   int count = joy_words(frame, words, 64);
@@ -199,8 +205,12 @@ static void note_form(int number, const joy_frame *frame) {
       ADD(" T%d/%d", t->type, (int)t->dims);
     } else if (kind == A_TENSOR_LIST) {
       const list *l = word;
-      const aclTensor *t = l->count ? ((aclTensor **)l->items)[0] : NULL;
-      ADD(" L%d/%d", t ? t->type : -1, (int)l->count);
+      int type = -1; /* of the first with elements: torch_npu fills gaps with empty ones */
+      for (int64_t n = 0; n < (int64_t)l->count && type < 0; n++) {
+        const aclTensor *t = ((aclTensor **)l->items)[n];
+        if (t && !has_no_elements(t)) type = t->type;
+      }
+      ADD(" L%d/%d", type, (int)l->count);
     }
   }
   ADD("\n");
