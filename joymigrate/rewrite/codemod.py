@@ -112,7 +112,7 @@ class View:
 
     @property
     def device(self) -> str:
-        """The target's device type in torch: `npu`."""
+        """The target's device type in torch."""
         return self.module.context.chip.device
 
     @property

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from joymigrate.chips import Chip
@@ -29,6 +30,7 @@ from joymigrate.rewrite.readers import kernels
 Progress = Callable[[int, int], None]
 # Below this many bytes a second process costs more than it saves.
 PARALLEL_BYTES = 1_500_000
+WORD = re.compile(r"\w+")
 
 
 def scan(
@@ -396,8 +398,19 @@ class Questions:
         found = [owner] if owner in self.files else []
         pattern = self.use(owner, local)
         if pattern is not None:
-            found += [p for p in self.files if p != owner and pattern.search(self.text(p))]
+            name = local.strip(".#()").rpartition(".")[2]
+            named = self.files_by_word.get(name, ())
+            found += [p for p in named if p != owner and pattern.search(self.text(p))]
         return sorted(found)
+
+    @cached_property
+    def files_by_word(self) -> dict[str, list[str]]:
+        """Which files hold a word: a pattern is only searched where its name stands."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for path in self.files:
+            for word in set(WORD.findall(self.text(path))):
+                found[word].append(path)
+        return found
 
     def use(self, owner: str, local: str) -> re.Pattern[str] | None:
         """How another file would use a key; None for parameters, which only their file reads."""

@@ -14,7 +14,7 @@ NUMBER = re.compile(
 UNIT = re.compile(r"\s?[A-Za-z%/]+")
 MEASURES = re.compile(
     r"time|sec|took|elapsed|eta\b|speed|throughput|mem|bytes|\b[kmg]i?b\b|\bms\b|\bus\b|\bs\b|/s\b"
-    r"|it/s|tok|flops|date|\bpid\b|port|addr|host|version|device|gpu|npu|cuda|seed|path|file|cpu",
+    r"|it/s|tok|flops|date|\bpid\b|port|addr|host|version|device|\w*[gn]pu|cuda|seed|path|file|cpu",
     re.IGNORECASE,
 )
 

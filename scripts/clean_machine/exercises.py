@@ -78,6 +78,7 @@ EXERCISES = (
     # Training without its extra: what reads and writes files only.
     Exercise("joymigrate train init other.yaml"),
     Exercise("joymigrate train tasks"),
+    Exercise("joymigrate train generate shop --rows 200", ("rec",)),
     Exercise("joymigrate train status absent", code=2),
     # The simulated chip.
     Exercise("joymigrate rehearse --migrate -- python step.py", ("ascend",), says="loss"),
