@@ -53,6 +53,9 @@ class Admission:
     def admit(self, entry: Entry, now: float) -> Placement | Refusal:
         """A placement inside all limits, or the one reason why not."""
         job = entry.job
+        never = self._never(entry)
+        if never is not None:
+            return never
         expected = self.expected_use(entry)
         if expected is not None and len(job.tasks) == 1:
             shapes = self.placer.shapes(job, job.tasks[0])
@@ -63,6 +66,16 @@ class Admission:
             if refused is not None:
                 return refused
         return self._checked(job, self._place_beside_hold(entry, now))
+
+    def _never(self, entry: Entry) -> Refusal | None:
+        """Why no node can ever run one of the tasks, however full the cluster is now; else None."""
+        if self.expected_use(entry) is not None:
+            return None
+        for task in entry.job.tasks:
+            shapes = self.placer.shapes(entry.job, task)
+            if isinstance(shapes, Refusal):
+                return shapes
+        return None
 
     def _admit_any(self, entry: Entry, shapes: Sequence[Shape], now: float) -> Placement | Refusal:
         """Several kinds will do: the first whose limits and free cards allow it."""

@@ -16,6 +16,8 @@ import heapq
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from joymigrate.errors import JoyError
@@ -223,7 +225,8 @@ class Scheduler:
             if held.node not in self.state.number:
                 raise JoyError(f"job {entry.job.name} runs on '{held.node}', not in the inventory")
             node, mask = self.state.number[held.node], cards.bits(list(held.cards))
-            taken = sum(grant.mask for grant in grants if grant.node == node)
+            # Several shares of a job may lie on one card, so their masks are joined, not added.
+            taken = reduce(or_, (grant.mask for grant in grants if grant.node == node), 0)
             if not task.milli and int(free[node]) & ~taken & mask != mask:
                 raise JoyError(
                     f"job {entry.job.name} runs on cards {list(held.cards)} of {held.node}, "

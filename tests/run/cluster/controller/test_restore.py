@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,6 +114,37 @@ def test_a_restart_at_any_moment_changes_nothing(history: Any, moment: int) -> N
             book.scheduler = again
             book.settle(actions, at)
     check_books(book.scheduler)
+
+
+def test_a_job_with_shares_of_one_card_and_whole_cards_runs_on() -> None:
+    cluster = nodes("[{name: a, kind: gpu-8}]")
+    book = Book(cluster, [queue("q")])
+    tasks = [{"pods": 2, "cards_per_pod": 0.5}, {"pods": 1, "cards_per_pod": 7}]
+    book.submit(job("r", tasks=tasks), 0.0)
+    again, actions = restore(book.ledger, cluster, 60.0)
+    assert actions == []
+    assert stands(again) == stands(book.scheduler)
+    assert list(again.running) == ["r"]
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"pods": 2, "cards_per_pod": 10},
+        {"tasks": [{"pods": 1, "cards_per_pod": 4}, {"pods": 1, "cards_per_pod": 10}]},
+    ],
+)
+def test_a_job_that_can_never_start_is_refused_on_a_full_cluster_too(
+    impossible: dict[str, Any],
+) -> None:
+    cluster = nodes("[{name: a, kind: gpu-8}, {name: b, kind: gpu-8}, {name: c, kind: gpu-8}]")
+    book = Book(cluster, [queue("q")])
+    book.submit(job("j", **impossible), 0.0)
+    book.submit(job("r", pods=3, cards_per_pod=8), 60.0)
+    again, _ = restore(book.ledger, cluster, 120.0)
+    assert list(again.running) == ["r"]
+    assert list(again.refused) == ["j"]
+    assert again.refused["j"] == book.scheduler.refused["j"]
 
 
 def test_holds_and_places_in_line_are_kept() -> None:
