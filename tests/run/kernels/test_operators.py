@@ -200,12 +200,29 @@ def test_static_codes_saturate_instead_of_wrapping(offset: Tensor | None) -> Non
     weight = Int8Weight(
         torch.eye(4).to(torch.int8), torch.ones(4), x_scale=torch.tensor([0.1]), x_offset=offset
     )
-    outcomes = [
-        kernels.op("quant_matmul")(x, weight, request=name) for name in ("reference", "onednn")
-    ]
-    torch.testing.assert_close(*outcomes)
-    high = 12.7 if offset is None else (127 + 30) / 10
-    assert outcomes[0][0].tolist() == pytest.approx([high, -12.8 if offset is None else -9.8, 0, 1])
+    high, low = (12.7, -12.8) if offset is None else (15.7, -9.8)
+    want = torch.tensor([[high, low, 0, 1]])
+    operator = kernels.op("quant_matmul")
+    torch.testing.assert_close(operator(x, weight, request="reference"), want)
+    if onednn_saturates_sums():
+        pytest.skip("oneDNN saturates sums of two products to 16 bits on this processor")
+    torch.testing.assert_close(operator(x, weight, request="onednn"), want)
+
+
+def onednn_saturates_sums() -> bool:
+    """Whether torch's own product of u8 by s8 is short of 255·127 + 255·127 = 64770.
+
+    Without VNNI oneDNN adds two products in 16 bits (vpmaddubsw), at most 32767: oneDNN's
+    developer guide, "Nuances of int8 Computations".
+    """
+    ones = torch.full((1, 64), 255, dtype=torch.uint8)
+    values = torch.full((16, 64), 127, dtype=torch.int8)
+    zeros = torch.zeros(16, dtype=torch.int32)
+    got = torch.ops.onednn.qlinear_pointwise(
+        ones, 1.0, 0, torch.ops.onednn.qlinear_prepack(values, None), torch.ones(16), zeros,
+        None, 1.0, 0, torch.float32, "none", [], "",
+    )  # fmt: skip
+    return bool((got < 64 * 255 * 127).all())
 
 
 def test_a_weight_given_up_after_packing_is_held_once() -> None:
