@@ -42,7 +42,6 @@ def command(
     from joymigrate.report import json_
     from joymigrate.report import rules as book
     from joymigrate.report.labels import Labels
-    from joymigrate.rewrite.cards import MultiCard
     from joymigrate.rewrite.rules import load, spoken
 
     one_of(format, FORMATS, "--format")
@@ -65,6 +64,8 @@ def command(
         return Exit.OK
     if not rules:
         raise JoyError("no rule to explain", help="joymigrate explain JM101, or --list")
+    from joymigrate.rewrite.cards import MultiCard
+
     told = [*added, MultiCard.rule()]  # which only `rewrite --multi-card` applies
     found = [book.translate(book.explain(rule, chip, source, told), say) for rule in rules]
     if format == "json":

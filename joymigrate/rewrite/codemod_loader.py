@@ -9,12 +9,14 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.model import Tier
-from joymigrate.rewrite.codemod import Codemod
 from joymigrate.rewrite.rules import AREAS
+
+if TYPE_CHECKING:
+    from joymigrate.rewrite.codemod import Codemod
 
 GROUP = "joymigrate.codemods"
 RULE = re.compile(r"[A-Z]+[0-9]+")
@@ -75,7 +77,7 @@ def from_packages() -> Iterator[type[Codemod]]:
         except Exception as error:
             what = f"the codemods of an installed package could not be imported: {error}"
             raise JoyError(what, where=point.value, help="update or remove the package") from error
-        if inspect.isclass(held) and issubclass(held, Codemod):
+        if is_codemod(held):
             yield held
         else:
             yield from classes(held)
@@ -83,9 +85,16 @@ def from_packages() -> Iterator[type[Codemod]]:
 
 def classes(module: Any) -> Iterator[type[Codemod]]:
     """The codemods that a module defines itself."""
-    for _, one in inspect.getmembers(module, inspect.isclass):
-        if issubclass(one, Codemod) and one.__module__ == module.__name__ and hasattr(one, "RULE"):
+    for _, one in inspect.getmembers(module, is_codemod):
+        if one.__module__ == module.__name__ and hasattr(one, "RULE"):
             yield one
+
+
+def is_codemod(one: object) -> bool:
+    """Whether an object is a class of codemods."""
+    from joymigrate.rewrite.codemod import Codemod  # which loads all of libcst
+
+    return inspect.isclass(one) and issubclass(one, Codemod)
 
 
 def check(kind: type[Codemod]) -> None:

@@ -16,16 +16,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.model import Finding, Scan, Style, Tier
 from joymigrate.rewrite import analyse, discover, module_index, native
-from joymigrate.rewrite.codemod import Codemod
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
 from joymigrate.rewrite.readers import kernels
+
+if TYPE_CHECKING:
+    from joymigrate.rewrite.codemod import Codemod
 
 Progress = Callable[[int, int], None]
 # Below this many bytes a second process costs more than it saves.
