@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
     for command in (cordon, drain, undrain, hold, release, requeue, priority, history, usage):
         app.command(command.__name__)(command)
     app.command("why")(explain)
+    app.command("exec", context_settings={"ignore_unknown_options": True})(execute)
     cards_app.command("fail")(fail)
     cards_app.command("heal")(heal)
     quota_app.command("show")(quota_show)
@@ -144,6 +145,24 @@ def priority(
 ) -> int:
     """Give a waiting or running job another priority."""
     return give(address, form, "priority", job=job, priority=value)
+
+
+def execute(
+    job: str = JOB,
+    command: list[str] = typer.Argument(..., help="After `--`: what is run."),
+    rank: int = typer.Option(0, "--rank", help="Beside which pod."),
+    limit: float = typer.Option(60.0, "--timeout", help="Seconds until it is killed."),
+    address: str | None = ADDRESS,
+) -> int:
+    """Run a command beside a pod of a running job, in its environment: nvidia-smi, py-spy, ls."""
+    import sys
+
+    if limit <= 0:
+        raise JoyError(f"--timeout is {limit:g}", help="seconds above 0")
+    code, output = ask(address, "execute", job, rank, command, limit, user())
+    sys.stdout.buffer.write(output)
+    sys.stdout.flush()
+    return int(code)
 
 
 def explain(job: str = JOB, address: str | None = ADDRESS, form: str = FORMAT) -> int:

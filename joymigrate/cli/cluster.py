@@ -32,6 +32,7 @@ NEEDS = {
     "requeue": ("package:ray",),
     "priority": ("package:ray",),
     "why": ("package:ray",),
+    "exec": ("package:ray",),
     "quota show": ("package:ray",),
     "quota diff": ("package:ray",),
     "quota apply": ("package:ray",),

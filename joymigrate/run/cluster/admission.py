@@ -53,7 +53,7 @@ class Admission:
     def admit(self, entry: Entry, now: float) -> Placement | Refusal:
         """A placement inside all limits, or the one reason why not."""
         job = entry.job
-        never = self._never(entry)
+        never = self.never(entry)
         if never is not None:
             return never
         expected = self.expected_use(entry)
@@ -67,7 +67,7 @@ class Admission:
                 return refused
         return self._checked(job, self._place_beside_hold(entry, now))
 
-    def _never(self, entry: Entry) -> Refusal | None:
+    def never(self, entry: Entry) -> Refusal | None:
         """Why no node can ever run one of the tasks, however full the cluster is now; else None."""
         if self.expected_use(entry) is not None:
             return None

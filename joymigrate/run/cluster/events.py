@@ -35,10 +35,11 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A running job has ended, well or not."""
+    """A running job has ended, `well` or not."""
 
     job: str
     at: float = 0.0
+    well: bool = True
 
 
 @dataclass(frozen=True, slots=True)

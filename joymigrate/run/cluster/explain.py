@@ -32,7 +32,7 @@ def explain(
         "frees": refusal.frees,
         "permanent": refusal.permanent,
     }
-    entry = scheduler.waiting.get(name)
+    entry = None if name in scheduler.refused else scheduler.entry(name)
     if entry is None or refusal.permanent:
         return {**data, "start": {"in_s": None, "basis": "it can never start as it is"}}
     foresight = foresee(scheduler, name, now, outlook)

@@ -72,7 +72,7 @@ def look_ahead(scheduler: Scheduler, now: float) -> Outlook:
     due = [(max(run.ends, now), name) for name, run in twin.running.items() if run.ends < NEVER]
     heapq.heapify(due)
     note(outlook, twin.on(Tick(now)), twin, due, now)
-    while due and (twin.waiting or len(outlook.moments) < 1):
+    while due and (twin.waiting or twin.gate.entries or not outlook.moments):
         if len(outlook.moments) >= MOMENTS:
             outlook.cut = True
             break
@@ -226,7 +226,10 @@ def fewer(scheduler: Scheduler, name: str, outlook: Outlook) -> Iterator[set[str
         return
     held = masks(placed)
     near, same = set(), set()
-    chain = set(scheduler.quotas.chain(scheduler.waiting[name].job.queue))
+    entry = scheduler.entry(name)
+    if entry is None or entry.job.after:
+        return  # which jobs must end is not a matter of cards
+    chain = set(scheduler.quotas.chain(entry.job.queue))
     for other, run in scheduler.running.items():
         if any(held.get(grant.node, 0) & grant.mask for grant in run.placement):
             near.add(other)
@@ -280,7 +283,7 @@ def clone(scheduler: Scheduler) -> Scheduler:
     share(scheduler.inventory, scheduler.state.nodes, scheduler.state.number, scheduler.settings)
     for pools in scheduler.state._pools.values():
         share(*pools)
-    for entry in scheduler.waiting.values():
+    for entry in (*scheduler.waiting.values(), *scheduler.gate.entries.values()):
         share(entry.job)
     for run in scheduler.running.values():
         share(run.entry.job, run.placement)

@@ -3,21 +3,22 @@
 # ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.cluster import kinds as server_kinds
 from joymigrate.run.cluster.inventory import MOST
+from joymigrate.run.cluster.notation import array_of, split_after, split_command
 from joymigrate.schema import Source, document, load_file, read, setting
 
 EVICTIONS = ("never", "lower-priority", "over-deserved")
 LEAF = ("prefer", "one", "fill", "any")
 NUMA = ("prefer", "one", "any")
 DEFAULT_QUEUE = "default"
+GRACE_S = 1.0  # between asking a process to end and making it
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,10 @@ class Job:
 
     `minutes` is how long it runs, None when nobody knows. `sp_block` is the number of cards that
     must lie in one super-pod. `running` says where a job that already runs has its pods.
-    `preset` names a named parallel plan of the command that the job starts.
+    `after` are jobs that come before it, as `afterok:NAME`. `array` is the name of the array that
+    it is a member of, `array_most` how many members may run at once (0: all). After `time_limit`
+    minutes it is stopped; `grace_s` seconds lie between SIGTERM and SIGKILL whenever it is.
+    `user` is who submitted it.
     """
 
     name: str
@@ -76,6 +80,12 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
     retries: int = 0
     min_pods: int = 0
+    after: tuple[str, ...] = ()
+    array: str = ""
+    array_most: int = 0
+    time_limit: float | None = None
+    grace_s: float = GRACE_S
+    user: str = ""
 
     @property
     def pods(self) -> int:
@@ -212,6 +222,16 @@ class JobItem(TaskItem):
     min_pods: int = setting(
         0, "all of its pods, or nothing: a job starts whole", least=0, most=MOST
     )
+    after: tuple[str, ...] = setting(
+        (), "jobs before it: afterok:NAME, afterany:, afternotok:, after:", single=True, words=True
+    )
+    array: str | int = setting("", "copies of it: 8, 0-9, 0-9:2, 1,3,7; %2: two at once")
+    time_limit_minutes: float | None = setting(
+        None, "it is stopped after this time", above=0, most=1e15
+    )
+    grace_s: float = setting(
+        GRACE_S, "seconds between SIGTERM and SIGKILL when it is stopped", least=0, most=86400
+    )
 
     def __post_init__(self) -> None:
         TaskItem.__post_init__(self)
@@ -227,6 +247,9 @@ class JobItem(TaskItem):
                 where="min_pods",
                 help="leave `min_pods` out, or ask for fewer `pods`",
             )
+        for item in self.after:
+            split_after(item)
+        array_of(self.array)
         for key in PER_TASK if self.tasks else ():
             if getattr(self, key) is not None:
                 raise JoyError(
@@ -321,25 +344,28 @@ def read_items(raw: Any, source: Source | str = "jobs") -> JobsFile:
 def of_file(file: JobsFile, source: Source | str = "jobs") -> Workload:
     """The workload of a jobs file's items."""
     source = Source(source) if isinstance(source, str) else source
-    jobs = []
+    jobs: list[Job] = []
     for number, item in enumerate(file.jobs):
         try:
-            jobs.append(job_of(item, file.priorities))
+            jobs += members_of(job_of(item, file.priorities), item.array)
         except JoyError as error:
             where = source.at(("jobs", number, error.where or ""))
             raise JoyError(error.what, where=where, help=error.help) from None
+    check_unique("jobs", [job.name for job in jobs])
     queues = tuple(queue_of(item) for item in file.queues)
     return Workload(tuple(jobs), queues, file.weights, file.priorities)
 
 
 def job_of(item: JobItem, priorities: Mapping[str, int]) -> Job:
-    """One job from its item."""
+    """One job from its item; an array's members are made of it."""
+    limit = item.time_limit_minutes
+    minutes = limit if item.minutes is None else item.minutes
     return Job(
         name=item.name,
         tasks=tuple(task.pod_group(item) for task in item.tasks or (item,)),
         queue=item.queue or DEFAULT_QUEUE,
         priority=priority_of(item.priority, priorities),
-        minutes=item.minutes,
+        minutes=minutes if limit is None or minutes is None else min(minutes, limit),
         sp_block=item.sp_block,
         superpod=item.superpod,
         leaf=item.leaf,
@@ -351,7 +377,30 @@ def job_of(item: JobItem, priorities: Mapping[str, int]) -> Job:
         environment=item.env,
         retries=item.retries,
         min_pods=item.min_pods,
+        after=item.after,
+        time_limit=limit,
+        grace_s=item.grace_s,
     )
+
+
+def members_of(job: Job, array: str | int) -> list[Job]:
+    """The members of an array, named NAME-INDEX; a job without one is alone."""
+    numbers, most = array_of(array)
+    if not numbers:
+        return [job]
+    if job.running:
+        raise JoyError("an array does not run yet", where="running", help="leave `running` out")
+    shared = {"JOYMIGRATE_ARRAY": job.name, "JOYMIGRATE_ARRAY_SIZE": str(len(numbers))}
+    return [
+        replace(
+            job,
+            name=f"{job.name}-{number}",
+            array=job.name,
+            array_most=most if most < len(numbers) else 0,
+            environment={**job.environment, **shared, "JOYMIGRATE_ARRAY_INDEX": str(number)},
+        )
+        for number in numbers
+    ]
 
 
 def queue_of(item: QueueItem) -> Queue:
@@ -380,16 +429,6 @@ def check_unique(what: str, names: Sequence[str]) -> None:
                 f"two {what} are called '{name}'", where=f"{what}.{number}", help="rename one"
             )
         seen.add(name)
-
-
-def split_command(command: str | tuple[str, ...]) -> tuple[str, ...]:
-    """A command's words: a list as it stands, a line with a shell's quotes."""
-    if not isinstance(command, str):
-        return command
-    try:
-        return tuple(shlex.split(command))
-    except ValueError as error:
-        raise JoyError(f"`command` {command!r}: {error}", where="command") from error
 
 
 def priority_of(value: int | str, priorities: Mapping[str, int]) -> int:

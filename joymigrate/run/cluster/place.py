@@ -383,15 +383,21 @@ def pods_that_fit(state: State, shape: Shape, free: Ints, hold: Ints | None = No
     """How many pods of the task each node of the pool can hold; none where `hold` bars the node."""
     fits = shape.choice.fits[free]
     if shape.job.numa == "one" and shape.task.cards:
-        fits = np.zeros_like(fits)
-        for positions, choice in shape.numa:
-            fits[positions] = choice.fits[free[positions]]
+        fits = in_numa_nodes(shape, free)
     if shape.task.cpu_milli or shape.task.memory_mib:
         fits = np.minimum(fits, room(state, shape))
     if not shape.task.cards:
         fits = np.where(state.ready[shape.pool.index], fits, 0)
     if hold is not None and not shape.task.cards:
         fits = np.where(hold[shape.pool.index] == BARRED, 0, fits)
+    return fits
+
+
+def in_numa_nodes(shape: Shape, free: Ints) -> Ints:
+    """How many pods each node can hold with each inside one NUMA node."""
+    fits = np.zeros_like(free)
+    for positions, choice in shape.numa:
+        fits[positions] = choice.fits[free[positions]]
     return fits
 
 
@@ -461,21 +467,22 @@ def explain(state: State, shape: Shape, free: Ints, fits: Ints | None = None) ->
     if have < need:
         facts = {"need": need, "kind": name, "free": have, "missing": need - have}
         return Refusal("cards", facts)
-    by_cards = int(shape.choice.fits[free].sum())
     if fits is None:
         fits = pods_that_fit(state, shape, free)
-    if by_cards >= task.pods and (task.cpu_milli or task.memory_mib):
-        return beside(task, int(fits.sum()))
-    if shape.job.numa == "one" and by_cards >= task.pods:
-        facts = {"free": have, "kind": name, "cards": task.cards, "pods": task.pods}
-        fitting = int(fits.sum())
-        return Refusal("numa", {**facts, "fits": fitting, "lacking": task.pods - fitting})
-    shape_text, unit = shape_words(kind, task.cards)
-    facts = {"free": have, "kind": name, "shape": shape_text, "unit": unit}
-    fitting = int(fits.sum())
-    return Refusal(
-        "shape", {**facts, "fits": fitting, "pods": task.pods, "lacking": task.pods - fitting}
-    )
+    fitting, by_cards = int(fits.sum()), int(shape.choice.fits[free].sum())
+    by_numa = int(in_numa_nodes(shape, free).sum()) if shape.job.numa == "one" else by_cards
+    # Each rule leaves fewer pods; the first that leaves too few is the cause, and what the CPU
+    # takes away beyond it is said beside it.
+    also = f", {fitting} of them beside {asked_beside(task)}" if fitting < by_numa else ""
+    facts = {"free": have, "kind": name, "pods": task.pods, "also": also}
+    if by_cards < task.pods:
+        shape_text, unit = shape_words(kind, task.cards)
+        facts |= {"shape": shape_text, "unit": unit, "fits": by_cards}
+        return Refusal("shape", {**facts, "lacking": task.pods - by_cards})
+    if by_numa < task.pods:
+        facts |= {"cards": task.cards, "fits": by_numa, "lacking": task.pods - by_numa}
+        return Refusal("numa", facts)
+    return beside(task, fitting)
 
 
 def explain_share(state: State, shape: Shape, name: str) -> Refusal:
@@ -491,9 +498,14 @@ def explain_share(state: State, shape: Shape, name: str) -> Refusal:
 
 def beside(task: PodGroup, fits: int) -> Refusal:
     """The refusal for cards without CPU or memory beside them."""
-    memory = f" and {task.memory_mib / 1024:.4g} GiB" if task.memory_mib else ""
-    facts = {"cpu": f"{task.cpu_milli / 1000:g}", "memory": memory, "pods": task.pods}
+    facts = {"beside": asked_beside(task), "pods": task.pods}
     return Refusal("cpu", {**facts, "fits": fits})
+
+
+def asked_beside(task: PodGroup) -> str:
+    """CPU and memory of one pod, in words."""
+    memory = f" and {task.memory_mib / 1024:.4g} GiB" if task.memory_mib else ""
+    return f"{task.cpu_milli / 1000:g} CPU cores{memory}"
 
 
 def pool_name(state: State, pool: Pool) -> str:

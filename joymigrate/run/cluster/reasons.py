@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-PERMANENT = ("kind", "size", "share", "never", "block", "size_total", "numa_never")
+PERMANENT = ("kind", "size", "share", "never", "block", "size_total", "numa_never", "after_never")
 # code → (reason, what would free it); the fields are filled from `Refusal.facts`.
 TEXTS: dict[str, tuple[str, str]] = {
     "none": ("there is no room", "room"),
@@ -32,12 +32,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{share} of one card of {kind}",
     ),
     "shape": (
-        "{free} cards of {kind} are free but {shape}: {fits} of {pods} pods fit",
+        "{free} cards of {kind} are free but {shape}: {fits} of {pods} pods fit{also}",
         "{unit} free for each of the {lacking} missing pods",
     ),
     "cpu": (
-        "cards are free, but not beside {cpu} CPU cores{memory} on one node: {fits} of {pods} "
-        "pods fit",
+        "cards are free, but not beside {beside} on one node: {fits} of {pods} pods fit",
         "CPU or memory on nodes with free cards, or a smaller request",
     ),
     "leaf": (
@@ -50,7 +49,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "numa": (
         "{free} cards of {kind} are free but not {cards} inside one NUMA node for every pod: "
-        "{fits} of {pods} pods fit",
+        "{fits} of {pods} pods fit{also}",
         "{cards} cards of one NUMA node for each of the {lacking} missing pods",
     ),
     "numa_never": (
@@ -82,6 +81,18 @@ TEXTS: dict[str, tuple[str, str]] = {
     "priority": (
         "queue {queue} works in strict order and job {head} is before it",
         "job {head} starts",
+    ),
+    "after": (
+        "comes after job {head} ({condition}), which has not {done} yet",
+        "job {head} {does}",
+    ),
+    "after_never": (
+        "comes after job {head} ({condition}), which {did}",
+        "submit job {head} again, or cancel this job",
+    ),
+    "array": (
+        "{active} of array {array} run or wait for cards, {most} may at once",
+        "one of them ends",
     ),
     "size_total": (
         "needs {need} cards of {kind}, the cluster has {have}",

@@ -16,14 +16,14 @@ import heapq
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import cards, eviction, policies, quota, reservation
 from joymigrate.run.cluster.admission import Admission
+from joymigrate.run.cluster.adoption import adopt
 from joymigrate.run.cluster.allocations import Allocations
+from joymigrate.run.cluster.dependencies import Gate
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Running, Settings
 from joymigrate.run.cluster.events import (
     Action,
@@ -47,7 +47,7 @@ from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.policies import Policy
 from joymigrate.run.cluster.preemption import Preemption
 from joymigrate.run.cluster.reasons import Refusal
-from joymigrate.run.cluster.state import Grant, Placement, State
+from joymigrate.run.cluster.state import Placement, State
 
 # Mended by jobs that end.
 PHYSICAL = (
@@ -92,6 +92,10 @@ class Scheduler:
         )
         self.waiting: dict[str, Entry] = {}
         self.refused: dict[str, Refusal] = {}  # jobs that can never start
+        self.gate = Gate()
+        self.opened: list[
+            str
+        ] = []  # jobs that nobody comes before any more, for who writes it down
         self.decisions = 0
         self._groups: dict[int, Line] = {}
         self._group_of: dict[tuple[Any, ...], int] = {}
@@ -117,6 +121,8 @@ class Scheduler:
                 case Submitted():
                     self._submitted(event.job, event.past)
                 case Ended():
+                    if event.job in self.running:
+                        self.gate.ended(event.job, event.well)
                     self._end(event.job)
                 case Cancelled():
                     actions += self._cancelled(event.job)
@@ -128,19 +134,22 @@ class Scheduler:
                     self._back(event)
                 case Tick():
                     self._reopen()
+        self._open()
         for _ in range(CYCLES):
             decided = self._cycle()
             actions += decided
             # What an eviction freed beyond the claim's need is offered at once, and so are cards
             # that are no longer held.
-            if not self._released and not any(isinstance(action, Evict) for action in decided):
+            again = self._released or any(isinstance(action, Evict) for action in decided)
+            if not self._open() and not again:
                 break
         return actions
 
     def _submitted(self, job: Job, past: Past | None) -> None:
-        if job.name in self.running or job.name in self.waiting:
+        if self.entry(job.name) is not None:
             raise JoyError(f"a job called '{job.name}' is already there", help="use another name")
         self.refused.pop(job.name, None)
+        self.gate.join(job)
         entry = Entry(next(self._numbers), job, self._now, self._group(job), self._now)
         if past is not None:
             entry.number, entry.promised = past.number, past.promised
@@ -149,6 +158,33 @@ class Scheduler:
         if job.running:
             self._adopt(entry, known=past is not None)
             return
+        if not self.gate.hold_back(entry):
+            self._line_up(entry)
+
+    def entry(self, name: str) -> Entry | None:
+        """A job that runs, waits for cards, or waits for another job."""
+        run = self.running.get(name)
+        return run.entry if run else self.waiting.get(name) or self.gate.entries.get(name)
+
+    def state_of(self, name: str) -> str:
+        """What a job does: running, waiting, kept (others come before it), refused; else ""."""
+        where = (("running", self.running), ("waiting", self.waiting),
+                 ("kept", self.gate.entries), ("refused", self.refused))  # fmt: skip
+        return next((state for state, jobs in where if name in jobs), "")
+
+    def _open(self) -> bool:
+        """Let jobs wait for cards that nobody comes before any more; whether there were any."""
+        found = self.gate.opened(self.state_of)
+        for entry in found:
+            entry.job = replace(entry.job, after=(), array_most=0)
+            entry.since = entry.submitted = self._now
+            self.opened.append(entry.job.name)
+            self._line_up(entry)
+        return bool(found)
+
+    def _line_up(self, entry: Entry) -> None:
+        """A job begins to wait for cards."""
+        job = entry.job
         self._wait(entry)
         task = job.tasks[0]
         if task.cpu_milli or task.memory_mib or self.admission.fills_a_gap(job, self._now):
@@ -214,27 +250,8 @@ class Scheduler:
 
         One that was `known` may run on cards that nobody else would be granted any more.
         """
-        free = self.state.idle if known else self.state.free
-        grants: list[Grant] = []
-        tasks = [task for task in entry.job.tasks for _ in range(task.pods)]
-        if len(tasks) != len(entry.job.running):
-            raise JoyError(
-                f"job {entry.job.name}: {len(tasks)} pods, {len(entry.job.running)} under `running`"
-            )
-        for task, held in zip(tasks, entry.job.running, strict=True):
-            if held.node not in self.state.number:
-                raise JoyError(f"job {entry.job.name} runs on '{held.node}', not in the inventory")
-            node, mask = self.state.number[held.node], cards.bits(list(held.cards))
-            # Several shares of a job may lie on one card, so their masks are joined, not added.
-            taken = reduce(or_, (grant.mask for grant in grants if grant.node == node), 0)
-            if not task.milli and int(free[node]) & ~taken & mask != mask:
-                raise JoyError(
-                    f"job {entry.job.name} runs on cards {list(held.cards)} of {held.node}, "
-                    "which are not free",
-                    help="correct `running`, or the node's `used` and `unhealthy`",
-                )
-            grants.append(Grant(node, mask, task.milli, task.cpu_milli, task.memory_mib))
-        self._start(entry, tuple(grants), self._now - entry.job.ran_minutes * 60)
+        grants = adopt(entry.job, self.state, self.state.idle if known else self.state.free)
+        self._start(entry, grants, self._now - entry.job.ran_minutes * 60)
 
     def _end(self, name: str) -> None:
         """Give a running job's cards back."""
@@ -284,6 +301,7 @@ class Scheduler:
         return False
 
     def _cancelled(self, name: str) -> list[Action]:
+        self.gate.ended(name, False)
         if name in self.waiting:
             self._unwait(self.waiting[name])
         if name in self.running:
@@ -451,6 +469,7 @@ class Scheduler:
         self.running[job.name] = run
         self.by_queue.setdefault(job.queue, {})[job.name] = run
         self.allocations.add(job.name, placement, ends)
+        self.gate.changed = True  # `after` asks for starts
         self._release(self.admission.broken(entry, placement, self._now))
         return Start(job, placement, self._now - entry.since)
 
@@ -503,6 +522,9 @@ class Scheduler:
         """Why a job does not run, with figures of this moment; None when it does or is unknown."""
         if name in self.refused:
             return self.refused[name]
+        if name in self.gate.entries:
+            kept = self.gate.entries[name]
+            return self.judge.never(kept) or self.gate.refusal(kept.job, self.state_of)
         entry = self.waiting.get(name)
         if entry is None:
             return None

@@ -97,6 +97,12 @@ def shuffled(trace: Trace, seed: int) -> list[Arrival]:
     return sorted((trace.arrivals[int(i)] for i in order), key=lambda arrival: arrival.at)
 
 
+def run_time(arrival: Arrival) -> float:
+    """Seconds that a job runs: to its own end, or to its time limit."""
+    limit = arrival.job.time_limit
+    return arrival.seconds if limit is None else min(arrival.seconds, limit * 60)
+
+
 class Run:
     """One simulation in progress: the queue of events and what is known about running jobs."""
 
@@ -107,7 +113,7 @@ class Run:
         self.arrivals = arrivals
         self.checkpoint_s = None if checkpoint_minutes is None else checkpoint_minutes * 60
         self.tally = SimulationCounts()
-        self.left = {arrival.job.name: arrival.seconds for arrival in arrivals}
+        self.left = {arrival.job.name: run_time(arrival) for arrival in arrivals}
         self.started: dict[str, tuple[float, int]] = {}
         self.ends: list[tuple[float, int, str]] = []
         self.job_of = {arrival.job.name: arrival.job for arrival in arrivals}
@@ -225,7 +231,8 @@ class Run:
             self.tally.blocked_s += until - since
 
     def _unplaced(self) -> tuple[tuple[str, str], ...]:
-        names = [*self.scheduler.refused, *self.scheduler.waiting]
+        scheduler = self.scheduler
+        names = [*scheduler.refused, *scheduler.waiting, *scheduler.gate.entries]
         found = ((name, self.scheduler.why(name)) for name in names)
         return tuple((name, refusal.reason) for name, refusal in found if refusal is not None)
 

@@ -98,7 +98,10 @@ def drawn_queues(chance: random.Random, cluster: inventory.Inventory) -> list[di
 
 
 def drawn_job(chance: random.Random, name: str, kinds: list[str]) -> Job:
-    item = {
+    other = random.Random(
+        f"{chance.getstate()[1][:5]} {name}"
+    )  # leaves the other draws as they were
+    item: dict[str, Any] = {
         "name": name,
         "kind": chance.choice(kinds),
         "queue": chance.choice("ab"),
@@ -109,6 +112,9 @@ def drawn_job(chance: random.Random, name: str, kinds: list[str]) -> Job:
         "priority": chance.choice([0, 0, 0, 1]),
         "leaf": chance.choice(["prefer", "prefer", "one"]),
     }
+    if other.random() < 0.15 and name != "j0":
+        condition = other.choice(["afterok", "afterany", "after", "afternotok"])
+        item["after"] = f"{condition}:j{other.randrange(int(name[1:]))}"
     return jobs.from_data({"jobs": [item]}).jobs[0]
 
 
@@ -207,6 +213,10 @@ def judge_reason(scheduler: Scheduler, job: Job, data: dict[str, Any]) -> None:
                 for mask, node in zip(free, scheduler.state.nodes, strict=True)
                 if node.kind.name in task.kinds
             )
+            if job.leaf != "one":
+                both = fits(scheduler, job, free)
+                said = f", {both} of them beside {task.cpu_milli / 1000:g} CPU cores"
+                assert facts["also"] == (said if both < facts["fits"] else "")
         if code == "leaf" and not respected:
             assert facts["fits"] == fits(scheduler, job, free)
     elif code == "size_total":
@@ -216,6 +226,11 @@ def judge_reason(scheduler: Scheduler, job: Job, data: dict[str, Any]) -> None:
             if node.kind.name in task.kinds
         )
         assert facts["have"] == have < job.cards
+    elif code == "after":
+        condition, other = job.after[0].split(":")
+        assert (condition, other) == (facts["condition"], facts["head"])
+        assert scheduler.entry(other) is not None or other in scheduler.refused
+        assert condition != "after" or other not in scheduler.running
     elif code == "next":
         twin = clone(scheduler)
         twin.on(Tick(0.0))
@@ -256,12 +271,12 @@ def check(seed: int) -> Counter[str]:
     told: Counter[str] = Counter()
     before = {name: run.placement for name, run in scheduler.running.items()}
     outlook = look_ahead(scheduler, world.now)
-    for name in [*scheduler.waiting, *scheduler.refused]:
+    for name in [*scheduler.waiting, *scheduler.gate.entries, *scheduler.refused]:
         data = explain(scheduler, name, world.now, outlook)
         assert data is not None
-        entry = scheduler.waiting.get(name)
+        entry = scheduler.entry(name)
         told[data["code"]] += 1
-        if entry is None:
+        if entry is None or data["code"] == "after_never":
             assert data["permanent"]
             continue
         judge_reason(scheduler, entry.job, data)

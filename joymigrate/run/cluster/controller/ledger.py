@@ -71,6 +71,7 @@ class Record:
     losses: int = 0  # pods that went away without an exit code
     evictions: int = 0
     promised: bool = False
+    ready: bool = False  # nobody comes before it any more
     exit_codes: tuple[int, ...] = ()
     pods: tuple[PodPlace, ...] = ()
     note: str = ""
@@ -88,6 +89,7 @@ class Ledger:
     attempts: dict[int, Attempt] = field(default_factory=dict)
     cordoned: dict[str, str] = field(default_factory=dict)  # node → why
     failed: dict[str, tuple[int, ...]] = field(default_factory=dict)  # node → cards
+    strikes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # card → failed programs
     requests: tuple[str, ...] = ()
     last: int = 0
 
@@ -101,6 +103,11 @@ class Ledger:
         if name not in self.records:
             raise JoyError(f"no job '{name}'", help="joymigrate cluster status")
         return self.records[name]
+
+    def named(self, name: str) -> list[Record]:
+        """A job, or the members of an array; `JoyError` when there is neither."""
+        members = [record for record in self.records.values() if record.job.array == name]
+        return [self.record(name)] if name in self.records or not members else members
 
     def live(self, *states: str) -> list[Record]:
         """Records in these states, in order of submission."""
@@ -154,6 +161,7 @@ class Ledger:
 
     def _ended(self, fact: Fact) -> None:
         record = self.records[fact.job]
+        self._judge_cards(record, fact)
         record.state, record.note = fact.data["state"], fact.data.get("note", "")
         record.exit_codes = tuple(fact.data["codes"])
         record.losses += bool(fact.data.get("lost"))
@@ -163,6 +171,22 @@ class Ledger:
             record.since = record.submitted = fact.at
         else:
             self._over(record, fact.at)
+
+    def _judge_cards(self, record: Record, fact: Fact) -> None:
+        """Which programs have failed on each card since one ended well on it."""
+        codes = tuple(fact.data["codes"])
+        if fact.data.get("limit") or fact.data.get("lost"):
+            return  # it was stopped, or its processes went: that says nothing of its cards
+        codes = codes if len(codes) == len(record.pods) else codes[:1] * len(record.pods)
+        program = " ".join(record.job.command)[:200] or record.job.name
+        well = not any(codes)
+        for pod, code in zip(record.pods, codes, strict=True):
+            for card in pod.cards:
+                key = f"{pod.node}/{card}"
+                if well:
+                    self.strikes.pop(key, None)
+                elif code and program not in self.strikes.get(key, ()):
+                    self.strikes[key] = (*self.strikes.get(key, ()), program)
 
     def _cancelled(self, fact: Fact) -> None:
         record = self.records[fact.job]
@@ -190,6 +214,13 @@ class Ledger:
         record = self.records[fact.job]
         record.state, record.since, record.note = "waiting", fact.at, ""
 
+    def _ready(self, fact: Fact) -> None:
+        record = self.records[fact.job]
+        record.ready, record.since, record.submitted = True, fact.at, fact.at
+
+    def _noted(self, fact: Fact) -> None:
+        """Nothing of it is kept but the line in the log."""
+
     def _priority(self, fact: Fact) -> None:
         record = self.records[fact.job]
         record.job = replace(record.job, priority=fact.data["priority"])
@@ -208,6 +239,8 @@ class Ledger:
         node = fact.data["node"]
         left = tuple(card for card in self.failed.get(node, ()) if card not in fact.data["cards"])
         self.failed[node] = left
+        for card in fact.data["cards"]:
+            self.strikes.pop(f"{node}/{card}", None)
         if not left:
             del self.failed[node]
 
@@ -229,6 +262,8 @@ CHANGES = {
     "cancelled": Ledger._cancelled,
     "closed": Ledger._closed,
     "promised": Ledger._promised,
+    "ready": Ledger._ready,
+    "exec": Ledger._noted,
     "held": Ledger._held,
     "released": Ledger._released,
     "priority": Ledger._priority,

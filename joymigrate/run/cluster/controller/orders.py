@@ -40,8 +40,24 @@ class Order:
 
 
 def decide(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
-    """The facts of an order; `JoyError` where it cannot be followed."""
-    return VERBS[order.verb](order, ledger, inventory)
+    """The facts of an order; `JoyError` where it cannot be followed.
+
+    An order about an array is followed for those members that it can be followed for.
+    """
+    verb = VERBS[order.verb]
+    members = ledger.named(order.job) if order.job else []
+    if len(members) < 2:
+        return verb(order, ledger, inventory)
+    facts: list[Fact] = []
+    refused: JoyError | None = None
+    for record in members:
+        try:
+            facts += verb(dataclasses.replace(order, job=record.job.name), ledger, inventory)
+        except JoyError as error:
+            refused = error
+    if refused is not None and not facts:
+        raise refused
+    return facts
 
 
 def cordon(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:

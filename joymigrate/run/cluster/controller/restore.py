@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from joymigrate.run.cluster import cards, policies
-from joymigrate.run.cluster.controller.ledger import Ledger, Record
+from joymigrate.run.cluster.controller.ledger import LIVE, Ledger, Record
 from joymigrate.run.cluster.entries import Settings
 from joymigrate.run.cluster.events import Action, Past, Submitted
 from joymigrate.run.cluster.inventory import Inventory
@@ -30,6 +30,7 @@ def restore(
         settings or Settings(overcommit=True),
     )
     restrict(scheduler, ledger)
+    remember(scheduler, ledger)
     running = [submission(record, at) for record in ledger.live("running")]
     waiting = [submission(record, at) for record in ledger.live("waiting")]
     return scheduler, scheduler.on_all([*running, *waiting])
@@ -42,8 +43,19 @@ def submission(record: Record, at: float) -> Submitted:
         held = tuple(PodAllocation(pod.node, pod.cards) for pod in record.pods)
         began = at if record.started is None else record.started
         job = replace(job, running=held, ran_minutes=(at - began) / 60)
+    elif record.ready:
+        job = replace(job, after=(), array_most=0)
     past = Past(record.number, record.since, record.submitted, record.promised)
     return Submitted(job, at, past)
+
+
+def remember(scheduler: Scheduler, ledger: Ledger) -> None:
+    """Tell what others wait for: how ended jobs ended, and which live ones are held."""
+    for record in ledger.records.values():
+        scheduler.gate.join(record.job)
+        if record.state not in LIVE:
+            scheduler.gate.ended(record.job.name, record.state == "done")
+    scheduler.gate.elsewhere.update(record.job.name for record in ledger.live("held"))
 
 
 def lost(ledger: Ledger, inventory: Inventory, gone: Collection[str] = ()) -> dict[str, str]:

@@ -15,7 +15,7 @@ from joymigrate.run.cluster.detect import Table, groups, matrix
 
 TOPO = ("npu-smi", "info", "-t", "topo")
 LIST = ("npu-smi", "info", "-l")
-INFO = ("npu-smi", "info")
+INFO = HEALTH = ("npu-smi", "info")
 FAMILY = "npu"
 RING, MODULE = ("HCCS",), ("SIO",)
 # acl.rt.get_devices_topo: one bit per kind of path (CANN 8.5 reference).
@@ -102,3 +102,8 @@ def unhealthy(text: str) -> tuple[int, ...]:
         if match and match.group(3) in ("Alarm", "Critical", "Unknown"):
             found.append(int(match.group(1)))
     return tuple(found)
+
+
+def broken(text: str) -> dict[int, str]:
+    """Cards whose health in `npu-smi info` does not let work go on."""
+    return dict.fromkeys(unhealthy(text), "npu-smi calls its health bad")

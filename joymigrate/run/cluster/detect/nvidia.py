@@ -9,6 +9,11 @@ from joymigrate.run.cluster.detect import Table, groups, matrix
 
 TOPO = ("nvidia-smi", "topo", "-m")
 LIST = ("nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader")
+HEALTH = (
+    "nvidia-smi",
+    "--query-gpu=index,ecc.errors.uncorrected.volatile.total,remapped_rows.failure",
+    "--format=csv,noheader",
+)
 FAMILY = "gpu"
 
 
@@ -31,3 +36,21 @@ def kind(table: Table) -> tuple[str, list[str]]:
 def islands(table: Table) -> tuple[tuple[int, ...], ...]:
     """Cards joined by NVLink."""
     return groups(table, ("NV",))
+
+
+def broken(text: str) -> dict[int, str]:
+    """Cards with memory errors that were not corrected, or rows that could not be remapped.
+
+    Both are NVIDIA's own criteria for a reset or a replacement (GPU memory error management). A
+    card that the driver has lost is not in the list; `[N/A]` says nothing.
+    """
+    found = {}
+    for row in csv.reader(io.StringIO(text), skipinitialspace=True):
+        if len(row) < 3 or not row[0].strip().isdigit():
+            continue
+        errors, failed = row[1].strip(), row[2].strip().lower()
+        if errors.isdigit() and int(errors):
+            found[int(row[0])] = f"{errors} uncorrected memory errors"
+        if failed in ("1", "yes", "true"):
+            found[int(row[0])] = "memory rows could not be remapped"
+    return found

@@ -14,18 +14,21 @@ import importlib
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
-from joymigrate.run.cluster.controller.ledger import Attempt, Fact, Record, started
+from joymigrate.run.cluster.controller import limits
+from joymigrate.run.cluster.controller.ledger import LIVE, Attempt, Fact, Record, started
 from joymigrate.run.cluster.controller.orders import Order, compare_quotas, decide
 from joymigrate.run.cluster.controller.reports import quota_data, read_history, read_usage
 from joymigrate.run.cluster.controller.restore import lost, restore, submission
 from joymigrate.run.cluster.controller.store import Store
+from joymigrate.run.cluster.dependencies import check_order
+from joymigrate.run.cluster.detect import health
 from joymigrate.run.cluster.events import (
     Action,
     Cancelled,
@@ -43,6 +46,7 @@ from joymigrate.run.cluster.on_ray.nodes import inventory
 from joymigrate.run.cluster.scheduler import Scheduler
 
 WATCH_S = 0.5  # between looks at Ray's nodes
+HEALTH_S = 60.0  # between two looks at the health of cards
 LOG_LINES = 200
 VERDICT_S = 25.0  # Ray calls a silent node dead within this time
 KILLED_S = 3.0  # a process that a dying raylet took along looks killed at first
@@ -66,7 +70,9 @@ class Controller:
         self.scheduler: Scheduler
         sweep(self.ray, [self._gang(attempt) for attempt in self.ledger.attempts.values()])
         self._restore()
-        self.watching = asyncio.get_running_loop().create_task(self._watch_nodes())
+        loop = asyncio.get_running_loop()
+        self.watching = loop.create_task(self._watch_nodes())
+        self.nursing = loop.create_task(self._watch_cards())
 
     def _open(self, workload: jobs.Workload, policy: str) -> None:
         """The first line of a new log."""
@@ -86,8 +92,10 @@ class Controller:
         names = [job.name for job in new]
         if request and request in self.ledger.requests:
             return await self.status(names)
+        check_order(new)
         for job in new:
             self._check(job)
+        new = [dataclasses.replace(job, user=by) for job in new]
         data = {"request": request}
         self._write(
             fact("submitted", job.name, by, {"job": dataclasses.asdict(job), **data}) for job in new
@@ -207,11 +215,26 @@ class Controller:
 
     async def cancel(self, name: str, by: str = "") -> str:
         """Stop a job for good; returns what it was doing."""
-        before = self.ledger.record(name).state
-        if before in ("waiting", "held", "running"):
-            self._write([fact("cancelled", name, by)])
-            self._follow([Cancelled(name, time.time())])
-        return before
+        records = self.ledger.named(name)
+        before = sorted({record.state for record in records})
+        live = [record.job.name for record in records if record.state in LIVE]
+        self._write(fact("cancelled", one, by) for one in live)
+        self._follow(Cancelled(one, time.time()) for one in live)
+        return ", ".join(before)
+
+    async def execute(
+        self, name: str, rank: int, command: Sequence[str], limit_s: float, by: str = ""
+    ) -> tuple[int, bytes]:
+        """Run a command beside one pod of a running job; its exit code and output."""
+        record = self.ledger.record(name)
+        gang = self.gangs.get(record.attempt)
+        if record.state != "running" or gang is None or not gang.attempt.launched:
+            raise JoyError(f"job '{name}' is {record.state}", help="only a running job has pods")
+        if not 0 <= rank < len(gang.pods):
+            raise JoyError(f"job '{name}' has no rank {rank}", help=f"0 to {len(gang.pods) - 1}")
+        self._write([fact("exec", name, by, {"rank": rank, "command": list(command)})])
+        found: tuple[int, bytes] = await answer(gang.pods[rank].execute.remote(command, limit_s))
+        return found
 
     async def logs(self, name: str, count: int = LOG_LINES, attempt: int = 0) -> list[list[str]]:
         """The last lines of every pod, by rank, of the last attempt or a named one."""
@@ -281,6 +304,8 @@ class Controller:
     def _settle(self, actions: Sequence[Action]) -> None:
         facts = [self._fact_of(action) for action in actions if isinstance(action, Start | Evict)]
         self._write(facts)
+        opened, self.scheduler.opened = self.scheduler.opened, []
+        self._write(fact("ready", name) for name in opened)
         promised = [hold.entry.job.name for hold in self.scheduler.admission.holds]
         new = [name for name in promised if not self.ledger.records[name].promised]
         if new:
@@ -390,10 +415,11 @@ class Controller:
         name = gang.job.name
         self._write([fact("ended", name, data=data)])
         at = time.time()
-        events: list[Event] = [Ended(name, at)]
+        events: list[Event] = [Ended(name, at, not failed)]
         if again:
             events.append(submission(record, at))
         self._follow(events)
+        self._fail_cards(limits.struck(self.ledger))
 
     async def _node_died(self, gang: Gang, patience: float) -> bool:
         """Whether a gang's end was the end of one of its nodes, which Ray may learn later."""
@@ -413,9 +439,44 @@ class Controller:
             await asyncio.sleep(WATCH_S)
             try:
                 self._look_at_nodes()
-                self._follow([Tick(time.time())])
+                self._follow([*self._ends_due(), Tick(time.time())])
             except Exception as error:  # Ray's head starts anew, the disk is full: look again
                 warn(error)
+
+    def _ends_due(self) -> list[Event]:
+        """Jobs whose time limit has come are over."""
+        facts = limits.ends_due(self.ledger, time.time())
+        self._write(facts)
+        return [Ended(one.job, one.at, well=False) for one in facts]
+
+    async def _watch_cards(self) -> None:
+        """Ask every node's tools for broken cards, again and again."""
+        while True:
+            await asyncio.gather(*(self._look_at_cards(node) for node in list(self.ids)))
+            await asyncio.sleep(HEALTH_S)
+
+    async def _look_at_cards(self, node: str) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        if not any(one.name == node and one.cards for one in self.cluster.nodes):
+            return
+        pinned = NodeAffinitySchedulingStrategy(self.ids[node], soft=False)
+        task = self.ray.remote(health.read_node)
+        asked = task.options(num_cpus=0, scheduling_strategy=pinned, max_retries=0).remote()
+        try:
+            self._fail_cards({node: await asyncio.wait_for(answer(asked), HEALTH_S)})
+        except Exception as error:  # the node has just gone, or does not answer: look again
+            warn(error)
+
+    def _fail_cards(self, found: Mapping[str, Mapping[int, str]]) -> None:
+        """Take broken cards out of use."""
+        widths = {node.name: node.kind.cards for node in self.cluster.nodes}
+        facts = []
+        for node, sick in found.items():
+            there = {card: why for card, why in sick.items() if card < widths.get(node, 0)}
+            facts += limits.failures(self.ledger, node, there, time.time())
+        if facts:
+            self._obey(facts, "cards fail")
 
     def _look_at_nodes(self) -> None:
         """Let go of nodes that died, and take new ones in."""

@@ -15,7 +15,7 @@ from joymigrate.run.cluster import cards
 from joymigrate.run.cluster.controller.ledger import Attempt
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.kinds import Kind
-from joymigrate.run.cluster.on_ray.pod import GRACE_S, Pod
+from joymigrate.run.cluster.on_ray.pod import Pod
 
 PREFIX = "joymigrate-pod"
 NAMESPACE = "joymigrate"
@@ -86,9 +86,9 @@ class Gang:
                 future.cancel()
         return tuple(codes)
 
-    async def put_away(self, grace_s: float = GRACE_S) -> None:
+    async def put_away(self) -> None:
         """End all processes, then take pods and group away: until then the cards are theirs."""
-        pods = []
+        pods, grace_s = [], self.job.grace_s
         for rank in range(len(self.attempt.pods)):
             with contextlib.suppress(ValueError):
                 pods.append(self._find(rank))

@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from joymigrate.run.cluster.jobs import GRACE_S
 from joymigrate.run.cluster.on_ray import output
 
 LINE = 65536  # bytes read at once
-GRACE_S = 1.0  # between asking a process to end and making it
+EXEC_BYTES = 1 << 20  # of the output of a command beside the job
 LOOK_S = 0.05  # between looks at a process
 GUARD = """
 import os, signal, sys
@@ -43,6 +44,7 @@ class Pod:
         self.process: asyncio.subprocess.Process | None = None
         self.running: asyncio.Task[int] | None = None
         self.stopped = False
+        self.environment: dict[str, str] = {}
         self._address: tuple[str, int] | None = None
 
     async def address(self) -> tuple[str, int]:
@@ -72,12 +74,13 @@ class Pod:
 
     async def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Run the command to its end and return its exit code."""
+        self.environment = {**os.environ, **environment}
         guard = start_guard()
         self.process = await asyncio.create_subprocess_exec(
             *command,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, **environment},
+            env=self.environment,
             start_new_session=True,
         )
         os.write(guard, f"{self.process.pid}\n".encode())
@@ -89,6 +92,39 @@ class Pod:
         self._signal(signal.SIGKILL)  # what it left behind would keep the cards and the pipe
         await reading
         return code
+
+    async def execute(self, command: Sequence[str], limit_s: float) -> tuple[int, bytes]:
+        """Run another command where the job runs, in its environment; its exit code and output.
+
+        The output's first MiB is kept. A command that takes longer than `limit_s` seconds is
+        killed (124, as `timeout` has it), one that is not there is 127.
+        """
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return 127, f"{command[0]}: {error.strerror}\n".encode()
+        kept = bytearray()
+
+        async def collect() -> None:
+            assert process.stdout is not None
+            while chunk := await process.stdout.read(LINE):
+                kept.extend(chunk[: max(0, EXEC_BYTES - len(kept))])
+
+        try:
+            await asyncio.wait_for(collect(), limit_s)
+            code = await asyncio.wait_for(process.wait(), limit_s)
+        except asyncio.TimeoutError:
+            code = 124
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return code, bytes(kept)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         """Write the output down as it comes."""

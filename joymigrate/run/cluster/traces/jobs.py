@@ -39,16 +39,16 @@ def read(path: Path) -> Trace:
     source = Source(str(path), "" if path.suffix == ".csv" else text)
     file = jobs.read_items(raw, source)
     workload = jobs.of_file(file, source)
-    arrivals = [
-        Arrival(
-            job,
-            item.arrival_s + item.arrival_minutes * 60,
-            float("inf") if job.minutes is None else job.minutes * 60,
-        )
-        for job, item in zip(workload.jobs, file.jobs, strict=True)
-    ]
+    items = {item.name: item for item in file.jobs}
+    arrivals = [arrival_of(job, items[job.array or job.name]) for job in workload.jobs]
     arrivals.sort(key=lambda arrival: arrival.at)
     return Trace(tuple(arrivals), workload.queues, tuple(workload.weights.items()))
+
+
+def arrival_of(job: jobs.Job, item: jobs.JobItem) -> Arrival:
+    """When a job comes and how long it runs; a time limit alone does not say that."""
+    at = item.arrival_s + item.arrival_minutes * 60
+    return Arrival(job, at, float("inf") if item.minutes is None else item.minutes * 60)
 
 
 def from_csv(text: str, where: str) -> dict[str, Any]:

@@ -1,0 +1,131 @@
+"""Jobs that come after others, and arrays."""
+
+from __future__ import annotations
+
+import pytest
+
+from joymigrate.errors import JoyError
+from joymigrate.run.cluster import plan
+from joymigrate.run.cluster.events import Cancelled, Ended
+from joymigrate.run.cluster.explain import explain
+from joymigrate.run.cluster.scheduler import Scheduler
+from tests.run.cluster.cases import job, nodes, scheduler, started, submit, workload
+
+ONE = "[{name: a, kind: gpu-8}]"
+
+
+def reason(one: Scheduler, name: str) -> str:
+    refusal = one.why(name)
+    assert refusal is not None
+    return refusal.reason
+
+
+@pytest.mark.parametrize(
+    ("condition", "well", "starts"),
+    [
+        ("afterok", True, True),
+        ("afterok", False, False),
+        ("afternotok", False, True),
+        ("afternotok", True, False),
+        ("afterany", True, True),
+        ("afterany", False, True),
+    ],
+)
+def test_a_job_comes_after_another_as_its_condition_says(
+    condition: str, well: bool, starts: bool
+) -> None:
+    one = scheduler(nodes(ONE))
+    submit(one, job("first"), job("then", after=[f"{condition}:first"]))
+    assert "then" not in one.running
+    assert "first" in reason(one, "then")
+    actions = one.on(Ended("first", 5.0, well))
+    assert started(actions) == (["then"] if starts else [])
+    if not starts:
+        refusal = one.why("then")
+        assert refusal is not None
+        assert refusal.permanent
+
+
+def test_after_waits_for_the_start_only() -> None:
+    one = scheduler(nodes(ONE))
+    submit(one, job("full", cards_per_pod=8), job("first"), job("then", after=["after:first"]))
+    assert set(one.running) == {"full"}
+    assert started(one.on(Ended("full", 1.0))) == ["first", "then"]
+
+
+def test_jobs_of_one_file_may_stand_in_any_order_but_not_in_a_circle() -> None:
+    file = workload("jobs: [{name: b, kind: gpu-8, after: a}, {name: a, kind: gpu-8, minutes: 5}]")
+    data = plan.plan(nodes(ONE), file)
+    assert [placed["job"] for placed in data["placements"]] == ["a"]
+    (waits,) = data["waiting"]
+    assert waits["reason"] == "comes after job a (afterok), which has not ended well yet"
+    assert waits["start"]["in_s"] == 300
+    circle = workload("jobs: [{name: b, kind: gpu-8, after: a}, {name: a, kind: gpu-8, after: b}]")
+    with pytest.raises(JoyError, match="a after b after a"):
+        plan.plan(nodes(ONE), circle)
+
+
+def test_a_job_after_one_that_nobody_knows_or_that_was_cancelled_never_starts() -> None:
+    one = scheduler(nodes(ONE))
+    submit(one, job("lone", after=["afterany:ghost"]))
+    assert reason(one, "lone") == "comes after job ghost (afterany), which is not known here"
+    submit(one, job("first"), job("then", after=["first"]))
+    one.on(Cancelled("first", 1.0))
+    assert reason(one, "then") == "comes after job first (afterok), which failed or was cancelled"
+    data = explain(one, "then", 1.0)
+    assert data is not None
+    assert data["permanent"]
+    assert data["start"]["in_s"] is None
+    submit(one, job("first"))
+    assert not one.why("then").permanent  # type: ignore[union-attr]
+
+
+def test_a_dependency_on_a_chain_of_jobs_is_foreseen() -> None:
+    one = scheduler(nodes(ONE))
+    submit(
+        one,
+        job("a", minutes=10),
+        job("b", minutes=20, after=["a"]),
+        job("c", minutes=5, after=["b", "afterany:a"]),
+    )
+    data = explain(one, "c", 0.0)
+    assert data is not None
+    assert data["start"]["in_s"] == 1800
+    assert [end["job"] for end in data["enough"]["ends"]] == ["a", "b"]
+
+
+def test_an_array_runs_so_many_at_once_and_is_waited_for_as_a_whole() -> None:
+    file = workload(
+        "jobs: [{name: s, kind: gpu-8, array: '0-6:2%2', minutes: 1}, "
+        "{name: end, kind: gpu-8, after: s}]"
+    )
+    names = [one.name for one in file.jobs]
+    assert names == ["s-0", "s-2", "s-4", "s-6", "end"]
+    assert file.jobs[1].environment["JOYMIGRATE_ARRAY_INDEX"] == "2"
+    one = scheduler(nodes(ONE))
+    submit(one, *file.jobs)
+    assert set(one.running) == {"s-0", "s-2"}
+    assert reason(one, "s-6") == "2 of array s run or wait for cards, 2 may at once"
+    data = explain(one, "end", 0.0)
+    assert data is not None
+    assert data["start"]["in_s"] == 120
+    assert started(one.on(Ended("s-2", 5.0))) == ["s-4"]
+    assert started(one.on(Ended("s-0", 6.0))) == ["s-6"]
+    one.on(Ended("s-4", 7.0))
+    assert started(one.on(Ended("s-6", 8.0))) == ["end"]
+
+
+@pytest.mark.parametrize("text", ["x", "0-", "5-1", "1,1", "0", "8%0", "99999", "-3"])
+def test_an_array_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(JoyError, match="array"):
+        workload(f"jobs: [{{name: s, kind: gpu-8, array: '{text}'}}]")
+
+
+def test_a_condition_that_nobody_knows_is_refused_with_the_nearest() -> None:
+    with pytest.raises(JoyError, match="afterok"):
+        workload("jobs: [{name: s, kind: gpu-8, after: 'aftrok:x'}]")
+
+
+def test_members_of_an_array_must_not_have_the_name_of_another_job() -> None:
+    with pytest.raises(JoyError, match="s-1"):
+        workload("jobs: [{name: s, kind: gpu-8, array: 2}, {name: s-1, kind: gpu-8}]")

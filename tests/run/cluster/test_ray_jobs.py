@@ -1,0 +1,135 @@
+"""Arrays, dependencies, time limits, commands beside a job and sick cards on a real Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="pip install 'joymigrate[cluster]'")
+
+from joymigrate.errors import JoyError
+from tests.run.cluster.test_ray import Fleet, job, until
+from tests.run.cluster.test_ray_orders import Shell
+
+NODES = (("g1", "gpu-4", "l0", {"num_gpus": 4}),)
+TOOL = """#!/bin/sh
+case "$*" in *remapped_rows*) printf '0, 0, 0\\n3, 12, 0\\n' ;; esac
+"""
+SLOW_END = """
+import signal, sys, time
+def end(*_):
+    print('saving', flush=True); time.sleep(2); print('saved', flush=True); sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+print('runs', flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("bin")
+    tool = folder / "nvidia-smi"
+    tool.write_text(TOOL)
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    before = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}:{before}"
+    made = Fleet([{"name": "q"}], NODES)
+    os.environ["PATH"] = before
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def empty(fleet: Fleet) -> Iterator[None]:
+    yield
+    fleet.clear()
+
+
+def say(name: str, script: str, **more: Any) -> dict[str, Any]:
+    return job(name, kind="gpu-4", **more) | {"command": [sys.executable, "-c", script]}
+
+
+def state(fleet: Fleet, name: str) -> str:
+    return str(fleet.row(name)["state"])
+
+
+def failed(fleet: Fleet) -> list[int]:
+    (node,) = [one for one in fleet.ask("status")["nodes"] if one["node"] == "g1"]
+    return list(node["failed"])
+
+
+def test_cards_that_their_tool_calls_broken_are_not_granted(fleet: Fleet) -> None:
+    until(lambda: failed(fleet) == [3])
+    (fact,) = [one for one in fleet.ask("history") if one["kind"] == "cards_failed"]
+    assert (fact["by"], fact["data"]["why"]) == ("health", "card 3: 12 uncorrected memory errors")
+    fleet.ask("submit", [job("four", kind="gpu-4", cards_per_pod=4)])
+    assert state(fleet, "four") == "waiting"
+
+
+def test_an_array_and_the_job_after_it(fleet: Fleet) -> None:
+    script = "import os; print(os.environ['JOYMIGRATE_ARRAY_INDEX'], flush=True)"
+    fleet.ask("submit", [say("a", script, array="0-2%1"), say("then", "print(1)", after="a")])
+    assert state(fleet, "then") == "waiting"
+    assert "a (afterok)" in fleet.row("then")["reason"]
+    until(lambda: state(fleet, "then") == "done")
+    assert [fleet.ask("logs", f"a-{n}")[0] for n in range(3)] == [["0"], ["1"], ["2"]]
+    starts = [one for one in fleet.ask("history") if one["kind"] in ("started", "ended")]
+    names = [one["job"] for one in starts if one["job"].startswith("a-")]
+    assert names == ["a-0", "a-0", "a-1", "a-1", "a-2", "a-2"]  # one at a time
+    assert fleet.ask("cancel", "a") == "done"
+
+
+def test_a_job_after_one_that_fails_never_starts_and_says_so(fleet: Fleet) -> None:
+    fleet.ask("submit", [say("bad", "raise SystemExit(3)"), say("next", "print(1)", after="bad")])
+    until(lambda: bool(fleet.row("next")["permanent"]))
+    assert (
+        fleet.row("next")["reason"]
+        == "comes after job bad (afterok), which failed or was cancelled"
+    )
+
+
+def test_a_time_limit_ends_a_job_which_has_its_grace(fleet: Fleet) -> None:
+    fleet.ask("submit", [say("slow", SLOW_END, time_limit_minutes=0.2, grace_s=20)])
+    until(lambda: state(fleet, "slow") == "failed")
+    assert fleet.row("slow")["reason"] == "stopped at its time limit of 0.2 minutes"
+    until(lambda: "saved" in fleet.ask("logs", "slow")[0])
+    until(lambda: any(one["kind"] == "closed" for one in fleet.ask("history", "slow")))
+
+
+def test_a_command_beside_a_running_job(fleet: Fleet) -> None:
+    shell = Shell(fleet)
+    fleet.ask("submit", [job("r", kind="gpu-4", cards_per_pod=2)])
+    fleet.first_lines("r")
+    show = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['JOYMIGRATE_JOB'])"
+    assert shell("exec", "r", "--", sys.executable, "-c", show).split() == ["0,1", "r"]
+    shell("exec", "r", "--", sys.executable, "-c", "raise SystemExit(1)", code=1)
+    began = time.monotonic()
+    code, _ = fleet.ask("execute", "r", 0, ["sleep", "60"], 1.0)
+    assert (code, time.monotonic() - began < 20) == (124, True)
+    with pytest.raises(JoyError, match="no rank 4"):
+        fleet.ask("execute", "r", 4, ["true"], 1.0)
+    assert fleet.ask("execute", "r", 0, ["no-such-program"], 5.0)[0] == 127
+    commands = [
+        one["data"]["command"][0] for one in fleet.ask("history", "r") if one["kind"] == "exec"
+    ]
+    assert "sleep" in commands
+
+
+def test_cards_on_which_three_programs_fail_in_a_row_are_taken_out(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    for number in range(3):
+        name = f"f{number}"
+        fleet.ask("submit", [say(name, f"raise SystemExit({number + 1})")])
+        until(lambda: state(fleet, name) == "failed")  # noqa: B023
+    until(lambda: 0 in failed(fleet))
+    data = json.loads(Shell(fleet)("cards", "heal", "g1", "0", "--format", "json"))
+    assert data["order"] == "heal"
