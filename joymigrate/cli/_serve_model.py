@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -107,6 +108,12 @@ def open_model(start: ServeOptions) -> Service:
     options, chip = engine_options(start)
     if chip is not None and not start.unverified:
         refuse_unproven(start, chip)
+        if options.adapters:
+            raise JoyError(
+                f"the verdict is about the model without the adapter '{options.adapters[0][0]}'",
+                where=options.adapters[0][1],
+                help="verify a merged model, or serve it as it is: --unverified",
+            )
     limits = Limits(
         body_bytes=start.body_bytes, queue=start.queue, drain_seconds=start.drain_seconds
     )
@@ -114,6 +121,17 @@ def open_model(start: ServeOptions) -> Service:
         start.model, options, names=start.names, keys=start.front.read_keys(), limits=limits,
         template=start.template, generation=start.generation, override=start.override,
     )  # fmt: skip
+
+
+def adapters_of(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """`--lora NAME=FOLDER`, checked."""
+    found = []
+    for text in given:
+        name, _, folder = text.partition("=")
+        if not name or not Path(folder or "?").is_dir():
+            raise JoyError(f"--lora {text}: there is no such folder", help="--lora NAME=FOLDER")
+        found.append((name, folder))
+    return tuple(found)
 
 
 def engine_options(start: ServeOptions) -> tuple[EngineOptions, Chip | None]:

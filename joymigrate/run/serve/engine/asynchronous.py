@@ -91,7 +91,9 @@ class AsyncEngine:
         with the reason `abort`."""
         self.put(lambda: self.deliver(self.engine.abort(request_id)))
 
-    async def embeddings(self, texts: list[list[int]]) -> list[list[float]]:
+    async def embeddings(
+        self, texts: list[list[int]], adapter: str | None = None
+    ) -> list[list[float]]:
         """A vector for each text's tokens, as the folder's pooling says."""
         assert self.pooling is not None
         self.refuse_failed()
@@ -99,7 +101,7 @@ class AsyncEngine:
         futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in texts]
         for ids, future in zip(texts, futures, strict=True):
             self.waiting[future] = loop
-            self.put(lambda ids=ids, future=future: self.start_embedding(ids, future))  # type: ignore[misc]
+            self.put(lambda ids=ids, future=future: self.start_embedding(ids, future, adapter))  # type: ignore[misc]
         try:
             rows = await asyncio.gather(*futures)
         finally:
@@ -193,7 +195,9 @@ class AsyncEngine:
             del self.mailboxes[request_id]
             self.engine.abort(request_id)
 
-    def start_embedding(self, ids: list[int], future: asyncio.Future[Any]) -> None:
+    def start_embedding(
+        self, ids: list[int], future: asyncio.Future[Any], adapter: str | None = None
+    ) -> None:
         """Queue a text to embed."""
         assert self.pooling is not None
         loop = self.waiting[future]
@@ -208,7 +212,9 @@ class AsyncEngine:
             send(loop, lambda: settle(future, RuntimeError(why)))
 
         try:
-            self.embedding[future] = self.engine.embed(ids, done, failed, mean=self.pooling.mean)
+            self.embedding[future] = self.engine.embed(
+                ids, done, failed, mean=self.pooling.mean, adapter=adapter
+            )
         except JoyError as error:
             self.waiting.pop(future, None)
             refusal = error

@@ -18,8 +18,9 @@ class Batch:
 
     `spans` [T] are lengths that rotary embeddings of a changing base look at: the prompt's for its
     tokens, then one more with each (or, with `whole`, the whole text's for all). `embeds` replaces
-    the embeddings of some rows. `rows` are those whose hidden states are wanted, `ranges` which of
-    them belong to each chunk. `memo` is shared by the layers' attention.
+    the embeddings of some rows. `adapters` are the rows that each adapter changes (None: all).
+    `rows` are those whose hidden states are wanted, `ranges` which of them belong to each chunk.
+    `memo` is shared by the layers' attention.
     """
 
     ids: Tensor
@@ -33,6 +34,7 @@ class Batch:
     spans: Tensor | None = None
     furthest: int = 0  # the largest span: a prompt in pieces is rotated for its whole length
     embeds: tuple[Tensor, Tensor] | None = None
+    adapters: list[tuple[int, Tensor | None]] = field(default_factory=list)
     memo: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -91,4 +93,19 @@ def make_batch(
         ranges=ranges,
         spans=torch.tensor(reach, device=device) if spans else None,
         furthest=max(reach, default=0),
+        adapters=adapted(chunks, starts, device),
     )
+
+
+def adapted(
+    chunks: Many[Chunk], starts: list[int], device: torch.device
+) -> list[tuple[int, Tensor | None]]:
+    """The rows of each adapter's chunks."""
+    rows: dict[int, list[int]] = {}
+    for chunk, first, last in zip(chunks, starts, starts[1:], strict=False):
+        if chunk.sequence.adapter:
+            rows.setdefault(chunk.sequence.adapter, []).extend(range(first, last))
+    return [
+        (number, None if len(found) == starts[-1] else torch.tensor(found, device=device))
+        for number, found in rows.items()
+    ]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.adapters import Adapters
 from joymigrate.run.serve.engine.batch import Batch, arrange, make_batch
 from joymigrate.run.serve.engine.blocks import BlockPool
 from joymigrate.run.serve.engine.cache import Cache
@@ -72,6 +73,7 @@ class Engine:
         max_model_len: int,
         forward: Forward | None = None,
         *,
+        adapters: Adapters | None = None,
         free: Callable[[], None] = lambda: None,
         may_retry: bool = True,
     ) -> None:
@@ -83,6 +85,7 @@ class Engine:
         self.ends = ends
         self.options = options
         self.max_model_len = max_model_len
+        self.adapters = adapters or Adapters()
         self.pool = BlockPool(cache.blocks, cache.size, prefix_cache=options.prefix_cache)
         self.scheduler = Scheduler(
             self.pool, max_batch_tokens=options.max_batch_tokens, max_running=options.max_running
@@ -120,6 +123,7 @@ class Engine:
             )
         if request.images and not hasattr(self.model, "look"):
             raise JoyError(f"{self.model.family} does not read images", where="images")
+        self.adapters.number(request.adapter)
         if request.id in self.texts:
             raise JoyError(f"the request id '{request.id}' is in use", where="id")
         if request.resume is not None:
@@ -168,6 +172,7 @@ class Engine:
         limit = len(prompt) + (room if wanted is None else min(wanted, room))
         made = len(request.resume.ids) if request.resume is not None else 0
         long = self.rotation(len(prompt), limit, made)
+        adapter = self.adapters.number(request.adapter)
         texts = texts_of(
             request,
             prompt,
@@ -175,7 +180,8 @@ class Engine:
             self.ends,
             limit,
             vision=vision,
-            root=root_of(seen, long),
+            root=root_of(seen, long, self.adapters.root(adapter)),
+            adapter=adapter,
         )
         resumed = replay(texts[0], request.resume) if request.resume is not None else None
         self.texts[request.id] = list(texts)
@@ -208,6 +214,7 @@ class Engine:
         failed: Callable[[str], None],
         *,
         mean: bool,
+        adapter: str | None = None,
     ) -> Sequence:
         """Queue a text whose last state, or mean of states, goes to `done`, float32 [hidden].
 
@@ -215,7 +222,9 @@ class Engine:
         """
         if not 0 < len(ids) <= self.max_model_len:
             raise JoyError(f"a text has 1 to {self.max_model_len} tokens, not {len(ids)}")
-        sequence = Sequence("", list(ids), len(ids), len(ids), cacheable=False, every=mean)
+        number = self.adapters.number(adapter)
+        sequence = Sequence("", list(ids), len(ids), len(ids), adapter=number, cacheable=False)
+        sequence.root, sequence.every = root_of(self.adapters.root(number)), mean
         sequence.state = Embedding(done, failed, mean)
         self.scheduler.add(sequence)
         return sequence
@@ -370,7 +379,8 @@ class Engine:
         if output.finish_reason is not None:
             return self.end(text, output)
         if self.model.starts_over and len(text.sequence.ids) - 1 == self.model.changing_base:
-            self.scheduler.restart(text.sequence, root_of(b"", LONG))
+            adapter = self.adapters.root(text.sequence.adapter)
+            self.scheduler.restart(text.sequence, root_of(b"", LONG, adapter))
         if text.followers:
             self.release(text)
         return output

@@ -82,7 +82,8 @@ class Graphs:
         """The normalised states of `batch.rows`."""
         count = len(batch.lengths)
         fits = count == batch.ids.shape[0] == batch.rows.shape[0] and count <= self.buckets[-1]
-        if self.given_up or not fits or batch.spans is not None or batch.embeds is not None:
+        special = batch.spans is not None or batch.embeds is not None or batch.adapters
+        if self.given_up or not fits or special:
             return self.model.hidden(batch, self.cache)  # type: ignore[no-any-return]
         bucket = next(size for size in self.buckets if size >= count)
         slot = self.slots.get(bucket)

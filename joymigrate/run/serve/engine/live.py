@@ -149,6 +149,7 @@ def texts_of(
     *,
     vision: Any = None,
     root: bytes = b"",
+    adapter: int = 0,
 ) -> list[Text]:
     """The `n` texts of a request; all but the first follow it."""
     sampling = request.sampling
@@ -165,6 +166,7 @@ def texts_of(
             index=index,
             priority=request.priority,
             root=root,
+            adapter=adapter,
             cacheable=not (every and index == 0),
             every=every and index == 0,
         )

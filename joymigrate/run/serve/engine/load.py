@@ -13,6 +13,8 @@ import torch
 from joymigrate.device import CPU, Device, open_device
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine import graphs
+from joymigrate.run.serve.engine.adapters import Adapters
+from joymigrate.run.serve.engine.adapting import attach
 from joymigrate.run.serve.engine.cache import Cache
 from joymigrate.run.serve.engine.core import Engine
 from joymigrate.run.serve.engine.models.model import Model
@@ -67,6 +69,7 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
             f"tokens and the cache holds {cache.blocks * cache.size}",
             help="a smaller --max-model-len, or more --kv-memory",
         )
+    adapters = attach_adapters(model, options)
     forward: Any = team.forward(model, cache) if team is not None else None
     uncaptured = graphs.why_not(cache, model.device) if team is None else "several processes"
     if options.graphs and uncaptured is None:
@@ -75,7 +78,7 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
         notes = (*notes, f"steps are not captured: {uncaptured}")
     engine = Engine(
         model, cache, tokens, ends, options, longest, forward,
-        free=device.empty_cache, may_retry=team is None,
+        adapters=adapters, free=device.empty_cache, may_retry=team is None,
     )  # fmt: skip
     info = ModelInfo(
         name=folder.resolve().name,
@@ -97,6 +100,16 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
         notes=(*model.notes, *notes),
     )
     return Loaded(engine, info, folder, device, team)
+
+
+def attach_adapters(model: Model, options: EngineOptions) -> Adapters:
+    """Load the adapters that `options` name. Raises `JoyError`."""
+    if not options.adapters:
+        return Adapters()
+    if options.compile or options.tensor_parallel > 1:
+        raise JoyError("adapters go neither with --compile nor with --tensor-parallel")
+    with torch.inference_mode():
+        return attach(model, options.adapters)
 
 
 def gather(folder: Path, raw: dict[str, Any], options: EngineOptions, device: Device) -> Team:

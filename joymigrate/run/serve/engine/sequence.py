@@ -28,6 +28,7 @@ class Sequence:
     priority: int = 0
     root: bytes = ROOT
     cacheable: bool = True
+    adapter: int = 0  # which of the model's adapters changes it; 0: none
     every: bool = False  # the states of all its tokens are wanted, not only of the newest
     arrival: int = field(default_factory=lambda: next(ARRIVALS))
     computed: int = 0

@@ -126,7 +126,7 @@ class Request:
 
     `images` are RGB PIL images, in the order of their placeholders in the prompt: `prompt` holds
     one placeholder per image, which the engine widens to the image's number of tokens. `guide`
-    makes the guide of each of the texts.
+    makes the guide of each of the texts. `adapter` is the name of one of the model's.
     """
 
     id: str
@@ -136,6 +136,7 @@ class Request:
     priority: int = 0
     guide: Callable[[], Guide] | None = None
     resume: Resume | None = None
+    adapter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,7 @@ class EngineOptions:
     graphs: bool = True  # capture decode steps where the device can
     threads: int | None = None  # torch threads on a CPU
     tensor_parallel: int = 1
+    adapters: tuple[tuple[str, str], ...] = ()  # LoRA: (name, folder)
     trust_remote_code: bool = False
     probe: bool = False  # try a shrunk copy beyond the model's limits at load; `serve` does
 

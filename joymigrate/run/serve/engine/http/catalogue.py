@@ -14,7 +14,12 @@ from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 async def models(service: Service, ask: Ask) -> Reply:
     """GET /v1/models."""
-    return data({"object": "list", "data": [card(service, name) for name in service.names]})
+    return data(
+        {
+            "object": "list",
+            "data": [card(service, name) for name in (*service.names, *service.adapters)],
+        }
+    )
 
 
 async def model(service: Service, ask: Ask, name: str) -> Reply:
@@ -31,7 +36,7 @@ def card(service: Service, name: str) -> dict[str, Any]:
         "created": service.created,
         "owned_by": "joymigrate",
         "root": service.name,
-        "parent": None,
+        "parent": service.name if name in service.adapters else None,
         "max_model_len": info.max_model_len,
         "vocabulary": service.engine.vocabulary,
         "dtype": info.dtype,

@@ -139,7 +139,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
     ask.notes["model"] = asked.model
     generation = Generation(
         service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
-        resume=asked.resume,
+        resume=asked.resume, adapter=service.adapter(asked.model),
     )  # fmt: skip
     made = Chat(service, ask, asked, generation)
     if asked.stream:

@@ -112,8 +112,9 @@ async def answer(service: Service, ask: Ask) -> Reply:
     asked, guide = await aside.read(ask, lambda: read(service, ask.json()))
     ask.notes["model"] = asked.model
     generation = Generation(
-        service, ask, asked.prompts, asked.sampling, guide=guide, resume=asked.resume
-    )
+        service, ask, asked.prompts, asked.sampling, guide=guide, resume=asked.resume,
+        adapter=service.adapter(asked.model),
+    )  # fmt: skip
     made = Completion(service, ask, asked, generation)
     if asked.stream:
         return Reply(200, await guarded(made.events()), EVENTS, resuming.headers(asked.resume))

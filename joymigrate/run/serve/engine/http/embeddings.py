@@ -41,7 +41,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
                 code="context_length_exceeded",
                 param="input",
             )
-    vectors: list[list[float]] = await embed(ids)
+    vectors: list[list[float]] = await embed(ids, service.adapter(model))
     if size is not None and vectors and size > len(vectors[0]):
         raise Refusal(400, f"dimensions is at most {len(vectors[0])}", param="dimensions")
     used = sum(len(one) for one in ids)

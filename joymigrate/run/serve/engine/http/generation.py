@@ -53,6 +53,7 @@ class Generation:
         images: tuple[Any, ...] = (),
         guide: Any = None,
         resume: Resume | None = None,
+        adapter: str | None = None,
     ) -> None:
         """Check everything that can be refused before the answer begins; raises `Refusal`."""
         self.service, self.ask, self.sampling = service, ask, sampling
@@ -66,7 +67,9 @@ class Generation:
             more = {"guide": guide} if guide is not None else {}
             name = ask.id if len(prompts) == 1 else f"{ask.id}-{place}"
             self.requests.append(
-                Request(name, tuple(prompt), fitting, images, resume=resume, **more)
+                Request(
+                    name, tuple(prompt), fitting, images, resume=resume, adapter=adapter, **more
+                )
             )
         if service.draining:
             raise Refusal(503, "stopping: no new requests are taken", headers={"Retry-After": "5"})

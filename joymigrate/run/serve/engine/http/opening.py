@@ -61,9 +61,14 @@ def serving(
     called = tuple(names) or (engine.info.name,)
     if not all(called):
         raise JoyError("a model's name is empty", help="--name NAME")
+    adapters = tuple(engine.engine.adapters.numbers)
+    clash = next((name for name in adapters if name in called), None)
+    if clash is not None:
+        raise JoyError(f"the model and an adapter are both called '{clash}'", help="--name NAME")
     return Service(
         engine=engine,
         names=called,
+        adapters=adapters,
         words=Words(engine.tokens, engine.vocabulary),
         templates=templates,
         guides=Guides(getattr(engine.tokens, "backend", None), engine.vocabulary, engine.ends),

@@ -43,6 +43,7 @@ class Service:
     seen_at: float = 0.0
     last_ms: int = 0  # when the last text ended, in ms since 1970
     chip: str | None = None
+    adapters: tuple[str, ...] = ()  # names of models, too: the model changed by one of them
 
     @property
     def name(self) -> str:
@@ -63,7 +64,7 @@ class Service:
             return self.name
         if not isinstance(name, str):
             raise Refusal(400, "model is a string", code="invalid_type", param="model")
-        if name not in self.names:
+        if name not in self.names and name not in self.adapters:
             raise Refusal(
                 404,
                 f"the model '{name}' is not served here; this server has '{self.name}'",
@@ -71,6 +72,10 @@ class Service:
                 param="model",
             )
         return name
+
+    def adapter(self, model: str) -> str | None:
+        """The adapter that a checked model name stands for."""
+        return model if model in self.adapters else None
 
     def trouble(self) -> str | None:
         """Why the service is not ready, or None when it is."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
+from joymigrate.run.serve.engine.adapters import Selection
 from joymigrate.run.serve.engine.batch import Batch
 from joymigrate.run.serve.engine.cache import Cache, Shape
 from joymigrate.run.serve.engine.linear import Linear, Maker, Plain, QuantisedReader, dense
@@ -75,6 +76,7 @@ class Decoder:
         self.changing_base = self.rotary.changes_above
         self.starts_over = spec.starts_over and self.changing_base is not None
         self.notes: tuple[str, ...] = ()
+        self.selection = Selection()
         self.quantisation = reader.scheme if reader is not None else None
         maker = Maker(weights, dtype, device, prepack=prepack, reader=reader)
         self.weights = weights
@@ -230,6 +232,7 @@ class Decoder:
 
     def hidden(self, batch: Batch, cache: Cache) -> Tensor:
         """The normalised states of `batch.rows`."""
+        self.selection.groups = batch.adapters
         x = self.embed[batch.ids]
         if self.spec.embed_scale != 1.0:
             x = x * torch.tensor(self.spec.embed_scale, dtype=x.dtype)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.adapters import Selection
 from joymigrate.run.serve.engine.batch import Batch, arrange, make_batch
 from joymigrate.run.serve.engine.cache import Cache, Shape
 from joymigrate.run.serve.engine.models.rotary import CHANGING
@@ -137,6 +138,7 @@ class Library:
         self.weight_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
         self.takes = set(inspect.signature(model.forward).parameters)
         self.notes: tuple[str, ...] = ()
+        self.selection = Selection()
         self.windows = windows_of(text)
         self.shapes = self.probe()
 
@@ -151,6 +153,7 @@ class Library:
 
     def hidden(self, batch: Batch, cache: Cache) -> Tensor:
         """The scores themselves: what a model does between its states and them is its own."""
+        self.selection.groups = batch.adapters
         with during(Step(batch, cache, windows=self.windows)):
             return self.call(batch.ids, batch.positions, batch.rows)
 

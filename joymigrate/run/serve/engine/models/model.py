@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from joymigrate.run.serve.engine.adapters import Selection
 from joymigrate.run.serve.engine.batch import Batch
 from joymigrate.run.serve.engine.cache import Cache, Shape
 
@@ -28,6 +29,7 @@ class Model(Protocol):
     changing_base: int | None  # tokens above which rotary embeddings depend on the length
     starts_over: bool  # a text that grows above it is computed anew
     notes: tuple[str, ...]
+    selection: Selection  # which rows of a step use which adapter
 
     def hidden(self, batch: Batch, cache: Cache) -> Tensor:
         """The last layer's normalised states of `batch.rows`: [rows, hidden]."""

@@ -70,6 +70,7 @@ class Seeing(Library):
 
     def hidden(self, batch: Batch, cache: Cache) -> Tensor:
         """The scores of `batch.rows`."""
+        self.selection.groups = batch.adapters
         with during(Step(batch, cache)):
             return self.call(batch.ids, batch.positions, batch.rows, batch)
 
