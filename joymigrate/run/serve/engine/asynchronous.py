@@ -46,7 +46,10 @@ class AsyncEngine:
         self.max_model_len: int = loaded.engine.max_model_len
         self.vision: bool = hasattr(loaded.engine.model, "look")
         self.pooling: Pooling | None = pooling_of(loaded.folder)
-        self.embed: Callable[..., Any] | None = self.embeddings if self.pooling else None
+        scores = self.pooling is not None and self.pooling.head is not None
+        self.embed: Callable[..., Any] | None = (
+            self.embeddings if self.pooling is not None and not scores else None
+        )
         self.failed: BaseException | None = None
         self.engine: Engine = loaded.engine
         self.inbox: deque[Work] = deque()

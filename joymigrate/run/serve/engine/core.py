@@ -121,6 +121,8 @@ class Engine:
                 where="prompt",
                 help="--max-model-len, more memory for keys and values, or a shorter prompt",
             )
+        if getattr(self.model, "scores", False):
+            raise JoyError("this model scores texts, it makes none", where="model")
         if request.images and not hasattr(self.model, "look"):
             raise JoyError(f"{self.model.family} does not read images", where="images")
         self.adapters.number(request.adapter)

@@ -20,6 +20,7 @@ from joymigrate.run.serve.engine.core import Engine
 from joymigrate.run.serve.engine.models.model import Model
 from joymigrate.run.serve.engine.models.spec import describe, read_config
 from joymigrate.run.serve.engine.parallel import Share, Team
+from joymigrate.run.serve.engine.pooling import pooling_of
 from joymigrate.run.serve.engine.tokens import end_ids, load_tokens
 from joymigrate.run.serve.engine.types import EngineOptions, ModelInfo
 from joymigrate.run.serve.engine.weights import Weights
@@ -201,6 +202,11 @@ def load_model(
         raise JoyError(
             f"quantised weights are served by the decoder alone, but {reason}", where=str(folder)
         )
+    if pooling_of(folder) is not None:
+        raise JoyError(
+            f"embeddings and scores come from the decoder alone, but {reason}", where=str(folder),
+            help="serve --engine vllm",
+        )  # fmt: skip
     from joymigrate.run.serve.engine.models.library import load
 
     return load(folder, raw, dtype, device, reason, trust_remote_code=options.trust_remote_code)

@@ -1,4 +1,4 @@
-"""How a folder's model makes one vector of a text, where the folder says that it does."""
+"""How a folder's model makes one vector, or one score, of a text, where the folder says so."""
 
 from __future__ import annotations
 
@@ -11,29 +11,37 @@ from joymigrate.errors import JoyError
 
 MODULES = "modules.json"
 FLAG = "pooling_mode_"
+HEAD = "score.weight"
+CLASSIFIES = "ForSequenceClassification"
 
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """`mean` of all states, or else the last; `normalise` to length 1."""
+    """`mean` of all states, or else the last; `normalise` to length 1. With a `head` the model
+    scores texts and makes none."""
 
     mean: bool
     normalise: bool
+    head: tuple[float, ...] | None = None  # of a score: its product with the state
+    squeezed: bool = True  # a score goes through the logistic function
 
     def finish(self, vector: list[float]) -> list[float]:
-        """The vector that is given out."""
+        """The vector that is given out, or the score alone."""
+        if self.head is not None:
+            return [math.fsum(a * b for a, b in zip(self.head, vector, strict=True))]
         length = math.sqrt(sum(x * x for x in vector)) if self.normalise else 1.0
         return [x / length for x in vector] if length else vector
 
 
 def pooling_of(folder: Path) -> Pooling | None:
-    """What `modules.json` of sentence-transformers says; None for a folder without it.
+    """What `modules.json` of sentence-transformers says, or the head of a model that classifies;
+    None for a folder that makes text.
 
     Raises `JoyError` for a way of pooling that is not one of ours.
     """
     path = folder / MODULES
     if not path.is_file():
-        return None
+        return scoring(folder)
     try:
         modules = json.loads(path.read_text(encoding="utf-8"))
         kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
@@ -68,3 +76,27 @@ def ways_of(settings: Path) -> list[str]:
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise JoyError(f"the pooling cannot be read: {error}", where=str(settings)) from None
     return [flag.removeprefix(FLAG).removesuffix("_tokens") for flag in flags]
+
+
+def scoring(folder: Path) -> Pooling | None:
+    """The head of a `…ForSequenceClassification` with one label; raises `JoyError` for others."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    kinds = [str(kind) for kind in config.get("architectures") or ()]
+    if not any(kind.endswith(CLASSIFIES) for kind in kinds):
+        return None
+    from joymigrate.run.train.formats.tensors import Folder
+
+    weights = Folder(folder)
+    weight = weights.raw(HEAD)
+    weights.close()
+    if weight.shape[0] != 1:
+        raise JoyError(
+            f"a model of {weight.shape[0]} labels is not served", where=str(folder),
+            help="one label: the score of a pair",
+        )  # fmt: skip
+    named = str((config.get("sentence_transformers") or {}).get("activation_fn", "Sigmoid"))
+    ways = {"Sigmoid": True, "Identity": False}
+    way = named.rpartition(".")[2]
+    if way not in ways:
+        raise JoyError(f"scores through {named} are not served", where=str(folder / "config.json"))
+    return Pooling(False, False, tuple(weight[0].float().tolist()), ways[way])

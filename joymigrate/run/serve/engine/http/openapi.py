@@ -97,11 +97,42 @@ COMPLETION: Schema = {
     "logprobs": {**WHOLE, "minimum": 0},
     "echo": {**FLAG, "default": False},
 }
+RESPONSE: Schema = {
+    "model": TEXT,
+    "input": {"oneOf": [TEXT, {"type": "array", "minItems": 1, "items": OBJECT}]},
+    "instructions": {"type": ["string", "null"]},
+    "max_output_tokens": {"type": ["integer", "null"], "minimum": 1},
+    "stream": {**FLAG, "default": False},
+    "temperature": number(0, 100, 1),
+    "top_p": number(0, 1, 1),
+    "tools": {"type": "array", "items": OBJECT},
+    "tool_choice": {"oneOf": [{"enum": ["auto", "none", "required"]}, OBJECT]},
+    "parallel_tool_calls": {**FLAG, "default": True},
+    "text": OBJECT,
+    "reasoning": OBJECT,
+    "include": {"type": "array", "items": TEXT},
+    "top_logprobs": {**WHOLE, "minimum": 0, "maximum": 20},
+}
 EMBEDDING: Schema = {
     "model": TEXT,
     "input": COMPLETION["prompt"],
     "encoding_format": {"enum": ["float", "base64"]},
     "dimensions": {**WHOLE, "minimum": 1},
+}
+LISTED: Schema = {"type": "array", "minItems": 1, "items": {"oneOf": [TEXT, OBJECT]}}
+SCORE: Schema = {
+    "model": TEXT,
+    "text_1": {"oneOf": [TEXT, LISTED]},
+    "text_2": {"oneOf": [TEXT, LISTED]},
+    "use_activation": {**FLAG, "default": True},
+}
+RERANK: Schema = {
+    "model": TEXT,
+    "query": TEXT,
+    "documents": LISTED,
+    "top_n": {**WHOLE, "minimum": 0},
+    "return_documents": {**FLAG, "default": True},
+    "use_activation": {**FLAG, "default": True},
 }
 TENSORS: Schema = {
     "id": TEXT,
@@ -146,7 +177,10 @@ PATHS: tuple[tuple[str, str, str, Schema | None, list[str]], ...] = (
     ("/v1/models/{model}", "get", "One model", None, []),
     ("/v1/completions", "post", "Continue a text", COMPLETION, ["prompt"]),
     ("/v1/chat/completions", "post", "Answer in a conversation", CHAT, ["messages"]),
+    ("/v1/responses", "post", "Answer, in OpenAI's newer form", RESPONSE, ["input"]),
     ("/v1/embeddings", "post", "Vectors of texts, where the model has them", EMBEDDING, ["input"]),
+    ("/v1/score", "post", "How well texts fit", SCORE, ["text_1", "text_2"]),
+    ("/v1/rerank", "post", "Documents, the best first", RERANK, ["query", "documents"]),
     ("/tokenize", "post", "Ids of a text", {"prompt": TEXT, "messages": CHAT["messages"]}, []),
     ("/detokenize", "post", "The text of ids", {"tokens": IDS}, ["tokens"]),
     ("/v2", "get", "Triton: the server", None, []),

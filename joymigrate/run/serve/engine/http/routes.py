@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from joymigrate.run.serve.engine.http import catalogue, chat, completions, embeddings, openapi
+from joymigrate.run.serve.engine.http import (
+    catalogue,
+    chat,
+    completions,
+    embeddings,
+    openapi,
+    scores,
+)
+from joymigrate.run.serve.engine.http.responses import answer as responses
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.triton import infer, metadata
 from joymigrate.run.serve.web.errors import Refusal
@@ -43,7 +51,13 @@ FIXED = (
     Route("GET", "/v1/models", catalogue.models),
     Route("POST", "/v1/completions", completions.answer),
     Route("POST", "/v1/chat/completions", chat.answer),
+    Route("POST", "/v1/responses", responses.answer),
     Route("POST", "/v1/embeddings", embeddings.answer),
+    Route("POST", "/v1/score", scores.score),
+    Route("POST", "/score", scores.score),
+    Route("POST", "/v1/rerank", scores.rerank),
+    Route("POST", "/v2/rerank", scores.rerank),
+    Route("POST", "/rerank", scores.rerank),
     Route("POST", "/tokenize", catalogue.tokenize),
     Route("POST", "/detokenize", catalogue.detokenize),
     Route("GET", "/v2", metadata.server),

@@ -23,6 +23,7 @@ from joymigrate.run.serve.engine.linear import Linear, Maker, Plain, QuantisedRe
 from joymigrate.run.serve.engine.models.rotary import Rotary, halves
 from joymigrate.run.serve.engine.models.spec import Spec
 from joymigrate.run.serve.engine.parallel import Share
+from joymigrate.run.serve.engine.pooling import HEAD
 from joymigrate.run.serve.engine.weights import Weights
 
 GELU = ("gelu_tanh",)
@@ -224,7 +225,8 @@ class Decoder:
         if self.spec.normalised_head:
             weight = F.normalize(self.weights.get(f"{name}.weight").float())
             return dense(weight.to(self.device, self.dtype), None, prepack=maker.prepack)
-        if not self.spec.tied and not self.weights.bare:
+        self.scores = HEAD in self.weights and f"{name}.weight" not in self.weights
+        if not self.spec.tied and not self.weights.bare and not self.scores:
             return maker([name])
         return dense(self.embed, None, prepack=maker.prepack)
 

@@ -1,0 +1,1 @@
+"""/v1/responses: OpenAI's newer API, over the same chat; no state is kept between requests."""

@@ -1,0 +1,228 @@
+"""Answers POST /v1/responses: items out of a chat's words and calls, whole or as events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+from joymigrate.run.serve.engine.http import aside, chat, logprobs
+from joymigrate.run.serve.engine.http.chat import Asked, Chat
+from joymigrate.run.serve.engine.http.generation import Generation
+from joymigrate.run.serve.engine.http.responses.asked import chat_of, renamed
+from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.streaming import guarded
+from joymigrate.run.serve.engine.types import Output
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, dumps
+
+# Fields of a request that its answer repeats, and what they are where it does not say.
+REPEATED: dict[str, Any] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "reasoning": {"effort": None, "summary": None},
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "user": None,
+}
+
+
+async def answer(service: Service, ask: Ask) -> Reply:
+    """Answer POST /v1/responses."""
+    body = ask.json()
+    asked, guide = await aside.read(ask, lambda: read(service, body))
+    ask.notes["model"] = asked.model
+    generation = Generation(
+        service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
+        adapter=service.adapter(asked.model),
+    )  # fmt: skip
+    made = Response(service, ask, asked, body, generation)
+    if asked.stream:
+        return Reply(200, await guarded(made.events()), EVENTS)
+    return data(await made.whole())
+
+
+def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
+    """The request as a chat, and its guide; raises `Refusal`."""
+    meant = chat_of(body)
+    try:
+        return chat.read(service, meant)
+    except Refusal as refusal:
+        raise renamed(refusal) from None
+
+
+class Response:
+    """One answer in the making: its items, of which the last one is open."""
+
+    def __init__(
+        self,
+        service: Service,
+        ask: Ask,
+        asked: Asked,
+        body: dict[str, Any],
+        generation: Generation,
+    ) -> None:
+        self.service, self.asked, self.generation = service, asked, generation
+        self.chat = Chat(service, ask, asked, generation)
+        self.id = ask.id
+        self.items: list[dict[str, Any]] = []
+        self.rows: list[Any] = []  # log-probabilities of tokens whose text has not come yet
+        self.number = 0  # of the next event
+        sampling = asked.sampling
+        self.head: dict[str, Any] = {
+            "id": f"resp_{ask.id}",
+            "object": "response",
+            "created_at": service.stamp(),
+            "model": asked.model,
+            "status": "in_progress",
+            "background": False,
+            "error": None,
+            "incomplete_details": None,
+            "output": [],
+            "previous_response_id": None,
+            "store": False,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "truncation": "disabled",
+            "usage": None,
+            **{k: v if body.get(k) is None else body[k] for k, v in REPEATED.items()},
+        }
+
+    async def whole(self) -> dict[str, Any]:
+        """The answer in one piece."""
+        last = ""
+        async for _, reason in self.run():
+            last = reason or last
+        return self.ended(last)
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """The answer as events."""
+        last = ""
+        yield self.event("response.created", response=self.head)
+        yield self.event("response.in_progress", response=self.head)
+        async for made, reason in self.run():
+            last = reason or last
+            yield made
+        whole = self.ended(last)
+        yield self.event(f"response.{whole['status']}", response=whole)
+
+    async def run(self) -> AsyncGenerator[tuple[bytes, str | None], None]:
+        """(events, why the text ended) of each output."""
+        outputs = self.generation.outputs()
+        try:
+            async for _, output in outputs:
+                made = b"".join(self.grow(output))
+                if output.finish_reason:
+                    cut = output.finish_reason == "length"
+                    made += b"".join(self.close("incomplete" if cut else "completed"))
+                if made or output.finish_reason:
+                    yield made, output.finish_reason
+        finally:
+            await outputs.aclose()
+
+    def grow(self, output: Output) -> Iterator[bytes]:
+        """The events of one output."""
+        delta = self.chat.delta(output)
+        if self.asked.sampling.logprobs is not None and output.logprobs:
+            self.rows += logprobs.chat(output.logprobs, self.service.words)
+        if delta.get("content") or (self.rows and self.item("message") is not None):
+            rows, self.rows = self.rows, []
+            yield from self.words(delta.get("content", ""), rows)
+        for piece in delta.get("tool_calls") or ():
+            self.rows = []
+            yield from self.call(piece)
+
+    def item(self, kind: str) -> dict[str, Any] | None:
+        """The open item, where it is of this kind."""
+        last = self.items[-1] if self.items else None
+        fits = last is not None and last["type"] == kind and last["status"] == "in_progress"
+        return last if fits else None
+
+    def words(self, text: str, rows: list[Any]) -> Iterator[bytes]:
+        """Words that go on, or begin, a message."""
+        item = self.item("message")
+        if item is None:
+            yield from self.close("completed")
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            item = {"type": "message", "role": "assistant", "content": []}
+            yield self.opened(item, "msg")
+            item["content"] = [part]
+            yield self.event("response.content_part.added", **self.place(item), content_index=0,
+                             part=part)  # fmt: skip
+        part = item["content"][0]
+        part["text"] += text
+        part["logprobs"] += rows
+        if text:
+            yield self.event("response.output_text.delta", **self.place(item), content_index=0,
+                             delta=text, logprobs=rows)  # fmt: skip
+
+    def call(self, piece: dict[str, Any]) -> Iterator[bytes]:
+        """A call that begins, or more of its arguments."""
+        function = piece["function"]
+        item = self.item("function_call")
+        if "name" in function:
+            yield from self.close("completed")
+            item = {"type": "function_call", "call_id": piece["id"], "name": function["name"],
+                    "arguments": ""}  # fmt: skip
+            yield self.opened(item, "fc")
+        assert item is not None
+        item["arguments"] += function["arguments"]
+        if function["arguments"]:
+            yield self.event("response.function_call_arguments.delta", **self.place(item),
+                             delta=function["arguments"])  # fmt: skip
+
+    def opened(self, item: dict[str, Any], sign: str) -> bytes:
+        """A new item."""
+        item |= {"id": f"{sign}_{self.id}_{len(self.items)}", "status": "in_progress"}
+        self.items.append(item)
+        at = len(self.items) - 1
+        return self.event("response.output_item.added", output_index=at, item=item)
+
+    def close(self, status: str) -> Iterator[bytes]:
+        """End the open item."""
+        item = self.item("message") or self.item("function_call")
+        if item is None:
+            return
+        item["status"] = status
+        place = self.place(item)
+        if item["type"] == "message":
+            part = item["content"][0]
+            yield self.event("response.output_text.done", **place, content_index=0,
+                             text=part["text"], logprobs=part["logprobs"])  # fmt: skip
+            yield self.event("response.content_part.done", **place, content_index=0, part=part)
+        else:
+            yield self.event("response.function_call_arguments.done", **place, name=item["name"],
+                             arguments=item["arguments"])  # fmt: skip
+        at = len(self.items) - 1
+        yield self.event("response.output_item.done", output_index=at, item=item)
+
+    def place(self, item: dict[str, Any]) -> dict[str, Any]:
+        """Where an item stands."""
+        return {"item_id": item["id"], "output_index": len(self.items) - 1}
+
+    def ended(self, reason: str) -> dict[str, Any]:
+        """The whole answer. One that `max_output_tokens` cut says so."""
+        cut = reason == "length"
+        used = self.generation.tally.to_json()
+        return {
+            **self.head,
+            "status": "incomplete" if cut else "completed",
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "output": self.items,
+            "usage": {
+                "input_tokens": used["prompt_tokens"],
+                "input_tokens_details": used["prompt_tokens_details"],
+                "output_tokens": used["completion_tokens"],
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": used["total_tokens"],
+            },
+        }
+
+    def event(self, kind: str, **more: Any) -> bytes:
+        """One event."""
+        made = {"type": kind, "sequence_number": self.number, **more}
+        self.number += 1
+        return f"event: {kind}\ndata: ".encode() + dumps(made) + b"\n\n"
