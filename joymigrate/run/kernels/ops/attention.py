@@ -1,10 +1,14 @@
 """Attention under a mask description (see `mask.py`), grouped key heads included.
 
-    attention(q, k, v, mask=Causal(), *, scale=None) -> y
+    attention(q, k, v, mask=Causal(), *, scale=None, bias=None, activation=None) -> y
 
 Dense: q [B, N, S, D], k [B, M, L, D], v [B, M, L, E], N a multiple of M; y [B, N, S, E].
 `Jagged`: q [T, N, D], k [T, M, D], v [T, M, E]; y [T, N, E]. `scale` is 1/sqrt(D) by default.
-A query that sees no key gives zeros.
+A query that sees no key gives zeros. `bias` is added to the scores and `activation` replaces
+softmax, see `scores.py`.
+
+What needs a mask as a tensor is computed so up to LARGEST_MASK pairs a sequence; above it, and for
+biases and other activations, the implementation `blockwise` makes no such tensor.
 """
 
 from __future__ import annotations
@@ -19,10 +23,12 @@ from torch import Tensor
 
 from joymigrate.run.kernels.mask import (
     CAUSAL,
+    Blocks,
     Candidates,
     Causal,
     Dense,
     Full,
+    Globals,
     Jagged,
     Mask,
     Prefix,
@@ -42,20 +48,39 @@ from joymigrate.run.kernels.operator import (
     Tolerance,
 )
 from joymigrate.run.kernels.samples import Samples
+from joymigrate.run.kernels.scores import Bias, Silu
+
+LARGEST_MASK = 1 << 22  # pairs of a mask that is made as a tensor: 4 MB of booleans
 
 
 def reference(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, *, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask = CAUSAL,
+    *,
+    scale: float | None = None,
+    bias: Bias | None = None,
+    activation: Silu | None = None,
 ) -> Tensor:
-    """softmax(scale · q kᵀ, visible keys) v, kept in float32 until the end."""
+    """softmax(scale · q kᵀ + bias, visible keys) v, kept in float32 until the end."""
     if isinstance(mask, Jagged):
-        return by_sequence(reference, q, k, v, mask, scale)
+        return by_sequence(reference, q, k, v, mask, scale, bias, activation)
     wide = torch.float64 if q.dtype is torch.float64 else torch.float32
     groups = q.shape[1] // max(1, k.shape[1])
     keys, values = (t.to(wide).repeat_interleave(groups, 1) for t in (k, v))
     factor = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
     scores = (q.to(wide) @ keys.transpose(-1, -2)) * factor
-    seen = dense(mask, q.shape[-2], k.shape[-2], q.device)
+    rows, columns = q.shape[-2], k.shape[-2]
+    if bias is not None:
+        places = torch.arange(columns, device=q.device)
+        first = torch.arange(rows, device=q.device) + (columns - rows)
+        scores = scores + bias.tile(first, places, columns - rows).to(wide)
+    seen = dense(mask, rows, columns, q.device)
+    if activation is not None:
+        kept = F.silu(scores) / activation.divisor
+        kept = kept if seen is None else kept.masked_fill(~seen, 0.0)
+        return (kept @ values).to(q.dtype)
     if seen is not None:
         scores = scores.masked_fill(~seen, -math.inf)
     # A row without a visible key would be NaN; its weights are zero.
@@ -66,13 +91,22 @@ def reference(
 
 
 def by_sequence(
-    run: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Jagged, scale: float | None
+    run: Callable[..., Tensor],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Jagged,
+    scale: float | None,
+    bias: Bias | None = None,
+    activation: Silu | None = None,
 ) -> Tensor:
     """Jagged attention one sequence at a time: exactly the work there is, B launches."""
     found = []
+    more: dict[str, Any] = {} if activation is None else {"activation": activation}
     for number, (start, stop) in enumerate(mask.bounds()):
         parts = (t[start:stop].transpose(0, 1).unsqueeze(0) for t in (q, k, v))
-        found.append(run(*parts, mask.of(number), scale=scale)[0].transpose(0, 1))
+        mine = more if bias is None else {**more, "bias": bias.part(start, stop)}
+        found.append(run(*parts, mask.of(number), scale=scale, **mine)[0].transpose(0, 1))
     return torch.cat(found) if found else nothing(q, k, v)
 
 
@@ -82,7 +116,14 @@ def nothing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def torch_sdpa(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, *, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask = CAUSAL,
+    *,
+    scale: float | None = None,
+    bias: None = None,
+    activation: None = None,
 ) -> Tensor:
     """scaled_dot_product_attention, told "causal" instead of given a mask where that is right."""
     if isinstance(mask, Jagged):
@@ -100,7 +141,14 @@ def torch_sdpa(
 
 
 def torch_varlen(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, *, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask = CAUSAL,
+    *,
+    scale: float | None = None,
+    bias: None = None,
+    activation: None = None,
 ) -> Tensor:
     """torch's variable-length flash attention: one launch for all sequences."""
     from torch.nn.attention.varlen import varlen_attn
@@ -120,7 +168,14 @@ def torch_varlen(
 
 
 def torch_flex(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, *, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask = CAUSAL,
+    *,
+    scale: float | None = None,
+    bias: None = None,
+    activation: None = None,
 ) -> Tensor:
     """FlexAttention compiled for the mask: blocks that are hidden are not computed."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -167,35 +222,75 @@ def pays_on_cpu(call: Call) -> str | None:
     return "slower than the reference for one bfloat16 query on a CPU" if slow else None
 
 
+def plain(call: Call) -> str | None:
+    """Libraries' attention: softmax without a relative bias."""
+    if call.variant.endswith(" biased") or SILU in call.variant:
+        return "for softmax without a relative bias"
+    return None
+
+
+def only_small(call: Call) -> str | None:
+    """SDPA: not where a mask would have to be a large tensor."""
+    return "would make a large mask" if LONG in call.variant else plain(call)
+
+
+LONG, SILU, BIASED = " long", " silu", " biased"
+RULES = ("window", "prefix", "shared", "candidates", "globals", "blocks", "composed")
+
+
 def only_rules(call: Call) -> str | None:
     """FlexAttention: rules that SDPA has no kernel for, in whole blocks."""
-    if call.variant not in ("window", "prefix", "shared", "candidates"):
+    if call.variant.removesuffix(LONG) not in RULES:
         return f"not for {call.variant} masks"
     return None if call.shape[2] >= 128 else "for 128 queries or more"
 
 
 def only_packed(call: Call) -> str | None:
     """Variable-length flash attention: packed sequences, two-byte floats."""
-    if call.variant not in ("jagged full", "jagged causal", "jagged window"):
+    known = ("jagged full", "jagged causal", "jagged window")
+    if call.variant.removesuffix(LONG) not in known:
         return "for packed sequences (full, causal, window)"
     return None if call.shape[-1] <= 256 else "for head sizes up to 256"
 
 
 def only_jagged(call: Call) -> str | None:
     """Our kernel: packed sequences, a head size that its blocks hold."""
-    if not call.variant.startswith("jagged"):
-        return "for packed sequences"
+    known = ("full", "causal", "window", "candidates")
+    if call.variant.removesuffix(LONG) not in [f"jagged {name}" for name in known]:
+        return f"for packed sequences ({', '.join(known)})"
     size = call.shape[-1]
     return None if 1 <= size <= 256 else f"for head sizes up to 256, got {size}"
 
 
 def describe(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, *, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask = CAUSAL,
+    *,
+    scale: float | None = None,
+    bias: Bias | None = None,
+    activation: Silu | None = None,
 ) -> tuple[Tensor, tuple[int, ...], str]:
+    kind = mask.name + (LONG if is_long(mask, q, k) else "")
+    kind += (SILU if activation is not None else "") + (BIASED if bias is not None else "")
     if isinstance(mask, Jagged):
         sizes = (mask.offsets.numel() - 1, q.shape[0], q.shape[1], k.shape[1], q.shape[-1])
-        return q, sizes, mask.name
-    return q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2], k.shape[1], q.shape[-1]), mask.name
+        return q, sizes, kind
+    return q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2], k.shape[1], q.shape[-1]), kind
+
+
+def is_long(mask: Mask, q: Tensor, k: Tensor) -> bool:
+    """Whether the mask as a tensor would be larger than LARGEST_MASK."""
+    if isinstance(mask, (Full, Dense)):
+        return False
+    if isinstance(mask, Jagged):
+        if isinstance(mask.inner, (Full, Causal)) or q.shape[0] ** 2 <= LARGEST_MASK:
+            return False
+        return mask.length() ** 2 > LARGEST_MASK
+    rows, columns = q.shape[-2], k.shape[-2]
+    square = isinstance(mask, Causal) and rows == columns
+    return not square and not trivial(mask, rows, columns) and rows * columns > LARGEST_MASK
 
 
 def qkv(random: Samples, b: int, n: int, m: int, s: int, length: int, d: int) -> tuple[Tensor, ...]:
@@ -256,6 +351,28 @@ def jagged_cases(random: Samples) -> Iterator[Case]:
     )
     none = Jagged(offsets_of((0, 0)), Causal())
     yield Case("jagged, no tokens", (*packed(random, (0, 0), 2, 2, 16), none), grad=g)
+    yield from described_cases(random)
+
+
+def described_cases(random: Samples) -> Iterator[Case]:
+    """Compositions, relative biases and SiLU."""
+    g = (0, 1, 2)
+    near = Causal() & (Window(5) | Globals(3))
+    yield Case("composed", (*qkv(random, 1, 2, 1, 29, 29, 16), near), grad=g)
+    sparse = Blocks(8, ((0,), (0, 1), (0, 2), (1, 3)))
+    yield Case("blocks", (*qkv(random, 2, 2, 2, 30, 30, 16), sparse | Globals(2)), grad=g)
+    lengths = (300, 0, 21)
+    times = random.integers(0, 10**6, sum(lengths))
+    bias = Bias(
+        position=random.normal(1, 199), time=random.normal(2, 40), times=times, query_times=times
+    )
+    both = {"bias": bias, "activation": Silu(300.0), "scale": 1.0}
+    for mask in (Causal(), Candidates(12), near):
+        packing = Jagged(offsets_of(lengths), mask)
+        label = f"jagged {mask.name}, SiLU with bias (HSTU)"
+        yield Case(label, (*packed(random, lengths, 2, 2, 16), packing), both, grad=g)
+    by_place = {"bias": Bias(position=random.normal(4, 31))}
+    yield Case("softmax with bias", (*qkv(random, 2, 4, 2, 3, 20, 16), Causal()), by_place, grad=g)
 
 
 GRID: tuple[tuple[str, tuple[int, ...], Mask], ...] = (
@@ -297,8 +414,8 @@ def flops(q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, **_: object) -> 
 
 OPERATOR = Operator(
     name="attention",
-    signature="attention(q, k, v, mask=Causal(), *, scale=None) -> y",
-    formula="y = softmax(scale · q kᵀ over the keys that the mask shows) v",
+    signature="attention(q, k, v, mask=Causal(), *, scale, bias, activation) -> y",
+    formula="y = softmax(scale · q kᵀ + bias over the keys that the mask shows) v",
     reference=reference,
     describe=describe,
     cases=cases,
@@ -306,7 +423,11 @@ OPERATOR = Operator(
     # Weights are rounded to the dtype before the second product by most kernels.
     tolerance=Tolerance(1e-5, 4e-3, 3e-2),
     implementations=(
-        Implementation("torch", torch_sdpa, 10, dtypes=WIDE, pays=pays_on_cpu),
+        Implementation("torch", torch_sdpa, 10, dtypes=WIDE, when=only_small, pays=pays_on_cpu),
+        Implementation(
+            "blockwise", "joymigrate.run.kernels.own.blockwise_attention:attention", 5, dtypes=WIDE,
+            note="plain torch in tiles: any mask, bias or activation, no tensor of the mask",
+        ),
         Implementation(
             "varlen", torch_varlen, 30, devices=("cuda",), dtypes=("float16", "bfloat16"),
             when=only_packed, calls="torch.nn.attention.varlen.varlen_attn",

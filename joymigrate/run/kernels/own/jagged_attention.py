@@ -308,7 +308,14 @@ class JaggedAttention(torch.autograd.Function):
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, *, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask = CAUSAL,
+    *,
+    scale: float | None = None,
+    bias: None = None,
+    activation: None = None,
 ) -> Tensor:
     """See `ops/attention.py`, for `Jagged` masks."""
     if not isinstance(mask, Jagged):

@@ -30,8 +30,13 @@ def when(call: Call) -> str | None:
         return "for at least one element"
     if call.shape[-1] > LARGEST:
         return f"for head sizes up to {LARGEST}"
-    if call.variant.startswith("jagged"):
-        return None if call.variant in PACKED else f"packed sequences: not for {call.variant}"
+    if " silu" in call.variant or call.variant.endswith(" biased"):
+        return "for softmax without a relative bias"
+    kind = call.variant.removesuffix(" long")
+    if kind.startswith("jagged"):
+        return None if kind in PACKED else f"packed sequences: not for {kind}"
+    if kind != call.variant and kind not in ("causal", "window"):
+        return f"a long {kind} mask would be a tensor of queries by keys"
     rows, columns = call.shape[2], call.shape[3]
     if call.variant != "full" and rows > columns:
         return "for at least as many keys as queries"
@@ -46,7 +51,14 @@ def triangle(device: torch.device) -> Tensor:
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, *, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask = CAUSAL,
+    *,
+    scale: float | None = None,
+    bias: None = None,
+    activation: None = None,
 ) -> Tensor:
     """See `ops/attention.py`."""
     factor = scale if scale is not None else 1 / math.sqrt(q.shape[-1])

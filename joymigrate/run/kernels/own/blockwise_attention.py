@@ -1,0 +1,355 @@
+"""Attention in tiles, in plain torch, under any description; no tensor of queries by keys is made.
+
+Queries go in blocks of ROWS, keys in runs of at most COLUMNS; runs that the mask hides are left
+out, runs that it shows whole need no mask, and of the others only the tile's own mask is made. The
+largest tensor is B · N · ROWS · COLUMNS scores, whatever the length.
+
+Softmax runs online over the runs; the backward computes tiles again from L = log Σ exp:
+    P = exp(S - L);  dV = Pᵀ dO;  dS = P ∘ (dO Vᵀ - rowsum(dO ∘ O))
+with SiLU:
+    W = silu(S) / divisor;  dV = Wᵀ dO;  dS = silu'(S) / divisor ∘ dO Vᵀ
+    dQ = scale · dS K;  dK = scale · dSᵀ Q;  a bias gets dS
+
+Layout inside: q [B, N, S, D], k [B, M, L, D], v [B, M, L, E], G = N / M queries a key head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from joymigrate.run.kernels.mask import ALL, CAUSAL, NONE, Dense, Jagged, Mask, Simple, Span
+from joymigrate.run.kernels.own import launch
+from joymigrate.run.kernels.scores import Bias, Silu
+
+ROWS = 256
+STEP = 128  # columns that are judged together
+COLUMNS = 1024
+Fetch = Callable[[int, int], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """A description for one call."""
+
+    mask: Mask
+    scale: float
+    bias: Bias | None
+    activation: Silu | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tile:
+    """Queries `rows` against keys `columns`, as positions; `whole` where nothing is hidden."""
+
+    rows: Span
+    columns: Span
+    whole: bool
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask = CAUSAL,
+    *,
+    scale: float | None = None,
+    bias: Bias | None = None,
+    activation: Silu | None = None,
+) -> Tensor:
+    """See `ops/attention.py`."""
+    factor = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
+    plan = Plan(mask, factor, bias, activation)
+    tables = bias.tables if bias is not None else ()
+    found: Tensor = launch.apply(BlockwiseAttention, q, k, v, plan, *tables)
+    return found
+
+
+def paged(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    table: Tensor,
+    starts: tuple[int, ...],
+    lengths: tuple[int, ...],
+    mask: Simple = CAUSAL,
+    *,
+    scale: float | None = None,
+    bias: Bias | None = None,
+    activation: Silu | None = None,
+) -> Tensor:
+    """The newest tokens of S sequences against a paged cache, forward only.
+
+    q [T, N, D]: tokens starts[s] to starts[s + 1] are the last ones of sequence s, which has
+    lengths[s] tokens in blocks table[s]; keys [blocks, size, M, D], values [blocks, size, M, E].
+    Blocks that the mask hides are not read. `bias.times` are [S, longest]. Returns [T, N, E].
+    """
+    factor = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
+    size = keys.shape[1]
+    out = q.new_zeros(*q.shape[:-1], values.shape[-1])
+    for number, length in enumerate(lengths):
+        first, last = starts[number], starts[number + 1]
+
+        def fetch(start: int, stop: int, number: int = number) -> tuple[Tensor, Tensor]:
+            blocks = table[number, start // size : -(-stop // size)]
+            skip = start % size
+            kept = slice(skip, skip + stop - start)
+            return tuple(  # type: ignore[return-value]
+                one[blocks].flatten(0, 1)[kept].transpose(0, 1).unsqueeze(0)
+                for one in (keys, values)
+            )
+
+        mine = None
+        if bias is not None:
+            mine = of_sequence(bias, number, length, length - (last - first))
+        plan = Plan(mask, factor, mine, activation)
+        rows = q[first:last].transpose(0, 1).unsqueeze(0)
+        target = out[first:last].transpose(0, 1).unsqueeze(0)
+        run_forward(rows, fetch, length, keys.shape[2], mask, plan, target, None)
+    return out
+
+
+def of_sequence(bias: Bias, number: int, length: int, shift: int) -> Bias:
+    """The bias of one sequence of a padded batch of times."""
+    import dataclasses
+
+    if bias.times is None:
+        return bias
+    times = bias.times[number : number + 1, :length]
+    asks = None if bias.query_times is None else bias.query_times[number : number + 1, shift:length]
+    return dataclasses.replace(bias, times=times, query_times=asks)
+
+
+class BlockwiseAttention(torch.autograd.Function):
+    """Keeps q, k, v, and with softmax the result and one number a row and head."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *tables: Tensor) -> Tensor:
+        out = q.new_zeros(*q.shape[:-1], v.shape[-1])
+        logs = q.new_zeros(q.shape[:-1], dtype=wide(q.dtype))
+        for sequence in sequences(plan, q, k, v, out, logs):
+            mask, bias, (qs, ks, vs, target, log) = sequence
+            inner = Plan(mask, plan.scale, bias, plan.activation)
+            run_forward(qs, slices(ks, vs), ks.shape[2], ks.shape[1], mask, inner, target, log)
+        ctx.save_for_backward(q, k, v, out, logs, *tables)
+        ctx.plan = plan
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, logs, *tables = ctx.saved_tensors
+        given: Plan = ctx.plan
+        bias = given.bias.having(tuple(tables)) if given.bias is not None else None
+        plan = Plan(given.mask, given.scale, bias, given.activation)
+        kind = wide(q.dtype)
+        dq, dk, dv = (torch.zeros_like(t, dtype=kind) for t in (q, k, v))
+        dtables = [torch.zeros_like(table, dtype=kind) for table in tables]
+        tensors = (q, k, v, out, logs, dout, dq, dk, dv)
+        for mask, mine, views in sequences(plan, *tensors):
+            inner = Plan(mask, plan.scale, mine, plan.activation)
+            run_backward(mask, inner, views, dtables)
+        found = [made.to(table.dtype) for made, table in zip((dq, dk, dv), (q, k, v), strict=True)]
+        more = [made.to(table.dtype) for made, table in zip(dtables, tables, strict=True)]
+        return (*found, None, *more)
+
+
+def sequences(
+    plan: Plan, *tensors: Tensor
+) -> Iterator[tuple[Simple | Dense, Bias | None, list[Tensor]]]:
+    """Views [B, heads, length, …] of the tensors: all at once, or packed ones one by one."""
+    if not tensors[0].numel() or not tensors[1].numel():
+        return
+    if not isinstance(plan.mask, Jagged):
+        yield plan.mask, plan.bias, list(tensors)
+        return
+    for number, (start, stop) in enumerate(plan.mask.bounds()):
+        if start == stop:
+            continue
+        bias = None if plan.bias is None else plan.bias.part(start, stop)
+        yield (
+            plan.mask.of(number),
+            bias,
+            [t[start:stop].transpose(0, 1).unsqueeze(0) for t in tensors],
+        )
+
+
+def slices(k: Tensor, v: Tensor) -> Fetch:
+    """Reads runs of keys and values that lie in one tensor."""
+    return lambda start, stop: (k[:, :, start:stop], v[:, :, start:stop])
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of sums."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def tiles(mask: Simple | Dense, rows: Span, columns: int) -> list[Tile]:
+    """The runs of keys that a block of queries sees, each at most COLUMNS long."""
+    made: list[tuple[int, int, bool]] = []
+    for start in range(0, columns, STEP):
+        stop = min(columns, start + STEP)
+        share = 1 if isinstance(mask, Dense) else mask.cover(rows, (start, stop))
+        if share == NONE:
+            continue
+        whole = share == ALL
+        first, last, same = made[-1] if made else (0, -1, False)
+        if last == start and same == whole and stop - first <= COLUMNS:
+            made[-1] = (first, stop, whole)
+        else:
+            made.append((start, stop, whole))
+    return [Tile(rows, (start, stop), whole) for start, stop, whole in made]
+
+
+def scores_of(q: Tensor, k: Tensor, tile: Tile, plan: Plan, shift: int) -> Tensor:
+    """Scaled scores with bias [B, N, rows, columns]."""
+    batch, heads, count, size = q.shape
+    folded = q.reshape(batch, k.shape[1], -1, size)
+    scores = (folded @ k.transpose(-1, -2)).view(batch, heads, count, -1) * plan.scale
+    if plan.bias is not None:
+        scores = scores + bias_of(plan.bias, tile, shift, q.device)
+    return scores
+
+
+def bias_of(bias: Bias, tile: Tile, shift: int, device: torch.device) -> Tensor:
+    """The bias of a tile."""
+    rows = torch.arange(*tile.rows, device=device)
+    columns = torch.arange(*tile.columns, device=device)
+    return bias.tile(rows, columns, shift)
+
+
+def hidden_of(mask: Simple | Dense, tile: Tile, shift: int, device: torch.device) -> Tensor | None:
+    """What of a tile is hidden; None where all is visible."""
+    if tile.whole:
+        return None
+    if isinstance(mask, Dense):
+        rows = slice(tile.rows[0] - shift, tile.rows[1] - shift)
+        return ~whole_mask(mask)[..., rows, slice(*tile.columns)]
+    i = torch.arange(*tile.rows, device=device).unsqueeze(1)
+    j = torch.arange(*tile.columns, device=device).unsqueeze(0)
+    return ~mask.visible(i, j)
+
+
+def whole_mask(mask: Dense) -> Tensor:
+    """A given tensor, four axes."""
+    found = mask.tensor
+    while found.dim() < 4:
+        found = found.unsqueeze(0)
+    return found
+
+
+def weigh(weights: Tensor, values: Tensor) -> Tensor:
+    """weights [B, N, rows, columns] times values [B, M, columns, E], by key head."""
+    batch, heads, count, columns = weights.shape
+    folded = weights.reshape(batch, values.shape[1], -1, columns)
+    return (folded @ values).view(batch, heads, count, values.shape[-1])
+
+
+def run_forward(
+    q: Tensor,
+    fetch: Fetch,
+    columns: int,
+    key_heads: int,
+    mask: Simple | Dense,
+    plan: Plan,
+    out: Tensor,
+    logs: Tensor | None,
+) -> None:
+    """Fill `out` (and `logs`, with softmax) for queries at the end of `columns` keys."""
+    kind, shift = wide(q.dtype), columns - q.shape[2]
+    for start in range(0, q.shape[2], ROWS):
+        stop = min(q.shape[2], start + ROWS)
+        rows = q[:, :, start:stop].to(kind)
+        found = tiles(mask, (start + shift, stop + shift), columns)
+        if plan.activation is not None:
+            total = rows.new_zeros(*rows.shape[:-1], out.shape[-1])
+            for tile in found:
+                keys, values = (t.to(kind) for t in fetch(*tile.columns))
+                scores = scores_of(rows, keys, tile, plan, shift)
+                weights = F.silu(scores)
+                hidden = hidden_of(mask, tile, shift, q.device)
+                if hidden is not None:
+                    weights = weights.masked_fill_(hidden, 0.0)
+                total += weigh(weights, values)
+            out[:, :, start:stop] = (total / plan.activation.divisor).to(out.dtype)
+            continue
+        most = rows.new_full((*rows.shape[:-1], 1), -math.inf)
+        amount = torch.zeros_like(most)
+        total = rows.new_zeros(*rows.shape[:-1], out.shape[-1])
+        for tile in found:
+            keys, values = (t.to(kind) for t in fetch(*tile.columns))
+            scores = scores_of(rows, keys, tile, plan, shift)
+            hidden = hidden_of(mask, tile, shift, q.device)
+            if hidden is not None:
+                scores = scores.masked_fill_(hidden, -math.inf)
+            new = torch.maximum(most, scores.amax(-1, keepdim=True))
+            safe = new.masked_fill(new == -math.inf, 0.0)
+            weights = scores.sub_(safe).exp_()
+            shrink = (most - safe).exp_()
+            amount = amount * shrink + weights.sum(-1, keepdim=True)
+            total = total * shrink + weigh(weights, values)
+            most = new
+        empty = amount == 0
+        amount = amount.masked_fill(empty, 1.0)
+        out[:, :, start:stop] = (total / amount).to(out.dtype)
+        if logs is not None:
+            # An infinite log makes the weights of a row that sees nothing zero.
+            log = (most + amount.log()).masked_fill(empty, math.inf)
+            logs[:, :, start:stop] = log.squeeze(-1)
+
+
+def run_backward(
+    mask: Simple | Dense, plan: Plan, views: list[Tensor], dtables: list[Tensor]
+) -> None:
+    """Add to the gradients of one dense problem."""
+    q, k, v, out, logs, dout, dq, dk, dv = views
+    kind, shift = wide(q.dtype), k.shape[2] - q.shape[2]
+    for start in range(0, q.shape[2], ROWS):
+        stop = min(q.shape[2], start + ROWS)
+        rows = q[:, :, start:stop].to(kind)
+        given = dout[:, :, start:stop].to(kind)
+        less = (given * out[:, :, start:stop].to(kind)).sum(-1, keepdim=True)
+        log = logs[:, :, start:stop].unsqueeze(-1)
+        for tile in tiles(mask, (start + shift, stop + shift), k.shape[2]):
+            run = slice(*tile.columns)
+            keys, values = k[:, :, run].to(kind), v[:, :, run].to(kind)
+            scores = scores_of(rows, keys, tile, plan, shift)
+            hidden = hidden_of(mask, tile, shift, q.device)
+            pairs = fold(given, values.shape[1]) @ values.transpose(-1, -2)
+            pairs = pairs.view_as(scores)
+            if plan.activation is None:
+                weights = (scores - log).exp_()
+                slope = pairs.sub_(less).mul_(weights)
+            else:
+                gate = scores.sigmoid()
+                weights = scores * gate / plan.activation.divisor
+                slope = pairs.mul_(gate * (1 + scores * (1 - gate)) / plan.activation.divisor)
+            if hidden is not None:
+                weights, slope = (t.masked_fill(hidden, 0.0) for t in (weights, slope))
+            heads = keys.shape[1]
+            dv[:, :, run] += fold(weights, heads).transpose(-1, -2) @ fold(given, heads)
+            dk[:, :, run] += fold(slope, heads).transpose(-1, -2) @ fold(rows, heads) * plan.scale
+            dq[:, :, start:stop] += weigh(slope, keys) * plan.scale
+            if plan.bias is not None:
+                learn(plan.bias, tile, shift, slope, dtables)
+
+
+def fold(x: Tensor, heads: int) -> Tensor:
+    """[B, N, rows, …] as [B, M, G · rows, …]."""
+    return x.reshape(x.shape[0], heads, -1, x.shape[-1])
+
+
+def learn(bias: Bias, tile: Tile, shift: int, slope: Tensor, dtables: list[Tensor]) -> None:
+    """Add a tile's share to the gradients of the bias' tables."""
+    with torch.enable_grad():
+        tables = tuple(table.detach().requires_grad_() for table in bias.tables)
+        added = bias_of(bias.having(tables), tile, shift, slope.device)
+        given = slope.sum_to_size(added.shape).to(added.dtype)
+        found = torch.autograd.grad(added, tables, given)
+    for total, one in zip(dtables, found, strict=True):
+        total += one

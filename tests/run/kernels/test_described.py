@@ -1,0 +1,219 @@
+"""Composed masks, relative biases and SiLU: blockwise attention against the float64 definition."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from joymigrate.errors import JoyError
+from joymigrate.run import kernels
+from joymigrate.run.kernels.mask import (
+    ALL,
+    NONE,
+    Blocks,
+    Candidates,
+    Causal,
+    Full,
+    Globals,
+    Jagged,
+    Prefix,
+    Shared,
+    Simple,
+    Window,
+    dense,
+)
+from joymigrate.run.kernels.ops import attention as operator
+from joymigrate.run.kernels.own import blockwise_attention as blockwise
+from joymigrate.run.kernels.scores import Bias, Silu
+
+CPU = torch.device("cpu")
+FEW = settings(max_examples=60, deadline=None)
+
+simple = st.one_of(
+    st.just(Full()),
+    st.just(Causal()),
+    st.builds(Window, st.integers(1, 40)),
+    st.builds(Prefix, st.integers(0, 30)),
+    st.builds(Shared, st.integers(0, 20), st.lists(st.integers(0, 20), max_size=4).map(tuple)),
+    st.builds(Candidates, st.integers(0, 30), st.booleans()),
+    st.builds(Globals, st.integers(0, 6)),
+    st.builds(
+        Blocks,
+        st.integers(1, 16),
+        st.lists(st.lists(st.integers(0, 5), max_size=4).map(tuple), max_size=6).map(tuple),
+    ),
+)
+composed = st.recursive(
+    simple,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(lambda pair: pair[0] & pair[1]),
+        st.tuples(inner, inner).map(lambda pair: pair[0] | pair[1]),
+    ),
+    max_leaves=4,
+)
+
+
+@FEW
+@given(composed, st.integers(1, 30), st.integers(0, 30), st.integers(1, 30), st.integers(1, 30))
+def test_what_a_mask_covers_is_true(mask: Simple, i: int, j: int, rows: int, columns: int) -> None:
+    a = torch.arange(i, i + rows).unsqueeze(1)
+    b = torch.arange(j, j + columns).unsqueeze(0)
+    seen = mask.visible(a, b).expand(rows, columns)
+    share = mask.cover((i, i + rows), (j, j + columns))
+    assert share != ALL or bool(seen.all())
+    assert share != NONE or not bool(seen.any())
+
+
+def close(got: Tensor, want: Tensor) -> None:
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+
+
+@FEW
+@given(
+    composed,
+    st.lists(st.integers(0, 45), min_size=1, max_size=4),
+    st.sampled_from([None, Silu(7.0)]),
+    st.sampled_from(["", "position", "time", "both"]),
+    st.sampled_from([(2, 2), (4, 2)]),
+    st.integers(0, 1000),
+)
+def test_packed_attention_and_its_gradients_equal_the_definition(
+    mask: Simple,
+    lengths: list[int],
+    activation: Silu | None,
+    kind: str,
+    heads: tuple[int, int],
+    seed: int,
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    total = sum(lengths)
+    q, k, v = draw(total, heads[0], 6), draw(total, heads[1], 6), draw(total, heads[1], 3)
+    position = draw(1, 31) if kind in ("position", "both") else None
+    time = draw(heads[0], 20) if kind in ("time", "both") else None
+    times = torch.randint(0, 1000, (total,), generator=generator) if time is not None else None
+    bias = Bias(position, time, times) if kind else None
+    packed = Jagged(operator.offsets_of(tuple(lengths)), mask)
+    leaves = [t for t in (q, k, v, position, time) if t is not None]
+    given_back = torch.randn(total, heads[0], 3, generator=generator, dtype=torch.float64)
+    found = []
+    for run in (operator.reference, blockwise.attention):
+        y = run(q, k, v, packed, bias=bias, activation=activation)
+        grads = torch.autograd.grad((y * given_back).sum(), leaves, allow_unused=True)
+        found.append([y, *grads])
+    for want, got in zip(*found, strict=True):
+        close(
+            torch.zeros(1) if got is None else got,
+            torch.zeros_like(got if got is not None else torch.zeros(1)) if want is None else want,
+        )
+
+
+@pytest.mark.parametrize("lengths", [(300, 1200), (1100, 1100)])
+def test_several_tiles_meet_in_one_softmax(
+    lengths: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, columns = lengths
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(2, 2, rows, 4, generator=generator, dtype=torch.float64)
+    k, v = (torch.randn(2, 1, columns, 4, generator=generator).double() for _ in range(2))
+    mask = Causal() & (Window(400) | Globals(3) | Blocks(128, ((0,),) * 4 + ((1, 2, 3),) * 5))
+    close(blockwise.attention(q, k, v, mask), operator.reference(q, k, v, mask))
+
+
+@FEW
+@given(composed, st.lists(st.tuples(st.integers(1, 6), st.integers(0, 30)), min_size=1, max_size=3))
+def test_paged_decoding_equals_the_last_rows(mask: Simple, parts: list[tuple[int, int]]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    size, wanted, queries, table, lengths, starts = 4, [], [], [], [], [0]
+    keys = torch.randn(60, size, 2, 4, generator=generator, dtype=torch.float64)
+    values = torch.randn(60, size, 2, 5, generator=generator, dtype=torch.float64)
+    order = torch.randperm(60, generator=generator).tolist()
+    position = torch.randn(4, 21, generator=generator, dtype=torch.float64)
+    for new, before in parts:
+        length = new + before
+        blocks = [order.pop() for _ in range(-(-length // size))]
+        q = torch.randn(new, 4, 4, generator=generator, dtype=torch.float64)
+        k, v = (t[blocks].flatten(0, 1)[:length].transpose(0, 1)[None] for t in (keys, values))
+        bias = Bias(position)
+        made = operator.reference(q.transpose(0, 1)[None], k, v, mask, bias=bias)
+        wanted.append(made[0].transpose(0, 1))
+        queries.append(q)
+        table.append(blocks + [0] * (10 - len(blocks)))
+        lengths.append(length)
+        starts.append(starts[-1] + new)
+    got = blockwise.paged(
+        torch.cat(queries), keys, values, torch.tensor(table), tuple(starts), tuple(lengths), mask,
+        bias=Bias(position),
+    )  # fmt: skip
+    close(got, torch.cat(wanted))
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of any tensor that is made."""
+
+    elements = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        found = function(*args, **(kwargs or {}))
+        for one in found if isinstance(found, (tuple, list)) else (found,):
+            if isinstance(one, Tensor):
+                self.elements = max(self.elements, one.untyped_storage().nbytes())
+        return found
+
+
+@pytest.mark.parametrize("mask", [Window(64) | Globals(2), Candidates(4000)], ids=str)
+def test_no_tensor_is_quadratic_in_the_length(mask: Simple) -> None:
+    length = 4096
+    q, k, v = (torch.randn(length, 1, 8, requires_grad=True) for _ in range(3))
+    packed = Jagged(torch.tensor([0, length]), Causal() & mask)
+    choice = kernels.op("attention").choose_for(kernels.op("attention").call_of(q, k, v, packed))
+    assert choice.implementation == "blockwise"
+    with Largest() as seen:
+        choice(q, k, v, packed).sum().backward()
+    assert seen.elements <= 4 * blockwise.ROWS * blockwise.COLUMNS < length * length
+
+
+def test_a_library_is_not_given_what_it_does_not_compute() -> None:
+    q, k, v = (torch.randn(1, 2, 6, 4) for _ in range(3))
+    for more in ({"activation": Silu()}, {"bias": Bias(position=torch.zeros(1, 5))}):
+        with pytest.raises(JoyError, match="for softmax without a relative bias"):
+            kernels.op("attention")(q, k, v, Causal(), request="torch", **more)
+
+
+def test_a_bias_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(JoyError, match="2R - 1 columns, got 4"):
+        Bias(position=torch.zeros(1, 4))
+    with pytest.raises(JoyError, match="both its table and the times"):
+        Bias(time=torch.zeros(1, 4))
+
+
+def test_the_buckets_are_those_of_the_published_code() -> None:
+    gaps = torch.tensor([0, 1, 2, 60, 86400, 10**9])
+    bias = Bias(time=torch.zeros(1, 41), times=gaps[None])
+    want = (torch.log(gaps.abs().clamp(min=1).double()) / 0.301).long().clamp(max=40)
+    assert torch.equal(bias.bucket(gaps), want)
+    assert dense(Causal(), 2, 2, CPU) is not None
+
+
+def test_two_processes_share_a_sequence(tmp_path: Path) -> None:
+    program = Path(__file__).parent / "programs" / "context_parallel.py"
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "meet")],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("equal") == 2
