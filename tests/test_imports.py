@@ -23,8 +23,8 @@ ROWS: list[list[str]] = [
     ["errors", "model"],
     ["schema", "data"],
     ["attach", "files", "extras", "modes", "language", "stats"],
-    ["settings", "seeded"],
-    ["config", "chips", "ledger", "evidence", "device", "run.serve.web"],
+    ["settings", "seeded", "evidence"],
+    ["config", "chips", "ledger", "device", "run.serve.web"],
     [
         "rewrite",
         "profile",

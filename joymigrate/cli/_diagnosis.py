@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "joymigrate.diagnosis/1"
 ENVIRONMENT = "joymigrate.environment/1"
+LOCK = "joymigrate.environment-lock/1"
+CHECK = "joymigrate.lock-check/1"
 MARKS = {"broken": "!!", "doubtful": "??"}
 
 
@@ -50,18 +52,45 @@ def run_diagnosis(
     return Exit.FOUND if said.broken else Exit.OK
 
 
+def compare_lock(chip: Chip, path: Path, format: str, output: Path | None) -> int:
+    """Whether this machine is as it was locked; 1 with a line for each difference."""
+    from joymigrate import environment
+    from joymigrate.environment import lock
+
+    locked = read_document(path, LOCK, "a lock", "joymigrate doctor --lock FILE")
+    if locked["chip"] != chip.name:
+        raise JoyError(
+            f"a lock of {locked['chip']}", where=str(path), help=f"--to {locked['chip']}"
+        )
+    found = lock.differences(locked, lock.lock(environment.record(chip), chip))
+    if format == "json":
+        document = {
+            "schema": CHECK, "chip": chip.name, "lock": path.name, "recorded": locked["recorded"],
+            "differences": found,
+        }  # fmt: skip
+        emit(json.dumps(document, ensure_ascii=False, indent=1) + "\n", output)
+    else:
+        same = f"as it was locked ({locked['recorded']}): {len(locked['packages'])} packages"
+        emit("".join(f"{line}\n" for line in found or [same]), output)
+    return Exit.FOUND if found else Exit.OK
+
+
 def read_environment(path: Path) -> Mapping[str, Any]:
     """A recorded environment; JoyError for any other file."""
+    help = "joymigrate doctor --record -o FILE"
+    return read_document(path, ENVIRONMENT, "a recorded environment", help)
+
+
+def read_document(path: Path, schema: str, what: str, help: str) -> Mapping[str, Any]:
+    """A JSON document of one schema; JoyError for any other file."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from None
     except ValueError as error:
         raise JoyError(f"not JSON: {error}", where=str(path)) from None
-    if not isinstance(raw, dict) or raw.get("schema") != ENVIRONMENT:
-        raise JoyError(
-            "not a recorded environment", where=str(path), help="joymigrate doctor --record -o FILE"
-        )
+    if not isinstance(raw, dict) or raw.get("schema") != schema:
+        raise JoyError(f"not {what}", where=str(path), help=help)
     return raw
 
 

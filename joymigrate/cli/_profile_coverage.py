@@ -12,6 +12,7 @@ from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
 from joymigrate.cli._output import emit, fit, one_of, talk
 from joymigrate.errors import Exit, JoyError
+from joymigrate.evidence import GRADES, weaker_line
 from joymigrate.language import speaking
 
 if TYPE_CHECKING:
@@ -58,6 +59,13 @@ def command(
         help="Exit 1 where this phase was not seen: forward, backward, optimiser, eval, export, "
         "worker. May be given several times; PHASE=exact asks for exact types.",
     ),
+    require_grade: str | None = typer.Option(
+        None,
+        "--require-grade",
+        metavar="GRADE",
+        help="documented, rehearsed or measured: weaker statements fail, or count as unknown "
+        "for --fail-under.",
+    ),
     skeleton: Path | None = typer.Option(
         None, "--skeleton", metavar="DIR", help="Start a registration for each missing operator."
     ),
@@ -75,13 +83,15 @@ def command(
     lang: str | None = LANG,
 ) -> int:
     """Judge every operator of TRACE: native, fused, composite, on the CPU, missing, unknown."""
-    from joymigrate.profile.coverage import cover
+    from joymigrate.profile.coverage import cover, distinct_calls
     from joymigrate.profile.readers import read_all, read_captures
     from joymigrate.report import coverage as documents
     from joymigrate.report import tables
 
     one_of(form, FORMATS, "--format")
     one_of(by, SHARES, "--by")
+    if require_grade is not None:
+        one_of(require_grade, GRADES, "--require-grade")
     read = read_all(traces)
     oplist, followed = follow_trace(read, to, version, ops, wheel)
     coverage = cover(read, oplist, read_captures(traces, captures))
@@ -90,7 +100,8 @@ def command(
     if seal is not None:
         from joymigrate.run.kit import seal as sealing
 
-        sealing.write(sealing.of_coverage(documents.document(coverage)), seal)
+        calls = distinct_calls(read, oplist)
+        sealing.write(sealing.of_coverage(documents.document(coverage), calls), seal)
     if form in tables.FORMATS:
         tables.write(tables.rows_of(documents.document(coverage)), form, output)
     else:
@@ -106,12 +117,15 @@ def command(
         written = write(coverage.gaps(), oplist, skeleton)
         talk([f"skeleton: {path}" for path in written] or ["skeleton: nothing to start"])
     below = unmet(coverage, max_unattributed, require_phase)
+    if require_grade is not None and fail_under is None:
+        below += filter(None, [weaker_line(coverage.grades(), require_grade)])
     if below:
         talk(below)
         return Exit.FOUND
     if fail_under is None:
         return Exit.OK
-    share = getattr(coverage.share, by)
+    shares = coverage.known_as(require_grade) if require_grade else coverage.share
+    share = getattr(shares, by)
     if share is None:
         raise JoyError("these recordings have no times", help="--by ops or --by calls")
     if 100 * share >= fail_under:

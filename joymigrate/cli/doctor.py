@@ -25,6 +25,7 @@ SCHEMA = "joymigrate.doctor/1"
 FORMATS = ("text", "json")
 MARKS = {"ok": "ok", "missing": "--", "broken": "!!"}
 WIDTH = 96
+FIT = "Do driver, toolkit and packages go together?"
 NAME = 10
 PAD = " " * 6
 OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
@@ -51,6 +52,9 @@ def command(
     lock: Path | None = typer.Option(
         None, "--lock", metavar="FILE", help="Write the versions of this machine with hashes."
     ),
+    check_lock: Path | None = typer.Option(
+        None, "--check-lock", metavar="FILE", help="Exit 1 where this machine is not as it was."
+    ),
     project: Path = typer.Option(
         Path(), "--project", metavar="DIR", help="The folder whose configuration holds."
     ),
@@ -60,8 +64,9 @@ def command(
     """Show what is installed and missing for each command, and how to get it.
 
     Exits 0 whatever is missing; with COMMAND 1 when that lacks something it needs.
-    With --show-config: the configuration instead. With --fit, --record, --env or --lock: the chip's
-    software on this machine or a recorded one; 1 when something is known to fail.
+    With --show-config: the configuration instead. With --fit, --record, --env, --lock or
+    --check-lock: the chip's software on this machine or a recorded one; 1 when something is known
+    to fail, or differs from the lock.
     """
     from joymigrate import chips, config
     from joymigrate.cli import _installed, _requirements
@@ -72,6 +77,10 @@ def command(
     if show_config:
         emit(settings_text(settings, format), output)
         return Exit.OK
+    if check_lock is not None:
+        from joymigrate.cli._diagnosis import compare_lock
+
+        return compare_lock(chip, check_lock, format, output)
     if fit or record or env or lock:
         from joymigrate.cli._diagnosis import run_diagnosis
 
@@ -158,7 +167,10 @@ def text_lines(chip: Chip, found: list[Check], ready: list[Readiness], *, whole:
     plain = [name for name, items in by_command(ready).items() if not any(map(lacking, items))]
     rest = [item for item in ready if item.use.command not in plain]
     wrapped = textwrap.wrap(" ".join(plain), WIDTH, initial_indent="  ok  ", subsequent_indent=PAD)
-    return [first, *check_lines(found, chip.title), "", "Commands", *wrapped, *use_lines(rest)]
+    lines = [first, *check_lines(found, chip.title), "", "Commands", *wrapped, *use_lines(rest)]
+    if (chip.folder / "doctor.yaml").is_file():
+        lines += ["", f"{FIT}: joymigrate doctor --to {chip.name} --fit"]
+    return lines
 
 
 def by_command(ready: list[Readiness]) -> dict[str, list[Readiness]]:

@@ -38,9 +38,10 @@ def make_kit(
 
     It holds no code and no data of yours: small inputs, and what is predicted of each call.
     """
+    from joymigrate.chips import calibration
     from joymigrate.cli._installed import can_rehearse
     from joymigrate.extras import need
-    from joymigrate.run.kit import calibration, make, seal
+    from joymigrate.run.kit import make, seal
 
     need("torch", "torch", what="a kit")
     chip = choose_chip(to)
@@ -74,7 +75,8 @@ def score_kit(
     no_calibration: bool = typer.Option(False, "--no-calibration", help="Only show the figures."),
 ) -> int:
     """Precision and recall of the predictions; what was measured is known from then on."""
-    from joymigrate.run.kit import calibration, score
+    from joymigrate.chips import calibration
+    from joymigrate.run.kit import score
 
     one_of(format, FORMATS, "--format")
     one_of(by, BY, "--by")
@@ -118,7 +120,8 @@ def merge_scores(
     ),
 ) -> int:
     """Join scores of many people into one calibration; each row keeps its sources."""
-    from joymigrate.run.kit import calibration, score
+    from joymigrate.chips import calibration
+    from joymigrate.run.kit import score
 
     documents = [score.check(read_json(path), str(path)) for path in scores]
     if check:

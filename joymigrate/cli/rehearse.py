@@ -84,12 +84,11 @@ def command(
         return _rehearse_setup.run(program[1:])
     from contextlib import nullcontext
 
-    from joymigrate.chips import target
+    from joymigrate.chips import calibration, target
     from joymigrate.cli import _fill, _program, _switch
     from joymigrate.extras import need
-    from joymigrate.run.kit import calibration
     from joymigrate.run.kit import seal as sealing
-    from joymigrate.run.rehearse import report, session
+    from joymigrate.run.rehearse import numerics, report, session
     from joymigrate.run.rehearse.options import checkouts, read_options
 
     need("torch", "torch", what="a rehearsal")
@@ -132,11 +131,13 @@ def command(
         with around as ready:
             code = _program.run(resolved, ready)
         records = session.read_records(settings)
-        result = report.summarise(settings, records, code)
         called = {name for record in records for name in record["calls"]}
-        result["measured"] = calibration.load(settings.chip).of_operators(called)
+        measured = calibration.load(settings.chip).of_operators(called)
+        result = report.summarise(settings, records, code, measured)
         if seal is not None:
-            said = sealing.of_rehearsal(result, sealing.signatures_of(records), result["measured"])
+            sku = target(settings.chip).sku(settings.soc)
+            calls = sealing.signatures_of(records)
+            said = sealing.of_rehearsal(result, calls, measured, sku, numerics.unit_of)
             sealing.write(said, seal)
     if not quiet:
         with speaking(language):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from joymigrate.evidence import GRADES, count_weaker
 from joymigrate.language import Text
 from joymigrate.schema import document, read, setting
 
@@ -41,6 +42,9 @@ class Gates:
     coverage: float | None = setting(
         None, "least share of calls that the chip runs, per cent, 0 to 100", least=0, most=100
     )
+    grade: str | None = setting(
+        None, "least grade of what coverage says about operators", choices=GRADES
+    )
     verify: str = setting("inconclusive", "the worst verdict that goes on", choices=VERDICTS)
     verified: float | None = setting(
         None,
@@ -62,7 +66,7 @@ OF = {
     "scan": ("automatic", "by_hand"),
     "baseline": ("baseline",),
     "rehearse": ("rehearse", "refusals", "fallbacks", "memory_gib"),
-    "coverage": ("coverage",),
+    "coverage": ("coverage", "grade"),
     "verify": ("verify", "verified"),
     "train": ("loss",),
     "serve": ("serve",),
@@ -150,6 +154,18 @@ def memory_gib(figures: Mapping[str, Any], verdict: str | None, limit: float) ->
     )
 
 
+def grade(figures: Mapping[str, Any], verdict: str | None, limit: str) -> Any:
+    """Statements about the chip that are not known well enough."""
+    counts = figures.get("grades")
+    weaker = count_weaker(counts, limit) if counts else 0
+    if not counts or not weaker:
+        return None
+    return weaker, Text(
+        "{weaker} of {number} statements about operators are not {limit}",
+        weaker=weaker, number=sum(counts.values()), limit=limit,
+    )  # fmt: skip
+
+
 def judge_verdict(figures: Mapping[str, Any], verdict: str | None, limit: str) -> Any:
     """A verdict that is worse than the gate allows."""
     if not refuses(limit, verdict):
@@ -178,6 +194,7 @@ CHECKS: dict[str, Check] = {
     "coverage": least(
         "calls_pct", "{found} % of the calls run on the chip; the gate asks for {limit} %", ".1f"
     ),
+    "grade": grade,
     "verify": judge_verdict,
     "verified": least(
         "verified_pct", "{found} % of the recorded program is compared; the gate asks for {limit} %"

@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from joymigrate.evidence import GRADES
 from joymigrate.journey.tree import total
 from joymigrate.language import restored, with_texts
 
@@ -103,6 +104,12 @@ class Journey:
             return "inconclusive"
         return "pass"
 
+    @property
+    def grades(self) -> dict[str, int]:
+        """How many statements about the chip the steps made, by grade."""
+        said = [one.figures.get("grades") or {} for one in self.outcomes]
+        return {grade: sum(counts.get(grade, 0) for counts in said) for grade in GRADES}
+
     def outcome(self, name: str) -> Outcome | None:
         """What a step found, None while it did not run."""
         return next((one for one in self.outcomes if one.name == name), None)
@@ -115,6 +122,7 @@ def to_json(journey: Journey) -> dict[str, Any]:
         "schema": SCHEMA,
         "verdict": journey.verdict,
         "grade": journey.grade,
+        "grades": journey.grades,
         "rehearsal": journey.grade == "rehearsed",
         "chip": request.chip,
         "project": str(request.project),

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from joymigrate.errors import JoyError
+from joymigrate.evidence import count_grades, reaches, weakest
 from joymigrate.language import Text
 from joymigrate.profile import alternatives
 from joymigrate.profile.attribute import attribute
-from joymigrate.profile.judge import Judge, Verdict
+from joymigrate.profile.judge import Judge
 from joymigrate.profile.oplist.lists import OpList
-from joymigrate.profile.support import Status, Support
-from joymigrate.profile.table import NONE, PHASES, Loose, OpTable, Trace
+from joymigrate.profile.support import Status, Support, Verdict
+from joymigrate.profile.table import NONE, PHASES, Loose, OpTable, Signature, Trace
 
 INSIDE = "inside {name}, which the chip runs as a whole"
 KERNELS = "a kernel that ran on the chip"
@@ -55,6 +56,7 @@ class Covered:
     source: str
     alternative: str
     package: str = ""  # has to be installed beside the chip's torch package
+    grade: str = "documented"  # the weakest of its calls: joymigrate.evidence
     sites: tuple[Site, ...] = ()
     phases: dict[str, int] = field(default_factory=dict)
 
@@ -123,6 +125,18 @@ class Coverage:
                 found[op.package] = (count + 1, us + weight(op, self.basis))
         return found
 
+    def grades(self) -> dict[str, int]:
+        """How many statements are documented, rehearsed, measured; unknown operators have none."""
+        return count_grades(op.grade for op in self.ops if op.status is not Status.UNKNOWN)
+
+    def known_as(self, grade: str) -> Share:
+        """The shares that stay on the chip by statements of at least this grade."""
+        ops = [
+            op if reaches(op.grade, grade) else replace(op, status=Status.UNKNOWN)
+            for op in self.ops
+        ]
+        return share_of(ops, self.basis, sum(one.device_us for one in self.loose))
+
     def gaps(self) -> tuple[Covered, ...]:
         """Operators that do not stay on the chip, by time, then by calls."""
         return tuple(op for op in self.ops if not op.status.supported)
@@ -143,6 +157,7 @@ class OperatorTotals:
         self.dtypes: dict[str, None] = {}
         self.sites: dict[str, list[float]] = {}
         self.phases: dict[str, int] = {}
+        self.grades: set[str] = set()
         self.notes: dict[str, None] = {}  # of a gap, which may have several reasons
 
     def add(self, table: OpTable, row: int) -> None:
@@ -179,6 +194,7 @@ class OperatorTotals:
             source=support.source,
             alternative=support.alternative,
             package=support.package,
+            grade=weakest(self.grades or {support.grade}),
             sites=tuple(Site(where, int(calls), us) for where, (calls, us) in self.sites.items())[
                 :SITES
             ],
@@ -286,6 +302,7 @@ class CoverageCounter:
         support = verdict.support
         key = (verdict.op, verdict.overload, support.status)
         found = self.all_totals.setdefault(key, OperatorTotals(verdict))
+        found.grades.add(support.grade)
         if support.note and not support.supported:
             found.notes[support.note] = None
         return found
@@ -315,7 +332,8 @@ def judge_chip_kernel(name: str, trace: Trace) -> Verdict:
     kind = name.partition("::")[2]
     slow = any(k.name == kind and "CPU" in k.core.upper() for k in trace.kernels)
     note = OWN_PROCESSOR if slow else KERNELS
-    return Verdict(name, "", Support(Status.NATIVE, note=note, source=trace.path.name))
+    ran = Support(Status.NATIVE, note=note, source=trace.path.name, grade="measured")
+    return Verdict(name, "", ran)
 
 
 def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = ()) -> Coverage:
@@ -372,6 +390,28 @@ def mark(trace: Trace, oplist: OpList) -> list[tuple[int, Support]]:
     counter = CoverageCounter(oplist, marks=True)
     counter.take(trace)
     return counter.marked
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One distinct call of a recording: an operator with one signature, and what is said of it."""
+
+    name: str
+    signature: Signature
+    support: Support
+    calls: int
+
+
+def distinct_calls(traces: Iterable[Trace], oplist: OpList) -> list[Call]:
+    """Every distinct call of recordings, the most called first."""
+    found: dict[tuple[str, Signature], Call] = {}
+    for trace in traces:
+        table = trace.ops
+        for row, support in mark(trace, oplist):
+            key = (table.names[table.name[row]], table.signatures[table.signature[row]])
+            before = found[key].calls if key in found else 0
+            found[key] = Call(*key, support, before + table.calls[row])
+    return sorted(found.values(), key=lambda one: (-one.calls, one.name))
 
 
 def basis_of(ops: Sequence[Covered]) -> str:

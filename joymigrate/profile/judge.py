@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.profile import aliases, libraries
 from joymigrate.profile.aliases import Alias
 from joymigrate.profile.kernel_names import fused_operators
+from joymigrate.profile.measured import Measured
 from joymigrate.profile.oplist.aten import AtenOp
 from joymigrate.profile.oplist.lists import OpList, is_out
-from joymigrate.profile.support import Status, Support, split_name
-from joymigrate.profile.table import EMPTY, Signature
+from joymigrate.profile.support import Status, Support, Verdict, split_name
+from joymigrate.profile.table import EMPTY, Signature, tensor_dtypes
 
 OLD = "a name that this torch does not have; judged by the operators inside it"
 COMPILED = "a kernel that a compiler generated for the source platform"
@@ -21,26 +21,6 @@ UNJUDGED = "; by its name: dtypes and quantised formats are not judged"
 ALIAS = "{name} is one backend's name of {target}"
 FUSED = "{target} of the chip computes it"
 MADE = "made of {name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What is said about one operator with one signature.
-
-    `opens` says that its children are looked at as well: it is made of them. `silent` operators
-    are not listed themselves.
-    """
-
-    op: str
-    overload: str
-    support: Support
-    opens: bool = False
-    silent: bool = False
-
-    @property
-    def name(self) -> str:
-        """`aten::scatter.reduce`."""
-        return f"{self.op}.{self.overload}" if self.overload else self.op
 
 
 class Judge:
@@ -53,6 +33,7 @@ class Judge:
         self.aliases = aliases.load(own)
         self.libraries = libraries.load(oplist.path.parent / "libraries.yaml")
         self.bases = frozenset(oplist.resolver.table.bases)
+        self.measured = Measured(oplist)
         self.kept: dict[tuple[str, Signature], Verdict] = {}
 
     def judge(self, name: str, signature: Signature) -> Verdict:
@@ -60,7 +41,8 @@ class Judge:
         key = (name, signature)
         found = self.kept.get(key)
         if found is None:
-            found = self.kept[key] = self.decide(name, signature)
+            found = self.measured.apply(self.decide(name, signature), signature)
+            self.kept[key] = found
         return found
 
     def decide(self, name: str, signature: Signature) -> Verdict:
@@ -225,22 +207,6 @@ def helps(bare: str, support: Support) -> bool:
     not those of the operator.
     """
     return "_fft_" in bare and not any("fft" in kernel.lower() for kernel in support.kernels)
-
-
-def tensor_dtypes(signature: Signature) -> Iterable[tuple[int, str]]:
-    """Known dtypes of the tensors with their position among the tensors.
-
-    A tensor without dimensions may be a number in a tensor's clothes, which kernels take as a
-    scalar of any dtype.
-    """
-    position = 0
-    for index, dtype in enumerate(signature.dtypes):
-        if not dtype:
-            continue
-        dims = signature.dims[index] if index < len(signature.dims) else None
-        if position == 0 or dims:
-            yield position, dtype
-        position += 1
 
 
 def fits(op: AtenOp, signature: Signature) -> bool:

@@ -53,11 +53,32 @@ class Support:
     kernels: tuple[str, ...] = ()
     contiguous: tuple[str, ...] = ()
     package: str = ""  # what has to be installed beside the chip's torch package
+    grade: str = "documented"  # how well it is known: joymigrate.evidence
 
     @property
     def supported(self) -> bool:
         """Whether the operator stays on the chip."""
         return self.status.supported
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is said about one operator with one signature.
+
+    `opens` says that its children are looked at as well: it is made of them. `silent` operators
+    are not listed themselves.
+    """
+
+    op: str
+    overload: str
+    support: Support
+    opens: bool = False
+    silent: bool = False
+
+    @property
+    def name(self) -> str:
+        """`aten::scatter.reduce`."""
+        return f"{self.op}.{self.overload}" if self.overload else self.op
 
 
 def split_name(name: str, overload: str | None = None) -> tuple[str, str, str | None]:

@@ -240,3 +240,19 @@ class Trace:
     replays: tuple[Replay, ...] = ()
     kernel_names: tuple[tuple[str, str], ...] = ()  # (name, kind) of the numbers in `replays`
     ran: bool = False  # rows are kernels that ran on the chip, not torch's operators
+
+
+def tensor_dtypes(signature: Signature) -> Iterator[tuple[int, str]]:
+    """Known dtypes of the tensors with their position among the tensors.
+
+    A tensor without dimensions may be a number in a tensor's clothes, which kernels take as a
+    scalar of any dtype.
+    """
+    position = 0
+    for index, dtype in enumerate(signature.dtypes):
+        if not dtype:
+            continue
+        dims = signature.dims[index] if index < len(signature.dims) else None
+        if position == 0 or dims:
+            yield position, dtype
+        position += 1

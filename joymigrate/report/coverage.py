@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from joymigrate.evidence import grade_line
 from joymigrate.language import current_language, padded, tell, tidied, with_texts
 from joymigrate.profile.attribute import REASONS
 from joymigrate.profile.coverage import LOOSE, Coverage, Covered, weight
@@ -60,6 +61,7 @@ def document(coverage: Coverage) -> dict[str, Any]:
             for name, phase in coverage.phases.items()
         },
         "summary": {status.value: coverage.count(status) for status in Status},
+        "grades": coverage.grades(),
         "notes": list(coverage.notes),
     }
 
@@ -79,6 +81,7 @@ def row(op: Covered) -> dict[str, Any]:
         "alternative": op.alternative,
         "package": op.package,
         "source": op.source,
+        "grade": None if op.status is Status.UNKNOWN else op.grade,
         "sites": [
             {"where": site.where, "calls": site.calls, "self_us": round(site.self_us, 3)}
             for site in op.sites
@@ -114,7 +117,7 @@ def text(coverage: Coverage) -> str:
         lines.append("  " + tell("… and {number} more", number=number))
     lines += unattributed_lines(coverage)
     lines += phase_lines(coverage)
-    lines.append(closing(coverage))
+    lines += [grade_line(coverage.grades()), closing(coverage)]
     return tidied("\n".join(lines)) + "\n"
 
 

@@ -11,6 +11,8 @@ from rich.cells import cell_len
 
 from joymigrate.chips import get
 from joymigrate.errors import JoyError
+from joymigrate.evidence import grade_line
+from joymigrate.language import Language
 from joymigrate.report.journey.evidence import Evidence, Step, steps
 from joymigrate.report.journey.sentences import short
 from joymigrate.report.journey.summary import step_name
@@ -40,6 +42,8 @@ def text(document: Mapping[str, Any], lang: str = "en", *, color: bool = False) 
             lines += ["", paint(say("next_of", lang, step=step_name(step, lang)), "bold")]
             lines += [f"  {part}" for part in step.step_text("help").splitlines()]
     lines += ["", *folded(say(document["grade"], lang), WIDTH)]
+    if any((document.get("grades") or {}).values()):
+        lines.append(grade_line(document["grades"], Language(lang)))
     if document.get("rewrite_step"):
         lines.append(say("back", lang, step=document["rewrite_step"]))
     return "\n".join(lines) + "\n"

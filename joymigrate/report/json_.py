@@ -9,6 +9,7 @@ from typing import Any
 
 from joymigrate import __version__
 from joymigrate.errors import JoyError
+from joymigrate.evidence import count_grades
 from joymigrate.language import with_texts
 from joymigrate.model import Edit, Finding, Kept, Scan, Skipped, Style, Tier
 from joymigrate.report.result import Result
@@ -48,6 +49,7 @@ def document(result: Result) -> dict[str, Any]:
             "by_rule": result.by_rule(),
             "by_area": {area.name: area.sites for area in result.readiness.areas},
             "suppressed": scan.suppressed,
+            "grades": count_grades("documented" for _ in scan.findings),
         },
         "readiness": readiness.document(result.readiness),
         "unused_ignores": [

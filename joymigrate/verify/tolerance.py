@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from joymigrate.chips import Chip, get, read_yaml, rules_root
+from joymigrate.chips import Chip, calibration, get, read_yaml, rules_root
 from joymigrate.errors import JoyError, did_you_mean
 
 SCHEMA = "joymigrate.tolerance/1"
@@ -29,6 +29,7 @@ METHODS = {
     "matched": ("rtol", "atol", "matched", "max_abs"),
     "diff": ("diff1", "diff2", "diff3", "diff4"),
 }
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 RATIOS = ("max", "mean", "rmse", "diff1", "diff2", "diff4")
 POWER = re.compile(r"2\^(-?\d+)")
 
@@ -66,6 +67,7 @@ class Tolerance:
     parts: Mapping[str, Mapping[str, Any]]
     stages: Mapping[str, Mapping[str, Any]]
     coverage: Mapping[str, Any]
+    measured: calibration.Calibration | None = None
 
     @classmethod
     def of(cls, chip: Chip | str | None = None) -> Tolerance:
@@ -73,7 +75,9 @@ class Tolerance:
         if chip is None or chip == "cpu":
             return read(None, None)
         found = get(chip) if isinstance(chip, str) else chip
-        return read(found.name, found.folder / FILE)
+        limits = read(found.name, found.folder / FILE)
+        known = calibration.load(found.name)
+        return replace(limits, measured=known) if known.rows else limits
 
     def operator(self, op: str, dtype: str, level: str | None = None) -> OperatorLimit:
         """The limits of `aten::NAME` in a dtype (`float32`); `level` overrules the list."""
@@ -87,6 +91,8 @@ class Tolerance:
                 f"{did_you_mean(level, known)}",
                 help=f"one of {', '.join(known)}",
             )
+        floor, seen = self.measured_floor(op, dtype)
+        source = "; ".join(filter(None, (str(double["source"]), seen)))
         classes = (c["dtypes"] for c in single.get("classes", ()) if op in c["ops"])
         return OperatorLimit(
             op=op,
@@ -94,15 +100,31 @@ class Tolerance:
             level=level,
             exact=op in exact["ops"],
             ratios=double["levels"][level],
-            floor=of_dtype(double["floor"], dtype),
+            floor=max(of_dtype(double["floor"], dtype), floor),
             method=str(single["method"]),
             single=of_dtype(next(classes, single["dtypes"]), dtype),
             small=of_dtype(single.get("small") or {"float32": 1e-6}, dtype),
             notice=self.parts["notice"]["rmse"],
             notice_floor=of_dtype(self.parts["notice"]["floor"], dtype),
-            source=str(double["source"]),
+            source=source,
             single_source=str(single["source"]),
         )
+
+    def measured_floor(self, op: str, dtype: str) -> tuple[float, str]:
+        """The largest relative error of the operator on real chips, where the kit found nothing
+        wrong with it, and where that was seen; 0 where nobody measured.
+
+        The kit counts errors in units of the dtype's precision at the largest value.
+        """
+        rows = [
+            row
+            for row in (self.measured.of_call(op, dtype) if self.measured else ())
+            if row["grade"] == "measured" and not row["deviations"] and "error" in row["found"]
+        ]
+        if not rows or dtype not in EPSILON:
+            return 0.0, ""
+        worst = max(rows, key=lambda row: float(row["found"]["error"]))
+        return float(worst["found"]["error"]) * EPSILON[dtype], calibration.provenance(worst)
 
     def limit(self, stage: str, name: str) -> float:
         """One figure of a stage: `limit("S6", "mean_relative_pass")`."""

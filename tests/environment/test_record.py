@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from joymigrate.chips import get
+from joymigrate.cli._main import run
 from joymigrate.environment import lock as locks
 from joymigrate.environment.record import read_smi, record, sdk
 from joymigrate.environment.rules import Places, SdkPlaces
@@ -69,3 +71,21 @@ def test_a_lock_names_what_changed() -> None:
     other = {**environment, "packages": {**environment["packages"], "numpy": "1.0"}}
     said = locks.differences(locked, locks.lock(other, chip))
     assert said == [f"numpy: locked {environment['packages']['numpy']}, here 1.0"]
+
+
+def test_a_machine_is_compared_with_its_lock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "chip.lock.json"
+    locked = locks.lock(record(get("ascend"), trial=False), get("ascend"))
+    file.write_text(json.dumps(locked))
+    assert run(["doctor", "--check-lock", str(file)]) == 0
+    assert "as it was locked" in capsys.readouterr().out
+    locked["packages"]["numpy"]["version"] = "1.0"
+    file.write_text(json.dumps(locked))
+    assert run(["doctor", "--check-lock", str(file), "--format", "json"]) == 1
+    (line,) = json.loads(capsys.readouterr().out)["differences"]
+    assert line.startswith("numpy: locked 1.0, here ")
+    file.write_text("{}")
+    assert run(["doctor", "--check-lock", str(file)]) == 2
+    assert "not a lock" in capsys.readouterr().err

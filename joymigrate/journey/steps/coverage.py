@@ -55,6 +55,7 @@ def run(at: StepContext) -> Outcome:
         "share": dict(found["share"]),
         "calls_pct": calls,
         "version": found["version"],
+        "grades": dict(found["grades"]),
         "recorded_on": where,
     }
     return Outcome(

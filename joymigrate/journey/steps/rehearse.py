@@ -64,6 +64,7 @@ def run(at: StepContext) -> Outcome:
         "traps": len(traps),
         "found_traps": traps,
         "peak_bytes": peak,
+        "grades": dict(found["grades"]),
         "checked_by": found["checked_by"],
         "package": found["package"],
     }

@@ -139,8 +139,9 @@ def of_signature(signature: Mapping[str, Any], masters: Masters) -> dict[str, An
         "x".join(map(str, v["tensor"]["shape"])) for v in signature["args"]
         if isinstance(v, Mapping)
     )  # fmt: skip
+    said = repr([name, signature["args"], signature.get("kwargs") or {}])
     return {
-        "id": f"{name} {dtype} {shapes} {zlib.crc32(repr(signature).encode()):08x}",
+        "id": f"{name} {dtype} {shapes} {zlib.crc32(said.encode()):08x}",
         "section": "operator", "call": f"torch.ops.{namespace}.{operator}.{overload or 'default'}",
         "op": name, "dtype": dtype, "layout": "contiguous", "args": args, "kwargs": kwargs,
         "grad": False, "results": None,
@@ -164,12 +165,16 @@ def sealed_argument(value: Any, masters: Masters) -> tuple[Any] | None:
     """A tensor of a sealed call by name; whole numbers are zeros, which are valid indices."""
     if isinstance(value, Mapping):
         facts = value["tensor"]
+        if facts["shape"] is None or None in facts["shape"]:
+            return None
         if math.prod(facts["shape"]) > 1 << 18:
             return None
         if facts["dtype"] in FLOATS:
             return ({"tensor": tensor("float", facts["shape"], 9, masters)},)
         kind = "bool" if facts["dtype"] == "bool" else "whole"
         return ({"tensor": tensor(kind, facts["shape"], 1, masters)},)
+    if isinstance(value, str) and value.startswith("<"):  # a type, or what was not recorded
+        return None
     if isinstance(value, bool | int | float | str | type(None)):
         return (value,)
     if isinstance(value, list):

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from joymigrate.chips import Chip
+from joymigrate.chips.calibration import Calibration
 from joymigrate.errors import JoyError
 from joymigrate.files import write_output
 from joymigrate.run.kit import cases
-from joymigrate.run.kit.calibration import Calibration
 
 RUNNER = Path(__file__).parent / "runner"
 TRIAL_S = 3600

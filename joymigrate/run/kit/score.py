@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from joymigrate.chips.calibration import Calibration
 from joymigrate.errors import JoyError
-from joymigrate.run.kit.calibration import Calibration
 from joymigrate.run.kit.make import KEPT
 from joymigrate.run.kit.runner.judge import attribute, deviations
 

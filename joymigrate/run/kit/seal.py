@@ -5,13 +5,18 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from joymigrate import __version__
+from joymigrate.chips import Sku
 from joymigrate.errors import JoyError
 from joymigrate.files import write_output
+from joymigrate.profile.coverage import Call
+from joymigrate.profile.support import Status
+from joymigrate.profile.table import Signature
+from joymigrate.run.kit import bound
 
 SCHEMA = "joymigrate.seal/1"
 
@@ -27,13 +32,15 @@ def of_rehearsal(
     result: Mapping[str, Any],
     signatures: Sequence[Mapping[str, Any]],
     measured: Sequence[Mapping[str, Any]],
+    sku: Sku | None,
+    unit_of: Callable[[str], str | None],
 ) -> dict[str, Any]:
-    """The predictions of a rehearsal (`rehearsal/1`). Nothing is said about times."""
-    distinct = {json.dumps(row, sort_keys=True): dict(row) for row in signatures}
+    """The predictions of a rehearsal (`rehearsal/1`). Of times there is a lower bound only."""
+    distinct = joined(signatures)
     fallbacks = {row["op"] for row in result["fallbacks"]}
     rows = [
         {**row, "grade": "rehearsed", "source": f"torch_npu {result['package']['torch_npu']}"}
-        for row in distinct.values()
+        for row in distinct
     ]
     collectives = {op: n for op, n in kernels(result).items() if op.startswith("Hccl")}
     return finish(
@@ -49,11 +56,21 @@ def of_rehearsal(
             "peak_memory_bytes": dict(result["peak_memory_bytes"]),
             "collectives": collectives,
             "precision": result.get("precision"),
-            "time_lower_bound_us": None,
-            "first_divergence": None,
+            "time_lower_bound": bound.lower_bound(rows, sku),
+            "first_divergence": bound.first_divergence(rows, str(result["precision"]), unit_of),
             "measured": list(measured),
         },
     )
+
+
+def joined(signatures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The distinct calls of all processes, in the order of the first, with their calls added up."""
+    distinct: dict[str, dict[str, Any]] = {}
+    for row in signatures:
+        plain = {name: value for name, value in row.items() if name != "calls"}
+        known = distinct.setdefault(json.dumps(plain, sort_keys=True), {**plain, "calls": 0})
+        known["calls"] += row.get("calls", 1)
+    return list(distinct.values())
 
 
 def kernels(result: Mapping[str, Any]) -> dict[str, int]:
@@ -61,21 +78,47 @@ def kernels(result: Mapping[str, Any]) -> dict[str, int]:
     return dict(result.get("kernels") or {})
 
 
-def of_coverage(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The predictions of `coverage/1`: per operator and dtypes, without shapes."""
-    outcomes = {"cpu": "fallback", "missing": "refused", "unknown": None}
-    rows = []
-    for op in document["ops"]:
-        status = str(op["status"])
-        name = str(op["op"]) + (f".{op['overload']}" if op.get("overload") else "")
-        rows.append({
-            "op": name, "args": [], "kwargs": {}, "dtypes": op.get("dtypes"),
-            "outcome": outcomes.get(status, "accepted"), "status": status,
-            "messages": [str(op["note"])] if op.get("note") else [],
-            "grade": "documented", "source": op.get("source"),
-        })  # fmt: skip
+NOT_RECORDED = "<not recorded>"
+OUTCOMES = {Status.CPU_FALLBACK: "fallback", Status.MISSING: "refused", Status.UNKNOWN: None}
+
+
+def of_coverage(document: Mapping[str, Any], calls: Iterable[Call]) -> dict[str, Any]:
+    """The predictions of `coverage/1` for the distinct calls of its recordings.
+
+    What a recording holds of arguments is types, shapes and strides; numbers are null.
+    """
+    rows: list[dict[str, Any]] = [
+        {
+            "op": call.name, "args": arguments(call.signature), "kwargs": {}, "calls": call.calls,
+            "outcome": OUTCOMES.get(call.support.status, "accepted"),
+            "status": call.support.status.value,
+            "messages": [str(call.support.note)] if call.support.note else [],
+            "grade": call.support.grade, "source": str(call.support.source),
+        }
+        for call in calls
+    ]  # fmt: skip
     versions = {"version": document.get("version")}
     return finish("coverage", document["chip"], versions, {"signatures": rows})
+
+
+def arguments(signature: Signature) -> list[Any]:
+    """The arguments of a recorded call, as far as it was recorded."""
+    found: list[Any] = []
+    for number, dtype in enumerate(signature.dtypes):
+        kind = signature.kinds[number] if number < len(signature.kinds) else "value"
+        if kind != "tensor" or not dtype:
+            found.append(None if kind == "none" else NOT_RECORDED)
+            continue
+        shape = signature.dims[number] if number < len(signature.dims) else None
+        strides = signature.strides[number] if number < len(signature.strides) else None
+        tensor = {"dtype": dtype, "shape": listed(shape), "strides": listed(strides)}
+        found.append({"tensor": tensor})
+    return found
+
+
+def listed(lengths: Any) -> list[Any] | None:
+    """Lengths as a list; None where they were not recorded."""
+    return None if lengths is None else list(lengths)
 
 
 def finish(

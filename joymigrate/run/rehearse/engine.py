@@ -35,21 +35,28 @@ MIXED_TYPES = "expected scalar type"
 class Engine:
     """Makes the kernels of one process. `record` receives what they see."""
 
-    def __init__(self, settings: Settings, record: Record, vendor: Vendor) -> None:
+    def __init__(
+        self, settings: Settings, record: Record, vendor: Vendor, signatures: Signatures
+    ) -> None:
         self.settings = settings
         self.record = record
         self.vendor = vendor
         self.local = threading.local()
         self.always = settings.mode == "shadow"
         self.operators: list[Operator] = []
-        self.signatures = Signatures()
+        self.signatures = signatures
         record.sources.append(self.count_kernels)
         record.sources.append(self.list_signatures)
 
     def list_signatures(self, record: Record) -> None:
         """Every distinct call, once the process ends: the list is long."""
-        if record.finished:
-            record.signatures = list(self.signatures.rows.values())
+        if not record.finished:
+            return
+        for operator in self.operators:
+            for key, row in operator.rows.items():
+                row["calls"] += operator.hits.get(key, 0)
+            operator.rows.clear()
+        record.signatures = list(self.signatures.rows.values())
 
     def count_kernels(self, record: Record) -> None:
         """Chip kernels, checks and refusals of the calls that did not go through the vendor's C++
@@ -283,11 +290,13 @@ class Call:
         plan = engine.vendor.compare(operator, result, passed, pairs)
         back = self.back(result, args, kwargs, pairs, index, plan, passed.results)
         if outermost:
-            self.remember(key, passed, plan, result, back)
+            self.remember(key, passed, plan, result, back, row)
             settle(row, (engine.record.refusals[one]["message"] for one in passed.refusals))
         return back
 
-    def remember(self, key: Any, passed: VendorPass, plan: Any, result: Any, back: Any) -> None:
+    def remember(
+        self, key: Any, passed: VendorPass, plan: Any, result: Any, back: Any, row: dict[str, Any]
+    ) -> None:
         """What later calls of this combination need to know."""
         engine, operator = self.engine, self.operator
         source = self.source
@@ -299,6 +308,7 @@ class Call:
         if not engine.always:
             operator.judged[key] = (passed.judge, passed.refusals, passed.launch)
             operator.hits[key] = 0
+            operator.rows[key] = row
             if passed.kernels:
                 operator.kernels[key] = passed.kernels
         operator.seen[key] = plan

@@ -17,6 +17,8 @@ import torch
 from joymigrate.run.rehearse.callsite import call_site
 from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.signatures import Signatures
+from joymigrate.run.rehearse.signatures import fall_back as fall_back_row
 
 KEY = "PrivateUse1"
 # Kernels that any of these keys provides are reached before a fallback is.
@@ -47,8 +49,10 @@ class Fallbacks:
         put: Callable[[str, Callable[..., Any]], None],
         settings: Settings,
         record: Record,
+        signatures: Signatures,
     ) -> None:
         self.put = put
+        self.signatures = signatures
         self.settings = settings
         self.record = record
         self.known: set[str] = set()
@@ -64,7 +68,7 @@ class Fallbacks:
                 kernel = get_kernel(name, KEY)
             except RuntimeError:
                 continue
-            self.put(name, counting(name, kernel, self.settings, self.record))
+            self.put(name, counting(name, kernel, self.settings, self.record, self.signatures))
             COUNTED.add(name)
 
     def look_again(self) -> None:
@@ -100,13 +104,16 @@ class Fallbacks:
         setattr(owner, name, watched)
 
 
-def counting(name: str, kernel: Any, settings: Settings, record: Record) -> Callable[..., Any]:
+def counting(
+    name: str, kernel: Any, settings: Settings, record: Record, signatures: Signatures
+) -> Callable[..., Any]:
     """Count one use with its line, then let the package's own fallback do it."""
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
 
     def fall_back(*args: Any, **kwargs: Any) -> Any:
         where = call_site()
         record.fallback(name, where)
+        fall_back_row(signatures.note(name, args, kwargs))
         if settings.policy == "error":
             raise NotImplementedError(
                 f"rehearsal: '{name}' is not in the operator list of torch_npu "

@@ -20,6 +20,7 @@ from joymigrate.run.rehearse.operator import Operator, describe
 from joymigrate.run.rehearse.record import Record, open_record
 from joymigrate.run.rehearse.settings import Settings
 from joymigrate.run.rehearse.shim import Shim
+from joymigrate.run.rehearse.signatures import Signatures
 from joymigrate.run.rehearse.vendor import Vendor
 
 KEY = "PrivateUse1"
@@ -96,16 +97,19 @@ def install(settings: Settings, shim: Shim) -> None:
         warnings.simplefilter("ignore")  # torch warns that kernels are overridden: on purpose
         installer = Installer()
         falling_back = fallback.falling_back()  # before we register anything
-        fallbacks = fallback.Fallbacks(installer.put, settings, record)
+        signatures = Signatures()
+        fallbacks = fallback.Fallbacks(installer.put, settings, record, signatures)
         if settings.mode != "dry":
-            install_kernels(installer, settings, shim, record)
+            install_kernels(installer, settings, shim, record, signatures)
         fallbacks.count(falling_back)
         watch_casts(installer, record)
     fallbacks.watch()
     _installed.append(installer.libraries)
 
 
-def install_kernels(installer: Installer, settings: Settings, shim: Shim, record: Record) -> None:
+def install_kernels(
+    installer: Installer, settings: Settings, shim: Shim, record: Record, signatures: Signatures
+) -> None:
     """Override the package's kernels by the engine's."""
     engine = Engine(
         settings,
@@ -113,6 +117,7 @@ def install_kernels(installer: Installer, settings: Settings, shim: Shim, record
         Vendor(
             shim, record, Limits(settings.soc), strict=settings.strict, label=settings.host_label
         ),
+        signatures,
     )
     references = load_references()
     composites = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")

@@ -61,6 +61,7 @@ class Operator:
     seen: dict[Any, Any] = field(default_factory=dict)  # plans by signature (see vendor.py)
     kernels: dict[Any, tuple[str, ...]] = field(default_factory=dict)  # by signature
     hits: dict[Any, int] = field(default_factory=dict)  # calls after the first, by signature
+    rows: dict[Any, dict[str, Any]] = field(default_factory=dict)  # what a seal says, by signature
     judged: dict[Any, tuple[str, tuple[str, ...], str]] = field(
         default_factory=dict
     )  # by signature

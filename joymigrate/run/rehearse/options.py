@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from joymigrate import chips
+from joymigrate.chips import calibration
 from joymigrate.config import load
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.rehearse.settings import (
@@ -47,7 +48,8 @@ def read_options(
     """Settings without a session yet (`session`, `libraries` and `package` are empty)."""
     chip = rehearsable(to or load(Path.cwd())["to"])
     full_soc = soc_name(soc or DEFAULT_SOC)
-    size = memory_bytes(memory) if memory else usual_memory(full_soc)
+    known = calibration.load(chip.name).memory_bytes if soc is None else None
+    size = memory_bytes(memory) if memory else known or usual_memory(full_soc)
     return Settings(
         session=Path(),
         libraries=Path(),

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from joymigrate.chips.calibration import provenance
+from joymigrate.evidence import grade_line
 from joymigrate.language import current_language, tell
 from joymigrate.run.rehearse.summary import gib
 
@@ -36,6 +38,8 @@ def page(result: Mapping[str, Any]) -> str:
         section("Traps", trap_table(result["traps"])),
         section("Operators that fell back to the CPU", fallback_table(result["fallbacks"])),
         section("What the chip would refuse", refusal_table(result)),
+        section("Kernels as launched", launch_table(result["launches"])),
+        section("What chips were measured to do", measured_table(result["measured"])),
         section("Operators without simulation", count_table(result["unsimulated"], "op")),
         section("Results in another form than on the CPU", difference_table(result)),
         section("Ranks and processes", rank_table(result["ranks"])),
@@ -94,6 +98,7 @@ def overview(result: Mapping[str, Any]) -> list[tuple[str, str]]:
             ),
         ),
         (tell("Exit code of the program"), str(result["exit_code"])),
+        (tell("How well it is known"), escape(grade_line(result["grades"]))),
         (tell("Processes on the device"), str(result["processes"])),
         (tell("Peak memory"), peaks or tell("the device was not used")),
         (
@@ -207,6 +212,36 @@ def count_table(rows: Sequence[Mapping[str, Any]], label: str) -> str:
     return table(
         ("operator", "calls"), [(f"<code>{escape(r[label])}</code>", r["calls"]) for r in rows]
     )
+
+
+def launch_table(launches: Sequence[Mapping[str, Any]]) -> str:
+    """Per operator: what its calls launch, which of it only casts or moves, which of it is slow."""
+    rows = [
+        (
+            f"<code>{escape(row['where'])}</code>",
+            f"<code>{escape(row['op'])}</code>",
+            escape(" → ".join(row["kernels"])),
+            escape(", ".join(row["moving"])),
+            escape(", ".join(row["aicpu"])),
+            row["calls"],
+        )
+        for row in launches
+    ]
+    heads = ("where", "operator", "kernels", "casts and copies", "on the chip's slow CPU", "calls")
+    return table(heads, rows)
+
+
+def measured_table(measured: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            f"<code>{escape(row['op'])}</code>",
+            escape(f"{row['dtype']} {row['layout']}"),
+            escape(", ".join(row["deviations"])),
+            escape(provenance(row)),
+        )
+        for row in measured
+    ]
+    return table(("operator", "case", "deviates", "known by"), rows)
 
 
 def difference_table(result: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ class Signatures:
         row = self.rows.get(key)
         if row is None:
             row = {"op": operator, "args": shown, "kwargs": named, "outcome": "refused"}
-            row["messages"] = []
+            row |= {"messages": [], "calls": 0}
             if len(self.rows) < MOST:
                 self.rows[key] = row
             else:
@@ -50,7 +50,14 @@ def form(value: Any) -> Any:
     return f"<{type(value).__name__}>"
 
 
+def fall_back(row: dict[str, Any]) -> None:
+    """One more call that the chip's package gave to the CPU."""
+    row["outcome"] = "fallback"
+    row["calls"] += 1
+
+
 def settle(row: dict[str, Any], messages: Iterable[str]) -> None:
-    """A call that came back: accepted, or refused by the documents with these messages."""
+    """A first call that came back: accepted, or refused by the documents with these messages."""
+    row["calls"] += 1
     row["messages"] = [str(text) for text in messages]
     row["outcome"] = "refused" if row["messages"] else "accepted"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import tell, tidied
 from joymigrate.run.rehearse.settings import Settings
 
@@ -18,9 +19,12 @@ MOVING = ("Cast", "Transpose", "TransData", "Contiguous", "ViewCopy", "AsStrided
 
 
 def summarise(
-    settings: Settings, records: Sequence[Mapping[str, Any]], exit_code: int
+    settings: Settings,
+    records: Sequence[Mapping[str, Any]],
+    exit_code: int,
+    measured: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """One document for all processes."""
+    """One document for all processes; `measured` are the calibration's rows of their operators."""
     operators = merged_operators(records)
     refused = refusals(records)
     return {
@@ -63,7 +67,24 @@ def summarise(
             )
         ],
         "ranks": [rank_view(record) for record in records],
+        "measured": list(measured),
+        "grades": count_grades(statements(operators, refused, measured)),
     }
+
+
+GRADE_OF = {"host_checked": "rehearsed"}  # the vendor's own host code ran here
+
+
+def statements(
+    operators: Mapping[str, str],
+    refused: Sequence[Mapping[str, Any]],
+    measured: Sequence[Mapping[str, Any]],
+) -> Iterator[str]:
+    """The grade of everything that a rehearsal says about the chip: each operator that ran, each
+    refusal, each row that a chip was measured to deviate in."""
+    yield from ["rehearsed"] * len(operators)
+    for row in (*refused, *measured):
+        yield GRADE_OF.get(row["grade"], row["grade"])
 
 
 AICPU = "aicpu:"
@@ -288,6 +309,7 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines.append(f"  {row['where']}: {refused}")
     if len(result["refusals"]) > 10:
         lines.append("  " + tell("… and {number} more", number=len(result["refusals"]) - 10))
+    lines.append("  " + grade_line(result["grades"]))
     for trap in result["traps"]:
         lines.append(f"  {trap['where']}: {tell(trap['message'])}")
         lines.append(f"    {tell('help:')} {tell(trap['remedy'])}")

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from joymigrate.chips import get
+from joymigrate.chips import calibration, get
+from joymigrate.chips.calibration import Calibration
 from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
-from joymigrate.run.kit import calibration, cases, make, repro, score, seal
-from joymigrate.run.kit.calibration import Calibration
+from joymigrate.run.kit import bound, cases, make, repro, score, seal
 from joymigrate.run.kit.runner.judge import attribute, deviations
+from joymigrate.run.rehearse.numerics import unit_of
 
 CHIP = get("ascend")
 GELU = "torch.nn.functional.gelu float16 contiguous"
@@ -206,6 +208,7 @@ def test_a_seal_that_was_changed_is_broken(tmp_path: Path) -> None:
     rehearsal = {
         "chip": "ascend", "soc": "Ascend910B3", "package": {"torch_npu": "2.13.0"},
         "fallbacks": [], "peak_memory_bytes": {"npu:0": 1}, "kernels": {"aclnnGelu": 2},
+        "precision": "fp32",
     }  # fmt: skip
     form = {"dtype": "float16", "shape": [4, 8], "strides": [8, 1]}
     signature = {
@@ -215,7 +218,7 @@ def test_a_seal_that_was_changed_is_broken(tmp_path: Path) -> None:
         "outcome": "accepted",
     }
     path = tmp_path / "seal.json"
-    seal.write(seal.of_rehearsal(rehearsal, [signature], []), path)
+    seal.write(seal.of_rehearsal(rehearsal, [signature], [], None, unit_of), path)
     document = seal.read(path)
     masters: cases.Masters = {}
     case = cases.of_signature(document["predictions"]["signatures"][0], masters)
@@ -234,3 +237,59 @@ def test_a_seal_that_was_changed_is_broken(tmp_path: Path) -> None:
     path.write_text(json.dumps(document))
     with pytest.raises(JoyError, match="seal is broken"):
         seal.read(path)
+
+
+def matmul(calls: int, **more: Any) -> dict[str, Any]:
+    """A sealed product of [4, 8] and [8, 16]."""
+    left, right = ({"tensor": {"dtype": "float32", "shape": s}} for s in ([4, 8], [8, 16]))
+    row = {"op": "aten::mm", "args": [left, right], "kwargs": {}, "messages": []}
+    return {**row, "outcome": "accepted", "calls": calls, **more}
+
+
+def test_a_bound_of_time_counts_what_is_known_and_says_so() -> None:
+    exp = {**matmul(5), "op": "aten::exp"}
+    found = bound.lower_bound([matmul(3), exp, matmul(9, outcome="refused")], CHIP.sku("910B3"))
+    assert found is not None
+    assert found["operations"] == 3 * 2 * 4 * 8 * 16
+    assert found["us"] == found["operations"] / 354e6
+    assert (found["calls_counted"], found["calls"]) == (3, 8)
+    assert bound.lower_bound([matmul(3)], CHIP.sku("910ProB")) is None
+
+
+def test_operations_of_a_convolution_are_those_that_torch_counts() -> None:
+    from torch.utils.flop_counter import conv_flop_count
+
+    args: list[Any] = [
+        {"tensor": {"dtype": "float32", "shape": s}} for s in ([2, 3, 9, 8], [4, 3, 3, 2])
+    ]
+    row = {
+        "op": "aten::convolution",
+        "args": [*args, None, [2, 1], [1, 0], [1, 2], False, [0, 0], 1],
+    }
+    image = torch.nn.functional.conv2d(
+        torch.zeros(2, 3, 9, 8), torch.zeros(4, 3, 3, 2), None, (2, 1), (1, 0), (1, 2)
+    )
+    assert bound.operations(row) == conv_flop_count([2, 3, 9, 8], [4, 3, 3, 2], list(image.shape))
+
+
+def test_the_first_divergence_is_where_numbers_part_by_design() -> None:
+    exp = {**matmul(1), "op": "aten::exp"}
+    plain = bound.first_divergence([exp, matmul(1)], "fp32", unit_of)
+    rounded = bound.first_divergence([exp, matmul(1)], "hf32", unit_of)
+    assert plain is not None
+    assert rounded is not None
+    assert (plain["call"], plain["why"]) == (1, "sums in the chip's own order")
+    assert rounded["relative"] == 2.0**-12
+    assert bound.first_divergence([exp], "hf32", unit_of) is None
+
+
+def test_calls_of_several_processes_are_one_call() -> None:
+    (row,) = seal.joined([matmul(3), matmul(4)])
+    assert row["calls"] == 7
+
+
+def test_how_often_a_call_was_made_does_not_name_its_case() -> None:
+    names = {cases.of_signature(matmul(n), {})["id"] for n in (1, 7)}  # type: ignore[index]
+    assert len(names) == 1
+    left = cases.of_signature({**matmul(1), "args": ["<not recorded>"]}, {})
+    assert left == "has an argument that is neither a tensor nor a number"

@@ -1,4 +1,4 @@
-"""What chips were measured to do, by case: read by rehearsals and the next kit.
+"""What chips were measured to do, by case: read by rehearsals, coverage, tolerances and kits.
 
 One file per chip, `calibration/CHIP.json` in joymigrate's cache, or the file that the environment
 variable JOYMIGRATE_CALIBRATION names.
@@ -34,6 +34,18 @@ class Calibration:
             return None
         return {**row["found"], "grade": row["grade"], "sources": row["sources"]}
 
+    def of_call(self, op: str, dtype: str) -> list[Mapping[str, Any]]:
+        """Rows of an operator in a dtype (`aten::gelu`, `float16`), whatever the layout."""
+        key = (base(op), dtype)
+        return [row for row in self.rows.values() if (base(str(row["op"])), row["dtype"]) == key]
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory of a card as it was measured; None where no chip was asked."""
+        row = self.rows.get("memory") or {}
+        total = row.get("found", {}).get("total_bytes") if row.get("grade") == "measured" else None
+        return int(total) if total else None
+
     def of_operators(self, names: Iterable[str]) -> list[Mapping[str, Any]]:
         """Deviating rows of the operators that a program called (`aten::gelu`)."""
         wanted = {name.partition("::")[2].partition(".")[0].rstrip("_") for name in names}
@@ -47,11 +59,21 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """What chips were seen to do with operators that a program calls, one line each."""
     found = []
     for row in rows:
-        source = row["sources"][-1]
-        where = f"{row['grade']}: {source['device']}, {source['date']}"
-        names = ", ".join(row["deviations"])
+        names, where = ", ".join(row["deviations"]), provenance(row)
         found.append(f"on a chip: {row['op']} {row['dtype']} {row['layout']}: {names} ({where})")
     return found
+
+
+def provenance(row: Mapping[str, Any]) -> str:
+    """Where a row comes from: `measured: Ascend910B3, 2026-05-01`."""
+    source = row["sources"][-1]
+    return f"{row['grade']}: {source['device']}, {source['date']}"
+
+
+def seen_with(row: Mapping[str, Any], package: str | None, version: str) -> bool:
+    """Whether a row was seen with this version (`2.13`) of the chip's torch package."""
+    known = (str(one["versions"].get(package, "")) for one in row["sources"])
+    return any(f"{one}.".startswith(f"{version}.") for one in known)
 
 
 def base(op: str) -> str:
