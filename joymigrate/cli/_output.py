@@ -8,12 +8,9 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import TextIO
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.files import write_output
-
-COLORS = ("auto", "always", "never")
 
 
 def one_of(value: str, names: tuple[str, ...], option: str) -> str:
@@ -29,17 +26,6 @@ def one_of(value: str, names: tuple[str, ...], option: str) -> str:
 def split(values: list[str]) -> list[str]:
     """`--select JM101,JM110 --select JM2` as one list."""
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
-
-
-def use_color(wish: str, stream: TextIO) -> bool:
-    """Whether to write colour to `stream`: on a terminal unless NO_COLOR or `--color` say else."""
-    if one_of(wish, COLORS, "--color") != "auto":
-        return wish == "always"
-    if os.environ.get("NO_COLOR"):
-        return False
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def emit(text: str, output: Path | None = None) -> None:

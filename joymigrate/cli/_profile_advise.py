@@ -17,7 +17,9 @@ def command(
         ..., metavar="TRACE...", help="Recordings, traces, profiles."
     ),
     to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
-    version: str | None = typer.Option(None, "--version", help="Version of the chip's package."),
+    version: str | None = typer.Option(
+        None, "--chip-version", "--version", help="Version of the chip's torch package."
+    ),
     select: list[str] = typer.Option([], "--select", help="Only this advice. Repeatable."),
     ignore: list[str] = typer.Option([], "--ignore", help="Not this advice. Repeatable."),
     form: str = typer.Option("text", "--format", help="text, json, md, html or sarif."),

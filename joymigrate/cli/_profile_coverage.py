@@ -30,7 +30,10 @@ def command(
     ),
     to: str | None = typer.Option(None, "--to", help="The chip, or a folder with its chip.yaml."),
     version: str | None = typer.Option(
-        None, "--version", help="Version of the chip's torch package, such as 2.13."
+        None,
+        "--chip-version",
+        "--version",
+        help="Version of the chip's torch package, such as 2.13.",
     ),
     ops: Path | None = typer.Option(
         None, "--ops", metavar="FILE", help="An operator list to use instead (docs/oplist.md)."

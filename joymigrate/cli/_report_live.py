@@ -6,7 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-from joymigrate.cli._output import emit, talk, use_color
+from joymigrate.cli._color import use_color
+from joymigrate.cli._output import emit, talk
 from joymigrate.errors import Exit, JoyError
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -96,7 +97,7 @@ def rendered(
     from joymigrate.report import journey_html, journey_text
 
     if format == "text":
-        color = output is None and use_color("auto", sys.stdout)
+        color = output is None and use_color(sys.stdout)
         return journey_text.text(found, lang, color=color)
     if format == "md":
         return journey_text.markdown(found, lang)

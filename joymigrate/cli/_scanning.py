@@ -27,7 +27,6 @@ class ScanView:
     format: str
     output: Path | None
     lang: str
-    color: str
     statistics: bool = False
     show_kept: bool = False
     verbose: bool = False

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate.cli._color import use_color
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
-from joymigrate.cli._output import emit, one_of, use_color
+from joymigrate.cli._output import emit, one_of
 from joymigrate.cli._progress import WIDTH, JourneyProgress
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language
@@ -212,7 +213,7 @@ def rendered(journey: Journey, format: str, lang: str) -> str:
         return journey_text.junit(document, lang)
     if format == "html":
         return journey_html.render(document, journey.folder, lang, link=way(journey, Path.cwd()))
-    return journey_text.text(document, lang, color=use_color("auto", sys.stdout))
+    return journey_text.text(document, lang, color=use_color(sys.stdout))
 
 
 def way(journey: Journey, place: Path) -> str:

@@ -32,7 +32,9 @@ app = group("A chip's operators per version: show, compare, build, check with th
 FORMATS = ("text", "json")
 TABLE_FORMATS = (*FORMATS, "csv", "parquet")
 TO = typer.Option(None, "--to", help="The chip, or a folder with its chip.yaml.")
-VERSION = typer.Option(None, "--version", help="Version of the chip's torch package: 2.13.")
+VERSION = typer.Option(
+    None, "--chip-version", "--version", help="Version of the chip's torch package: 2.13."
+)
 OPS = typer.Option(None, "--ops", metavar="FILE", help="A list to use instead (docs/oplist.md).")
 WHEEL = typer.Option(None, "--wheel", metavar="FILE", help="A wheel of the chip's torch package.")
 FORMAT = typer.Option("text", "--format", help="text or json.")
@@ -58,7 +60,7 @@ def choose_list(
         raise JoyError(
             f"the wheel is version {found.version}, not {version}",
             where=str(wheel),
-            help="leave --version out",
+            help="leave --chip-version out",
         )
     return found
 

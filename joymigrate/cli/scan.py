@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from joymigrate.cli._color import use_color
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
-from joymigrate.cli._output import emit, one_of, split, talk, use_color
+from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.cli._portfolio import rank
 from joymigrate.cli._scanning import ScanView, configured, must_exist, now, run
 from joymigrate.errors import Exit, JoyError
@@ -72,7 +73,6 @@ def command(
     ),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="No summary, no warnings."),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Also files that were not read."),
-    color: str = typer.Option("auto", "--color", help="auto, always or never."),
 ) -> int:
     """Find what keeps a project on its current accelerators; never writes source.
 
@@ -80,7 +80,7 @@ def command(
     """
     one_of(format, FORMATS if portfolio is None else PORTFOLIO_FORMATS, "--format")
     asked = language_of(lang, paths[0] if paths else None)
-    view = ScanView(format, output, asked, color, statistics, show_kept, verbose, quiet)
+    view = ScanView(format, output, asked, statistics, show_kept, verbose, quiet)
     overrides = {
         "to": to,
         "style": style,
@@ -159,7 +159,7 @@ def show(result: Result, view: ScanView) -> None:
 
     result = translate(result, Language(view.lang))
     terminal = view.output is None and view.format == "text" and sys.stdout.isatty()
-    color = use_color(view.color, sys.stderr)
+    color = use_color(sys.stderr)
     lines = text.warnings(result, color=color)
     if view.verbose:
         lines += text.skipped(result)
@@ -184,7 +184,7 @@ def render(
 
     result = translate(result, Language(view.lang, texts))
     if view.format == "text":
-        color = view.output is None and use_color(view.color, sys.stdout)
+        color = view.output is None and use_color(sys.stdout)
         summary = terminal and not view.quiet
         return text.render(result, terminal=terminal, color=color, summary=summary)
     if view.format == "md":

@@ -324,11 +324,25 @@ def test_a_name_that_is_not_utf8_passes_every_format(
 
 
 def test_no_color_wins_over_force_color(monkeypatch: pytest.MonkeyPatch) -> None:
-    from joymigrate.cli._output import use_color
+    from joymigrate.cli._color import use_color
 
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert use_color("auto", sys.stdout)
+    assert use_color(sys.stdout)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not use_color("auto", sys.stdout)
-    assert use_color("always", sys.stdout)
-    assert not use_color("never", sys.stdout)
+    assert not use_color(sys.stdout)
+
+
+@pytest.mark.parametrize("before", ["FORCE_COLOR", "NO_COLOR", None])
+def test_color_decides_for_one_command_line(
+    project: Path, joy: Joy, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    if before:
+        monkeypatch.setenv(before, "1")
+    as_before = joy("scan", "train.py").out
+    assert "\033[" in joy("scan", "train.py", "--color", "always").out
+    assert "\033[" not in joy("scan", "train.py", "--color", "never").out
+    assert joy("scan", "train.py").out == as_before
+    told = joy("status", "--color", "alway")
+    assert (told.code, "Did you mean 'always'?" in told.err) == (2, True)
