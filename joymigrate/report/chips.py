@@ -136,7 +136,7 @@ def show(data: Mapping[str, Any]) -> str:
         f"  folder {chip['folder']}",
     ]
     if chip["keeps_device"]:
-        lines.append("  programs keep the origin's device name")
+        lines.append("  programs keep the old platform's device name")
     lines += [f"  note: {note}" for note in chip["notes"]]
     for key, value in data.items():
         if key == "chip" or not value:
@@ -152,7 +152,9 @@ def names_lines(names: Mapping[str, Any]) -> list[str]:
     if names["version"]:
         lines.append(f"  {names['count']} names in version {names['version']}")
         share = names["of_origin"]
-        lines.append(f"  {share['same']} of the origin's {share['total']} public names are there")
+        lines.append(
+            f"  {share['same']} of the old platform's {share['total']} public names are there"
+        )
         lines.append(f"  typed tensors: {', '.join(names['typed_tensors']) or 'none'}")
     else:
         lines.append("  no name list: every name of the origin counts as present")

@@ -89,6 +89,7 @@ def vocabulary(chip: Chip, origin: Chip) -> dict[str, str]:
         "origin_module": origin.module,
         "origin_backend": origin.backend,
         "origin_title": origin.title,
+        "origin_vendor": origin.title.rpartition(" ")[0] or origin.title,
     }
 
 

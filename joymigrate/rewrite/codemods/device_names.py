@@ -67,7 +67,9 @@ def named(module: Module, node: ast.expr, known: str) -> Iterator[Finding]:
     rule = rule_of(known, advice)
     guard = module.guarded(node)
     if guard is None and isinstance(getattr(node, "ctx", None), ast.Store):
-        guard = "a name of the origin's module is replaced; decide what that means on the target"
+        guard = (
+            "a name of the old platform's module is replaced; decide what that means on the target"
+        )
     if guard is None and known in QUESTIONS:
         guard = own_kernels.decides(module, node, tensor=False)
     if guard is not None:

@@ -1,4 +1,4 @@
-"""Errors that are recognised by the origin's words: `"CUDA out of memory" in str(error)`."""
+"""Errors recognised by the words of the old platform: `"CUDA out of memory" in str(error)`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find(module: Module) -> Iterator[Finding]:
                 "JM108",
                 node,
                 tier=Tier.REPORT,
-                message="an error is recognised by the origin's words",
+                message="an error is recognised by the words of the old platform",
                 reason=Text(
                     "the same error has another text on {chip}; look for the part without the "
                     "platform's name, or for the exception's class",

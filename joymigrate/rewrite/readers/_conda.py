@@ -46,7 +46,7 @@ def channels(sites: Sites, root: Mapping) -> None:
     listed = root.get("channels")
     for item in listed.items if isinstance(listed, Sequence) else ():
         if isinstance(item, Scalar) and item.value.split("/")[0] == sites.context.origin.name:
-            sites.add(RULE, item.start, item.end, reason="a channel of the origin's vendor")
+            sites.add(RULE, item.start, item.end, reason="a channel of the old platform's vendor")
 
 
 def dependencies(sites: Sites, listed: Sequence) -> None:

@@ -251,7 +251,7 @@ class Walk:
             self.sites.add("JM121", node.start, node.end, reason=reason)
 
     def class_path(self, node: Scalar) -> None:
-        """`_target_: torch.cuda.amp.GradScaler`: a name of the origin's module."""
+        """`_target_: torch.cuda.amp.GradScaler`: a name of the old platform's module."""
         origin, chip = self.sites.context.origin, self.sites.context.chip
         name = node.value.removeprefix(f"{origin.module}.")
         if origin.module == chip.module or not re.fullmatch(r"[\w.]+", name):

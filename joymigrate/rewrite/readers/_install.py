@@ -64,14 +64,14 @@ def argument(
         index_url(sites, word, 0 if before in INDEXES else len(value) - len(inline))
         return
     if before in ("-c", "--channel") and value == "nvidia":
-        sites.add(RULE, word.start, word.end, reason="a channel of the origin's vendor")
+        sites.add(RULE, word.start, word.end, reason="a channel of the old platform's vendor")
         return
     if before in TAKES_VALUE or value.startswith(("-", ".", "/")) or not value:
         return
     system = any(each.value in SYSTEM for each in command.words[:6])
     if system:
         if sites.context.origin.origin and SYSTEM_PACKAGE.fullmatch(value):
-            sites.add(RULE, word.start, word.end, reason="libraries of the origin's toolkit")
+            sites.add(RULE, word.start, word.end, reason="libraries of the CUDA toolkit")
         return
     requirement(sites, word, others)
 

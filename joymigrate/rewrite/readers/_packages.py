@@ -78,7 +78,7 @@ def normalised(name: str) -> str:
 def url_advice(text: str) -> Change | None:
     """A wheel named by its address that is built for the origin."""
     if WHEEL.search(text) or INDEX.search(text):
-        return Change(text, Tier.REPORT, "a wheel built for the origin's toolkit")
+        return Change(text, Tier.REPORT, "a wheel built for the CUDA toolkit")
     return None
 
 
@@ -184,8 +184,8 @@ def local_version(text: str, name: str, context: Context) -> Change | None:
             name, Tier.REPORT, Text("{chip} has builds of its own", chip=context.chip.title)
         )
     if context.style is Style.AGNOSTIC:
-        return Change(name, Tier.REPORT, "a build for the origin's toolkit")
-    reason = "a build for the origin's toolkit; the plain version has the same interface"
+        return Change(name, Tier.REPORT, "a build for the CUDA toolkit")
+    reason = "a build for the CUDA toolkit; the plain version has the same interface"
     return Change(name, Tier.UNSAFE, reason, after)
 
 

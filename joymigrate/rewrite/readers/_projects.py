@@ -101,4 +101,4 @@ def by_name(sites: Sites, entry: Entry) -> None:
 def index(sites: Sites, node: Scalar) -> None:
     """An index with wheels for the origin's toolkit."""
     if index_change(node.value, sites.context):
-        sites.add(RULE, node.start, node.end, reason="an index of builds for the origin's toolkit")
+        sites.add(RULE, node.start, node.end, reason="an index of builds for the CUDA toolkit")

@@ -37,6 +37,6 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
         if asked in seen:
             continue
         seen.add(asked)
-        reason = "the build asks for the origin's toolkit; leave its CUDA part out on the target"
+        reason = "the build asks for the CUDA toolkit; leave its CUDA part out on the target"
         sites.add(RULE, *match.span(), reason=reason)
     yield from sites.ordered()

@@ -58,7 +58,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     if not found:
         include = INCLUDE.search(text)
         if include:
-            reason = Text("uses the origin's library through {name}", name=include["name"])
+            reason = Text("uses a library of the old platform through {name}", name=include["name"])
             found = [site(source, context, *include.span("name"), reason)]
     yield from sorted(found, key=lambda each: (each.line, each.column))
 
