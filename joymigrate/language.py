@@ -1,7 +1,8 @@
 """Texts that keep their template and fields, so that a report can say them in another language.
 
 A `Text` is the English sentence; its template is the key of the catalogues in `rules/common/zh/`
-and `rules/<chip>/zh.yaml`. A sentence that no catalogue has stays English.
+and `rules/<chip>/zh.yaml`. A sentence that no catalogue has stays English. A report's own words go
+by key (`Words`). A language is a folder of `rules/common` with a `language.yaml`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,13 +21,10 @@ from joymigrate.data import folders, rules_root
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.schema import read_yaml
 
-LANGUAGES = ("en", "zh")
 FIELD = re.compile(r"\{([^{}\s]+)\}")
 PLURALS = ("s", "es")
 JOINED = re.compile(r"\{p0\}(?:; or \{p\d\})+")  # `Text.join("; or ", …)`
 HAN = re.compile(r"[\u3400-\u9fff]")
-# What joins texts, where a template has no word of its own.
-MARKS = {"; ": "；", ", ": "、", ": ": "：", " (": "（", ")": "）", ". ": "。"}
 T = TypeVar("T")
 
 
@@ -134,6 +133,58 @@ def with_texts(document: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a language says of itself in its `language.yaml`."""
+
+    tag: str  # BCP 47, for pages
+    name: str
+    marks: Mapping[str, str]  # list, clause, colon, semicolon, or, open, close, stop
+    wide: bool = False  # full-width punctuation beside its words
+
+
+@functools.cache
+def languages() -> tuple[str, ...]:
+    """The languages that reports speak: folders of `rules/common`, English first."""
+    found = sorted(path.parent.name for path in (rules_root() / "common").glob("*/language.yaml"))
+    return ("en", *(name for name in found if name != "en"))
+
+
+@functools.cache
+def traits(lang: str) -> Traits:
+    """What a language says of itself."""
+    return Traits(**read_yaml(rules_root() / "common" / lang / "language.yaml"))
+
+
+class Words:
+    """Texts of a report by key, of `rules/common/<language>/words/<name>.yaml`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __contains__(self, key: object) -> bool:
+        return key in worded(self.name, "en")
+
+    def template(self, key: str, lang: str = "en") -> str:
+        """The text for `key` with its fields open, English where the language has none.
+
+        An unknown key is our bug and raises KeyError.
+        """
+        english = worded(self.name, "en")[key]
+        return english if lang == "en" else worded(self.name, Language(lang).lang).get(key, english)
+
+    def __call__(self, key: str, lang: str = "en", **fields: object) -> str:
+        """The text for `key`, filled in."""
+        return fill(self.template(key, lang), {name: str(one) for name, one in fields.items()})
+
+
+@functools.cache
+def worded(name: str, lang: str) -> Mapping[str, str]:
+    """One file of texts by key; a language that has none is English throughout."""
+    path = rules_root() / "common" / lang / "words" / f"{name}.yaml"
+    return dict(read_yaml(path)) if path.is_file() else {}
+
+
 class Language:
     """One language: `say(text)` is the text in it, `say(template, field=…)` a composed one.
 
@@ -141,13 +192,14 @@ class Language:
     """
 
     def __init__(self, lang: str = "en", texts: Mapping[str, Any] | None = None) -> None:
-        if lang not in LANGUAGES:
+        if lang not in languages():
             raise JoyError(
-                f"unknown language '{lang}'.{did_you_mean(lang, LANGUAGES)}",
+                f"unknown language '{lang}'.{did_you_mean(lang, languages())}",
                 where="--lang",
-                help=f"one of {', '.join(LANGUAGES)}",
+                help=f"one of {', '.join(languages())}",
             )
         self.lang = lang
+        self.traits = traits(lang)
         self.texts = texts or {}
         self.catalogue = catalogue(lang)
 
@@ -169,11 +221,11 @@ class Language:
         """A template in this language with its fields translated and filled in."""
         found = self.catalogue.get(template)
         if found is None and JOINED.fullmatch(template):
-            found = template.replace("; or ", "；或")
+            found = template.replace("; or ", self.traits.marks["or"])
         if found is None and not re.search(r"\w", FIELD.sub("", template)):
             said = {key: self(value) for key, value in fields.items()}
-            if any(map(HAN.search, said.values())):
-                return fill(marked(template), said).replace("。 ", "。")
+            if self.traits.wide and any(map(HAN.search, said.values())):
+                return fill(marked(template, self.traits), said).replace("。 ", "。")
             return fill(template, said)
         if found is None:
             return fill(template, fields)
@@ -192,16 +244,29 @@ class Language:
         return data
 
 
-def marked(template: str) -> str:
-    """A template of fields and punctuation alone with full-width punctuation."""
-    for narrow, wide in MARKS.items():
-        template = template.replace(narrow, wide)
+def marked(template: str, traits: Traits) -> str:
+    """A template of fields and punctuation alone with the language's punctuation."""
+    for name in ("semicolon", "list", "colon", "open", "close", "stop"):
+        template = template.replace(english_marks()[name], traits.marks[name])
     return template
+
+
+def english_marks() -> Mapping[str, str]:
+    """The marks of the texts as they are written."""
+    return traits("en").marks
+
+
+def mark(name: str) -> str:
+    """A mark of the language that `tell` speaks, such as the `list` one: what stands between parts.
+
+    Its names stand in `language.yaml`; another one raises KeyError.
+    """
+    return traits(current_language()).marks[name]
 
 
 def bracket(text: str, say: Language) -> str:
     """Text in brackets behind other text, in the language's kind of brackets."""
-    return f"（{text}）" if say.lang == "zh" else f" ({text})"
+    return f"{say.traits.marks['open']}{text}{say.traits.marks['close']}"
 
 
 def width(text: str) -> int:
@@ -226,14 +291,14 @@ def catalogue(lang: str) -> Mapping[str, str]:
     files += [folder / f"{lang}.yaml" for folder, _ in folders()]
     found: dict[str, str] = {}
     for path in files:
-        if path.is_file():
+        if path.is_file() and path.name != "language.yaml":
             found.update(read(path))
     return found
 
 
 def read(path: Path) -> dict[str, str]:
     """One catalogue: a list of `{en, zh}`. Raises `JoyError` for anything else."""
-    lang = path.stem if path.stem in LANGUAGES else path.parent.name
+    lang = path.stem if path.stem in languages() else path.parent.name
     found: dict[str, str] = {}
     for item in read_yaml(path) or []:
         if not isinstance(item, Mapping) or set(item) != {"en", lang}:
@@ -289,7 +354,7 @@ def tell(text: str, /, **fields: object) -> str:
 
 
 def tidied(text: str) -> str:
-    """Text of several parts, in Chinese with full-width colons behind Chinese words."""
-    if current_language() != "zh":
+    """Text of several parts, with full-width colons behind words of a language that has them."""
+    if not traits(current_language()).wide:
         return text
     return re.sub(r"([\u3400-\u9fff）」]): ", r"\1：", text).replace("： ", "：")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.language import languages
 
 WORD = r"[A-Za-z0-9][\w.-]*"
 LIST = re.compile(rf"{WORD}(?:, {WORD})*(?:,? or {WORD}|, {WORD})")
@@ -110,7 +111,7 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "--grade": lambda: ("documented", "rehearsed", "measured"),
     "cluster autoscale --for": lambda: ("hpa", "keda"),
     "monitor --export": lambda: ("prometheus", "grafana"),
-    "--lang": lambda: ("en", "zh"),
+    "--lang": languages,
 }
 OWN = {  # the same name for something else
     "quantise --ignore",

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from joymigrate.cli._output import one_of
-from joymigrate.language import LANGUAGES, Language
+from joymigrate.language import Language, languages
 
 OPTION: Any = typer.Option(
     None, "--lang", help="en or zh (default: `lang` of the configuration, else en)."
@@ -18,11 +18,11 @@ OPTION: Any = typer.Option(
 def language_of(lang: str | None, start: Path | None = None) -> str:
     """The language asked for; an unknown one names the nearest that is known."""
     if lang is not None:
-        return one_of(lang, LANGUAGES, "--lang")
+        return one_of(lang, languages(), "--lang")
     from joymigrate import config
 
     settings = config.load(start or Path.cwd())
-    return one_of(settings["lang"], LANGUAGES, f"{settings.sources['lang']} lang")
+    return one_of(settings["lang"], languages(), f"{settings.sources['lang']} lang")
 
 
 def speaker(lang: str | None, start: Path | None = None, texts: Any = None) -> Language:

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from joymigrate.language import Language, Text, width
+from joymigrate.language import Language, Text, traits, width
 
 if TYPE_CHECKING:
     from joymigrate.journey import Outcome, PlannedStep
@@ -123,7 +123,7 @@ class JourneyProgress:
         self.rest()
         if self.terminal:
             self.write("")
-        comma = "、" if self.say.lang == "zh" else ", "
+        comma = traits(self.say.lang).marks["list"]
         kept = (
             Text("done and kept: {steps}", steps=comma.join(self.done))
             if self.done

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.evidence import grade_line
-from joymigrate.language import current_language, padded, tell, tidied, with_texts
+from joymigrate.language import mark, padded, tell, tidied, with_texts
 from joymigrate.profile.attribute import REASONS
 from joymigrate.profile.coverage import LOOSE, Coverage, Covered, weight
 from joymigrate.profile.support import Status
@@ -209,8 +209,7 @@ def closing(coverage: Coverage) -> str:
         )
         if coverage.count(status)
     ]
-    comma = "、" if current_language() == "zh" else ", "
-    said = comma.join(parts) if parts else tell("all stay on the chip")
+    said = mark("list").join(parts) if parts else tell("all stay on the chip")
     number = len(coverage.ops)
     return tell(
         "Judged {operators} for {chip} {version}: {said}.",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate import chips
-from joymigrate.language import Language
+from joymigrate.language import Language, Text
 from joymigrate.model import Rule, Scan, Tier
 from joymigrate.rewrite import rules
 from joymigrate.rewrite.baseline import Known
@@ -154,11 +154,7 @@ def spelled(path: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)
 
 
-NOUNS = {"site": "处", "file": "个文件", "rule": "条规则"}
-
-
 def counted(number: int, noun: str, say: Language | None = None) -> str:
     """`1 site`, `2 sites`."""
-    if say is not None and say.lang == "zh":
-        return f"{number} {NOUNS[noun]}"
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    words = Text(f"{{number}} {noun}{{number_s}}", number=number)
+    return say(words) if say is not None else words

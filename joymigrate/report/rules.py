@@ -14,7 +14,7 @@ from typing import Any
 
 from joymigrate import chips
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.language import HAN, Language
+from joymigrate.language import HAN, Language, traits
 from joymigrate.model import Case, Rule, Style, Tier
 from joymigrate.report import md
 from joymigrate.report.labels import Labels
@@ -124,7 +124,7 @@ def similarity(matcher: SequenceMatcher[str], line: str) -> float:
 def text(found: Explanation, lang: str = "en") -> str:
     """The explanation for a terminal or a pipe."""
     lines = text_lines(found, Labels(lang))
-    return "\n".join(wide(one) if lang == "zh" else one for one in lines) + "\n"
+    return "\n".join(wide(one) if traits(lang).wide else one for one in lines) + "\n"
 
 
 def wide(line: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from joymigrate import __version__
-from joymigrate.language import Language, bracket
+from joymigrate.language import Language, bracket, traits
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.report.changes import Region, regions
 from joymigrate.report.json_ import dumps
@@ -40,7 +40,7 @@ def document(result: Result) -> dict[str, Any]:
     driver = {
         "name": "joymigrate",
         "version": __version__,
-        **({} if result.say.lang == "en" else {"language": "zh-CN"}),
+        **({} if result.say.lang == "en" else {"language": traits(result.say.lang).tag}),
         "rules": [
             descriptor(rule, result.rules.get(rule), names.get(rule), result.say) for rule in ids
         ],

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.language import Language, bracket, padded, width
+from joymigrate.language import Language, bracket, padded, traits, width
 from joymigrate.model import Finding, Tier
 from joymigrate.report.changes import hunks
 from joymigrate.report.labels import Labels
@@ -73,7 +73,7 @@ def phrase(finding: Finding, say: Language) -> str:
     words = one_line(finding.message)
     quoted = "" if f"`{finding.before}`" in words else quote(finding.before)
     after = "" if finding.tier is Tier.REPORT else quote(finding.after or "")
-    colon = "：" if say.lang == "zh" else ": "
+    colon = traits(say.lang).marks["colon"]
     if not finding.before:
         return f"{words}{colon}{after}" if after else words
     return (f"{words}{colon}{quoted}" if quoted else words) + (f" → {after}" if after else "")
@@ -224,7 +224,7 @@ def readiness(result: Result, *, color: bool = False) -> str:
             f"  {padded(say.area(area.name), 14)}{area.sites:>7,}{safe:>7,}{unsafe:>8,}"
             f"{by_hand:>9,}   {say.duration(area.minutes)}"
         )
-    colon = "：" if say.lang == "zh" else ": "
+    colon = traits(say.lang).marks["colon"]
     if summary.manual:
         lines += ["", f"  {say.tell('by hand, the heaviest first:')}"]
     for item in summary.manual[:MANUAL_SHOWN]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from joymigrate.language import current_language, padded, tell, tidied
+from joymigrate.language import mark, padded, tell, tidied
 from joymigrate.report import verdict_parts
 from joymigrate.report.verdict_words import counts, figure, headline, listed, part_of, place, worst
 
@@ -34,7 +34,7 @@ def render(document: Mapping[str, Any], *, verbose: bool = False) -> str:
 
 def colon() -> str:
     """What stands before a reason."""
-    return "：" if current_language() == "zh" else ": "
+    return mark("colon")
 
 
 def stages(document: Mapping[str, Any]) -> Iterator[str]:

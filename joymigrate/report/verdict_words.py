@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from joymigrate.language import Text, current_language, tell
+from joymigrate.language import Text, current_language, mark, tell
 
 TONES = {"pass": "safe", "fail": "report", "inconclusive": "unsafe", "skipped": "plain"}
 STATUS_TONES = {
@@ -72,7 +72,7 @@ CONTENTS = (
 
 def content(op: str) -> str:
     """An operator, or what a record of a module holds, such as `grad weight`."""
-    if current_language() == "zh":
+    if current_language() != "en":
         if isinstance(op, Text):  # a sentence of ours, no operator's name
             return tell(op)
         for pattern, template in CONTENTS:
@@ -84,7 +84,7 @@ def content(op: str) -> str:
 
 def listed(parts: Iterable[str]) -> str:
     """Parts with commas between them."""
-    return ("，" if current_language() == "zh" else ", ").join(parts)
+    return mark("clause").join(parts)
 
 
 def part_of(number: int, total: int) -> str:
@@ -95,7 +95,7 @@ def part_of(number: int, total: int) -> str:
 def remarks(stage: Mapping[str, Any]) -> str:
     """Why a stage came out as it did, and its notes, on one line."""
     found = [tell(one) for one in (stage.get("reason") or "", *stage.get("notes", ())) if one]
-    return ("；" if current_language() == "zh" else "; ").join(found)
+    return mark("semicolon").join(found)
 
 
 def figure(value: Any) -> str:

@@ -41,7 +41,7 @@ def of_rules(folder: str) -> Iterator[str]:
     for path in sorted(root.rglob("*.yaml")):
         if (
             (path.name in NOT_SAID and folder != "common")
-            or "zh" in path.parts
+            or {"zh", "en"} & set(path.parts)
             or path.stem == "zh"
         ):
             continue

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from joymigrate.chips import all_chips, rules_root
-from joymigrate.language import FIELD, HAN, catalogue, read
+from joymigrate.language import FIELD, HAN, catalogue, languages, read, worded
 from tests.language import sources
 
-FILES = sorted([*(rules_root() / "common" / "zh").glob("*.yaml"), *rules_root().glob("*/zh.yaml")])
+COMMON = rules_root() / "common"
+FILES = sorted(
+    one
+    for one in [*(COMMON / "zh").glob("*.yaml"), *rules_root().glob("*/zh.yaml")]
+    if one.name != "language.yaml"
+)
+WORDS = sorted(one.stem for one in (COMMON / "en" / "words").glob("*.yaml"))
 # Texts that are code or a formula as they stand, and the same in both languages.
 SAME = Path(__file__).parent / "same.txt"
 
@@ -79,6 +88,47 @@ def test_chinese_sentences_have_chinese_punctuation(path: Path) -> None:
             for at, char in enumerate(chinese):
                 around = chinese[max(at - 1, 0) : at] + chinese[at + 1 : at + 2]
                 assert not (char == narrow and HAN.search(around)), f"{english}: {chinese}"
+
+
+@pytest.mark.parametrize("lang", [one for one in languages() if one != "en"])
+@pytest.mark.parametrize("name", WORDS)
+def test_words_by_key_have_every_key_and_its_fields(name: str, lang: str) -> None:
+    english, other = worded(name, "en"), worded(name, lang)
+    assert list(other) == list(english)
+    for key, text in english.items():
+        assert fields(text) == fields(other[key]), key
+        assert all((text, other[key])), key
+
+
+def test_a_third_language_is_a_folder_of_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(rules_root(), tmp_path / "rules")
+    folder = tmp_path / "rules" / "common" / "fr"
+    (folder / "words").mkdir(parents=True)
+    (folder / "language.yaml").write_text(
+        "tag: fr-FR\nname: français\nmarks: {list: ', ', clause: ', ', colon: ' : ', "
+        "semicolon: ' ; ', or: ' ; ou ', open: ' (', close: ')', stop: '. '}\n"
+    )
+    (folder / "words" / "labels.yaml").write_text("areas: Par domaine\n")
+    (folder / "report.yaml").write_text("- {en: Advice, fr: Conseils}\n")
+    (tmp_path / "a.py").write_text("x.cuda()\n")
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom joymigrate import data\n"
+        f"data.rules_root = lambda: Path({str(tmp_path / 'rules')!r})\n"
+        "from joymigrate.language import Language\nprint(Language('fr')('Advice'))\n"
+        "from joymigrate.cli import main\nsys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "scan", "a.py", "--exit-zero", "--lang", "fr",
+         "--format", "html"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Conseils\n")
+    assert '<html lang="fr-FR">' in done.stdout
+    assert "Par domaine" in done.stdout
+    assert "Migration readiness" in done.stdout  # what is not translated stays English
 
 
 def test_no_text_is_translated_twice() -> None:

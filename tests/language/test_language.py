@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
-from joymigrate.language import Language, Text, marked, padded, sidecar, width, with_texts
+from joymigrate.language import (
+    Language,
+    Text,
+    marked,
+    padded,
+    sidecar,
+    traits,
+    width,
+    with_texts,
+)
 
 
 def test_a_text_is_its_english_sentence() -> None:
@@ -90,7 +99,7 @@ def test_chinese_takes_two_columns() -> None:
 
 
 def test_punctuation_between_chinese_parts_is_full_width() -> None:
-    assert marked("{p0}; {p1} ({note})") == "{p0}；{p1}（{note}）"
+    assert marked("{p0}; {p1} ({note})", traits("zh")) == "{p0}；{p1}（{note}）"
 
 
 def test_a_text_of_one_part_alone_is_said_as_that_part() -> None:

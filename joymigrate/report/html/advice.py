@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from joymigrate.chips import Chip
-from joymigrate.language import current_language, tell
+from joymigrate.language import current_language, mark, tell
 from joymigrate.profile.advice import Advice
 from joymigrate.report.html.page import (
     BarPart,
@@ -69,7 +69,7 @@ def sentence(text: str) -> Html:
 
 def stop() -> str:
     """The full stop of the language that is spoken."""
-    return "。" if current_language() == "zh" else "."
+    return mark("stop").strip()
 
 
 def summary(advice: Sequence[Advice]) -> Html:

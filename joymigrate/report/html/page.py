@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-from joymigrate.language import tell
+from joymigrate.language import tell, traits
 from joymigrate.report.labels import Labels
 
 FOLDER = Path(__file__).parent
@@ -82,7 +82,7 @@ class Page:
             f"script-src 'sha256-{digest(script)}'" + ("; connect-src 'self'" if self.live else "")
         )
         return (
-            f'<!doctype html>\n<html lang="{"zh-CN" if self.say.lang == "zh" else "en"}">\n<head>\n'
+            f'<!doctype html>\n<html lang="{traits(self.say.lang).tag}">\n<head>\n'
             '<meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

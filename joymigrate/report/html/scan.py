@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from joymigrate import __version__
+from joymigrate.language import traits
 from joymigrate.model import Finding, Tier
 from joymigrate.report.changes import hunks
 from joymigrate.report.html.page import (
@@ -82,7 +83,7 @@ def summary(result: Result, say: Labels) -> Html:
     unsafe, by_hand = found.tiers[Tier.UNSAFE], found.tiers[Tier.REPORT]
     read = f"{scan.scanned:,} {say('files_read')}"
     if scan.lines:
-        read += f"{'，' if say.lang == 'zh' else ', '}{scan.lines:,} {say('lines')}"
+        read += f"{traits(say.lang).marks['clause']}{scan.lines:,} {say('lines')}"
     shown = tiles(
         [
             Tile(f"{found.automatic or 0:.0%}", say("automatic"),

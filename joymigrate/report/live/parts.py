@@ -8,17 +8,17 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from joymigrate.language import Language
+from joymigrate.language import Language, traits
 from joymigrate.report import journey_text, journey_words
 from joymigrate.report.html import page as html
 from joymigrate.report.html.page import Html, Page, Section, escape
+from joymigrate.report.html.plots import Curve, beside, lines
 from joymigrate.report.journey.evidence import Evidence, Step, steps
 from joymigrate.report.journey.summary import step_name
 from joymigrate.report.journey_text import in_short
 from joymigrate.report.labels import Labels
 from joymigrate.report.live.look import ProjectView, StepRow
 from joymigrate.report.live.words import say
-from joymigrate.report.verdict_plots import PlotLine, beside, line_plot
 
 TONES = {
     "done": "safe",
@@ -206,14 +206,15 @@ def training(seen: ProjectView, lang: str) -> Html:
     figures = []
     axes = (say("step_axis", lang), say("loss_axis", lang))
     if seen.losses:
-        curves = [PlotLine(say(side, lang), finite(points)) for side, points in seen.losses]
-        figures.append(html.figure(line_plot(curves, *axes), say("both_sides", lang)))
+        curves = [Curve(say(side, lang), finite(points)) for side, points in seen.losses]
+        words = say("both_sides", lang)
+        figures.append(html.figure(lines(curves, words, *axes), words))
     for run in seen.runs:
         steps = f"{run.losses[-1][0]:g}"
         said = Language(lang)(run.state)
-        state = ("，" if lang == "zh" else ", ") + said if said else ""
+        state = traits(lang).marks["clause"] + said if said else ""
         words = say("run_loss", lang, name=run.name, steps=steps, state=state)
-        picture = line_plot([PlotLine(run.name, finite(run.losses))], *axes)
+        picture = lines([Curve(run.name, finite(run.losses))], words, *axes)
         figures.append(html.figure(picture, words))
     return beside(*figures) if figures else Html("")
 

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from joymigrate.errors import JoyError
-from joymigrate.report.labels import LANGUAGES
+from joymigrate.language import languages
 from joymigrate.report.live import files
 from joymigrate.report.live.feed import Feed
 from joymigrate.report.live.parts import page
@@ -112,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         asked = urlsplit(self.path)
         lang = parse_qs(asked.query).get("lang", [self.server.lang])[0]
-        lang = lang if lang in LANGUAGES else self.server.lang
+        lang = lang if lang in languages() else self.server.lang
         if asked.path == "/":
             self.send(page(self.server.feed.seen, lang).encode(), "text/html; charset=utf-8")
         elif asked.path == "/state.json":

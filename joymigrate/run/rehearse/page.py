@@ -8,7 +8,7 @@ from typing import Any
 
 from joymigrate.chips.calibration import provenance
 from joymigrate.evidence import grade_line
-from joymigrate.language import current_language, tell
+from joymigrate.language import current_language, tell, traits
 from joymigrate.run.rehearse.summary import gib
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 860, 220, 80, 24  # of the plot, in pixels
@@ -45,7 +45,7 @@ def page(result: Mapping[str, Any]) -> str:
         section("Ranks and processes", rank_table(result["ranks"])),
         section("Chip kernels asked for", kernel_table(result["kernels"])),
     ]
-    lang = "zh-CN" if current_language() == "zh" else "en"
+    lang = traits(current_language()).tag
     body = "\n".join(part for part in parts if part)
     return (
         f'<!doctype html>\n<html lang="{lang}"><head><meta charset="utf-8"><title>{title}</title>'
