@@ -46,9 +46,9 @@ def test_who_lacks_torch_is_told_the_least_extra_that_has_it() -> None:
 
 def test_what_is_needed_and_absent_is_named_with_its_extra() -> None:
     with pytest.raises(JoyError, match="drawing needs surely_absent") as error:
-        extras.need("report", "json", "surely_absent", what="drawing")
-    assert error.value.help == "pip install 'joymigrate[report]'"
-    extras.need("report", "json", what="drawing")
+        extras.need("cluster", "json", "surely_absent", what="drawing")
+    assert error.value.help == "pip install 'joymigrate[cluster]'"
+    extras.need("cluster", "json", what="drawing")
 
 
 def test_an_import_that_fails_inside_a_command_names_the_extra(

@@ -16,7 +16,6 @@ from joymigrate.errors import Exit, JoyError
 if TYPE_CHECKING:
     from joymigrate.report.documents import Opened
 
-WANTS = {"package:matplotlib": "the plots of a project's page"}
 FORMATS = ("html", "md", "text", "sarif", "github")
 JOURNEY, SCAN, REHEARSAL = (f"joymigrate.{noun}/1" for noun in ("journey", "scan", "rehearsal"))
 VERDICT = "joymigrate.verdict/1"
@@ -83,7 +82,7 @@ def command(
     if on and schema != REHEARSAL:
         raise JoyError("--fail-on belongs to a rehearsal", where=str(file), help="leave it out")
     folder = root or Path.cwd()
-    view = ScanView(format, output, lang, "auto", statistics)
+    view = ScanView(format, output, lang, statistics)
     emit(render(opened, file, root, view), output)
     if output is not None:
         talk([f"wrote {output}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -17,7 +18,6 @@ NEEDS = {
 WANTS = {
     "MODEL_DIR": {"program:cc": "--compile"},
     "models": {"package:transformers": "--verify"},
-    "simulate": {"package:matplotlib": "--plot"},
 }
 
 app = group(
@@ -426,7 +426,7 @@ def simulate(
     requests_per_second: float = typer.Option(
         100.0, "--requests-per-second", min=1e-6, help="At the standby; matters for --burst-cap."
     ),
-    plot: Path | None = typer.Option(None, "--plot", help="Draw the curves (svg, png, pdf)."),
+    plot: Path | None = typer.Option(None, "--plot", help="Write the curves to a page (html)."),
     format: str = FORMAT,
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="FILE", help="Write the result to a file."
@@ -451,8 +451,20 @@ def simulate(
     )
     found, curves = study.answer(asked)
     if plot is not None:
-        from joymigrate.run.serve.gateway.plot import draw
-
-        draw(curves, plot, horizon)
+        write_curves(curves, plot, horizon)
     show.emit(show.as_json(found) if check_format(format) == "json" else show.study(found), output)
     return Exit.OK
+
+
+def write_curves(curves: Any, plot: Path, horizon: int) -> None:
+    """Write the page of a simulation. `JoyError` for a file of another kind."""
+    from joymigrate.cli._output import emit
+    from joymigrate.report import simulation
+
+    if plot.suffix not in (".html", ".htm"):
+        raise JoyError(
+            f"curves are written as a page, not as '{plot.suffix}'",
+            where=str(plot),
+            help="name a file that ends in .html",
+        )
+    emit(simulation.page(curves, horizon), plot)

@@ -9,7 +9,7 @@ from typing import Any
 from joymigrate.language import Text, padded, tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Section
-from joymigrate.report.verdict_plots import PlotLine, line_plot
+from joymigrate.report.html.plots import Curve, Style, lines
 from joymigrate.report.verdict_words import figure, percent
 
 SHOWN = 50
@@ -93,13 +93,15 @@ class Generation:
         curve = self.generation.get("by_position") or []
         if curve:
             points = [(p["position"], float(p["logprob"])) for p in curve]
-            picture = line_plot(
-                [PlotLine("mean |difference|", points)],
+            caption = "Distance of forced tokens along the text."
+            picture = lines(
+                [Curve("mean |difference|", points)],
+                caption,
                 "token",
                 "log-probability difference",
-                log=True,
+                style=Style(log=True),
             )
-            parts.append(page.figure(picture, "Distance of forced tokens along the text."))
+            parts.append(page.figure(picture, caption))
         found = [Section("generation", "Generation", Html("".join(parts)))]
         rows = self.examples()
         if rows:

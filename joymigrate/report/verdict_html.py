@@ -10,9 +10,9 @@ from joymigrate.language import current_language, tell
 from joymigrate.report import verdict_parts
 from joymigrate.report.html import page
 from joymigrate.report.html.page import BarPart, Html, Page, Section, Tile
+from joymigrate.report.html.plots import Curve, Limit, Mark, Style, beside, lines
 from joymigrate.report.labels import Labels
 from joymigrate.report.verdict_md import side_rows
-from joymigrate.report.verdict_plots import Mark, PlotLine, beside, line_plot
 from joymigrate.report.verdict_words import (
     MEANING,
     STATUS_TONES,
@@ -122,7 +122,7 @@ def depth_plots(document: Mapping[str, Any], points: Sequence[Mapping[str, Any]]
     steps = list(dict.fromkeys(point.get("step") for point in points))
     shown = steps if len(steps) <= MOST_CURVES else [*steps[: MOST_CURVES - 1], steps[-1]]
     curves = [
-        PlotLine(
+        Curve(
             "all modules" if step is None else tell("step {number}", number=step),
             [(p["order"], real(p["error"])) for p in points if p.get("step") == step],
         )
@@ -137,10 +137,9 @@ def depth_plots(document: Mapping[str, Any], points: Sequence[Mapping[str, Any]]
         ),
         None,
     )
-    picture = line_plot(
-        curves, "modules in the order of execution", "relative error", log=True, mark=mark
-    )
     caption = "Error over depth: slow growth is rounding, a jump is a fault."
+    axes = "modules in the order of execution", "relative error"
+    picture = lines(curves, caption, *axes, style=Style(log=True), mark=mark)
     yield page.figure(picture, caption)
 
 
@@ -150,8 +149,9 @@ def step_plots(document: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
     if not points:
         return
     sides = [[(p["step"], real(p["loss"][side])) for p in points] for side in (0, 1)]
-    curves = [PlotLine("baseline", sides[0]), PlotLine("target", sides[1])]
-    yield page.figure(line_plot(curves, "step", "loss"), "Loss of both sides over steps.")
+    curves = [Curve("baseline", sides[0]), Curve("target", sides[1])]
+    caption = "Loss of both sides over steps."
+    yield page.figure(lines(curves, caption, "step", "loss"), caption)
     apart = [
         (x, abs(b - a) / max(abs(a), 1e-12))
         for (x, a), (_, b) in zip(sides[0], sides[1], strict=True)
@@ -165,13 +165,13 @@ def step_plots(document: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
             (Mark(x, y, tell("step {number}", number=f"{x:g}")) for x, y in apart if x == outside),
             None,
         )
-    picture = line_plot(
-        [PlotLine("difference", apart)],
+    picture = lines(
+        [Curve("difference", apart)],
+        "Error over steps.",
         "step",
         "relative difference of the loss",
-        log=True,
-        limit=limit,
-        limit_name="limit of the mean",
+        style=Style(log=True),
+        limits=[Limit("limit of the mean", limit)] if limit else [],
         mark=mark,
     )
     yield page.figure(picture, "Error over steps.")

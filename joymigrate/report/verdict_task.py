@@ -9,7 +9,7 @@ from typing import Any
 from joymigrate.language import Text, padded, tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Section
-from joymigrate.report.verdict_plots import interval_plot
+from joymigrate.report.html.plots import interval_plot
 from joymigrate.report.verdict_words import TONES, figure, percent
 
 

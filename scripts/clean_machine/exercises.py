@@ -71,7 +71,7 @@ EXERCISES = (
     Exercise("joymigrate cluster render jobs.yaml -o rendered.yaml"),
     Exercise("joymigrate cluster validate rendered.yaml"),
     Exercise("joymigrate cluster detect"),
-    Exercise("joymigrate serve simulate --rate 1% --runs 50 --horizon 5000"),
+    Exercise("joymigrate serve simulate --rate 1% --runs 50 --horizon 5000 --plot curves.html"),
     Exercise("joymigrate serve models", says="qwen2"),
     Exercise("joymigrate monitor --export prometheus"),
     Exercise("joymigrate migrate project --dry-run", says="rehearse"),
@@ -130,8 +130,4 @@ EXERCISES = (
     Exercise("joymigrate cluster submit ray.yaml", ("cluster",)),
     Exercise("joymigrate cluster status --address 127.0.0.1:9", ("cluster",), code=2),
     Exercise("joymigrate cluster apply manifest.yaml --dry-run", ("cluster",), code=2),
-    Exercise(
-        "joymigrate serve simulate --rate 1% --runs 50 --horizon 5000 --plot curves.svg",
-        ("report",),
-    ),
 )  # fmt: skip

@@ -108,8 +108,7 @@ def test_rollout_without_a_gateway_says_so(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_simulate_answers_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    picture = tmp_path / "curves.svg"
-    pytest.importorskip("matplotlib", reason="pip install 'joymigrate[report]'")
+    picture = tmp_path / "curves.html"
     arguments = ["serve", "simulate", "--rate", "1%", "--rate", "100%", "--runs", "50"]
     arguments += ["--traffic", "30000/day", "--shadow", "10", "--plot", str(picture)]
     assert run([*arguments, "--format", "json"]) == 0
@@ -119,7 +118,12 @@ def test_simulate_answers_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert at["cusum", 1.0] == 7
     assert at["literal", 1.0] == 1000
     assert found["calendar"]["steps"][0]["weight"] == 1
-    assert picture.read_text().lstrip().startswith("<?xml")
+    assert picture.read_text().count('<svg class="plot"') == 2
+
+
+def test_a_picture_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "simulate", "--rate", "1%", "--runs", "5", "--plot", "a.png"]) == 2
+    assert "curves are written as a page, not as '.png'" in capsys.readouterr().err
 
 
 def test_simulate_replays_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

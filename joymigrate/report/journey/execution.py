@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from joymigrate.report.html import page
+from joymigrate.report.html import page, plots
 from joymigrate.report.html.page import Html
-from joymigrate.report.journey import plots
 from joymigrate.report.journey.evidence import COUNT, LOSS, RATE, Step, real
 from joymigrate.report.journey.figures import (
     MOST_LISTED,
@@ -105,7 +104,7 @@ def losses(step: Step, lang: str) -> Iterator[Html]:
     yield plot(
         title,
         lambda: plots.lines_below(
-            curves, [plots.Curve(say("apart", lang), apart)], "loss", title,
+            curves, [plots.Curve(say("apart", lang), apart)], title,
             say("step_axis", lang), (say("loss_axis", lang), say("apart", lang)),
             limits=limits, zero="0",
         ),
@@ -144,7 +143,8 @@ def throughput(step: Step, lang: str) -> Iterator[Html]:
     yield plot(
         title,
         lambda: plots.lines(
-            curves, "speed", title, say("step_axis", lang), say("speed_axis", lang), ground=True
+            curves, title, say("step_axis", lang), say("speed_axis", lang),
+            style=plots.Style(ground=True),
         ),
         f"{say('speed_note', lang)} {why}".strip(),
         Table(head, rows, (1, 2)),

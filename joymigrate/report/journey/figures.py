@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, escape
-from joymigrate.report.journey import plots
 from joymigrate.report.journey.evidence import Evidence, Figure, Step
 from joymigrate.report.journey_words import say
 
@@ -58,17 +57,12 @@ def plot(
     evidence: Evidence,
     lang: str,
 ) -> Html:
-    """A picture with its title, a sentence on how to read it, its figures and its sources.
-
-    Without matplotlib the figures stand in the open, and the page says what to install.
-    """
-    drawn = plots.available()
-    picture = make() if drawn else note(say("no_plots", lang))
-    figures = page.details(say("figures", lang), table.html(evidence, lang), opened=not drawn)
+    """A picture with its title, a sentence on how to read it, its figures and its sources."""
+    figures = page.details(say("figures", lang), table.html(evidence, lang))
     links = ", ".join(evidence.file(name) for name in sources)
     source = f'<p class="source">{escape(say("from", lang))} {links}</p>'
     return Html(
-        f'<figure class="plotted"><h3>{escape(title)}</h3>{picture}'
+        f'<figure class="plotted"><h3>{escape(title)}</h3>{make()}'
         f"<figcaption>{escape(caption)}</figcaption>{figures}{source}</figure>"
     )
 

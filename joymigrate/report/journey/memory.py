@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from joymigrate.report.html import plots
 from joymigrate.report.html.page import Html
-from joymigrate.report.journey import plots
 from joymigrate.report.journey.evidence import MIB, SECONDS, Step, real
 from joymigrate.report.journey.figures import Table, plot
 from joymigrate.report.journey.held import HELD, MEMORY, fullest
@@ -58,8 +58,8 @@ def over_time(step: Step, lang: str) -> Iterator[Html]:
     yield plot(
         title,
         lambda: plots.lines(
-            curves, "memory", title, say("seconds_axis", lang), say("mib_axis", lang),
-            limits=limits, steps=True, ground=True,
+            curves, title, say("seconds_axis", lang), say("mib_axis", lang),
+            limits=limits, style=plots.Style(steps=True, ground=True),
         ),
         " ".join(note),
         Table([say("process_head", lang), say("time", lang), say("held", lang)], table, (1, 2)),
@@ -100,7 +100,7 @@ def by_category(step: Step, lang: str) -> Iterator[Html]:
     yield plot(
         title,
         lambda: plots.stack_areas(
-            [real(row[0]) for row in held["points"]], areas, "held", title, axis,
+            [real(row[0]) for row in held["points"]], areas, title, axis,
             say("mib_axis", lang),
         ),
         " ".join(note),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from joymigrate.report.html import page
+from joymigrate.report.html import page, plots
 from joymigrate.report.html.page import Html
-from joymigrate.report.journey import plots
 from joymigrate.report.journey.evidence import COUNT, MILLISECONDS, PERCENT, Figure, Step, real
 from joymigrate.report.journey.figures import (
     MOST_LISTED,

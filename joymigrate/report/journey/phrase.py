@@ -9,7 +9,6 @@ from joymigrate.report.html.page import Html, escape
 from joymigrate.report.journey.evidence import Evidence, Figure
 from joymigrate.report.journey.words import WORDS
 from joymigrate.report.journey_words import say
-from joymigrate.report.labels import LANGUAGES, Labels
 
 VERDICTS = ("pass", "fail", "inconclusive")
 
@@ -61,7 +60,7 @@ class Phrase:
 
 def tell(key: str, lang: str) -> str:
     """The template for `key`. An unknown key is our bug and raises KeyError."""
-    return WORDS[key][LANGUAGES.index(Labels(lang).lang)]
+    return WORDS.template(key, lang)
 
 
 def translate_figure(figure: Figure, lang: str) -> Figure:

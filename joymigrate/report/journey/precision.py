@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from joymigrate.report.html import page
+from joymigrate.report.html import page, plots
 from joymigrate.report.html.page import Html, escape
-from joymigrate.report.journey import plots
 from joymigrate.report.journey.evidence import COUNT, SIGNIFICANT, Step, real
 from joymigrate.report.journey.figures import Table, cell, plot, side_by_side
 from joymigrate.report.journey.sentences import VERDICT
@@ -56,8 +55,8 @@ def alone(step: Step, lang: str) -> Iterator[Html]:
     yield plot(
         title,
         lambda: plots.lines(
-            curves, "alone", title, say("depth_axis", lang), say("ratio_axis", lang),
-            limits=limits, log=True, zero=say("identical", lang),
+            curves, title, say("depth_axis", lang), say("ratio_axis", lang),
+            limits=limits, style=plots.Style(log=True, zero=say("identical", lang)),
         ),
         say("alone_note", lang),
         Table(head, rows, (2, 3)),
@@ -115,9 +114,9 @@ def through(step: Step, lang: str) -> Iterator[Html]:
     yield plot(
         title,
         lambda: plots.lines(
-            curves, "growth", title, say("depth_axis", lang), say("error_axis", lang),
-            limits=free_limits(at.at(VERDICT, "/records") or [], lang), log=True,
-            zero=say("identical", lang),
+            curves, title, say("depth_axis", lang), say("error_axis", lang),
+            limits=free_limits(at.at(VERDICT, "/records") or [], lang),
+            style=plots.Style(log=True, zero=say("identical", lang)),
         ),
         say("growth_note", lang),
         Table(head, rows, (1, 2)),

@@ -61,7 +61,7 @@ def gate(step: Step) -> Phrase | None:
     figures = {
         name: step.own(form, "figures", "held", name)
         for name in ("found", "limit")
-        if f"{{{name}}}" in WORDS[key][0]
+        if f"{{{name}}}" in WORDS.template(key)
     }
     return Phrase(key, figures)
 
@@ -158,7 +158,7 @@ def against(step: Step) -> list[Phrase]:
     """What the chip was compared with."""
     noted = str(step.raw["figures"].get("baseline") or "")
     for key in ("of_original", "of_rewritten", "of_given"):
-        head, _, end = WORDS[key][0].partition("{device}")
+        head, _, end = WORDS.template(key).partition("{device}")
         if noted.startswith(head) and noted.endswith(end):
             device = noted[len(head) : len(noted) - len(end)]
             return [Phrase("against", words={"of": key, "device": device})]

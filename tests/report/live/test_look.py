@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from joymigrate.journey import NAMES
 from joymigrate.journey.losses import losses
 from joymigrate.journey.running import mark_running
+from joymigrate.language import languages
 from joymigrate.ledger import Change, FileHash, Ledger, Step, Subject
-from joymigrate.report.labels import LANGUAGES
 from joymigrate.report.live import Project, files, parts
 from joymigrate.report.live.curves import MOST_POINTS, thinned
 from joymigrate.report.live.look import tail
@@ -165,7 +165,7 @@ def test_a_tail_is_the_last_lines_without_progress_bars(tmp_path: Path) -> None:
     assert tail(tmp_path / "none") == ""
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("lang", languages())
 def test_every_word_is_there(lang: str) -> None:
     for key in WORDS:
         assert say(key, lang, project="p", name="n", steps=1, state="", time="t")
