@@ -423,7 +423,7 @@ def interval_plot(
     rows: Sequence[tuple[str, float, float, float]], margin: float, title: str
 ) -> Html:
     """(name, value, low, high) as points with whiskers, the margin and zero as lines."""
-    finite = [v for _, *values in rows for v in values if isinstance(v, int | float)]
+    finite = [v for _, *values in rows for v in values if known(v)]
     low, high = min([margin, 0.0, *finite]), max([margin, 0.0, *finite])
     room = (high - low) * 0.08 or 1.0
     x = Scale(low - room, high + room, 10, WIDTH - 60)
@@ -438,7 +438,7 @@ def interval_plot(
         )
     for index, (name, value, start, end) in enumerate(rows):
         level = 38 + 30 * index
-        ends = [v if isinstance(v, int | float) else e for v, e in ((start, low), (end, high))]
+        ends = [v if known(v) else e for v, e in ((start, low), (end, high))]
         a, b = x.at(ends[0]), x.at(ends[1])
         parts.append(
             f'<line x1="{a:.1f}" x2="{b:.1f}" y1="{level}" y2="{level}" '
@@ -447,6 +447,11 @@ def interval_plot(
             + text(b + 8, level + 4, translate(name.split(" ")[0]))
         )
     return Html(svg([*parts, foot(x, height, title)], title, height))
+
+
+def known(value: object) -> bool:
+    """Whether an end of an interval is a number that can be drawn."""
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def legend(curves: Sequence[Curve], limits: Sequence[Limit]) -> str:
