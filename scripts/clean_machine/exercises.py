@@ -52,6 +52,7 @@ EXERCISES = (
     Exercise("joymigrate profile record -o cpu.jsonl -- python cpu.py", TORCH),
     Exercise("joymigrate profile coverage trace.jsonl --to ascend"),
     Exercise("joymigrate profile advise trace.jsonl --to ascend"),
+    Exercise("joymigrate profile cost trace.jsonl --to ascend", TORCH),
     Exercise("joymigrate profile diff trace.jsonl trace.jsonl"),
     Exercise("joymigrate profile port project"),
     # Verdicts.

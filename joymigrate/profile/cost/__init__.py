@@ -1,0 +1,7 @@
+"""What one recorded step costs at least on a chip: counted work against documented peaks."""
+
+from joymigrate.profile.cost.bound import Cost, Scaling, bound
+from joymigrate.profile.cost.peaks import Peaks, peaks_of
+from joymigrate.profile.cost.work import Work, work_of
+
+__all__ = ["Cost", "Peaks", "Scaling", "Work", "bound", "peaks_of", "work_of"]
