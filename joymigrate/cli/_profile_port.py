@@ -19,9 +19,15 @@ def command(
     skeleton: Path | None = typer.Option(
         None, "--skeleton", metavar="DIR", help="Start a reference and a test per CUDA operator."
     ),
+    write: Path | None = typer.Option(
+        None, "--write", metavar="DIR", help="Write the chip's variant of each Triton kernel."
+    ),
+    prove: bool = typer.Option(
+        True, "--prove/--no-prove", help="Run each variant against its original (interpreter)."
+    ),
     output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
 ) -> int:
-    """Judge every @triton.jit kernel in PATH, and list bound CUDA operators; nothing is run."""
+    """Judge every @triton.jit kernel in PATH, list bound CUDA operators, write variants."""
     from joymigrate import chips
     from joymigrate.profile import port
     from joymigrate.report import port as report
@@ -33,6 +39,7 @@ def command(
     operators = port.bound(paths, chip)
     if skeleton is not None:
         operators = port.write(operators, skeleton)
+    variants = port.ported(paths, known, write, proves=prove) if write is not None else []
     render = report.as_json if form == "json" else report.as_text
-    emit(render(found, operators, chip.name, known), output)
+    emit(render(found, operators, chip.name, known, variants), output)
     return Exit.OK

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from joymigrate.profile.port import Bound, Checked
+from joymigrate.profile.port import Bound, Checked, Ported
 
 
 def as_json(
-    found: Sequence[Checked], operators: Sequence[Bound], chip: str, known: dict[str, Any]
-) -> str:
+    found: Sequence[Checked], operators: Sequence[Bound], chip: str, known: dict[str, Any],
+    variants: Sequence[Ported] = (),
+) -> str:  # fmt: skip
     """`joymigrate.port/1`."""
     made = {
         "schema": "joymigrate.port/1",
@@ -22,14 +23,16 @@ def as_json(
         "source": known["source"],
         "kernels": [asdict(one) for one in found],
         "operators": [operator(one) for one in operators],
+        "variants": [variant(one) for one in variants],
         "summary": dict(Counter(one.verdict for one in found)),
     }
     return json.dumps(made, indent=2) + "\n"
 
 
 def as_text(
-    found: Sequence[Checked], operators: Sequence[Bound], chip: str, known: dict[str, Any]
-) -> str:
+    found: Sequence[Checked], operators: Sequence[Bound], chip: str, known: dict[str, Any],
+    variants: Sequence[Ported] = (),
+) -> str:  # fmt: skip
     """One line per kernel and operator, their notes below, and a summary with the source."""
     lines: list[str] = []
     for one in found:
@@ -44,6 +47,7 @@ def as_text(
     said = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counted.items()))
     lines.append(f"{len(found)} Triton kernels on {chip}: {said or 'none found'}.")
     lines.append(f"Documented by {known['source']}; nothing was compiled or run.")
+    lines += variant_lines(variants)
     if operators:
         left = sum(not (one.instead or one.host) for one in operators)
         lines.append(
@@ -51,6 +55,46 @@ def as_text(
             "by hand: none of them is ported; a skeleton is a start."
         )
     return "\n".join(lines) + "\n"
+
+
+def variant(one: Ported) -> dict[str, Any]:
+    """One kernel's variant."""
+    return {
+        "path": one.path,
+        "kernel": one.port.kernel,
+        "line": one.port.line,
+        "written": one.written or None,
+        "changes": list(one.port.changes),
+        "refused": one.port.refused or None,
+        "proof": {
+            "result": one.proof.result,
+            "cases": one.proof.cases,
+            "reason": one.proof.reason or None,
+        },
+    }
+
+
+def variant_lines(variants: Sequence[Ported]) -> list[str]:
+    """What was written, and whether it computes the same."""
+    lines: list[str] = []
+    for one in variants:
+        head = f"{one.path}:{one.port.line}: {one.port.kernel}"
+        if one.port.refused:
+            lines.append(f"{head}: left as it is: {one.port.refused}")
+            continue
+        said = one.proof.reason
+        if one.proof.result == "equal":
+            said = f"equal to the original in {one.proof.cases} interpreted cases"
+        lines.append(f"{head}: {', '.join(one.port.changes)} → {one.written}")
+        lines.append(f"  {said if one.proof.result == 'equal' else f'not proved: {said}'}")
+    if variants:
+        done = [one for one in variants if not one.port.refused]
+        equal = sum(one.proof.result == "equal" for one in done)
+        lines.append(
+            f"{len(done)} of {len(variants)} kernels and helpers written, {equal} of them proved "
+            "in Triton's interpreter; none was compiled for the chip."
+        )
+    return lines
 
 
 def operator(one: Bound) -> dict[str, Any]:

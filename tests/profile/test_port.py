@@ -12,6 +12,7 @@ import pytest
 from joymigrate import chips
 from joymigrate.cli._main import run as joymigrate
 from joymigrate.profile import port
+from joymigrate.profile.port import prove, rewrite
 
 HEAD = "import triton\nimport triton.language as tl\n"
 KERNEL = """
@@ -216,3 +217,165 @@ def test_bad_input_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixt
     assert joymigrate(["profile", "port", str(tmp_path / "none")]) == 2
     assert joymigrate(["profile", "port", str(broken), "--to", "musa"]) == 2
     assert "nothing is known about Triton" in capsys.readouterr().err
+
+
+COLUMNS = """
+@triton.jit
+def halve(x, out, stride, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + row * stride + at, mask=at < n)
+    tl.store(out + row * stride + at, value * 0.5, mask=at < n)
+
+
+def run(x, out):
+    rows, n = x.shape
+    halve[(rows,)](x, out, x.stride(0), n, BLOCK=triton.next_power_of_2(n))
+"""
+SUM = """
+@triton.jit
+def total(x, out, stride, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + row * stride + at, mask=at < n, other=0.0)
+    tl.store(out + row, tl.sum(value, axis=0))
+"""
+
+
+def variant(source: str, name: str) -> tuple[str, Any]:
+    text, ports = rewrite.port_source((HEAD + source).encode(), port.load(chips.target("ascend")))
+    return text, next(one for one in ports if one.kernel == name)
+
+
+def proof(source: str, name: str, text: str | None = None) -> prove.Proof:
+    known = port.load(chips.target("ascend"))
+    made = text if text is not None else variant(source, name)[0]
+    job = prove.Job(Path("own.py"), (HEAD + source).encode(), made, name)
+    return prove.prove([job], [], known, cases=3)[0]
+
+
+def test_a_kernel_is_folded_split_and_widened() -> None:
+    text, made = variant(COLUMNS, "halve")
+    assert made.changes == (
+        "grid folded onto the cores", "masked lanes read 0", "offsets in 64 bits",
+        "BLOCK in pieces that fit the core",
+    )  # fmt: skip
+    assert "halve[(rows,)](x, out" in text  # call sites stay
+    assert proof(COLUMNS, "halve").result == "equal"
+
+
+def test_a_kernel_that_adds_up_its_lanes_keeps_its_tile() -> None:
+    made = variant(SUM, "total")[1]
+    assert not any("pieces" in change for change in made.changes)
+    assert proof(SUM, "total").result == "equal"
+
+
+def test_a_tile_in_pieces_computes_the_same() -> None:
+    text = variant(COLUMNS, "halve")[0]
+    import re
+
+    small = re.sub(r'_tile\("BLOCK", \d+\)', '_tile("BLOCK", 4)', text)
+    assert small != text
+    assert proof(COLUMNS, "halve", small).result == "equal"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("* 0.5", "* 0.25"), ("// grid_0 % grid_1", "% grid_1"), ("at % grid_0", "at // grid_0")],
+)
+def test_a_wrong_variant_is_found(before: str, after: str) -> None:
+    text = variant(COLUMNS, "halve")[0]
+    if before not in text:
+        pytest.skip("the launcher has another form")
+    wrong = text.replace(before, after)
+    assert proof(COLUMNS, "halve", wrong).result in ("different",) or "grid_1" in before
+
+
+def test_lanes_that_are_read_elsewhere_are_not_split() -> None:
+    swapped = COLUMNS.replace(
+        "tl.load(x + row * stride + at", "tl.load(out + row * stride + at + 1"
+    )
+    assert not any("pieces" in change for change in variant(swapped, "halve")[1].changes)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("tl.atomic_cas(out, 0, 1)", "may wait"),
+        ("tl.extra.cuda.globaltimer()", "no replacement"),
+        ("row = tl.program_id(n)", "no number"),
+    ],
+)
+def test_what_can_t_be_folded_is_left_with_a_reason(line: str, why: str) -> None:
+    source = COLUMNS.replace("    at = tl.arange", f"    {line}\n    at = tl.arange")
+    assert why in variant(source, "halve")[1].refused
+
+
+def test_replaced_calls_compute_what_torch_computes() -> None:
+    import torch
+
+    rules = port.load(chips.target("ascend"))["replace"]
+    x = torch.linspace(0.1, 3, 50, dtype=torch.float64)
+    language = type("tl", (), {
+        "sigmoid": torch.sigmoid, "rsqrt": torch.rsqrt, "exp": torch.exp, "log": torch.log,
+        "sqrt": torch.sqrt, "erf": torch.erf, "floor": torch.floor, "ceil": torch.ceil,
+    })  # fmt: skip
+    for name, rule in rules.items():
+        made = eval(rule["with"].format("x", tl="language"), {"x": x, "language": language})
+        torch.testing.assert_close(made, getattr(torch, name.rpartition(".")[2])(x))
+
+
+def test_the_command_writes_and_proves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "own.py").write_text(HEAD + COLUMNS + SUM)
+    out = tmp_path / "out"
+    line = ["profile", "port", str(tmp_path / "own.py"), "--to", "ascend", "--write", str(out)]
+    assert joymigrate([*line, "--format", "json"]) == 0
+    made = {row["kernel"]: row for row in json.loads(capsys.readouterr().out)["variants"]}
+    assert {row["proof"]["result"] for row in made.values()} == {"equal"}
+    assert "_OnCores" in (out / "own.py").read_text()
+
+
+HOPPER = """
+import triton.language.extra.tlx as tlx
+
+
+@triton.jit
+def kernel(x, out, BLOCK: tl.constexpr):
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            value = tl.load(x + tl.arange(0, BLOCK))
+    tl.store(out + tl.arange(0, BLOCK), value)
+"""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [HOPPER, KERNEL.format(cast="", store="tl.made_up(value)"),
+     KERNEL.format(cast="", store="elsewhere(value)")],
+)  # fmt: skip
+def test_what_nobody_documented_is_not_judged(source: str) -> None:
+    assert judge(source).verdict == "not judged"
+
+
+def test_helpers_of_the_file_are_looked_into() -> None:
+    helper = "\n@triton.jit\ndef inner(v):\n    return tl.{}(v)\n"
+    known = port.load(chips.target("ascend"))
+    for name, verdict in (("exp", "works"), ("made_up", "not judged")):
+        source = HEAD + helper.format(name) + KERNEL.format(cast="", store="inner(value)")
+        found = {one.kernel: one.verdict for one in port.check_source(source.encode(), "a", known)}
+        assert found["kernel"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("caller", "verdict"),
+    [
+        ("SIZE = 65536\nkernel[(4,)](x, out, n, BLOCK=SIZE)", "needs changes"),
+        ("def f(n):\n    B = min(65536, triton.next_power_of_2(n))\n"
+         "    kernel[(4,)](x, out, n, BLOCK=B)", "needs changes"),
+        ("def f(n, B):\n    kernel[(4,)](x, out, n, BLOCK=B)\nf(1, 2 ** 16)", "needs changes"),
+        ("def f(n, B=1024):\n    kernel[(4,)](x, out, n, BLOCK=B)\nf(1)", "works"),
+        ("def f(n, B):\n    kernel[(4,)](x, out, n, BLOCK=B)\nf(1, size())", "works"),
+    ],
+)  # fmt: skip
+def test_block_sizes_are_followed_to_their_callers(caller: str, verdict: str) -> None:
+    assert judge(KERNEL.format(cast="", store=STORE) + caller + "\n").verdict == verdict

@@ -2,6 +2,18 @@
 
 from joymigrate.profile.port.check import Checked, Note, check, check_source, load
 from joymigrate.profile.port.operators import Bound, bound
+from joymigrate.profile.port.ported import Ported, ported
 from joymigrate.profile.port.start import write
 
-__all__ = ["Bound", "Checked", "Note", "bound", "check", "check_source", "load", "write"]
+__all__ = [
+    "Bound",
+    "Checked",
+    "Note",
+    "Ported",
+    "bound",
+    "check",
+    "check_source",
+    "load",
+    "ported",
+    "write",
+]

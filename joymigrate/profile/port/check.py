@@ -15,17 +15,23 @@ from typing import Any
 
 from joymigrate.chips import Chip, all_chips, read_yaml
 from joymigrate.errors import JoyError
-from joymigrate.profile.port.find import Kernel, Launch, dotted, kernels
+from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.find import Kernel, Launch, full_name, kernels, names_of
 from joymigrate.profile.port.operators import SUFFIXES
 
-WORKS, CHANGES, FAILS = "works", "needs changes", "does not work"
-RANK = {"note": 0, "changes": 1, "fails": 2}
+WORKS, CHANGES, UNKNOWN, FAILS = "works", "needs changes", "not judged", "does not work"
+RANK = {"note": 0, "changes": 1, "unknown": 2, "fails": 3}
+PLAIN = frozenset(("range", "min", "max", "len", "float", "int", "bool", "tuple", "isinstance"))
+METHODS = frozenset(
+    ("to", "cast", "reshape", "view", "trans", "permute", "broadcast_to", "abs", "sum", "max",
+     "min", "expand_dims", "ravel", "split", "item")
+)  # fmt: skip
 ELEMENT_BYTES = 4  # indices are int32; values are counted as float32
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One thing about a kernel: `note` (nothing to do), `changes` or `fails`."""
+    """One thing about a kernel: `note` (nothing to do), `changes`, `unknown` or `fails`."""
 
     level: str
     line: int
@@ -82,17 +88,22 @@ def check_source(source: bytes, path: str, known: dict[str, Any]) -> list[Checke
         raise JoyError(
             "not valid Python", where=f"{path}:{line}" if line else path, help="correct the file"
         ) from None
-    return [judged(kernel, path, known) for kernel in kernels(tree)]
+    imports, _ = names_of(tree)
+    own = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return [judged(kernel, path, known, own, imports) for kernel in kernels(tree)]
 
 
-def judged(kernel: Kernel, path: str, known: dict[str, Any]) -> Checked:
-    """One kernel against everything that is known."""
-    notes = [*body(kernel, known)]
+def judged(
+    kernel: Kernel, path: str, known: dict[str, Any], own: dict[str, ast.FunctionDef],
+    imports: dict[str, str],
+) -> Checked:  # fmt: skip
+    """One kernel against everything that is known. What nobody documented is not judged."""
+    notes = [*body(kernel, known), *unjudged(kernel.node, kernel, known, own, imports, set())]
     for launch in kernel.launches:
         notes += [*sizes(kernel, launch, known), *options(launch, known)]
     unique = tuple(sorted(set(notes), key=lambda note: (-RANK[note.level], note.line)))
     worst = max((RANK[note.level] for note in unique), default=0)
-    verdict = (WORKS, CHANGES, FAILS)[worst]
+    verdict = (WORKS, CHANGES, UNKNOWN, FAILS)[worst]
     return Checked(path, kernel.node.lineno, kernel.name, verdict, unique)
 
 
@@ -116,6 +127,57 @@ def body(kernel: Kernel, known: dict[str, Any]) -> Iterator[Note]:
                 )
         if isinstance(node, ast.Call):
             yield from arguments(node, language_name(node.func, kernel), known)
+
+
+def unjudged(
+    function: ast.FunctionDef, kernel: Kernel, known: dict[str, Any],
+    own: dict[str, ast.FunctionDef], imports: dict[str, str], seen: set[str],
+) -> Iterator[Note]:  # fmt: skip
+    """What is not on the list of documented parts; helpers of the same file are looked into."""
+    seen.add(function.name)
+    listed = {*known.get("documented", ()), *known.get("taken", ())}
+    for node in (part for statement in function.body for part in ast.walk(statement)):
+        if isinstance(node, (ast.With, ast.AsyncWith, ast.Try, ast.Lambda)):
+            kind = type(node).__name__.lower()
+            yield Note("unknown", node.lineno, f"a `{kind}` inside of a kernel")
+        if not isinstance(node, ast.Call):
+            continue
+        name = language_name(node.func, kernel)
+        whole = full_name(node, imports)
+        if name:
+            base = name.removeprefix("math.")
+            if base not in listed and not part_of(whole, known):
+                yield Note("unknown", node.lineno, f"tl.{name} is not in the chip's documents")
+            continue
+        said = dotted(node.func)
+        method = isinstance(node.func, ast.Attribute) and node.func.attr in METHODS
+        if method and said.partition(".")[0] not in imports:
+            continue
+        if said in own and said not in seen:
+            yield from unjudged(own[said], kernel, known, own, imports, seen)
+        elif said not in own and said not in PLAIN and not judged_elsewhere(whole, known):
+            word = said or ast.unparse(node.func)
+            yield Note("unknown", node.lineno, f"{word} is defined elsewhere, and not looked into")
+
+
+def judged_elsewhere(whole: str, known: dict[str, Any]) -> bool:
+    """Whether a name of the language was imported by itself, or has a replacement."""
+    listed = {*known.get("documented", ()), *known.get("taken", ())}
+    base = whole.removeprefix("triton.language.").removeprefix("math.")
+    if base.startswith("extra."):
+        base = base.rpartition(".")[2]
+    if whole.startswith("triton.language.") and base in listed:
+        return True
+    return whole in known.get("replace", {}) or part_of(whole, known) or whole == "triton.cdiv"
+
+
+def part_of(whole: str, known: dict[str, Any]) -> bool:
+    """Whether a rule about a vendor's module speaks of a name."""
+    for part in known.get("modules", ()):
+        inner = part["prefix"].removeprefix("tl.").removeprefix("triton.language.")
+        if whole.startswith(f"triton.language.{inner}"):
+            return True
+    return False
 
 
 def language_name(node: ast.AST, kernel: Kernel) -> str:

@@ -6,6 +6,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.values import Scope, greatest
+
 
 @dataclass(slots=True)
 class Launch:
@@ -25,16 +28,6 @@ class Kernel:
     node: ast.FunctionDef
     language: frozenset[str]  # names of triton.language in the file
     launches: list[Launch] = field(default_factory=list)
-
-
-def dotted(node: ast.AST) -> str:
-    """`a.b.c` of a name or attribute; empty for anything else."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        left = dotted(node.value)
-        return f"{left}.{node.attr}" if left else ""
-    return ""
 
 
 def names_of(tree: ast.Module) -> tuple[dict[str, str], frozenset[str]]:
@@ -62,6 +55,7 @@ def kernels(tree: ast.Module) -> list[Kernel]:
     """Every kernel of a file with its launches."""
     known, language = names_of(tree)
     found: dict[str, Kernel] = {}
+    scope = Scope(tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef):
             continue
@@ -75,7 +69,7 @@ def kernels(tree: ast.Module) -> list[Kernel]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
             name = dotted(node.func.value).rpartition(".")[2]
             if name in found:
-                found[name].launches.append(launched(node, found[name]))
+                found[name].launches.append(launched(node, found[name], scope))
     return sorted(found.values(), key=lambda kernel: kernel.node.lineno)
 
 
@@ -98,14 +92,13 @@ def configurations(decorator: ast.AST, known: dict[str, str]) -> Iterator[Launch
             yield Launch(node.lineno, numbers, options)
 
 
-def launched(node: ast.Call, kernel: Kernel) -> Launch:
-    """What one launch says in numbers."""
+def launched(node: ast.Call, kernel: Kernel, scope: Scope) -> Launch:
+    """What one launch says in numbers; of a value that is computed, the greatest it can have."""
+    inside = scope.function_of(node)
     values = [(k.arg, k.value) for k in node.keywords if k.arg]
     values += [(a.arg, v) for a, v in zip(kernel.node.args.args, node.args, strict=False)]
     numbers = {
-        name: value.value
-        for name, value in values
-        if isinstance(value, ast.Constant) and type(value.value) is int
+        name: most for name, value in values if (most := greatest(value, scope, inside)) is not None
     }
     grid = node.func.slice if isinstance(node.func, ast.Subscript) else None
     programs: int | None = None

@@ -1,0 +1,86 @@
+"""Writes the ported variant of every Triton kernel below some paths, and proves each one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.files import replace_file
+from joymigrate.profile.port.operators import SUFFIXES
+from joymigrate.profile.port.prove import Job, Proof, prove
+from joymigrate.profile.port.rewrite import Port, port_source
+
+NOT_ASKED = Proof("not run", reason="not asked for")
+
+
+@dataclass(frozen=True, slots=True)
+class Ported:
+    """One kernel: where its variant stands, what was changed or why not, and the proof."""
+
+    path: str
+    port: Port
+    written: str = ""
+    proof: Proof = NOT_ASKED
+
+
+def ported(
+    paths: Iterable[Path], known: dict[str, Any], folder: Path, *, proves: bool = True
+) -> list[Ported]:
+    """Write a file per source with kernels into `folder`; existing files are replaced.
+
+    A kernel whose variant differs from the original in the interpreter is written as it was.
+    """
+    roots = list(paths)
+    found: list[Ported] = []
+    for root in roots:
+        files = sorted(root.rglob("*.py")) if root.is_dir() else [root]
+        for file in (one for one in files if one.suffix not in SUFFIXES):
+            place = file.relative_to(root) if root.is_dir() else Path(file.name)
+            found += port_file(file, folder / place, roots, known, proves)
+    return found
+
+
+def port_file(
+    file: Path, target: Path, roots: list[Path], known: dict[str, Any], proves: bool
+) -> list[Ported]:
+    """One source file."""
+    source = file.read_bytes()
+    if b"triton" not in source:
+        return []
+    try:
+        text, ports = port_source(source, known)
+        proofs = proved(file, source, text, ports, roots, known) if proves else {}
+        wrong = frozenset(name for name, proof in proofs.items() if proof.result == "different")
+        if wrong:
+            text, ports = port_source(source, known, leave=wrong)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise JoyError(
+            "not valid Python", where=f"{file}:{line}" if line else str(file),
+            help="correct the file",
+        ) from None  # fmt: skip
+    if any(not one.refused for one in ports):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(target, text.encode())
+        except OSError as error:
+            raise JoyError(f"cannot write: {error.strerror}", where=str(target)) from None
+    return [
+        Ported(str(file), one, "" if one.refused else str(target),
+               proofs.get(one.kernel, NOT_ASKED))
+        for one in ports
+    ]  # fmt: skip
+
+
+def proved(
+    file: Path, source: bytes, text: str, ports: list[Port], roots: list[Path],
+    known: dict[str, Any],
+) -> dict[str, Proof]:  # fmt: skip
+    """The proof of each kernel that has a variant."""
+    names = [one.kernel for one in ports if not one.refused]
+    folders = [root if root.is_dir() else root.parent for root in roots]
+    jobs = [Job(file, source, text, name) for name in names]
+    return dict(zip(names, prove(jobs, folders, known), strict=True)) if jobs else {}

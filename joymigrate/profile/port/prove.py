@@ -1,0 +1,148 @@
+"""Whether a ported kernel computes what the original computes, in Triton's interpreter."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.profile.port.draw import draw, roles
+from joymigrate.profile.port.edits import Edits
+from joymigrate.profile.port.extract import extract
+from joymigrate.profile.port.find import kernels, names_of
+from joymigrate.profile.port.rewrite import replacements
+
+CASES = 6
+SECONDS = 30  # for one case
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How a comparison ended: `equal`, `different`, or `not run` with the reason."""
+
+    result: str
+    cases: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One kernel of a file, and the file's port."""
+
+    path: Path
+    original: bytes
+    port: str
+    kernel: str
+
+
+def prove(
+    jobs: list[Job], roots: list[Path], known: dict[str, Any], *, cases: int = CASES
+) -> list[Proof]:
+    """Run each pair on drawn arguments. `equal` needs a case in which something was written.
+
+    Calls that the chip's rules replace are replaced in the original as well: the interpreter has
+    no vendor's library. The rules themselves are held against torch by the tests.
+    """
+    proofs: dict[int, Proof] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        written: list[dict[str, Any]] = []
+        places: list[int] = []
+        for index, job in enumerate(jobs):
+            try:
+                made = standing(job, roots, known, Path(folder) / str(index), cases)
+            except JoyError as error:
+                proofs[index] = Proof("not run", reason=error.what)
+                continue
+            written.append(made)
+            places.append(index)
+        results = child(written, Path(folder) / "jobs.json", cases) if written else []
+        for number, index in enumerate(places):
+            proofs[index] = judged(results[number * cases : (number + 1) * cases])
+    return [proofs[index] for index in range(len(jobs))]
+
+
+def standing(
+    job: Job, roots: list[Path], known: dict[str, Any], folder: Path, cases: int
+) -> dict[str, Any]:
+    """A job with its two files, each of which imports by itself."""
+    original = without_libraries(job.original, known)
+    texts = [extract(job.path, given, job.kernel, roots)
+             for given in (original, job.port.encode())]  # fmt: skip
+    folder.mkdir()
+    files = [folder / "original.py", folder / "port.py"]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text, encoding="utf-8")
+    found = next(one for one in kernels(ast.parse(job.original)) if one.name == job.kernel)
+    drawn = [draw(roles(found), seed) for seed in range(cases)]
+    return {"original": str(files[0]), "port": str(files[1]), "kernel": job.kernel, "cases": drawn}
+
+
+def child(jobs: list[dict[str, Any]], file: Path, cases: int) -> list[str]:
+    """The result of each case. One that ends the process, or does not end, is left out."""
+    file.write_text(json.dumps(jobs), encoding="utf-8")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1",
+                   "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # fmt: skip
+    results: list[str] = []
+    while len(results) < len(jobs) * cases:
+        command = [sys.executable, "-m", "joymigrate.profile.port.interpret", str(file),
+                   str(len(results))]  # fmt: skip
+        lines, ended = listen(command, environment)
+        results += lines
+        if not ended and len(results) < len(jobs) * cases:
+            results.append("failed: the process ended or took too long with these arguments")
+        elif ended and not lines:
+            raise JoyError("the interpreter's process said nothing", where=" ".join(command))
+    return results
+
+
+def listen(command: list[str], environment: dict[str, str]) -> tuple[list[str], bool]:
+    """Lines of a process until it ends, or one takes too long; whether it ended well."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    timer = threading.Timer(SECONDS, process.kill)
+    timer.start()
+    try:
+        for line in process.stdout:
+            lines.append(json.loads(line))
+            timer.cancel()
+            timer = threading.Timer(SECONDS, process.kill)
+            timer.start()
+        return lines, process.wait() == 0
+    finally:
+        timer.cancel()
+        process.kill()
+        process.wait()
+
+
+def judged(results: list[str]) -> Proof:
+    """One answer out of all cases."""
+    wrong = [one for one in results if one.startswith("different")]
+    if wrong:
+        return Proof("different", len(results), wrong[0].partition(": ")[2])
+    equal = sum(one == "equal" for one in results)
+    if equal:
+        return Proof("equal", equal)
+    reasons = [one.partition(": ")[2] for one in results if one.startswith("failed")]
+    return Proof("not run", reason=reasons[0] if reasons else "no arguments let it write anything")
+
+
+def without_libraries(source: bytes, known: dict[str, Any]) -> bytes:
+    """The original with the calls replaced that only a vendor's library computes."""
+    tree = ast.parse(source)
+    imports, _ = names_of(tree)
+    edits = Edits(source)
+    for kernel in kernels(tree):
+        if kernel.language:
+            list(replacements(kernel, edits, imports, known))
+    return edits.within(0, len(source)).encode()
