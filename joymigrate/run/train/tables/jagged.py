@@ -24,14 +24,8 @@ def to_offsets(lengths: Tensor) -> Tensor:
     return torch.cat((zero, lengths.cumsum(0).to(lengths.dtype)))
 
 
-def check_edges(lengths: Tensor | None, offsets: Tensor | None) -> None:
-    """Refuse sequences that nothing divides."""
-    if lengths is None and offsets is None:
-        raise JoyError("a jagged tensor needs lengths or offsets", help="give one of the two")
-
-
-class JaggedTensor:
-    """Sequences of different lengths: `values` [T, ...] cut by `lengths` or `offsets` [B + 1]."""
+class Sequences:
+    """What both have: `values` cut into n sequences by `lengths` [n] or `offsets` [n + 1]."""
 
     def __init__(
         self,
@@ -40,9 +34,63 @@ class JaggedTensor:
         lengths: Tensor | None = None,
         offsets: Tensor | None = None,
     ) -> None:
-        check_edges(lengths, offsets)
+        if lengths is None and offsets is None:
+            raise JoyError("a jagged tensor needs lengths or offsets", help="give one of the two")
         self._values, self._weights = values, weights
         self._lengths, self._offsets = lengths, offsets
+
+    def device(self) -> torch.device:
+        """Where the values are."""
+        return self._values.device
+
+    def values(self) -> Tensor:
+        """[T, ...]"""
+        return self._values
+
+    def weights(self) -> Tensor:
+        """[T]; an error without weights."""
+        if self._weights is None:
+            raise JoyError(
+                "the batch has no weights",
+                help="give weights=, or make the table is_weighted=False",
+            )
+        return self._weights
+
+    def weights_or_none(self) -> Tensor | None:
+        """[T], or None."""
+        return self._weights
+
+    def lengths(self) -> Tensor:
+        """[n]"""
+        if self._lengths is None:
+            assert self._offsets is not None
+            self._lengths = self._offsets.diff()
+        return self._lengths
+
+    def lengths_or_none(self) -> Tensor | None:
+        """Lengths where they are known already."""
+        return self._lengths
+
+    def offsets(self) -> Tensor:
+        """[n + 1]"""
+        if self._offsets is None:
+            assert self._lengths is not None
+            self._offsets = to_offsets(self._lengths)
+        return self._offsets
+
+    def offsets_or_none(self) -> Tensor | None:
+        """Offsets where they are known already."""
+        return self._offsets
+
+    def record_stream(self, stream: Any) -> None:
+        """Tell the allocator that `stream` uses the tensors."""
+        for item in (self._values, self._weights, self._lengths, self._offsets):
+            if item is not None:
+                item.record_stream(stream)
+
+
+class JaggedTensor(Sequences):
+    """Sequences of different lengths: `values` [T, ...] cut by `lengths` or `offsets` [B + 1]."""
 
     @staticmethod
     def empty(
@@ -96,44 +144,6 @@ class JaggedTensor:
         """The weights, as `to_padded_dense`."""
         return pad(self.weights(), self.offsets(), desired_length, padding_value)
 
-    def device(self) -> torch.device:
-        """Where the values are."""
-        return self._values.device
-
-    def values(self) -> Tensor:
-        """[T, ...]"""
-        return self._values
-
-    def weights(self) -> Tensor:
-        """[T]; an error without weights."""
-        return weights_or_error(self._weights)
-
-    def weights_or_none(self) -> Tensor | None:
-        """[T], or None."""
-        return self._weights
-
-    def lengths(self) -> Tensor:
-        """[B]"""
-        if self._lengths is None:
-            assert self._offsets is not None
-            self._lengths = self._offsets.diff()
-        return self._lengths
-
-    def lengths_or_none(self) -> Tensor | None:
-        """Lengths where they are known already."""
-        return self._lengths
-
-    def offsets(self) -> Tensor:
-        """[B + 1]"""
-        if self._offsets is None:
-            assert self._lengths is not None
-            self._offsets = to_offsets(self._lengths)
-        return self._offsets
-
-    def offsets_or_none(self) -> Tensor | None:
-        """Offsets where they are known already."""
-        return self._offsets
-
     def to(self, device: torch.device, non_blocking: bool = False) -> JaggedTensor:
         """The same on another device."""
         values = self._values.to(device, non_blocking=non_blocking)
@@ -141,17 +151,11 @@ class JaggedTensor:
         lengths = move(self._lengths, device, non_blocking)
         return JaggedTensor(values, weights, lengths, move(self._offsets, device, non_blocking))
 
-    def record_stream(self, stream: Any) -> None:
-        """Tell the allocator that `stream` uses the tensors."""
-        for item in (self._values, self._weights, self._lengths, self._offsets):
-            if item is not None:
-                item.record_stream(stream)
-
     def __repr__(self) -> str:
         return f"JaggedTensor({len(self.lengths())} sequences, {len(self._values)} values)"
 
 
-class KeyedJaggedTensor:
+class KeyedJaggedTensor(Sequences):
     """A `JaggedTensor` of B samples for each of F keys, stored as one.
 
     The constructor's `stride` is B; without it B follows from the lengths.
@@ -181,9 +185,8 @@ class KeyedJaggedTensor:
                 "(stride_per_key_per_rank, stride_per_key, inverse_indices)",
                 help="give every key the same number of samples; an absent one has length 0",
             )
-        check_edges(lengths, offsets)
-        self._keys, self._values, self._weights = list(keys), values, weights
-        self._lengths, self._offsets = lengths, offsets
+        super().__init__(values, weights, lengths, offsets)
+        self._keys = list(keys)
         self._stride = stride if stride is not None else self._stride_of(lengths, offsets)
         self._length_per_key, self._offset_per_key = length_per_key, offset_per_key
         self.prepared: Any = None  # what a pipeline has fetched for these keys
@@ -295,47 +298,9 @@ class KeyedJaggedTensor:
         self._length_per_key = self._offset_per_key = None
         return self
 
-    def device(self) -> torch.device:
-        """Where the values are."""
-        return self._values.device
-
     def keys(self) -> list[str]:
         """Names of the features."""
         return self._keys
-
-    def values(self) -> Tensor:
-        """[T]"""
-        return self._values
-
-    def weights(self) -> Tensor:
-        """[T]; an error without weights."""
-        return weights_or_error(self._weights)
-
-    def weights_or_none(self) -> Tensor | None:
-        """[T], or None."""
-        return self._weights
-
-    def lengths(self) -> Tensor:
-        """[F·B]"""
-        if self._lengths is None:
-            assert self._offsets is not None
-            self._lengths = self._offsets.diff()
-        return self._lengths
-
-    def lengths_or_none(self) -> Tensor | None:
-        """Lengths where they are known already."""
-        return self._lengths
-
-    def offsets(self) -> Tensor:
-        """[F·B + 1]"""
-        if self._offsets is None:
-            assert self._lengths is not None
-            self._offsets = to_offsets(self._lengths)
-        return self._offsets
-
-    def offsets_or_none(self) -> Tensor | None:
-        """Offsets where they are known already."""
-        return self._offsets
 
     def stride(self) -> int:
         """B, the number of samples."""
@@ -468,26 +433,11 @@ class KeyedJaggedTensor:
             offset_per_key=self._offset_per_key,
         )  # fmt: skip
 
-    def record_stream(self, stream: Any) -> None:
-        """Tell the allocator that `stream` uses the tensors."""
-        for item in (self._values, self._weights, self._lengths, self._offsets):
-            if item is not None:
-                item.record_stream(stream)
-
     def __repr__(self) -> str:
         return (
             f"KeyedJaggedTensor({', '.join(self._keys)}: "
             f"{self._stride} samples, {len(self._values)} values)"
         )
-
-
-def weights_or_error(weights: Tensor | None) -> Tensor:
-    """The weights; an error where there are none."""
-    if weights is None:
-        raise JoyError(
-            "the batch has no weights", help="give weights=, or make the table is_weighted=False"
-        )
-    return weights
 
 
 def move(tensor: Tensor | None, device: torch.device, non_blocking: bool) -> Tensor | None:
