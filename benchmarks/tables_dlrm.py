@@ -23,7 +23,11 @@ WARM, STEPS = 10, 40
 
 
 def batches(keyed, rank: int):
-    """The same batches for both libraries: ids by Zipf 1.05."""
+    """The same batches for both libraries, made beforehand: ids by Zipf 1.05."""
+    return iter(list(make_batches(keyed, rank)))
+
+
+def make_batches(keyed, rank: int):
     random = np.random.default_rng(rank)
     weights = np.cumsum(np.arange(1, ROWS + 1, dtype=np.float64) ** -1.05)
     for _ in range(WARM + STEPS):
@@ -78,7 +82,24 @@ def ours():
     # Two cores for two processes: threads that read ahead have none to run on.
     pipeline = lib.TablePipeline(model, optimiser, synchronous=True)
     source = batches(lib.KeyedJaggedTensor, dist.get_rank())
-    return lambda: pipeline.progress(source)
+
+    def traffic() -> str:
+        exchange = ebc.exchange
+        return f"{exchange.bytes_sent / exchange.bytes_plain:.3f} {unique(dist.get_rank()):.3f}"
+
+    return lambda: pipeline.progress(source), traffic
+
+
+def unique(rank: int) -> float:
+    """Distinct ids by ids, a table and a batch at a time."""
+    from joymigrate.run.train.tables import KeyedJaggedTensor
+
+    tables = [
+        keyed[key].values()
+        for keyed, *_ in make_batches(KeyedJaggedTensor, rank)
+        for key in keyed.keys()  # noqa: SIM118  (no dictionary)
+    ]
+    return sum(len(ids.unique()) for ids in tables) / sum(len(ids) for ids in tables)
 
 
 def theirs():
@@ -101,22 +122,24 @@ def theirs():
         optimiser.step()
         return output
 
-    return step
+    return step, lambda: ""
 
 
 def main() -> None:
     dist.init_process_group("gloo")
-    step = {"joymigrate": ours, "torchrec": theirs}[sys.argv[1]]()
+    step, traffic = {"joymigrate": ours, "torchrec": theirs}[sys.argv[1]]()
     for _ in range(WARM):
         step()
     dist.barrier()
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.process_time()
     for _ in range(STEPS):
         loss = step()
     dist.barrier()
     rate = dist.get_world_size() * SAMPLES * STEPS / (time.perf_counter() - start)
+    used = torch.tensor(time.process_time() - busy)
+    dist.all_reduce(used)
     if dist.get_rank() == 0:
-        print(f"{rate:.0f} {float(loss):.5f}")
+        print(f"{rate:.0f} {float(loss):.5f} {1e3 * float(used) / STEPS:.2f} {traffic()}")
     dist.destroy_process_group()
 
 

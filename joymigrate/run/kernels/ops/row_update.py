@@ -71,6 +71,41 @@ def reference(
     return [weights, state]
 
 
+def in_place(
+    weights: Tensor,
+    state: Tensor,
+    places: Tensor,
+    gradients: Tensor,
+    step: int,
+    *,
+    kind: str,
+    lr: float,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    **betas: float,
+) -> list[Tensor]:
+    """SGD's and Adagrad's step with one matrix beside the rows and the state."""
+    if weight_decay or kind not in ("sgd", "rowwise_adagrad", "adagrad"):
+        return reference(
+            weights, state, places, gradients, step,
+            kind=kind, lr=lr, eps=eps, weight_decay=weight_decay, **betas,
+        )  # fmt: skip
+    with torch.no_grad():
+        direction = gradients
+        if kind != "sgd":
+            held = state.index_select(0, places)
+            if kind == "adagrad":
+                held.addcmul_(gradients, gradients)
+            else:
+                held.add_(gradients.square().mean(1, keepdim=True))
+            state.index_copy_(0, places, held)
+            root = held.sqrt_().add_(eps)
+            direction = torch.div(gradients, root, out=root if kind == "adagrad" else None)
+        rows = weights.index_select(0, places)
+        weights.index_copy_(0, places, rows.sub_(direction, alpha=lr))
+    return [weights, state]
+
+
 def trust(rows: Tensor, direction: Tensor) -> Tensor:
     """‖row‖ / ‖direction‖, and 1 where either is zero. [U, 1]"""
     size = rows.square().sum(1, keepdim=True).sqrt()
@@ -124,6 +159,7 @@ OPERATOR = Operator(
     # A dozen roundings in a row to the weights' dtype, which the state shares in a check.
     tolerance=Tolerance(5e-6, 5e-3, 4e-2),
     implementations=(
+        Implementation("torch", in_place, 10, dtypes=("float32",), backward=False),
         Implementation(
             "triton", "joymigrate.run.kernels.own.row_update:row_update", 20,
             devices=("cuda",), packages=("triton",), interpreted=True,

@@ -32,7 +32,7 @@ from joymigrate.run.train.tables.exchange import Fetched, LocalExchange, RowExch
 from joymigrate.run.train.tables.initialise import UniformRows
 from joymigrate.run.train.tables.jagged import JaggedTensor, KeyedJaggedTensor
 from joymigrate.run.train.tables.keyed_tensor import KeyedTensor
-from joymigrate.run.train.tables.route import Route, route, route_lines, select
+from joymigrate.run.train.tables.route import Lines, Route, route, route_lines, select
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
 from joymigrate.run.train.tables.rows_state import load_rows, save_rows
 from joymigrate.run.train.tables.table import Table, TableShape
@@ -210,12 +210,19 @@ class TableCollection(nn.Module):
         """Whether values have weights."""
         return False
 
+    def pools(self, name: str) -> bool:
+        """Whether a table's rows are wanted as sums over bags alone."""
+        return False
+
     def routes(self, batch: KeyedJaggedTensor) -> list[Route]:
-        """Distinct ids of every table: the pipeline's third stage."""
+        """The ids of every table: the pipeline's third stage."""
         return [
-            route(batch, self.configs[name].features(), name, self._device, self.weighted())
+            route(
+                batch, self.configs[name].features(), name, self._device, self.weighted(),
+                self.pools(name),
+            )
             for name in self.fused()
-        ]
+        ]  # fmt: skip
 
     def prefetch(self, batch: KeyedJaggedTensor) -> Fetched:
         """Route a batch and bring its rows: what `forward` does itself for others."""
@@ -223,8 +230,8 @@ class TableCollection(nn.Module):
         self.exchange.bring(fetched)
         return fetched
 
-    def table_rows(self, batch: KeyedJaggedTensor) -> dict[str, tuple[Route, Tensor]]:
-        """The distinct rows of every fused table, with how values find them."""
+    def table_rows(self, batch: KeyedJaggedTensor) -> dict[str, tuple[Route | Lines, Tensor]]:
+        """The distinct rows of every fused table, with how values find them; or pooled ones."""
         if not self.optimisers:
             return {}
         if not torch.is_grad_enabled():
@@ -242,11 +249,13 @@ class TableCollection(nn.Module):
             for name, found, part in zip(self.fused(), routes, rows, strict=True)
         }
 
-    def ready_rows(self, batch: KeyedJaggedTensor) -> dict[str, tuple[Route, Tensor]] | None:
+    def ready_rows(
+        self, batch: KeyedJaggedTensor
+    ) -> dict[str, tuple[Route | Lines, Tensor]] | None:
         """Whole matrices with the lines of every value, where all rows are on the device."""
         if not isinstance(self.exchange, LocalExchange):
             return None
-        found = {}
+        found: dict[str, tuple[Route | Lines, Tensor]] = {}
         for name in self.fused():
             table = self.table(name)
             if table.form.dtype != torch.float32:
@@ -314,6 +323,12 @@ class EmbeddingBagCollection(TableCollection):
         """Whether values have weights."""
         return self._is_weighted
 
+    def pools(self, name: str) -> bool:
+        """Sums and means of rows without weights, which may have gradients of their own."""
+        config = self.configs[name]
+        assert isinstance(config, EmbeddingBagConfig)
+        return not self._is_weighted and config.pooling in (PoolingType.SUM, PoolingType.MEAN)
+
     def is_weighted(self) -> bool:
         """TorchRec's name of `weighted`."""
         return self._is_weighted
@@ -329,8 +344,7 @@ class EmbeddingBagCollection(TableCollection):
         names: list[str] = []
         for number, config in enumerate(self._embedding_bag_configs):
             if config.name in found:
-                routed, rows = found[config.name]
-                pooled = self._pool(config, rows, routed.inverse, routed.offsets, routed.weights)
+                pooled = self._pool_found(config, *found[config.name])
             else:
                 pooled = self._pool_plain(config, features)
             count = len(config.features())
@@ -338,6 +352,16 @@ class EmbeddingBagCollection(TableCollection):
             names += self.names[number]
         lengths = [block.shape[1] for block in blocks]
         return KeyedTensor(names, lengths, torch.cat(blocks, 1))
+
+    def _pool_found(
+        self, config: EmbeddingBagConfig, routed: Route | Lines, rows: Tensor
+    ) -> Tensor:
+        if isinstance(routed, Lines) or not routed.pooled:
+            return self._pool(config, rows, routed.inverse, routed.offsets, routed.weights)
+        if config.pooling is PoolingType.SUM:
+            return rows
+        lengths = routed.lengths.clamp(min=1).to(self._device, rows.dtype, non_blocking=True)
+        return rows / lengths[:, None]
 
     def _pool_plain(self, config: EmbeddingBagConfig, batch: KeyedJaggedTensor) -> Tensor:
         part = select(batch, config.features())

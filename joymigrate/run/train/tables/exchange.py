@@ -3,6 +3,8 @@
 fetched = exchange.fetch(routes)      # rows on their way; in the order of the batches
 rows = exchange.rows(fetched)         # one [U, D] a table, as they are now
 exchange.update(fetched, gradients)   # or fetched.release()
+
+Where a route is `pooled`, its rows are the sums of its bags [k·B, D], and so are the gradients.
 """
 
 from __future__ import annotations
@@ -66,10 +68,12 @@ class LocalExchange:
     def fetch(self, routes: list[Route]) -> Fetched:
         """Find the rows' places. Bad ids are refused before anything is counted."""
         for table, asked in zip(self.order, routes, strict=True):
-            table.check(asked.ids)
+            table.check(asked.distinct.ids)
         fetched = Fetched(self, routes)
         for table, asked in zip(self.order, routes, strict=True):
-            fetched.tickets.append((table, table.prepare(asked.ids, asked.counts)))
+            found = asked.distinct
+            fetched.tickets.append((table, table.prepare(found.ids, found.counts)))
+            _ = asked.bags if asked.pooled else asked.inverse  # by the thread that routes
         return fetched
 
     def bring(self, fetched: Fetched) -> None:
@@ -81,22 +85,31 @@ class LocalExchange:
 
     def rows(self, fetched: Fetched) -> list[Tensor]:
         """The rows as they are now."""
-        return [table.rows(ticket) for table, ticket in fetched.tickets]
+        return [
+            table.pool(ticket, asked.bags) if asked.pooled else table.rows(ticket)
+            for asked, (table, ticket) in zip(fetched.routes, fetched.tickets, strict=True)
+        ]
 
     def update(self, fetched: Fetched, gradients: Sequence[Tensor | None]) -> None:
         """Change the rows; without a gradient a table's are let go."""
         if fetched.done:
             raise second_backward()
         fetched.done = True
-        for (table, ticket), gradient in zip(fetched.tickets, gradients, strict=True):
+        for asked, (table, ticket), gradient in zip(
+            fetched.routes, fetched.tickets, gradients, strict=True
+        ):
             if gradient is None:
                 table.release(ticket)
             else:
-                table.update(ticket, gradient)
+                table.update(ticket, asked.bags.gather(gradient) if asked.pooled else gradient)
 
     def look(self, routes: list[Route]) -> list[Tensor]:
         """Rows for a forward pass that learns nothing: no id is admitted, counted or moved."""
-        return [table.look(asked.ids) for table, asked in zip(self.order, routes, strict=True)]
+        found = []
+        for table, asked in zip(self.order, routes, strict=True):
+            rows = table.look(asked.distinct.ids)
+            found.append(asked.bags.pool(rows) if asked.pooled else rows)
+        return found
 
 
 def second_backward() -> JoyError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
+from joymigrate.run.train.tables.bags import Bags, make_bags
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids
 from joymigrate.run.train.tables.jagged import KeyedJaggedTensor, to_offsets
@@ -19,56 +21,83 @@ from joymigrate.run.train.tables.table import Table
 
 @dataclass
 class Route:
-    """The ids of one table in one batch, each once.
+    """The ids of one table in one batch.
 
-    `ids` [U] in the order of their first sighting, `counts` [U]; `inverse` [T] finds the row of
-    every value; `offsets` [k·B + 1] are the bags of the table's k features; `weights` [T] or None.
+    `given` [T] on the host, repeated ones too; `lengths` [k·B] of the bags of the table's k
+    features; `weights` [T] or None. `pooled`: what is wanted are the sums of the bags' rows, and
+    not the rows.
     """
+
+    given: Ids
+    lengths: Tensor
+    weights: Tensor | None
+    device: torch.device
+    pooled: bool = False
+
+    @cached_property
+    def distinct(self) -> Distinct:
+        """Each id once."""
+        places, ids = pd.factorize(self.given)
+        counts = np.bincount(places, minlength=len(ids))
+        return Distinct(np.ascontiguousarray(ids, dtype=np.int64), counts, places.astype(np.int64))
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        """Which of the distinct ids each value is, [T] on the device."""
+        return torch.from_numpy(self.distinct.places).to(self.device, non_blocking=True)
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """The bags' edges, [k·B + 1] on the device."""
+        return to_offsets(self.lengths).to(self.device, non_blocking=True)
+
+    @cached_property
+    def bags(self) -> Bags:
+        """How rows are pooled and gradients go back."""
+        lengths: Places = self.lengths.numpy()
+        return make_bags(self.distinct.places, lengths, len(self.distinct.ids), self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """Ids [U] in the order of their first sighting, how often each was seen, and [T] places."""
 
     ids: Ids
     counts: Places
+    places: Places
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Values that find their rows in a whole matrix: `inverse` [T], cut by `offsets`."""
+
     inverse: Tensor
     offsets: Tensor
     weights: Tensor | None
 
-    @property
-    def values(self) -> int:
-        """Number of ids before repeated ones were removed."""
-        return int(self.inverse.numel())
-
 
 def route(
     batch: KeyedJaggedTensor, features: Sequence[str], table: str, device: torch.device,
-    weighted: bool,
+    weighted: bool, pooled: bool = False,
 ) -> Route:  # fmt: skip
-    """Distinct ids of the features that read one table."""
+    """The ids of the features that read one table."""
     part = select(batch, features)
-    ids = host_ids(part.values(), table)
-    inverse, distinct = pd.factorize(ids)
-    counts = np.bincount(inverse, minlength=len(distinct))
-    offsets = to_offsets(part.lengths().to(torch.int64))
-    weights = part.weights() if weighted else None
-    return Route(
-        np.ascontiguousarray(distinct, dtype=np.int64),
-        counts.astype(np.int64),
-        torch.from_numpy(inverse.astype(np.int64, copy=False)).to(device, non_blocking=True),
-        offsets.to(device, non_blocking=True),
-        None if weights is None else weights.to(device, non_blocking=True),
-    )
+    weights = part.weights().to(device, non_blocking=True) if weighted else None
+    lengths = part.lengths().to("cpu", torch.int64)
+    return Route(host_ids(part.values(), table), lengths, weights, device, pooled)
 
 
 def route_lines(
     batch: KeyedJaggedTensor, features: Sequence[str], table: Table, weighted: bool
-) -> Route | None:
+) -> Lines | None:
     """The lines of every value in the table's matrix, where all are there: nothing is removed."""
     part = select(batch, features)
     lines = table.lines_of(host_ids(part.values(), table.name))
     if lines is None:
         return None
-    none = np.zeros(0, dtype=np.int64)
     offsets = part.offsets().to(table.device, torch.int64)
     weights = part.weights().to(table.device) if weighted else None
-    return Route(none, none, torch.from_numpy(lines).to(table.device), offsets, weights)
+    return Lines(torch.from_numpy(lines).to(table.device), offsets, weights)
 
 
 def select(batch: KeyedJaggedTensor, features: Sequence[str]) -> KeyedJaggedTensor:

@@ -1,11 +1,12 @@
-"""Rows of other processes: distinct ids go to their owners, rows come back, gradients follow.
+"""Rows of other processes: ids go to their owners, rows or sums come back, gradients go.
 
     plan = shard_tables(model)             # every collection of the model, by the planner
     print(plan)
 
-Repeated ids are removed before anything is sent. Groups of their own: keys and rows are fetched by
-a pipeline's thread while the main thread sends gradients, and collectives of one group must come in
-the same order on all ranks. A rank that refuses its batch tells the others, so that none waits.
+Repeated ids are removed before rows are sent; where the sums of bags are fewer bytes, the owner
+adds the rows up and sends those. Groups of their own: keys and rows are fetched by a pipeline's
+thread while the main thread sends gradients, and collectives of one group must come in the same
+order on all ranks. A rank that refuses its batch tells the others, so that none waits.
 """
 
 from __future__ import annotations
@@ -21,10 +22,22 @@ import torch.distributed as dist
 from torch import Tensor
 
 from joymigrate.errors import JoyError
+from joymigrate.run.train.tables.bags import Bags, make_bags
 from joymigrate.run.train.tables.exchange import Fetched, second_backward
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids, hash_ids
 from joymigrate.run.train.tables.planner import Part
+from joymigrate.run.train.tables.questions import (
+    KEYS,
+    NOTHING,
+    UNITS,
+    Question,
+    Sizes,
+    Way,
+    bags_in_part,
+    is_wide,
+    read_question,
+)
 from joymigrate.run.train.tables.route import Route
 from joymigrate.run.train.tables.table import Table
 
@@ -50,16 +63,29 @@ class Groups:
 
 
 @dataclass
-class RowRequest:
-    """One batch between processes. Lists are by part, in the plan's order."""
+class OwnPart:
+    """What all processes ask of one part that lies here, rank by rank."""
 
-    chosen: list[Tensor]  # what this rank asks: positions among its route's distinct ids
-    sent: Places  # [world, parts]: how many ids go to each rank
-    got: Places  # [world, parts]: how many came from each
-    inverse: list[Tensor]  # own parts: from what was asked, rank by rank, to distinct ids
-    counts: list[Places]  # own parts: how often
-    distinct: list[Ids]
-    rows: list[Tensor] | None = None  # fetched, one [U, D] a table
+    ids: Ids  # each once
+    counts: Places
+    bags: Bags  # the units: bags of rows, or rows alone
+    rows: Places  # [T] as in `bags`, on the host
+    lengths: Places  # [units]
+
+
+@dataclass
+class RowRequest:
+    """One batch between processes. Lists are by part, in the plan's order.
+
+    A unit is what is sent for: the sum of a bag's rows in a part, or one row.
+    """
+
+    chosen: list[Tensor | None]  # units of this rank: places in its table's result; None: all
+    pooled: list[bool]  # whether they are bags
+    sent: Places  # [world, parts]: how many units are asked of each rank
+    got: Places  # [world, parts]: how many each rank asks
+    own: list[OwnPart]
+    blocks: list[Tensor] | None = None  # fetched: [units, columns]
     seen: list[int] | None = None  # own parts: updates done when the rows were read
 
 
@@ -87,6 +113,8 @@ class ShardedExchange:
             name: [n for n, part in enumerate(parts) if part.table == name] for name in order
         }
         self.rank_of = np.array([part.rank for part in parts], dtype=np.int64)
+        self.wide = np.array([is_wide(check[part.table]) for part in parts], dtype=bool)
+        self.ways = {name: Way() for name in order}
         self.bytes_sent = self.bytes_plain = 0  # this rank's; plain: without removing repeats
 
     # -- ids ------------------------------------------------------------------------------------
@@ -95,100 +123,131 @@ class ShardedExchange:
         """Send ids to their owners; owners find the rows' places."""
         asked = self._ask(routes)
         fetched = Fetched(self, routes, parts=asked)
-        for number, table in enumerate(self.own.values()):
-            ids, counts = asked.distinct[number], asked.counts[number]
-            fetched.tickets.append((table, table.prepare(ids, counts)))
+        for part, table in zip(asked.own, self.own.values(), strict=True):
+            fetched.tickets.append((table, table.prepare(part.ids, part.counts)))
         return fetched
 
     def _ask(self, routes: list[Route]) -> RowRequest:
         error = self._mistake(routes)
-        chosen = [np.zeros(0, dtype=np.int64)] * len(self.parts)
+        questions = [NOTHING] * len(self.parts)
         if error is None:
             for name, asked in zip(self.order, routes, strict=True):
-                for part, at in zip(
-                    self.of_table[name], self._owners(name, asked.ids), strict=True
-                ):
-                    chosen[part] = at
-        table_of = dict(zip(self.order, routes, strict=True))
-        sent = np.zeros((self.groups.world, len(self.parts) + 1), dtype=np.int64)
-        sent[self.rank_of, np.arange(len(self.parts))] = [len(at) for at in chosen]
-        sent[:, -1] = error is not None
-        got = self._exchange_counts(sent, self.groups.keys)
-        if error is not None:
-            raise error
-        refused = np.flatnonzero(got[:, -1])
-        if len(refused):
-            raise JoyError(
-                f"process {refused[0]} refused its batch, so this step can't be done",
-                help="its own message says why",
-            )
-        words = [
-            pack_keys(table_of[self.parts[n].table].ids[chosen[n]],
-                      table_of[self.parts[n].table].counts[chosen[n]])
-            for n in self._by_rank()
-        ]  # fmt: skip
-        sent, got = sent[:, :-1], got[:, :-1]
+                made = self._questions(name, asked)
+                for part, question in zip(self.of_table[name], made, strict=True):
+                    questions[part] = question
+        counts = self._tell_sizes(questions, error)
+        words = [questions[n].words(self.wide[n]) for n in self._by_rank()]
+        sizes = self._words(counts.sent), self._words(counts.got)
         received = self._exchange(
-            torch.from_numpy(np.concatenate(words or [np.zeros(0, dtype=np.int32)])),
-            3 * sent.sum(1), 3 * got.sum(1), self.groups.keys,
+            torch.from_numpy(np.concatenate([*words, np.zeros(0, dtype=np.int32)])),
+            sizes[0].sum(1), sizes[1].sum(1), self.groups.keys,
         ).numpy()  # fmt: skip
-        self._count_traffic(routes, sent)
-        result = RowRequest(
-            [torch.from_numpy(at).to(self.device) for at in chosen], sent, got, [], [], []
+        self._count_traffic(routes, questions, sizes[0], counts.sent[..., UNITS])
+        return RowRequest(
+            [q.places(self.device) for q in questions],
+            [q.pooled for q in questions],
+            counts.sent[..., UNITS],
+            counts.got[..., UNITS],
+            self._read_questions(received, counts.got, sizes[1]),
         )
-        pieces = np.split(received, np.cumsum(3 * got[:, list(self.own)].ravel())[:-1])
-        for number in range(len(self.own)):
-            self._gather_asked(result, pieces[number :: len(self.own)])
-        return result
 
     def _mistake(self, routes: list[Route]) -> JoyError | None:
         for name, asked in zip(self.order, routes, strict=True):
-            bound = self.bounds[name]
-            if bound is None:
+            bound, ids = self.bounds[name], asked.given
+            if bound is None or not len(ids):
                 continue
-            bad = np.flatnonzero((asked.ids < 0) | (asked.ids >= bound))
-            if len(bad):
+            low, high = int(ids.min()), int(ids.max())
+            if low < 0 or high >= bound:
                 return JoyError(
-                    f"id {asked.ids[bad[0]]} is outside of [0, {bound})",
+                    f"id {low if low < 0 else high} is outside of [0, {bound})",
                     where=f"table '{name}'",
                     help="raise num_embeddings, hash the ids, or make the table dynamic",
                 )
         return None
 
+    def _questions(self, name: str, asked: Route) -> list[Question]:
+        """What to ask of each part of a table: sums of bags where they are fewer bytes."""
+        parts = [self.parts[n] for n in self.of_table[name]]
+        spread = len(parts) > 1 and len({part.first_column for part in parts}) == 1
+        cut = len(parts) if spread else 1
+        pooled = asked.pooled and self.ways[name].pools(asked, self.columns[name], cut)
+        if pooled:
+            ids, extra = asked.given, np.asarray(asked.lengths.numpy(), dtype=np.int64)
+        else:
+            ids, extra = asked.distinct.ids, asked.distinct.counts
+        if not spread:
+            return [Question(ids, extra, None, pooled)] * len(parts)
+        owner = self._owner(name, ids, parts)
+        if not pooled:
+            mine = [np.flatnonzero(owner == number) for number in range(len(parts))]
+            return [Question(ids[at], extra[at], at, False) for at in mine]
+        bag = np.repeat(np.arange(len(extra)), extra)
+        return [bags_in_part(ids, bag, owner == number, len(extra)) for number in range(len(parts))]
+
+    def _owner(self, name: str, ids: Ids, parts: Sequence[Part]) -> Places:
+        if self.bounds[name] is None:
+            return owner_among(ids, len(parts))
+        edges = np.array([part.first_row for part in parts[1:]], dtype=np.int64)
+        return np.searchsorted(edges, ids, side="right")
+
     def _by_rank(self) -> list[int]:
         """Parts in the order in which they are sent: by rank, then by plan."""
         return list(np.argsort(self.rank_of, kind="stable"))
 
-    def _owners(self, name: str, ids: Ids) -> list[Places]:
-        """For each part of a table the positions of the ids that it owns."""
-        parts = [self.parts[n] for n in self.of_table[name]]
-        every = np.arange(len(ids), dtype=np.int64)
-        if len(parts) == 1 or len({part.first_column for part in parts}) > 1:
-            return [every] * len(parts)
-        if self.bounds[name] is None:
-            owner = owner_among(ids, len(parts))
-        else:
-            edges = np.array([part.first_row for part in parts[1:]], dtype=np.int64)
-            owner = np.searchsorted(edges, ids, side="right")
-        return [np.flatnonzero(owner == number) for number in range(len(parts))]
+    def _tell_sizes(self, questions: Sequence[Question], error: JoyError | None) -> Sizes:
+        """Who asks how much of whom; an error on every rank where one refuses its batch."""
+        parts = len(self.parts)
+        sent = np.zeros((self.groups.world, parts + 1, 3), dtype=np.int64)
+        for number, question in enumerate(questions):
+            sent[self.rank_of[number], number] = question.size()
+        sent[:, -1] = error is not None
+        got = self._exchange_counts(sent.reshape(len(sent), -1), self.groups.keys)
+        got = got.reshape(sent.shape)
+        if error is not None:
+            raise error
+        refused = np.flatnonzero(got[:, -1, 0])
+        if len(refused):
+            raise JoyError(
+                f"process {refused[0]} refused its batch, so this step can't be done",
+                help="its own message says why",
+            )
+        return Sizes(sent[:, :-1], got[:, :-1])
 
-    def _gather_asked(self, asked: RowRequest, pieces: Sequence[Any]) -> None:
-        keys, counts = zip(*(unpack_keys(piece) for piece in pieces), strict=True)
-        inverse, distinct = pd.factorize(np.concatenate(keys))
-        total = np.bincount(inverse, weights=np.concatenate(counts), minlength=len(distinct))
-        asked.inverse.append(torch.from_numpy(inverse.astype(np.int64)).to(self.device))
-        asked.counts.append(total.astype(np.int64))
-        asked.distinct.append(np.ascontiguousarray(distinct, dtype=np.int64))
+    def _words(self, sizes: Places) -> Places:
+        """Words of 4 bytes of each question: [world, parts]."""
+        found: Places = sizes[..., KEYS] * np.where(self.wide, 2, 1) + sizes[..., UNITS]
+        return found
 
-    def _count_traffic(self, routes: list[Route], sent: Places) -> None:
+    def _read_questions(self, received: Any, got: Places, words: Places) -> list[OwnPart]:
+        numbers = list(self.own)
+        pieces = np.split(received, np.cumsum(words[:, numbers].ravel())[:-1])
+        parts = []
+        for place, number in enumerate(numbers):
+            asked = [
+                read_question(piece, *got[rank, number].tolist(), self.wide[number])
+                for rank, piece in enumerate(pieces[place :: len(numbers)])
+            ]
+            rows, ids = pd.factorize(np.concatenate([ids for ids, _, _ in asked]))
+            seen = np.concatenate([counts for _, counts, _ in asked])
+            lengths = np.concatenate([lengths for _, _, lengths in asked])
+            rows = rows.astype(np.int64, copy=False)
+            counts = np.bincount(rows, weights=seen, minlength=len(ids)).astype(np.int64)
+            bags = make_bags(rows, lengths, len(ids), self.device)
+            parts.append(OwnPart(np.ascontiguousarray(ids), counts, bags, rows, lengths))
+        return parts
+
+    def _count_traffic(
+        self, routes: list[Route], questions: Sequence[Question], words: Places, units: Places
+    ) -> None:
         away = np.arange(self.groups.world) != self.groups.rank
-        width = np.array([part.columns * 8 + 12 for part in self.parts])  # rows, gradients, key
-        self.bytes_sent += int((sent[away] * width).sum())
-        for name, asked in zip(self.order, routes, strict=True):
-            distinct = max(1, len(asked.ids))
-            for part in self.of_table[name]:
-                each = int(sent[away][:, part].sum() * width[part])
-                self.bytes_plain += each * asked.values // distinct
+        width = np.array([part.columns * 8 for part in self.parts])  # rows, gradients
+        self.bytes_sent += int((units[away] * width).sum() + 4 * words[away].sum())
+        values = dict(zip(self.order, (len(asked.given) for asked in routes), strict=True))
+        for number, question in enumerate(questions):
+            if away[self.rank_of[number]]:
+                part = self.parts[number]
+                seen = len(question.ids) if question.pooled else int(question.extra.sum())
+                self.bytes_plain += min(seen, values[part.table]) * int(width[number] + 12)
 
     # -- rows -----------------------------------------------------------------------------------
 
@@ -200,97 +259,103 @@ class ShardedExchange:
             fetched.brought += 1
         asked: RowRequest = fetched.parts
         asked.seen = [table.finished for table, _ in fetched.tickets]
-        rows = [table.rows(ticket) for table, ticket in fetched.tickets]
-        asked.rows = self._send_rows(fetched.routes, asked, rows, self.groups.rows)
+        asked.blocks = self._send_units(asked, self._own_units(fetched), self.groups.rows)
 
-    def _send_rows(
-        self, routes: list[Route], asked: RowRequest, rows: Sequence[Tensor], group: Any
-    ) -> list[Tensor]:
-        """Rows of own parts, distinct, to those who asked: one [U, D] a table."""
-        spread = [part.index_select(0, at) for part, at in zip(rows, asked.inverse, strict=True)]
-        received = self._exchange(
-            self._by_asker(spread, asked), *self._widths(asked, back=True), group
-        )
-        found = [
-            torch.zeros(len(route.ids), self.columns[name], device=self.device)
-            for name, route in zip(self.order, routes, strict=True)
+    def _own_units(self, fetched: Fetched) -> list[Tensor]:
+        """The units of own parts as they are now, [units, columns]."""
+        asked: RowRequest = fetched.parts
+        return [
+            table.pool(ticket, part.bags)
+            for part, (table, ticket) in zip(asked.own, fetched.tickets, strict=True)
         ]
+
+    def _send_units(self, asked: RowRequest, units: Sequence[Tensor], group: Any) -> list[Tensor]:
+        """Units of own parts to those who asked; those of this rank, by part."""
+        received = self._exchange(
+            self._by_asker(units, asked.got), *self._widths(asked.sent, asked.got)[::-1], group
+        )
+        blocks = [received] * len(self.parts)
         at = 0
         for number in self._by_rank():
-            part, chosen = self.parts[number], asked.chosen[number]
-            size = len(chosen) * part.columns
-            block = received[at : at + size].view(len(chosen), part.columns)
-            place = found[self.order.index(part.table)]
-            columns = slice(part.first_column, part.first_column + part.columns)
-            place[:, columns] = place[:, columns].index_copy(0, chosen, block)
-            at += size
+            part = self.parts[number]
+            count = int(asked.sent[part.rank, number])
+            blocks[number] = received[at : at + count * part.columns].view(count, part.columns)
+            at += count * part.columns
+        return blocks
+
+    def _result(self, routes: list[Route], asked: RowRequest) -> list[Tensor]:
+        """One matrix a table: of bags where they are wanted, else of distinct rows."""
+        assert asked.blocks is not None
+        found = []
+        for name, route in zip(self.order, routes, strict=True):
+            numbers = self.of_table[name]
+            pooled, whole = asked.pooled[numbers[0]], asked.chosen[numbers[0]] is None
+            if len(numbers) == 1 and whole:
+                result = asked.blocks[numbers[0]]
+            elif whole:
+                result = torch.cat([asked.blocks[n] for n in numbers], 1)
+            else:
+                count = len(route.lengths) if pooled else len(route.distinct.ids)
+                result = torch.zeros(count, self.columns[name], device=self.device)
+                for n in numbers:
+                    result.index_add_(0, asked.chosen[n], asked.blocks[n])  # type: ignore[arg-type]
+            found.append(route.bags.pool(result) if route.pooled and not pooled else result)
         return found
 
-    def _by_asker(self, blocks: Sequence[Tensor], asked: RowRequest) -> Tensor:
+    def _by_asker(self, blocks: Sequence[Tensor], got: Places) -> Tensor:
         """Own parts' blocks, each rank by rank, as one vector rank by rank, each part by part."""
         split = [
-            torch.split(block, asked.got[:, part].tolist())
+            torch.split(block, got[:, part].tolist())
             for part, block in zip(self.own, blocks, strict=True)
         ]
         flat = [pieces[r].reshape(-1) for r in range(self.groups.world) for pieces in split]
         return torch.cat(flat) if flat else torch.zeros(0, device=self.device)
 
-    def _widths(self, asked: RowRequest, back: bool) -> tuple[Places, Places]:
-        """Numbers to each rank and from each rank; `back`: from owners to those who asked."""
+    def _widths(self, sent: Places, got: Places) -> tuple[Places, Places]:
+        """Numbers to each rank and from each rank, from those who asked to owners."""
         columns = np.array([part.columns for part in self.parts], dtype=np.int64)
-        asking, owning = (asked.sent * columns).sum(1), (asked.got * columns).sum(1)
-        return (owning, asking) if back else (asking, owning)
+        return (sent * columns).sum(1), (got * columns).sum(1)
 
     def rows(self, fetched: Fetched) -> list[Tensor]:
         """The rows as they are now: in a pipeline, with those that later updates changed."""
-        asked: RowRequest = fetched.parts
-        assert asked.rows is not None
         if self.pipelined:
-            self._refresh(fetched, asked)
-        return asked.rows
+            self._refresh(fetched, fetched.parts)
+        return self._result(fetched.routes, fetched.parts)
 
     def _refresh(self, fetched: Fetched, asked: RowRequest) -> None:
+        """Send again what updates changed since it was sent."""
         assert asked.seen is not None
-        assert asked.rows is not None
+        assert asked.blocks is not None
         spots, values = [], []
         counts = np.zeros((self.groups.world, len(self.parts)), dtype=np.int64)
+        units = self._own_units(fetched)
         for number, (part, (table, ticket)) in enumerate(
             zip(self.own, fetched.tickets, strict=True)
         ):
+            own = asked.own[number]
             stamp = table.stamp[np.maximum(ticket.slots, 0)]
             stale = (stamp > asked.seen[number] + self.staleness) & ticket.held
-            inverse = asked.inverse[number].cpu().numpy()
-            hit = np.flatnonzero(stale[inverse])
+            hit = stale_units(own, stale)
             edges = np.cumsum(asked.got[:, part])
             counts[:, part] = np.diff(np.searchsorted(hit, edges), prepend=0)
             starts = np.concatenate(([0], edges))[np.searchsorted(edges, hit, side="right")]
-            spots.append(hit - starts)
-            at = torch.from_numpy(inverse[hit]).to(self.device)
-            values.append(table.rows(ticket).index_select(0, at))
+            spots.append(torch.from_numpy(hit - starts).to(self.device))
+            values.append(units[number].index_select(0, torch.from_numpy(hit).to(self.device)))
         got = self._exchange_counts(counts, self.groups.gradients)
-        refreshed = RowRequest(
-            [torch.zeros(0)] * len(self.parts), got, counts, [], [], []
-        )  # what came to this rank was "sent" by it as a question
         places = self._exchange(
-            self._by_asker([torch.from_numpy(s).to(self.device) for s in spots], refreshed),
-            counts.sum(1), got.sum(1), self.groups.gradients,
-        )  # fmt: skip
-        new = self._exchange(
-            self._by_asker(values, refreshed), *self._widths(refreshed, back=True),
-            self.groups.gradients,
-        )  # fmt: skip
-        spot = at_value = 0
+            self._by_asker(spots, counts), counts.sum(1), got.sum(1), self.groups.gradients
+        )
+        asking, owning = self._widths(got, counts)
+        new = self._exchange(self._by_asker(values, counts), owning, asking, self.groups.gradients)
+        spot = at = 0
         for number in self._by_rank():
             piece = self.parts[number]
             count = int(got[piece.rank, number])
-            if not count:
-                continue
-            where = asked.chosen[number].index_select(0, places[spot : spot + count].long())
-            block = new[at_value : at_value + count * piece.columns].view(count, piece.columns)
-            place = asked.rows[self.order.index(piece.table)]
-            columns = slice(piece.first_column, piece.first_column + piece.columns)
-            place[:, columns] = place[:, columns].index_copy(0, where, block)
-            spot, at_value = spot + count, at_value + count * piece.columns
+            size = count * piece.columns
+            if count:
+                block = new[at : at + size].view(count, piece.columns)
+                asked.blocks[number].index_copy_(0, places[spot : spot + count].long(), block)
+            spot, at = spot + count, at + size
 
     # -- gradients ------------------------------------------------------------------------------
 
@@ -303,23 +368,33 @@ class ShardedExchange:
             raise second_backward()
         fetched.done = True
         asked: RowRequest = fetched.parts
+        given = [self._gradient(*item, asked) for item in zip(
+            self.order, fetched.routes, gradients, strict=True)]  # fmt: skip
         flat = []
         for number in self._by_rank():
             part, chosen = self.parts[number], asked.chosen[number]
-            at = self.order.index(part.table)
-            given = gradients[at]
-            if given is None:
-                given = torch.zeros(len(fetched.routes[at].ids), self.columns[part.table])
-            given = given.to(self.device, torch.float32) / self.groups.world
-            columns = slice(part.first_column, part.first_column + part.columns)
-            flat.append(given[:, columns].index_select(0, chosen).reshape(-1))
+            block = given[self.order.index(part.table)]
+            if part.columns != block.shape[1]:
+                block = block[:, part.first_column : part.first_column + part.columns]
+            flat.append((block if chosen is None else block.index_select(0, chosen)).reshape(-1))
         send = torch.cat(flat) if flat else torch.zeros(0, device=self.device)
-        received = self._exchange(send, *self._widths(asked, back=False), self.groups.gradients)
+        send /= self.groups.world
+        widths = self._widths(asked.sent, asked.got)
+        received = self._exchange(send, *widths, self.groups.gradients)
         blocks = self._from_askers(received, asked)
-        for number, (table, ticket) in enumerate(fetched.tickets):
-            total = torch.zeros(len(ticket.ids), table.form.columns, device=self.device)
-            total.index_add_(0, asked.inverse[number], blocks[number])
-            table.update(ticket, total)
+        for own, block, (table, ticket) in zip(asked.own, blocks, fetched.tickets, strict=True):
+            table.update(ticket, own.bags.gather(block))
+
+    def _gradient(
+        self, name: str, route: Route, gradient: Tensor | None, asked: RowRequest
+    ) -> Tensor:
+        """Of the units of a table, [units, columns]."""
+        pooled = asked.pooled[self.of_table[name][0]]
+        if gradient is None:
+            count = len(route.lengths) if pooled else len(route.distinct.ids)
+            return torch.zeros(count, self.columns[name], device=self.device)
+        gradient = gradient.to(self.device, torch.float32)
+        return route.bags.gather(gradient) if route.pooled and not pooled else gradient
 
     def _from_askers(self, received: Tensor, asked: RowRequest) -> list[Tensor]:
         """What came rank by rank, each part by part, as one matrix for each own part."""
@@ -337,10 +412,12 @@ class ShardedExchange:
     def look(self, routes: list[Route]) -> list[Tensor]:
         """Rows for a pass that learns nothing; called by all ranks."""
         asked = self._ask(routes)
-        rows = [
-            table.look(ids) for table, ids in zip(self.own.values(), asked.distinct, strict=True)
+        units = [
+            part.bags.pool(table.look(part.ids))
+            for part, table in zip(asked.own, self.own.values(), strict=True)
         ]
-        return self._send_rows(routes, asked, rows, self.groups.rows)
+        asked.blocks = self._send_units(asked, units, self.groups.rows)
+        return self._result(routes, asked)
 
     # -- collectives ----------------------------------------------------------------------------
 
@@ -368,12 +445,8 @@ def owner_among(ids: Ids, parts: int) -> Places:
     return owner
 
 
-def pack_keys(ids: Ids, counts: Places) -> Any:
-    """Ids and how often each was seen, as int32 words: 12 bytes a key."""
-    return np.concatenate((ids.view(np.int32), counts.astype(np.int32)))
-
-
-def unpack_keys(words: Any) -> tuple[Ids, Places]:
-    """What `pack_keys` packed."""
-    count = len(words) // 3
-    return words[: 2 * count].view(np.int64), words[2 * count :].astype(np.int64)
+def stale_units(own: OwnPart, stale: Any) -> Places:
+    """Units of a part that have a stale row, `stale` [U]."""
+    hit = np.zeros(len(own.lengths), dtype=bool)
+    hit[np.repeat(np.arange(len(hit)), own.lengths)[stale[own.rows]]] = True
+    return np.flatnonzero(hit)

@@ -26,6 +26,7 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
 from joymigrate.run.train.tables.admission import Candidates
+from joymigrate.run.train.tables.bags import Bags
 from joymigrate.run.train.tables.configs import Admission, TableOptions
 from joymigrate.run.train.tables.evict import choose_victims
 from joymigrate.run.train.tables.hash_index import ABSENT, HashIndex, Identity, Places
@@ -36,6 +37,8 @@ from joymigrate.run.train.tables.tiers import CacheStore, ResidentRows, RowCache
 
 CHUNK = 65536  # rows at a time where a whole table is read
 FIRST_SLOTS = 1024
+FILLED = 64 << 20  # bytes of a resident table whose first values are made with it: half a second
+FILL_ROWS = 4096  # at a time: the words of that many stay in a processor's cache
 
 
 @dataclass
@@ -131,6 +134,16 @@ class Table:
             self._grow(self.shape.rows)
             self.used = self.shape.rows
             self.id_of = np.arange(self.used, dtype=np.int64) + self.shape.first_id
+            if isinstance(self.tier, ResidentRows) and self.used * self.form.row_bytes <= FILLED:
+                self._fill()
+
+    def _fill(self) -> None:
+        """First values of a small table now, which otherwise come with a row's first batch."""
+        for start in range(0, self.used, FILL_ROWS):
+            ids = self.id_of[start : start + FILL_ROWS]
+            slots = np.arange(start, start + len(ids), dtype=np.int64)
+            self.tier.load(ids, slots, *self.first_rows(ids))
+        self.fresh[:] = False
 
     id_of: Ids
     count: npt.NDArray[np.float32]
@@ -280,6 +293,13 @@ class Table:
         rows = values.new_empty(len(ticket.ids), self.form.columns)
         rows.index_copy_(0, at, values)
         return rows.index_copy_(0, self._held_at(ticket), found)
+
+    def pool(self, ticket: Ticket, bags: Bags) -> Tensor:
+        """[B, D] in float32: the sums of each bag's rows, as they are now."""
+        if ticket.outside is not None or self.form.dtype != torch.float32:
+            return bags.pool(self.rows(ticket))
+        with self.tier.lock:
+            return bags.pool(self.tier.weights, ticket.places)
 
     def _held_at(self, ticket: Ticket) -> Tensor:
         return torch.from_numpy(np.flatnonzero(ticket.held)).to(self.device)

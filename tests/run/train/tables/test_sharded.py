@@ -12,6 +12,7 @@ import pytest
 
 from tests.run.rehearse.conftest import Run, rehearse  # noqa: F401
 
+STEPS = 12
 PROGRAM = str(Path(__file__).parent / "programs" / "sharded.py")
 
 
@@ -38,7 +39,9 @@ def run(processes: int, *words: str) -> list[dict]:
     return found
 
 
-@pytest.mark.parametrize("way", ["row", pytest.param("column", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "way", ["row", *(pytest.param(way, marks=pytest.mark.slow) for way in ("column", "table"))]
+)
 def test_two_processes_train_as_one_and_the_pipeline_as_one_stage_after_another(way: str) -> None:
     alone, both = run(1, "static", way)[0], run(2, "static", way)
     for rank in both:
@@ -46,6 +49,9 @@ def test_two_processes_train_as_one_and_the_pipeline_as_one_stage_after_another(
         # The same batch in two halves: sums in another order.
         assert rank["losses"] == pytest.approx(alone["losses"], abs=1e-5)
         assert rank["bytes"][0] < rank["bytes"][1]
+    sums = [rank["sums"] for rank in both]
+    assert any(b > 0 for _, b in sums)  # long bags; of the short ones rows are sent
+    assert any(a < STEPS for a, _ in sums)
 
 
 @pytest.mark.parametrize("options", ["evictions", pytest.param("cache", marks=pytest.mark.slow)])

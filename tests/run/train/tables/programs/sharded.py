@@ -59,8 +59,9 @@ def batches(rank: int, world: int):
     random = np.random.default_rng(0)
     for _ in range(STEPS):
         parts = []
-        for _ in range(2):  # shares
+        for _ in range(max(2, world)):  # shares
             lengths = random.integers(0, 4, 2 * SAMPLES)
+            lengths[SAMPLES:] *= 4  # long bags are sent as sums
             lengths[0] = 2
             ids = random.zipf(1.2, lengths.sum()).clip(max=59)
             ids[:2] = 7
@@ -105,8 +106,10 @@ def run(options: TableOptions, way: str, device: torch.device, synchronous: bool
     rows = [t for part in model.ebc.local_tables() for _, *pair in part.row_chunks() for t in pair]
     state = [torch.stack(losses).cpu(), model.top.weight.detach().cpu(), *rows]
     exchange = model.ebc.exchange
-    traffic = getattr(exchange, "bytes_sent", 0), getattr(exchange, "bytes_plain", 0)
-    return state, traffic
+    if world == 1:
+        return state, ()
+    sums = [exchange.ways[name].sums for name in ("a", "b")]
+    return state, (exchange.bytes_sent, exchange.bytes_plain, *sums)
 
 
 def main() -> None:
@@ -132,7 +135,8 @@ def main() -> None:
         "different": different,
         "tensors": len(want),
         "losses": (losses.cpu() / world).tolist(),
-        "bytes": traffic,
+        "bytes": traffic[:2],
+        "sums": traffic[2:],
     }
     sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()
