@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from joymigrate.chips import libraries
 from joymigrate.language import Text
-from joymigrate.profile import aliases, libraries
+from joymigrate.profile import aliases
 from joymigrate.profile.aliases import Alias
 from joymigrate.profile.kernel_names import fused_operators
 from joymigrate.profile.measured import Measured

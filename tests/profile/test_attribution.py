@@ -131,7 +131,7 @@ def test_the_operators_of_a_generated_kernel_are_read_from_its_name() -> None:
 
 
 def test_every_counterpart_exists_on_the_chip() -> None:
-    from joymigrate.profile import libraries
+    from joymigrate.chips import libraries
 
     oplist = of("ascend", "2.13")
     entries = libraries.load(oplist.path.parent / "libraries.yaml").entries

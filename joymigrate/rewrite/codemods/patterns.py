@@ -146,6 +146,8 @@ def import_note(module: Module, name: str) -> str | None:
 def imports(module: Module, table: Patterns) -> Iterator[Finding]:
     """Imports of third-party modules that are bound to the origin, with the chip's advice."""
     for node in (*module.names.nodes[ast.Import], *module.names.nodes[ast.ImportFrom]):
+        if node in module.handled:
+            continue
         if isinstance(node, ast.Import):
             dotted = [(alias.name, alias) for alias in node.names]
         else:

@@ -56,10 +56,9 @@ class Sizes:
     got: Places
 
 
-def read_question(
-    words: Any, keys: int, units: int, pooled: int, wide: bool
-) -> tuple[Ids, Places, Places]:
-    """Ids [keys], how often each counts [keys], and the lengths of the units."""
+def read_question(words: Any, size: Places, wide: bool) -> tuple[Ids, Places, Places]:
+    """Ids [keys], how often each counts [keys], and the lengths of the units; `size` [3]."""
+    keys, units, pooled = (int(number) for number in size)
     head = keys * (2 if wide else 1)
     ids = words[:head].view(np.int64) if wide else words[:head].astype(np.int64)
     extra = words[head:].astype(np.int64)

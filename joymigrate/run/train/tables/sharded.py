@@ -224,7 +224,7 @@ class ShardedExchange:
         parts = []
         for place, number in enumerate(numbers):
             asked = [
-                read_question(piece, *got[rank, number].tolist(), self.wide[number])
+                read_question(piece, got[rank, number], self.wide[number])
                 for rank, piece in enumerate(pieces[place :: len(numbers)])
             ]
             rows, ids = pd.factorize(np.concatenate([ids for ids, _, _ in asked]))
