@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from joymigrate.cli import _serve_lanes
 from joymigrate.cli._groups import group
 from joymigrate.errors import Exit, JoyError
 
@@ -27,6 +28,9 @@ app = group(
 )
 rollout = group("See and steer the rollout of a running gateway.")
 app.add_typer(rollout, name="rollout")
+lanes_app = group("Lanes of a ranking server.")
+lanes_app.command("bench")(_serve_lanes.bench)
+app.add_typer(lanes_app, name="lanes")
 
 
 @app.command("default", hidden=True)
@@ -119,8 +123,9 @@ def serve(
         None, "--grpc-port", min=0, max=65535, help="Ranking: KServe over gRPC there, too."
     ),
     lanes: int = typer.Option(
-        0, "--lanes", min=0, help="Ranking: threads that run batches; 0: one."
+        0, "--lanes", min=0, help="Ranking: what runs batches; 0: as many as are fastest here."
     ),
+    lane_kind: str = typer.Option("threads", "--lane-kind", help="Ranking: threads or processes."),
     deadline_ms: float | None = typer.Option(
         None, "--deadline-ms", min=0.1, help="Ranking: of requests that name none."
     ),
@@ -129,6 +134,34 @@ def serve(
     ),
     versions: str | None = typer.Option(
         None, "--versions", metavar="PLACE", help="Ranking: follow versions published there."
+    ),
+    part: str = typer.Option(
+        "whole", "--part", help="Ranking: whole, dense (needs --sparse), sparse (rows alone)."
+    ),
+    shard: str = typer.Option("0/1", "--shard", metavar="i/N", help="Of --part sparse."),
+    sparse: list[str] = typer.Option(
+        [],
+        "--sparse",
+        metavar="URL[|URL]",
+        help="Of --part dense: each shard in order; behind | others with the same rows.",
+    ),
+    shard_ms: float = typer.Option(
+        50.0, "--shard-ms", min=1, help="Of --part dense: the longest wait for rows."
+    ),
+    lost_shard: str = typer.Option(
+        "error", "--lost-shard", help="Of --part dense: error (503), or default (rows of zeros)."
+    ),
+    rows: str | None = typer.Option(
+        None,
+        "--rows",
+        metavar="redis://…",
+        help="Of --part sparse: training's rows.",
+    ),
+    row_cache: int = typer.Option(
+        100_000, "--row-cache", min=0, help="Hot rows that are kept of each table."
+    ),
+    user_cache: int = typer.Option(
+        0, "--user-cache", metavar="MIB", min=0, help="Ranking: keep computed user sides by key."
     ),
     unverified: bool = typer.Option(
         False, "--unverified", help="Serve, or ramp a standby, without a passing verdict."
@@ -166,6 +199,9 @@ def serve(
     if kind == "ranking" or (kind == "auto" and _serve_ranking.recognise(model)):
         if check or engine != "joymigrate" or extra:
             raise JoyError("--check and --engine are for language models", where=str(model))
+        one_of(part, ("whole", "dense", "sparse"), "--part")
+        one_of(lane_kind, ("threads", "processes"), "--lane-kind")
+        one_of(lost_shard, ("error", "default"), "--lost-shard")
         need_extra("torch")
         return _serve_ranking.serve(
             _serve_ranking.RankingOptions(
@@ -174,8 +210,11 @@ def serve(
                 log_format=log_format, quiet=quiet, verbose=verbose, queue=queue,
                 body_bytes=body_limit, drain_seconds=drain, threads=threads,
                 compile=compile is not False,
-                grpc_port=grpc_port, lanes=lanes, deadline_ms=deadline_ms, batch_ms=batch_ms,
-                versions=versions,
+                grpc_port=grpc_port, lanes=lanes, lane_kind=lane_kind,
+                deadline_ms=deadline_ms, batch_ms=batch_ms,
+                versions=versions, part=part, shard=shard, sparse=tuple(sparse),
+                shard_ms=shard_ms, lost_shard=lost_shard, rows=rows, row_cache=row_cache,
+                user_cache=user_cache,
             )
         )  # fmt: skip
     need_extra("transformers", "tokenizers")

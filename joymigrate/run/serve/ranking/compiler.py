@@ -1,7 +1,7 @@
 """Compiles a program with AOTInductor: a process of its own, started by `packages`.
 
-`python -m joymigrate.run.serve.ranking.compiler PROGRAM TARGET DEVICE`. The package appears under
-its name when it is whole; a process that is killed leaves a file that nobody reads.
+`python -m joymigrate.run.serve.ranking.compiler PROGRAM TARGET DEVICE [PART]`. The package appears
+under its name when it is whole; a process that is killed leaves a file that nobody reads.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 NICE = 10
 
 
-def compile_program(path: Path, target: Path, device: str) -> None:
-    """One package for all sizes that the program declares as free."""
+def compile_program(path: Path, target: Path, device: str, part: str = "") -> None:
+    """One package for all sizes that the program, or a part of it, declares as free."""
     import torch
 
     from joymigrate.run.serve.ranking.program import exported_of
 
     torch.set_num_threads(1)
-    exported = exported_of(path, device)
+    exported = exported_of(path, device, part)
     building = target.with_name(f".{target.stem}.{os.getpid()}.pt2")
     try:
         torch._inductor.aoti_compile_and_package(exported, package_path=str(building))
@@ -31,4 +31,4 @@ def compile_program(path: Path, target: Path, device: str) -> None:
 
 if __name__ == "__main__":
     os.nice(NICE)
-    compile_program(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    compile_program(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:5])

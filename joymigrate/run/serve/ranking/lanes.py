@@ -23,13 +23,16 @@ from joymigrate.run.serve.ranking import batcher
 from joymigrate.run.serve.ranking.batcher import Limits, Waiting
 from joymigrate.run.serve.ranking.cost import CostModel
 from joymigrate.run.serve.ranking.merge import Batch, merge, mergeable
+from joymigrate.run.serve.ranking.processes import Worker, start_workers, stop_workers
 from joymigrate.run.serve.ranking.program import Program, first_line
 from joymigrate.run.serve.ranking.request import Request
 from joymigrate.run.serve.ranking.results import Counts, Gate, Result
+from joymigrate.run.serve.ranking.tensors import as_arrays
 from joymigrate.run.serve.web.errors import Refusal
 
 log = logging.getLogger("joymigrate.serve")
 BASE_VERSION = "1"
+THREADS, PROCESSES = "threads", "processes"  # what lanes are
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +60,7 @@ class Engine:
         limits: Limits | None = None,
         queue: int = 256,
         alone: str = "",
+        kind: str = THREADS,
     ) -> None:
         self.program, self.limits, self.room = program, limits or Limits(), queue
         self.alone = alone or program.signature.alone
@@ -70,13 +74,18 @@ class Engine:
         self.stopping = False
         self.failed: str | None = None
         self.running = 0
+        self.kind = kind
+        self.workers: list[Worker] = []
+        self.local = threading.local()
         self.lanes = [
             threading.Thread(target=self.work, args=(lane,), name=f"lane-{lane}", daemon=True)
             for lane in range(lanes)
         ]
 
     def start(self) -> None:
-        """Let the lanes work."""
+        """Let the lanes work. Raises `JoyError` where processes cannot be lanes."""
+        if self.kind == PROCESSES:
+            self.workers = start_workers(self.program, len(self.lanes))
         for lane in self.lanes:
             lane.start()
 
@@ -88,6 +97,7 @@ class Engine:
         for lane in self.lanes:
             if lane.is_alive():
                 lane.join(timeout=10)
+        stop_workers(self.workers)
 
     async def rank(self, request: Request) -> Result:
         """The result of a request; raises `Refusal`. Cancelling it takes it out of the queue."""
@@ -111,6 +121,8 @@ class Engine:
 
     def work(self, lane: int) -> None:
         """Take batches and run them, until the engine closes."""
+        if self.workers:
+            self.local.worker = self.workers[lane]
         with self.stream():
             while True:
                 with self.condition:
@@ -181,6 +193,8 @@ class Engine:
         """The answers of a batch; a request that makes it fail stands alone at the end."""
         try:
             return self.compute(entries)
+        except Refusal as refusal:  # the whole batch lacks something: each alone would, too
+            return [(entry, refusal) for entry in entries]
         except Exception as error:
             if self.broken(error):
                 return [(entry, Refusal(503, f"the engine failed: {self.failed}"))
@@ -202,7 +216,9 @@ class Engine:
             began = time.perf_counter()
             outputs, how = self.execute(batch)
             seconds = time.perf_counter() - began
-        self.count(entries, batch, seconds, how)
+        split = self.program.split
+        degraded = split.take_lost() if split is not None else ()
+        self.count(entries, batch, seconds, how, degraded)
         answers: list[Answer] = []
         for entry, (start, stop) in zip(entries, batch.spans, strict=True):
             parts = tuple(output[start:stop] for output in outputs) if len(entries) > 1 else outputs
@@ -210,7 +226,7 @@ class Engine:
                 answers.append((entry, Refusal(500, "the model's answer is not finite",
                                                code="not_finite")))  # fmt: skip
                 continue
-            answers.append((entry, Result(parts, version, len(entries), seconds)))
+            answers.append((entry, Result(parts, version, len(entries), seconds, degraded)))
         return answers
 
     def execute(self, batch: Batch) -> tuple[tuple[np.ndarray[Any, Any], ...], str]:
@@ -219,12 +235,31 @@ class Engine:
         compiled = program.compiled
         if compiled is not None:
             try:
-                return as_arrays(program.run(batch.arrays, compiled)), "compiled"
+                return self.computed(batch, compiled), "compiled"
+            except Refusal:
+                raise
             except Exception as error:
                 log.debug("compiled code refused a batch: %s", first_line(error))
-        return as_arrays(program.run(batch.arrays)), "eager"
+        return self.computed(batch, None), "eager"
 
-    def count(self, entries: Sequence[Entry], batch: Batch, seconds: float, how: str) -> None:
+    def computed(self, batch: Batch, compiled: Any) -> tuple[np.ndarray[Any, Any], ...]:
+        """Outputs of a batch; the user's side from its cache where one is kept."""
+        worker = getattr(self.local, "worker", None)
+        if worker is not None:
+            return tuple(worker.run(batch.arrays, compiled is not None))
+        users = self.program.users
+        if users is not None and any(request.key for request in batch.bringers):
+            return users.run(batch, self.version, None if compiled is None else compiled.parts)
+        return as_arrays(self.program.run(batch.arrays, compiled))
+
+    def count(
+        self,
+        entries: Sequence[Entry],
+        batch: Batch,
+        seconds: float,
+        how: str,
+        degraded: tuple[str, ...],
+    ) -> None:
         """What this batch was."""
         with self.condition:
             counts = self.counts
@@ -234,6 +269,7 @@ class Engine:
             counts.waste += batch.waste
             counts.elements += batch.elements
             counts.shared += batch.shared
+            counts.degraded += len(entries) if degraded else 0
             counts.merged[len(entries)] = counts.merged.get(len(entries), 0) + 1
             counts.batch_seconds.add(seconds)
             counts.ran(how)
@@ -251,11 +287,6 @@ class Engine:
     def trouble(self) -> str | None:
         """Why nothing is answered, or None."""
         return f"the engine failed: {self.failed}" if self.failed is not None else None
-
-
-def as_arrays(tensors: Sequence[Any]) -> tuple[np.ndarray[Any, Any], ...]:
-    """Tensors on the CPU as arrays, without a copy."""
-    return tuple(tensor.numpy() for tensor in tensors)
 
 
 def fault(error: Exception) -> Exception:

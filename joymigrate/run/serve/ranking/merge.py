@@ -35,6 +35,7 @@ class Batch:
     waste: int = 0  # padding elements
     elements: int = 0  # of padded sequences, padding included
     shared: int = 0  # users that another request brought already
+    bringers: tuple[Request, ...] = ()  # the requests that brought their users, in order
 
 
 def mergeable(signature: Signature, first: Request, other: Request) -> bool:
@@ -56,7 +57,8 @@ def merge(signature: Signature, requests: Sequence[Request]) -> Batch:
     if len(requests) == 1:
         only = requests[0]
         held = sum(only.arrays[one.name].size for one in signature.inputs if one.layout == PADDED)
-        return Batch(only.arrays, ((0, only.sizes.candidates),), only.sizes, elements=held)
+        whole = ((0, only.sizes.candidates),)
+        return Batch(only.arrays, whole, only.sizes, elements=held, bringers=(only,))
     owners, bases, users = place_users(signature, requests)
     waste = elements = 0
     arrays: Arrays = {}
@@ -81,7 +83,8 @@ def merge(signature: Signature, requests: Sequence[Request]) -> Batch:
     longest = max(request.sizes.length for request in requests)
     tokens = sum(requests[place].sizes.tokens for place in owners)
     sizes = Sizes(ends[-1], users, longest, tokens)
-    return Batch(arrays, spans, sizes, waste, elements, len(requests) - len(owners))
+    bringers = tuple(requests[place] for place in owners)
+    return Batch(arrays, spans, sizes, waste, elements, len(requests) - len(owners), bringers)
 
 
 def place_users(

@@ -12,6 +12,8 @@ from joymigrate.run.serve.monitor.metrics import Cell, Histogram, Metrics
 if TYPE_CHECKING:
     from joymigrate.run.serve.ranking.lanes import Engine
     from joymigrate.run.serve.ranking.packages import Packages
+    from joymigrate.run.serve.ranking.remote import Shards
+    from joymigrate.run.serve.ranking.users import UserSide
     from joymigrate.run.serve.ranking.versions import Versions
 
 OUTCOMES = ("ok", "client_error", "error", "rejected", "client_closed")
@@ -88,6 +90,25 @@ class Meters:
             "joymigrate_ranking_sample_age_seconds", "Age of the newest sample behind the weights",
             ask=lambda: {(): versions.freshness_seconds} if versions.event_time else {},
         )  # fmt: skip
+
+    def add_shards(self, shards: Shards) -> None:
+        """The sparse part as this one sees it."""
+        self.gauge("ranking_shards_lost", "Sparse shards without an address that answers",
+                   shards.lost_shards)  # fmt: skip
+        self.counter("ranking_shard_failures", "Addresses of shards that failed",
+                     lambda: shards.failures)  # fmt: skip
+        self.cache("row_cache", "rows", shards.cache_count)
+
+    def add_users(self, users: UserSide) -> None:
+        """The cache of user sides."""
+        self.cache("user_cache", "users", lambda what: float(getattr(users, what)))
+        self.gauge("ranking_user_cache_bytes", "Bytes of kept user sides", lambda: users.bytes)
+
+    def cache(self, name: str, what: str, ask: Callable[[str], float]) -> None:
+        """Hits and misses of a cache."""
+        for side in ("hits", "misses"):
+            self.counter(f"ranking_{name}_{side}", f"{side} of kept {what}",
+                         lambda side=side: ask(side))  # type: ignore[misc]  # fmt: skip
 
     def add_packages(self, packages: Packages) -> None:
         """The state of the compiled package."""

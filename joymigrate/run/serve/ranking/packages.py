@@ -18,18 +18,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from joymigrate import files
-from joymigrate.run.serve.ranking.lanes import Engine, as_arrays
-from joymigrate.run.serve.ranking.program import Program, first_line
+from joymigrate.run.serve.ranking.lanes import Engine
+from joymigrate.run.serve.ranking.program import WHOLE_FILE, Program, first_line, share
+from joymigrate.run.serve.ranking.tensors import as_arrays
 from joymigrate.run.serve.ranking.trial import SHAPES, TRIED, draw_if_possible
 
 log = logging.getLogger("joymigrate.serve")
-PACKAGE, FACTS = "model.pt2", "facts.json"
+FACTS = "facts.json"
 TRIES = 3
 WAIT_SECONDS = 1.0
 # Of the largest score: fused kernels add in another order (facts: 6e-8 in float32).
@@ -59,7 +61,24 @@ def facts_of(program: Program) -> dict[str, str]:
         "machine": " ".join(machine),
         "device": program.device,
         "python": platform.python_version(),
+        "parts": ",".join(program.parts),
     }
+
+
+def file_of(part: str) -> str:
+    """The package of a part of the program; of the whole: `model.pt2`."""
+    return f"{part}.pt2" if part else WHOLE_FILE
+
+
+@dataclass(frozen=True, slots=True)
+class InParts:
+    """Compiled parts, and all of them as one."""
+
+    whole: Callable[..., Any]
+    parts: tuple[Any, ...]
+
+    def __call__(self, **inputs: Any) -> Any:
+        return self.whole(**inputs)
 
 
 class Packages:
@@ -115,18 +134,25 @@ class Packages:
         if not any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "clang++")):
             self.fail("off", "there is no C++ compiler (g++) on this machine")
             return False
+        if not all(self.made(part) for part in self.program.parts):
+            if not self.stopping.is_set():
+                self.fail("failed", self.reason)
+            return False
+        files.replace_file(self.folder / FACTS, json.dumps(self.facts, indent=1).encode())
+        return True
+
+    def made(self, part: str) -> bool:
+        """Whether a part is there, or could be compiled."""
         for attempt in range(TRIES):
             if self.stopping.is_set():
                 return False
-            self.attempts = attempt + 1
-            code, said = self.compile()
-            if code == 0 and (self.folder / PACKAGE).is_file():
-                files.replace_file(self.folder / FACTS, json.dumps(self.facts, indent=1).encode())
+            self.attempts += 1
+            code, said = self.compile(part)
+            if code == 0 and (self.folder / file_of(part)).is_file():
                 return True
             self.reason = f"the compiler ended with {code}: {said}"
             if self.stopping.wait(WAIT_SECONDS * 2**attempt):
                 return False
-        self.fail("failed", self.reason)
         return False
 
     def usable(self) -> bool:
@@ -138,22 +164,22 @@ class Packages:
         if known != self.facts:
             log.warning("the package in %s is of other facts: it is refused", self.folder)
             return False
-        return (self.folder / PACKAGE).is_file()
+        return all((self.folder / file_of(part)).is_file() for part in self.program.parts)
 
-    def compile(self) -> tuple[int, str]:
+    def compile(self, part: str = "") -> tuple[int, str]:
         """Run the compiler; its exit code and last words."""
         self.state = "compiling"
         began = time.monotonic()
         command = [
             sys.executable, "-m", "joymigrate.run.serve.ranking.compiler",
-            str(self.program.path), str(self.folder / PACKAGE), self.program.device,
+            str(self.program.path), str(self.folder / file_of(part)), self.program.device, part,
         ]  # fmt: skip
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
         _, said = self.process.communicate()
-        self.seconds = time.monotonic() - began
+        self.seconds += time.monotonic() - began
         lines = said.decode(errors="replace").strip().splitlines()
         return self.process.returncode, lines[-1][:300] if lines else ""
 
@@ -163,23 +189,23 @@ class Packages:
 
         self.state = "comparing"
         # One runner per lane: a runner computes one batch at a time.
-        compiled = load_package(str(self.folder / PACKAGE), num_runners=len(self.engine.lanes))
-        share(self.program, compiled)
+        runs = [
+            load_package(str(self.folder / file_of(part)), num_runners=len(self.engine.lanes))
+            for part in self.program.parts
+        ]
+        for run in runs:
+            share(self.program, run)
+        users = self.program.users
+        compiled: Any = runs[0] if users is None else InParts(users.whole(*runs), tuple(runs))
         trouble = disagreement(self.engine, compiled)
         if trouble:
             self.fail("refused", trouble)
             return
+        for worker in self.engine.workers:
+            worker.load(self.folder)
         self.program.compiled = compiled
         self.state, self.reason = "ready", ""
         log.info("compiled code answers now (compiled in %.1f s)", self.seconds)
-
-
-def share(program: Program, compiled: Any) -> None:
-    """Let compiled code read the program's own weights: what changes them changes both."""
-    names = set(compiled.get_constant_fqns())
-    weights = {name: tensor for name, tensor in program.state.items() if name in names}
-    if weights:
-        compiled.load_constants(weights, check_full_update=False, user_managed=True)
 
 
 def disagreement(engine: Engine, compiled: Callable[..., Any]) -> str:
@@ -190,16 +216,15 @@ def disagreement(engine: Engine, compiled: Callable[..., Any]) -> str:
         request = draw_if_possible(program.signature, *size, 100 + place)
         if request is None:
             continue
-        try:
-            with engine.gate.batch():
+        with engine.gate.batch():  # no version comes between the two
+            try:
                 expected = as_arrays(program.run(request.arrays))
-        except Exception:
-            continue  # a size that this program does not take
-        try:
-            with engine.gate.batch():
+            except Exception:
+                continue  # a size that this program does not take
+            try:
                 found = as_arrays(program.run(request.arrays, compiled))
-        except Exception as error:
-            return f"{size[0]} candidates, length {size[1]}: {first_line(error)}"
+            except Exception as error:
+                return f"{size[0]} candidates, length {size[1]}: {first_line(error)}"
         tried += 1
         for left, right in zip(expected, found, strict=True):
             scale = max(1.0, float(np.abs(left).max(initial=0.0)))

@@ -7,24 +7,29 @@ import json
 import logging
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking import graph
+from joymigrate.run.serve.ranking import cut, graph
 from joymigrate.run.serve.ranking.signature import FILE, Dimensions, Signature, build
+from joymigrate.run.serve.ranking.split import Split
+from joymigrate.run.serve.ranking.tensors import outputs_of, writable
+from joymigrate.run.serve.ranking.users import UserSide
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
+    from joymigrate.run.serve.ranking.remote import Shards
     from joymigrate.run.serve.ranking.request import Arrays
 
 log = logging.getLogger("joymigrate.serve")
 PROGRAM, PACKAGE = "program", "package"
 Run = Callable[..., Any]
 FOLDER_FILES = ("model.pt2",)
+WHOLE_FILE = "model.pt2"  # of compiled code, in its folder
 
 
 @dataclass(slots=True)
@@ -38,29 +43,25 @@ class Program:
     device: str = "cpu"
     digest: str = ""
     exported: ExportedProgram | None = None
+    plain: Any = None  # the graph on the CPU, where the device is another
     state: dict[str, torch.Tensor] = field(default_factory=dict)
     compiled: Run | None = None
+    split: Split | None = None  # where rows come from that are not here
+    parts: tuple[str, ...] = ("",)  # what is compiled; "": the whole
+    users: UserSide | None = None
 
     def run(self, arrays: Arrays, chosen: Run | None = None) -> list[torch.Tensor]:
         """Outputs on the CPU, in the signature's order. `chosen`: instead of the eager model."""
         import torch
 
         inputs = {
-            one.name: torch.from_numpy(writable(arrays[one.name])).to(self.device)
-            for one in self.signature.inputs
+            one.name: torch.from_numpy(writable(arrays[one.name])) for one in self.signature.inputs
         }
         with torch.inference_mode():
-            found = (chosen or self.eager)(**inputs)
-            found = [found] if isinstance(found, torch.Tensor) else list(found)
-            return [one.float().cpu() if one.is_floating_point() else one.cpu() for one in found]
-
-
-def writable(array: Any) -> Any:
-    """The array, copied where it is a view of a request's body: torch takes no read-only ones.
-
-    A merged batch is a copy already.
-    """
-    return array if array.flags.writeable else array.copy()
+            if self.split is not None:
+                inputs = self.split.prepare(inputs)
+            inputs = {name: tensor.to(self.device) for name, tensor in inputs.items()}
+            return outputs_of((chosen or self.eager)(**inputs))
 
 
 def kind_of(path: Path) -> str | None:
@@ -131,14 +132,16 @@ def from_exported(
 
     ins, outs = graph.dimensions(exported)
     signature = build(ins, outs, told, graph.bounds(exported), str(path))
+    plain = None
     if device != "cpu":
+        plain = exported.module()
         exported = move_to_device_pass(exported, device)
     eager = exported.module()
     state = dict(eager.state_dict(keep_vars=True))
     for tensor in state.values():
         tensor.requires_grad_(False)
     digest = digest_of(exported, state)
-    return Program(name, path, signature, eager, device, digest, exported, state)
+    return Program(name, path, signature, eager, device, digest, exported, plain, state)
 
 
 def digest_of(exported: ExportedProgram, state: Mapping[str, torch.Tensor]) -> str:
@@ -153,12 +156,33 @@ def digest_of(exported: ExportedProgram, state: Mapping[str, torch.Tensor]) -> s
     return whole.hexdigest()
 
 
-def exported_of(path: Path, device: str) -> ExportedProgram:
-    """The program of a path, as it is compiled."""
-    found = load(path, device).exported
-    if found is None:
+def exported_of(path: Path, device: str, part: str = "") -> ExportedProgram:
+    """The program of a path, or a part of it, as it is compiled."""
+    from torch.export.passes import move_to_device_pass
+
+    found = load(path, "cpu" if part else device)
+    if found.exported is None:
         raise JoyError("there is no program to compile", where=str(path))
-    return found
+    if not part:
+        return found.exported
+    made = cut.export_part(found.exported, found.signature, part)
+    return made if device == "cpu" else move_to_device_pass(made, device)
+
+
+def take_tables_out(program: Program, shards: Shards, lost: str) -> None:
+    """Leave the embedding tables to sparse shards. Raises `JoyError`."""
+    if program.exported is None:
+        raise JoyError("a compiled package cannot be cut", where=str(program.path),
+                       help="serve the torch.export program")  # fmt: skip
+    here: Any = program.eager
+    ids = cut.cut_sparse(program.plain or here)
+    made = cut.cut_sparse(here)
+    joined = replace(ids, dense=made.dense)
+    program.split = Split(joined, program.state, shards, lost)
+    program.eager = made.dense.run
+    program.state = {name: tensor for name, tensor in program.state.items()
+                     if name not in joined.rows}  # fmt: skip
+    program.parts = (cut.DENSE,)
 
 
 def open_package(path: Path, device: str) -> Program:
@@ -238,3 +262,22 @@ def export_deepfm(folder: Path) -> ExportedProgram:
 def first_line(error: BaseException) -> str:
     """An error in one line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+def keep_users(program: Program, room: int) -> None:
+    """Compute the user's side apart, and keep `room` bytes of it. Raises `JoyError`."""
+    if program.exported is None:
+        raise JoyError("a compiled package cannot be cut", where=str(program.path),
+                       help="serve the torch.export program")  # fmt: skip
+    eager: Any = program.eager
+    made = cut.cut_users(eager, program.signature)
+    program.users = UserSide(made, program.signature, program.device, room)
+    program.parts = (cut.USERS, cut.CANDIDATES)
+
+
+def share(program: Program, compiled: Any) -> None:
+    """Let compiled code read the program's own weights: what changes them changes both."""
+    names = set(compiled.get_constant_fqns())
+    weights = {name: tensor for name, tensor in program.state.items() if name in names}
+    if weights:
+        compiled.load_constants(weights, check_full_update=False, user_managed=True)

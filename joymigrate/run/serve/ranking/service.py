@@ -124,6 +124,9 @@ class Service:
             self.versions.stop()
         if self.packages is not None:
             self.packages.stop()
+        split = self.engine.program.split
+        if split is not None:
+            split.shards.stop()
         self.engine.close()
 
 

@@ -10,13 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from joymigrate.run.serve.ranking import trial
+from joymigrate.run.serve.ranking import lane_bench, trial
 from joymigrate.run.serve.ranking.batcher import Limits
-from joymigrate.run.serve.ranking.lanes import Engine
+from joymigrate.run.serve.ranking.lanes import THREADS, Engine
 from joymigrate.run.serve.ranking.meters import Meters
 from joymigrate.run.serve.ranking.packages import Packages
-from joymigrate.run.serve.ranking.program import load
+from joymigrate.run.serve.ranking.program import keep_users, load, take_tables_out
+from joymigrate.run.serve.ranking.remote import Shards
+from joymigrate.run.serve.ranking.rows import RedisRows, open_tables
 from joymigrate.run.serve.ranking.service import Service
+from joymigrate.run.serve.ranking.shard import Shard, ShardService
+from joymigrate.run.serve.ranking.shard_versions import ShardVersions
+from joymigrate.run.serve.ranking.split import ERROR
 from joymigrate.run.serve.ranking.versions import Versions
 from joymigrate.run.serve.web.keys import Key, Keys
 from joymigrate.run.serve.web.limits import Limits as ClientLimits
@@ -24,19 +29,27 @@ from joymigrate.run.serve.web.server import Server, run
 from joymigrate.run.serve.web.site import Front
 
 log = logging.getLogger("joymigrate.serve")
+START_SECONDS = 60.0  # for sparse shards that start at the same time
+REDIS_SECONDS = 1.0  # how old a row of Redis may be
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a model is served. `lanes` 0: one."""
+    """How a model is served. `lanes` 0: as many as answer most requests here."""
 
     device: str = "cpu"
     lanes: int = 0
+    lane_kind: str = THREADS
     threads: int | None = None
     deadline_ms: float | None = None
     batch_seconds: float = 0.025
     compile: bool = False
     versions: str | None = None  # where versions are published
+    shards: tuple[tuple[str, ...], ...] = ()  # addresses of the sparse part, by shard
+    shard_seconds: float = 0.05
+    lost: str = ERROR  # what a lost shard gives
+    row_cache: int = 0  # rows of each table that the dense part keeps
+    user_cache: int = 0  # bytes of user sides that are kept
 
 
 def open_service(
@@ -55,6 +68,12 @@ def open_service(
     began = time.perf_counter()
     limits = limits or ClientLimits()
     program = load(path, settings.device)
+    if settings.shards:
+        shards = Shards(settings.shards, seconds=settings.shard_seconds, cache=settings.row_cache)
+        shards.start(START_SECONDS)
+        take_tables_out(program, shards, settings.lost)
+    if settings.user_cache:
+        keep_users(program, settings.user_cache)
     program.signature, alone = trial.try_merging(program)
     if alone:
         log.warning("requests are not merged: %s", alone)
@@ -63,13 +82,20 @@ def open_service(
             "nobody said how many ids there are for %s: wrong ones are refused by the model only",
             ", ".join(program.signature.unbounded),
         )
+    lanes = settings.lanes or lane_bench.choose(program, alone)
+    if settings.threads is None and lanes > 1:
+        torch.set_num_threads(max(1, torch.get_num_threads() // lanes))
     engine = Engine(
-        program, lanes=settings.lanes or 1, limits=Limits(seconds=settings.batch_seconds),
-        queue=limits.queue, alone=alone,
+        program, lanes=lanes, kind=settings.lane_kind,
+        limits=Limits(seconds=settings.batch_seconds), queue=limits.queue, alone=alone,
     )  # fmt: skip
-    trial.fit(engine)
     engine.start()
+    trial.fit(engine)
     meters = Meters(engine)
+    if program.split is not None:
+        meters.add_shards(program.split.shards)
+    if program.users is not None:
+        meters.add_users(program.users)
     following = None
     if settings.versions is not None:
         following = Versions(engine, settings.versions)
@@ -93,6 +119,44 @@ def open_service(
         versions=following,
         admin_key=os.environ.get("JOYMIGRATE_ADMIN_KEY", ""),
     )
+
+
+def open_shard(
+    path: Path,
+    index: int,
+    count: int,
+    *,
+    rows: str | None = None,
+    row_cache: int = 0,
+    versions: str | None = None,
+    keys: Sequence[str | Key] = (),
+    limits: ClientLimits | None = None,
+) -> ShardService:
+    """The sparse part of a model: shard `index` of `count`. Raises `JoyError`."""
+    tables = open_tables(path)
+    redis = RedisRows(rows, tables, row_cache, REDIS_SECONDS) if rows is not None else None
+    shard = Shard(tables, index, count, redis)
+    following = None
+    if versions is not None:
+        following = ShardVersions(shard, versions)
+        following.start()
+    log.info("opened %d tables of %s", len(tables), path)
+    return ShardService(shard, limits or ClientLimits(), Keys.of(keys), following)
+
+
+async def serve_shard(
+    service: ShardService, host: str, port: int, front: Front | None = None
+) -> None:
+    """Listen until a signal."""
+    server = Server(service, host, port, front)
+
+    def listening() -> None:
+        shard = service.shard
+        fields = {"url": server.url, "kind": "ranking", "part": "sparse", "shard": shard.index,
+                  "of": shard.count, "tables": len(shard.tables)}  # fmt: skip
+        log.info("listening on %s", server.url, extra={"fields": fields})
+
+    await run(server, listening)
 
 
 async def serve(

@@ -15,11 +15,12 @@ import numpy as np
 
 from joymigrate.run.serve.ranking.cost import CostModel
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.lanes import Engine, as_arrays, measured
+from joymigrate.run.serve.ranking.lanes import Engine, measured
 from joymigrate.run.serve.ranking.merge import merge, mergeable
 from joymigrate.run.serve.ranking.program import Program
 from joymigrate.run.serve.ranking.request import Request
 from joymigrate.run.serve.ranking.signature import Signature
+from joymigrate.run.serve.ranking.tensors import as_arrays
 
 log = logging.getLogger("joymigrate.serve")
 # Candidates and lengths of the requests that are tried together: equal ones, one, many, none.

@@ -22,16 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate import files
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking.lanes import Engine, as_arrays
+from joymigrate.run.serve.ranking.lanes import Engine
 from joymigrate.run.serve.ranking.packages import cache_folder
+from joymigrate.run.serve.ranking.rows import weight_of
+from joymigrate.run.serve.ranking.tensors import as_arrays
 from joymigrate.run.serve.ranking.trial import TRIED, draw_if_possible
+from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.train.formats import versions
 
 if TYPE_CHECKING:
     import torch
 
 log = logging.getLogger("joymigrate.serve")
-SUFFIXES = ("{}", "{}.weight", "tables.{}", "tables.{}.weight")
+SHARDS_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class Versions:
     def open(self) -> None:
         """From the newest snapshot to the wanted version."""
         with self.lock:
+            self.wait_for_shards()
             for link in versions.chain(self.store, self.pinned):
                 self.take(link)
 
@@ -99,11 +103,30 @@ class Versions:
                 return
             if newest["version"] in self.refused_numbers:
                 return
+            if not self.shards_hold(int(newest["version"])):
+                return
             links = versions.chain(self.store, int(newest["version"]))
             known = next((place for place, link in enumerate(links)
                           if link["identity"] == self.identity), None)  # fmt: skip
             for link in links if known is None else links[known + 1 :]:
                 self.take(link)
+
+    def wait_for_shards(self) -> None:
+        """At the start: until the shards hold the version that this part opens with."""
+        newest = self.store.latest()
+        wanted = self.pinned or (int(newest["version"]) if newest is not None else 0)
+        end = time.monotonic() + SHARDS_SECONDS
+        while not self.shards_hold(wanted):
+            if time.monotonic() > end:
+                raise JoyError(f"the sparse shards do not hold version {wanted}",
+                               where=self.store.where,
+                               help="start them with the same --versions")  # fmt: skip
+            time.sleep(self.poll_seconds)
+
+    def shards_hold(self, number: int) -> bool:
+        """Whether sparse shards, where there are some, have rows of this version."""
+        split = self.engine.program.split
+        return split is None or split.shards.held() >= number
 
     def take(self, link: Mapping[str, Any]) -> None:
         """Read, check, apply one form. Raises `JoyError`; then nothing has changed."""
@@ -122,14 +145,21 @@ class Versions:
 
         state = self.engine.program.state
         writes: list[Write] = []
+        away = self.engine.program.split
+        elsewhere = away.tables if away is not None else frozenset()
+        names = {**dict.fromkeys(state), **dict.fromkeys(elsewhere)}
         for name, values in versions.unpack(self.store.file(dict(link), versions.DENSE)).items():
+            if name in elsewhere:
+                continue
             if name not in state:
                 raise self.misfit(link, f"the model has no weight '{name}'")
             writes.append(Write(name, None, values))
         for table, entry in link["tables"].items():
-            weight = weight_of(table, state)
+            weight = weight_of(table, names)
             if weight is None:
                 raise self.misfit(link, f"the model has no table '{table}'")
+            if weight in elsewhere:
+                continue  # the sparse shards follow it
             content = versions.unpack(self.store.file(dict(link), entry["file"]))
             writes.append(Write(weight, content["ids"], content["rows"]))
             removed = content.get("removed", torch.zeros(0, dtype=torch.int64))
@@ -168,8 +198,10 @@ class Versions:
                 Write(one.name, one.ids, kept_values(state[one.name], one.ids)) for one in writes
             ]
             put(state, writes)
+            self.ask_rows_of(number)
             if not self.sane():
                 put(state, before[::-1])
+                self.ask_rows_of(self.number)
                 raise JoyError(f"version {number} gives scores that are not finite",
                                where=self.store.where)  # fmt: skip
             self.undo = (self.number, self.identity, before[::-1], self.event_time)
@@ -177,6 +209,12 @@ class Versions:
             self.engine.version = str(number)
             self.engine.loaded_at = time.time()
             self.applied += 1
+
+    def ask_rows_of(self, number: int) -> None:
+        """Sparse shards are asked for rows of this version from now on."""
+        split = self.engine.program.split
+        if split is not None:
+            split.number = number
 
     def sane(self) -> bool:
         """Whether random requests get finite scores."""
@@ -187,7 +225,7 @@ class Versions:
             request = draw_if_possible(program.signature, *size, place)
             if request is None:
                 continue
-            with contextlib.suppress(RuntimeError, IndexError):
+            with contextlib.suppress(RuntimeError, IndexError, Refusal):
                 for array in as_arrays(program.run(request.arrays)):
                     if not np.isfinite(array).all():
                         return False
@@ -201,6 +239,7 @@ class Versions:
             number, identity, writes, event = self.undo
             with self.engine.gate.change():
                 put(self.engine.program.state, writes)
+                self.ask_rows_of(number)
                 self.number, self.identity, self.event_time = number, identity, event
                 self.engine.version = str(number)
                 self.undo = None
@@ -245,15 +284,6 @@ class Versions:
     def freshness_seconds(self) -> float:
         """Age of the newest sample behind the weights; NaN where no version says."""
         return time.time() - self.event_time if self.event_time else math.nan
-
-
-def weight_of(table: str, state: Mapping[str, Any]) -> str | None:
-    """The weight of a published table: by its name, or the only one that ends in it."""
-    for pattern in SUFFIXES:
-        if pattern.format(table) in state:
-            return pattern.format(table)
-    ends = [name for name in state if name.endswith((f".{table}", f".{table}.weight"))]
-    return ends[0] if len(ends) == 1 else None
 
 
 def kept_values(tensor: torch.Tensor, ids: torch.Tensor | None) -> torch.Tensor:

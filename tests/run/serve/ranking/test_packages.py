@@ -14,10 +14,11 @@ import pytest
 
 from joymigrate.run.serve.ranking import packages
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.lanes import Engine, as_arrays
+from joymigrate.run.serve.ranking.lanes import Engine
 from joymigrate.run.serve.ranking.meters import compilations
 from joymigrate.run.serve.ranking.packages import Packages
 from joymigrate.run.serve.ranking.program import Program
+from joymigrate.run.serve.ranking.tensors import as_arrays
 
 
 def wait(compiling: Packages, *states: str, seconds: float = 600) -> None:

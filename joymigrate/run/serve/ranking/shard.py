@@ -1,0 +1,240 @@
+"""The sparse part: rows of a shard's ids over HTTP, of the version that is asked for.
+
+Shard i of N holds the ids with `id % N == i`. It follows published versions like the dense part and
+keeps what the newest ones replaced, so that a dense part that is a few versions behind still gets
+rows of exactly its version, or 409, never a mixture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import orjson
+
+from joymigrate import __version__
+from joymigrate.run.serve.monitor.metrics import Cell, Family, Metrics
+from joymigrate.run.serve.ranking.results import Gate
+from joymigrate.run.serve.ranking.rows import Bytes, Ids, RedisRows
+from joymigrate.run.serve.web import messages
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.keys import Keys
+from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.messages import Ask, Reply, data
+
+
+class Following(Protocol):
+    """What follows published versions."""
+
+    def stop(self) -> None: ...
+
+
+log = logging.getLogger("joymigrate.serve")
+KEPT_VERSIONS = 8
+ROWS_PATH = "/v1/rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What a version replaced in one table: ids ascending, and the rows before."""
+
+    table: str
+    ids: Ids
+    rows: Bytes
+
+
+@dataclass(slots=True)
+class Shard:
+    """Tables by name, of which the ids `index` modulo `count` are asked here."""
+
+    tables: dict[str, Bytes]
+    index: int = 0
+    count: int = 1
+    redis: RedisRows | None = None
+    number: int = 0  # the version that the tables hold
+    history: deque[tuple[int, list[Replaced]]] = field(
+        default_factory=lambda: deque(maxlen=KEPT_VERSIONS)
+    )  # newest last: a version, and what it replaced
+    gate: Gate = field(default_factory=Gate)
+
+    def read(self, name: str, ids: Ids, number: int) -> Bytes:
+        """Rows of a version; raises `Refusal`."""
+        table = self.tables.get(name)
+        if table is None:
+            raise Refusal(404, f"there is no table '{name}' here", param="tables")
+        if len(ids) and (ids.min() < 0 or ids.max() >= len(table)):
+            bad = ids.min() if ids.min() < 0 else ids.max()
+            raise Refusal(
+                400, f"'{name}' has rows 0 to {len(table) - 1}, id {bad} was asked", param="ids"
+            )
+        if (ids % self.count != self.index).any():
+            raise Refusal(400, f"this is shard {self.index} of {self.count}: other ids were asked",
+                          param="ids")  # fmt: skip
+        if self.redis is not None:
+            return self.redis.read(name, ids, time.monotonic())
+        with self.gate.batch():
+            oldest = self.history[0][0] - 1 if self.history else self.number
+            if not oldest <= number <= self.number:
+                raise Refusal(409, f"version {number} is not held, only {oldest} to {self.number}",
+                              code="version")  # fmt: skip
+            found: Bytes = np.asarray(table[ids])
+            for made, replaced in reversed(self.history):
+                if made <= number:
+                    break
+                for one in replaced:
+                    if one.table == name:
+                        restore(one, ids, found)
+        return found
+
+    def put(self, number: int, writes: list[Replaced]) -> None:
+        """Apply a version's rows as one change; ids of other shards are left out."""
+        with self.gate.change():
+            before = []
+            for one in writes:
+                mine = one.ids % self.count == self.index
+                ids, rows = one.ids[mine], one.rows[mine]
+                before.append(Replaced(one.table, ids, self.tables[one.table][ids]))
+                self.tables[one.table][ids] = rows
+            if number == self.number + 1:
+                self.history.append((number, before[::-1]))
+            else:  # a snapshot: what was before it is no version that anybody asks
+                self.history.clear()
+            self.number = number
+
+    def back(self) -> int | None:
+        """Take the newest version back; the number that is held then, None: nothing is kept."""
+        with self.gate.change():
+            if not self.history:
+                return None
+            number, replaced = self.history.pop()
+            for one in replaced:
+                self.tables[one.table][one.ids] = one.rows
+            self.number = number - 1
+            return self.number
+
+
+def restore(one: Replaced, ids: Ids, rows: Bytes) -> None:
+    """Put the replaced rows back into a copy."""
+    if not len(one.ids):
+        return
+    places = np.minimum(np.searchsorted(one.ids, ids), len(one.ids) - 1)
+    there = one.ids[places] == ids
+    rows[there] = one.rows[places[there]]
+
+
+def pack(head: dict[str, Any], *parts: Any) -> bytes:
+    """JSON with its length before it, and bytes behind."""
+    said = orjson.dumps(head)
+    return b"".join([struct.pack("<I", len(said)), said, *parts])
+
+
+def unpack(body: bytes | memoryview) -> tuple[dict[str, Any], memoryview]:
+    """The JSON and the bytes of a message; raises `ValueError`."""
+    view = memoryview(body)
+    if len(view) < 4:
+        raise ValueError("the message ends in its length")
+    (size,) = struct.unpack("<I", view[:4])
+    head = orjson.loads(view[4 : 4 + size])
+    if not isinstance(head, dict):
+        raise ValueError("the message has no object")
+    return head, view[4 + size :]
+
+
+@dataclass(slots=True)
+class ShardService:
+    """A shard behind the HTTP server (`Answering`)."""
+
+    shard: Shard
+    limits: Limits = field(default_factory=Limits)
+    keys: Keys = field(default_factory=Keys)
+    versions: Following | None = None
+    draining: bool = False
+    metrics: Metrics = field(default_factory=Metrics)
+    asked: Cell = field(init=False)
+    outcomes: Family = field(init=False)
+
+    def __post_init__(self) -> None:
+        counted = self.metrics.counter
+        self.asked = counted("joymigrate_ranking_rows_asked", "Rows that were asked").of()
+        self.outcomes = counted("joymigrate_requests", "Requests by outcome", "outcome")
+        self.metrics.gauge("joymigrate_ranking_version_number", "The version that is held",
+                           ask=lambda: {(): float(self.shard.number)})  # fmt: skip
+        redis = self.shard.redis
+        if redis is not None:
+            for name in ("hits", "misses"):
+                self.count_cache(redis, name)
+
+    def count_cache(self, redis: RedisRows, name: str) -> None:
+        """Hits or misses of the hot rows."""
+        self.metrics.counter(f"joymigrate_ranking_row_cache_{name}", f"{name} of hot rows").ask = (
+            lambda: {(): float(sum(getattr(one, name) for one in redis.caches.values()))}
+        )
+
+    async def answer(self, ask: Ask) -> Reply:
+        """Answer a request; never raises but when it is cancelled."""
+        try:
+            self.keys.check(ask.path, ask.headers)
+            reply = await self.route(ask)
+        except Exception as error:
+            if not isinstance(error, Refusal):
+                log.exception("a request failed: %s %s", ask.method, ask.path)
+                error = Refusal(500, f"{type(error).__name__}: {error}")
+            reply = messages.refused(ask.path, error)
+        return reply
+
+    async def route(self, ask: Ask) -> Reply:
+        """Find what a path asks for."""
+        shard = self.shard
+        if ask.path == ROWS_PATH and ask.method == "POST":
+            if shard.redis is not None:
+                return await asyncio.to_thread(self.rows, ask)
+            return self.rows(ask)
+        if ask.path in ("/health", "/ready"):
+            if ask.path == "/ready" and self.draining:
+                raise Refusal(503, "stopping")
+            return data({"status": "ok", "number": shard.number, "shard": shard.index,
+                         "of": shard.count})  # fmt: skip
+        if ask.path == "/metrics":
+            return Reply(200, self.metrics.text(), "text/plain; version=0.0.4; charset=utf-8")
+        if ask.path == "/version":
+            return data({"version": __version__})
+        if ask.path == "/v1/tables":
+            return data({name: list(table.shape) for name, table in shard.tables.items()})
+        raise Refusal(404, f"there is no {ask.path}; this is a sparse part")
+
+    def rows(self, ask: Ask) -> Reply:
+        """POST /v1/rows: `{"version", "tables": [[name, count], …]}` and int64 ids → rows."""
+        try:
+            head, rest = unpack(ask.body)
+            tables = [(str(name), int(count)) for name, count in head["tables"]]
+            number = int(head["version"])
+            ids = np.frombuffer(rest, np.int64)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Refusal(400, f"no request for rows: {error}") from None
+        if sum(count for _, count in tables) != len(ids) or any(count < 0 for _, count in tables):
+            raise Refusal(400, f"{len(ids)} ids came, the tables name others", param="ids")
+        start, parts, widths = 0, [], []
+        for name, count in tables:
+            found = self.shard.read(name, ids[start : start + count], number)
+            parts.append(np.ascontiguousarray(found).data)
+            widths.append([name, int(found.shape[1])])
+            start += count
+        self.asked.add(len(ids))
+        body = pack({"version": number, "tables": widths}, *parts)
+        return Reply(200, body, "application/octet-stream")
+
+    def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
+        """Count a request."""
+        if ask.method == "POST":
+            self.outcomes.of("ok" if status < 400 else "error").add()
+
+    async def close(self) -> None:
+        """Follow versions no more."""
+        if self.versions is not None:
+            self.versions.stop()

@@ -1,0 +1,102 @@
+"""A sparse shard follows published versions: its rows of each, applied as one change."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.ranking.rows import weight_of
+from joymigrate.run.serve.ranking.shard import Replaced, Shard
+from joymigrate.run.train.formats import versions
+
+log = logging.getLogger("joymigrate.serve")
+
+
+class ShardVersions:
+    """Follows a place where versions are published, for one shard: rows alone."""
+
+    def __init__(self, shard: Shard, place: str, *, poll_seconds: float = 0.2) -> None:
+        self.shard, self.poll_seconds = shard, poll_seconds
+        self.store = versions.open_versions(place)
+        self.identity, self.reason = "", ""
+        self.applied_at = time.time()
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.work, name="versions", daemon=True)
+
+    def start(self) -> None:
+        """Apply what is published, then follow. Raises `JoyError` when the first does not fit."""
+        self.follow()
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Follow no more."""
+        self.stopping.set()
+        if self.thread.is_alive():
+            self.thread.join(timeout=10)
+
+    def work(self) -> None:
+        """The thread: an error is logged once, the held version answers on."""
+        while not self.stopping.wait(self.poll_seconds):
+            try:
+                self.follow()
+                self.reason = ""
+            except Exception as error:
+                if str(error) != self.reason:
+                    log.warning("version %d stays: %s", self.shard.number, error)
+                self.reason = str(error)
+
+    def follow(self) -> None:
+        """Apply the versions that came since, in order; a gap starts from a snapshot again."""
+        newest = self.store.latest()
+        if newest is None or newest["version"] <= self.shard.number:
+            return
+        links = versions.chain(self.store, int(newest["version"]))
+        known = next((place for place, link in enumerate(links)
+                      if link["identity"] == self.identity), None)  # fmt: skip
+        for link in links if known is None else links[known + 1 :]:
+            self.shard.put(int(link["version"]), self.read(link))
+            self.identity = str(link["identity"])
+            self.applied_at = time.time()
+
+    def read(self, link: Mapping[str, Any]) -> list[Replaced]:
+        """All rows of a version, every one checked against the tables."""
+        writes = []
+        for table, entry in link["tables"].items():
+            name = weight_of(table, self.shard.tables)
+            if name is None:
+                raise self.misfit(link, f"there is no table '{table}'")
+            content = versions.unpack(self.store.file(dict(link), entry["file"]))
+            writes.append(self.checked(link, name, content["ids"], content["rows"]))
+            removed = content.get("removed")
+            if removed is not None and len(removed):
+                rows = versions.initial_rows(entry["initial"], removed, entry["dim"])
+                writes.append(self.checked(link, name, removed, rows))
+        return writes
+
+    def checked(self, link: Mapping[str, Any], name: str, ids: Any, rows: Any) -> Replaced:
+        """Rows as bytes, ascending by id."""
+        import torch
+
+        table = self.shard.tables[name]
+        order = torch.argsort(ids)
+        ids, rows = ids[order].numpy(), rows[order].contiguous()
+        width = rows[:1].numel() * rows.element_size() if len(rows) else table.shape[1]
+        if width != table.shape[1]:
+            raise self.misfit(link, f"a row of '{name}' has {table.shape[1]} bytes, {width} came")
+        if len(ids) and (ids[0] < 0 or ids[-1] >= len(table)):
+            bad = ids[0] if ids[0] < 0 else ids[-1]
+            raise self.misfit(link, f"row {bad} of '{name}' is not there, it has {len(table)}")
+        if rows.is_floating_point() and not bool(rows.isfinite().all()):
+            raise self.misfit(link, f"'{name}' has values that are not finite")
+        flat = rows.reshape(len(ids), -1).view(torch.uint8).numpy()
+        return Replaced(name, ids.astype(np.int64), flat.reshape(len(ids), table.shape[1]))
+
+    def misfit(self, link: Mapping[str, Any], what: str) -> JoyError:
+        """A version that these tables cannot take."""
+        return JoyError(f"version {link['version']} does not fit: {what}", where=self.store.where)
