@@ -107,7 +107,8 @@ def start_workers(program: Program, count: int) -> list[Worker]:
         raise JoyError("lanes as processes are for whole models on a CPU",
                        help="--lane-kind threads")  # fmt: skip
     for tensor in program.state.values():
-        tensor.share_memory_()
+        held: Any = tensor
+        held.share_memory_()
     workers = [Worker(program) for _ in range(count)]
     for worker in workers:
         worker.start()
