@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from joymigrate.cli._serve_model import ServeOptions
+from joymigrate.cli._serve_model import ServeOptions, device_of
 from joymigrate.errors import Exit, JoyError
 
 
@@ -24,7 +24,8 @@ def serve(
     from joymigrate.run.serve.engine.http.proxy import Proxy
     from joymigrate.run.serve.web import logs
 
-    launcher = launch.named(engine)
+    _, chip = device_of(start.to, start.device)
+    launcher = launch.named(engine, chip.name if chip is not None else None)
     if python is not None and container is not None:
         raise JoyError("--python and --container exclude each other")
     if container is None and not start.model.is_dir() and start.model.is_absolute():

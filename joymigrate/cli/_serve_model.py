@@ -58,6 +58,7 @@ def serve(start: ServeOptions) -> int:
 
     from joymigrate.run.serve.web import logs
     from joymigrate.run.serve.web.server import Server, run
+    from joymigrate.run.serve.web.telemetry import open_telemetry
 
     log = logs.open_log(start.log_format, quiet=start.quiet, verbose=start.verbose)
     service = open_model(start)
@@ -65,6 +66,7 @@ def serve(start: ServeOptions) -> int:
 
     async def whole() -> None:
         server = Server(service, start.host, start.port, start.front.front())
+        server.site.telemetry = open_telemetry("joymigrate-engine")
 
         def listening() -> None:
             log.info(

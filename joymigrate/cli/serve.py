@@ -287,11 +287,13 @@ def gateway(config: Path, *, unverified: bool, quiet: bool, log_format: str) -> 
     need_extra()
     from joymigrate.run.serve.gateway import embedded, server
     from joymigrate.run.serve.web import logs
+    from joymigrate.run.serve.web.telemetry import open_telemetry
 
     log = logs.open_log(log_format, quiet=quiet)
     say = log.info
     backends = embedded.open_backends(loaded, say)
     made = server.Gateway(loaded, unverified=unverified, backends=backends, talk=say)
+    made.site.telemetry = open_telemetry("joymigrate-gateway")
     asyncio.run(server.run(made))
     return Exit.OK
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shlex
 import shutil
@@ -14,9 +15,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +33,22 @@ OWN = "joymigrate"
 POLL_SECONDS = 0.25
 TERM_SECONDS = 20.0
 KEPT_LINES = 30
-HELD = "--host", "--port", "--served-model-name"
+WORDS = (
+    "serve", "{model}", "--host", "127.0.0.1", "--port", "{port}", "--served-model-name", "{name}",
+)  # fmt: skip
+OPTIONS = {
+    "dtype": "--dtype",
+    "max_model_len": "--max-model-len",
+    "tensor_parallel": "--tensor-parallel-size",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """An engine that can be started. `start` are modules to run where `program` is not found."""
+    """An engine that can be started. `program` are the words that run it, or `start` the modules
+    where those are not found; `module` is empty for a program that is no Python. `words` are its
+    arguments, with what `serve` decides in braces; `options` are what it calls other wishes.
+    `settings` are for an engine that reads a file instead: see `configured`."""
 
     name: str
     chip: str
@@ -45,6 +57,10 @@ class Launcher:
     start: tuple[str, ...]
     install: str
     fits: tuple[dict[str, str], ...] = ()
+    words: tuple[str, ...] = WORDS
+    options: Mapping[str, str] = field(default_factory=lambda: OPTIONS)
+    health: str = "/health"
+    settings: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +79,13 @@ class Wish:
     start_seconds: float = 1800.0
 
 
-def launchers() -> dict[str, Launcher]:
-    """All engines that the chips' folders know."""
+def launchers(wanted: str | None = None) -> dict[str, Launcher]:
+    """All engines that the chips' folders know. An engine that several chips have is taken from
+    the `wanted` one, else from the origin."""
     from joymigrate import chips
 
     found: dict[str, Launcher] = {}
-    for chip in chips.all_chips().values():
+    for chip in sorted(chips.all_chips().values(), key=lambda c: (c.name == wanted, c.origin)):
         data = chip.data(FILE)
         if data is not None:
             where = str(chip.folder / FILE)
@@ -88,7 +105,7 @@ def read_launchers(
     read_lost(data, where)
     found = {}
     for name, entry in (data.get("engines") or {}).items():
-        lacking = [key for key in ("module", "program", "install") if not entry.get(key)]
+        lacking = [key for key in ("module", "program", "install") if key not in entry]
         if lacking:
             raise JoyError(f"needs {', '.join(lacking)}", where=f"{where} engines.{name}")
         found[str(name)] = launcher(str(name), chip, entry, (companions or {}).get(str(name), ()))
@@ -109,14 +126,16 @@ def launcher(
     """One entry of serve.yaml."""
     fits = tuple(row.parts() for row in companions)
     return Launcher(
-        name, chip, str(entry["module"]), str(entry["program"]),
+        name, chip, str(entry["module"] or ""), str(entry["program"]),
         tuple(entry.get("start") or ()), str(entry["install"]), fits,
+        tuple(str(word) for word in entry["words"]) if "words" in entry else WORDS,
+        entry.get("options", OPTIONS), str(entry.get("health", "/health")), entry.get("settings"),
     )  # fmt: skip
 
 
-def named(name: str) -> Launcher:
-    """The engine of this name; raises `JoyError`."""
-    known = launchers()
+def named(name: str, chip: str | None = None) -> Launcher:
+    """The engine of this name, for a chip where it has one of its own; raises `JoyError`."""
+    known = launchers(chip)
     if name not in known:
         names = [OWN, *known]
         raise JoyError(
@@ -128,20 +147,80 @@ def named(name: str) -> Launcher:
 
 def command(launcher: Launcher, wish: Wish, port: int) -> list[str]:
     """The command line that starts the engine on a local port; raises `JoyError`."""
-    clash = [word for word in wish.extra if word.partition("=")[0] in HELD]
+    held = {word for word in launcher.words if word.startswith("--")}
+    clash = [word for word in wish.extra if word.partition("=")[0] in held]
     if clash:
         raise JoyError(
             f"{clash[0]} belongs to serve itself", help="use serve's own --host, --port, --name"
         )
-    line = [*head(launcher, wish), "serve", wish.model, "--host", "127.0.0.1", "--port", str(port)]
-    line += ["--served-model-name", wish.name]
-    if wish.dtype != "auto":
-        line += ["--dtype", wish.dtype]
-    if wish.max_model_len is not None:
-        line += ["--max-model-len", str(wish.max_model_len)]
-    if wish.tensor_parallel > 1:
-        line += ["--tensor-parallel-size", str(wish.tensor_parallel)]
+    line = head(launcher, wish)
+    line += [word.format(model=wish.model, name=wish.name, port=port) for word in launcher.words]
+    for what, value in wishes(wish).items():
+        option = launcher.options.get(what)
+        if option is None and launcher.settings is None:
+            raise JoyError(
+                f"{launcher.name} takes no {what}={value} from serve",
+                help=f"its own options stand behind --: serve MODEL --engine {launcher.name} -- …",
+            )
+        line += [option, str(value)] if option is not None else []
     return [*line, *wish.extra]
+
+
+def wishes(wish: Wish) -> dict[str, Any]:
+    """What a wish says beyond the usual."""
+    found: dict[str, Any] = {}
+    if wish.dtype != "auto":
+        found["dtype"] = wish.dtype
+    if wish.max_model_len is not None:
+        found["max_model_len"] = wish.max_model_len
+    if wish.tensor_parallel > 1:
+        found["tensor_parallel"] = wish.tensor_parallel
+    return found
+
+
+def configured(launcher: Launcher, wish: Wish, port: int, folder: Path) -> dict[str, str]:
+    """Write the file that an engine reads instead of options; returns the variable that names it.
+
+    `settings` has the `variable`, the installed file that is its `base`, and what to `set` in it:
+    a path of keys and places, and a value with the wishes in braces. Raises `JoyError`.
+    """
+    if launcher.settings is None:
+        return {}
+    if wish.container is not None:
+        raise JoyError(f"{launcher.name} reads a file, which a container would not see",
+                       help="start it by itself, and put a gateway before its address")  # fmt: skip
+    base = Path(os.path.expandvars(str(launcher.settings["base"])))
+    try:
+        made = json.loads(base.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise JoyError(f"the settings of {launcher.name} cannot be read: {error}", where=str(base),
+                       help=launcher.install) from None  # fmt: skip
+    known = {"model": wish.model, "name": wish.name, "port": port,
+             "length": wish.max_model_len, "tensor_parallel": wish.tensor_parallel,
+             "device_lists": [list(range(wish.tensor_parallel))]}  # fmt: skip
+    for path, value in launcher.settings["set"].items():
+        value = known[value[1:-1]] if isinstance(value, str) and value[:1] == "{" else value
+        if value is not None:
+            put(made, str(path).split("."), value, str(base))
+    target = folder / "config.json"
+    target.write_text(json.dumps(made, indent=2), encoding="utf-8")
+    target.chmod(0o640)  # engines refuse settings that everybody may read
+    return {str(launcher.settings["variable"]): str(target)}
+
+
+def put(table: Any, path: Sequence[str], value: Any, where: str) -> None:
+    """Set what a path of keys and places leads to; raises `JoyError` where there is no such way."""
+    try:
+        for key in path[:-1]:
+            table = table[int(key)] if isinstance(table, list) else table[key]
+        if path[-1] not in table:
+            raise KeyError(path[-1])
+        table[path[-1]] = value
+    except (KeyError, IndexError, ValueError, TypeError):
+        raise JoyError(
+            f"the engine's settings have no {'.'.join(path)}", where=where,
+            help="this version has another form; start it by itself",
+        ) from None  # fmt: skip
 
 
 def head(launcher: Launcher, wish: Wish) -> list[str]:
@@ -153,13 +232,19 @@ def head(launcher: Launcher, wish: Wish) -> list[str]:
                 f"--container: there is no program '{words[0] if words else ''}'",
                 help="a command that runs its arguments: docker run --rm --network host IMAGE",
             )
-        return [*words, launcher.program]
+        return [*words, *shlex.split(launcher.program)]
+    program, *more = shlex.split(launcher.program)
+    if not launcher.module:
+        found = shutil.which(os.path.expandvars(program))
+        if found is None:
+            raise JoyError(f"there is no program '{program}' here", help=launcher.install)
+        return [found, *more]
     python = interpreter(wish.python)
-    beside = Path(python).parent / launcher.program
+    beside = Path(python).parent / program
     if not has_module(python, launcher.module):
         raise JoyError(f"{launcher.name} is not installed for {python}", help=launcher.install)
     if os.access(beside, os.X_OK):
-        return [str(beside)]
+        return [str(beside), *more]
     return [python, "-m", *launcher.start]
 
 
@@ -201,10 +286,13 @@ class Child:
         self.last: deque[str] = deque(maxlen=KEPT_LINES)
         self.process: asyncio.subprocess.Process | None = None
         self.reader: asyncio.Task[None] | None = None
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
 
     async def start(self) -> None:
         """Start it and wait until /health answers; raises `JoyError` when it ends before."""
         line = command(self.launcher, self.wish, self.port)
+        self.folder = tempfile.TemporaryDirectory(prefix="joymigrate-engine-")
+        more = configured(self.launcher, self.wish, self.port, Path(self.folder.name))
         self.talk(f"starting {shlex.join(line)}")
         try:
             self.process = await asyncio.create_subprocess_exec(
@@ -213,7 +301,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # its workers end with it
-                env=environment(),
+                env={**environment(), **more},
             )
         except OSError as error:
             raise JoyError(f"{line[0]} cannot be started: {error.strerror}") from None
@@ -256,7 +344,7 @@ class Child:
                 if self.process.returncode is not None:
                     raise self.died()
                 with contextlib.suppress(aiohttp.ClientError, OSError, asyncio.TimeoutError):
-                    async with session.get(f"{self.url}/health") as response:
+                    async with session.get(self.url + self.launcher.health) as response:
                         if response.status == 200:
                             return
                 await asyncio.sleep(POLL_SECONDS)

@@ -11,6 +11,7 @@ from joymigrate.run.serve.gateway.calls import Call, forwarded
 from joymigrate.run.serve.gateway.events import Served
 from joymigrate.run.serve.gateway.meters import UpstreamMeters
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
+from joymigrate.run.serve.web.telemetry import Trace, without_context
 
 Details = Callable[[], dict[str, Any]]
 Report = Callable[[Served, Details], None]
@@ -34,6 +35,7 @@ class Attempt:
         "report",
         "started",
         "tokens",
+        "trace",
         "upstream",
     )
 
@@ -48,6 +50,7 @@ class Attempt:
         self.call, self.upstream, self.instance = call, upstream, instance
         self.meters, self.report = meters, report
         self.answer: Answer | None = None
+        self.trace: Trace | None = None
         self.first: float | None = None  # when the first byte came
         self.started = time.perf_counter()
         self.ended = False
@@ -57,13 +60,19 @@ class Attempt:
     async def open(self, path: str | None = None, body: bytes | None = None) -> Answer:
         """Send the client's request, or another `body` to another `path`; raises `Broken`."""
         call = self.call
+        headers = forwarded(call, self.upstream.settings)
+        if call.trace is not None:
+            self.trace = call.trace.attempt(self.meters.name, self.instance.url)
+            headers = without_context(headers) | self.trace.headers()
         self.answer = await self.upstream.backend.open(
             self.instance.url,
             call.method,
             call.path if path is None else path,
-            forwarded(call, self.upstream.settings),
+            headers,
             call.body if body is None else body,
         )
+        if self.trace is not None:
+            self.trace.answered(self.answer.status)
         return self.answer
 
     def begun(self) -> None:
@@ -94,6 +103,8 @@ class Attempt:
         if self.ended:
             return
         self.meters.ends["failed"].value += 1
+        if self.trace is not None:
+            self.trace.error(kind)
         self.meters.failures.of(self.meters.name, kind).add()
         self.end(kind, 0, time.perf_counter())
 
@@ -139,6 +150,8 @@ class Attempt:
     def let_go(self) -> None:
         """Give the connection back."""
         self.ended = True
+        if self.trace is not None:
+            self.trace.leave()
         self.instance.inflight -= 1
         self.upstream.release()
         if self.answer is not None:

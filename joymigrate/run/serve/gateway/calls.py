@@ -11,6 +11,7 @@ import orjson
 
 from joymigrate.run.serve.gateway.backend import HOP_BY_HOP
 from joymigrate.run.serve.gateway.settings import UpstreamSettings
+from joymigrate.run.serve.web.telemetry import Trace
 
 # The server unpacked the body while reading it, so its encoding no longer holds.
 NOT_SENT_ON = HOP_BY_HOP | {"content-encoding", "x-request-id"}
@@ -37,6 +38,7 @@ class Call:
     started: float  # seconds on the process's clock
     id: str = ""  # what client, gateway and backend call it
     settled: bool = False  # what the client got has been counted
+    trace: Trace | None = None
     point: float = 0.0  # 0 to 100: below the standby's weight it belongs to the standby
 
     @property

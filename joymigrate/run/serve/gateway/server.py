@@ -356,6 +356,8 @@ class Gateway:
         if parsed is None and kind in STRICT and visit.method == "POST" and not is_object(sent):
             # Many servers answer 500 to it: a broken client must not bring a backend down.
             raise Refusal(400, "the body is a JSON object", code="invalid_json")
+        if visit.trace is not None and parsed is not None:
+            visit.notes = {"model": parsed.get("model")}
         key = sticky_key(self.settings.sticky, visit.headers, parsed)
         return Call(
             kind,
@@ -366,6 +368,7 @@ class Gateway:
             parsed,
             started,
             visit.id,
+            trace=visit.trace,
             point=self.router.point(key),
         )
 

@@ -52,6 +52,7 @@ from joymigrate.run.serve.gateway.routing import GOLDEN
 from joymigrate.run.serve.gateway.settings import ShadowSettings
 from joymigrate.run.serve.gateway.stream import Stream
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
+from joymigrate.run.serve.web.telemetry import without_context
 from joymigrate.stats import wilson
 
 KEPT_PAIRS = 1000
@@ -233,7 +234,7 @@ class Shadow:
 
     async def open(self, upstream: Upstream, instance: Instance, call: Call, body: bytes) -> Answer:
         """Send the question."""
-        headers = forwarded(call, upstream.settings)
+        headers = without_context(forwarded(call, upstream.settings))
         return await upstream.backend.open(instance.url, call.method, call.path, headers, body)
 
     async def one_piece(self, answer: Answer, call: Call, started: float) -> Said:

@@ -82,6 +82,7 @@ class Server:
         """Answer one request."""
         raw = visit.raw_path.partition("?")[0]
         ask = Ask(visit.method, raw, visit.headers, query=visit.query, called=visit.id)
+        visit.notes = ask.notes
         limits, status, gone = self.service.limits, 500, False
         try:
             try:

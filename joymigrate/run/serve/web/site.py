@@ -9,8 +9,9 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,12 +23,14 @@ from joymigrate.run.serve.web.cors import Cors
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.keys import OPEN, Key, Keys
 from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.telemetry import Telemetry, Trace
 
 log = logging.getLogger("joymigrate.serve")
 BACKLOG = 4096
 LINGER_SECONDS = 1.0  # a refused body is read on for so long, so that its sender sees the answer
 CUT_SECONDS = 0.2  # what a connection gets to close once the drain is over
 SWEEP_SECONDS = 0.5  # how often slow heads are looked for
+GONE = 499  # in traces only: who went away gets no answer
 GOOD_ID = re.compile(r"[!-~]{1,128}")
 
 
@@ -37,6 +40,8 @@ class Visit(web.BaseRequest):
     id: str
     key: Key | None = None  # while it runs
     key_name: str = ""
+    trace: Trace | None = None
+    notes: Mapping[str, Any] = MappingProxyType({})  # the request log's, for the trace
     extra: dict[str, str]
 
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
@@ -68,6 +73,7 @@ class Site:
         self.handle, self.host, self.port = handle, host, port
         self.limits, self.keys, self.front = limits, keys, front or Front()
         self.context: ssl.SSLContext | None = None
+        self.telemetry: Telemetry | None = None
         self.active = 0
         self.draining = False
         self.idle = asyncio.Event()
@@ -173,6 +179,8 @@ class Site:
         else:
             for bound in self.taken:
                 bound.close()
+        if self.telemetry is not None:
+            await self.telemetry.finish()
 
     # One request
 
@@ -201,10 +209,18 @@ class Site:
             if found is not None:
                 visit.extra |= found
                 return web.Response(status=204)
+        if self.telemetry is not None:
+            path = visit.raw_path.partition("?")[0]
+            visit.trace = self.telemetry.begin(visit.method, path, visit.headers)
         self.active += 1
+        status = GONE
         try:
-            return await self.handle(visit)
+            reply = await self.handle(visit)
+            status = reply.status
+            return reply
         finally:
+            if visit.trace is not None:
+                visit.trace.end(status, visit.notes)
             self.active -= 1
             if not self.active:
                 self.idle.set()

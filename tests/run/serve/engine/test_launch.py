@@ -98,6 +98,101 @@ def test_engines_come_from_the_chips_folders() -> None:
     assert known["vllm-ascend"].fits[0]["torch"] == "2.10.0"
 
 
+@pytest.mark.parametrize(
+    ("chip", "more"),
+    [("nvidia", []), ("ascend", ["--device", "npu", "--attention-backend", "ascend"])],
+)
+def test_sglang_starts_by_the_same_name_on_every_chip(chip: str, more: list[str]) -> None:
+    line = launch.command(
+        launch.named("sglang", chip), wish(container="env", max_model_len=512, tensor_parallel=2), 7
+    )
+    assert line == [
+        "env", "python3", "-m", "sglang.launch_server", "--model-path", "/models/tiny",
+        "--host", "127.0.0.1", "--port", "7", "--served-model-name", "tiny", "--enable-metrics",
+        *more, "--context-length", "512", "--tp-size", "2",
+    ]  # fmt: skip
+
+
+def test_vllm_on_the_target_is_its_plug_in() -> None:
+    assert launch.named("vllm", "ascend").module == "vllm_ascend"
+    assert launch.named("vllm").module == launch.named("vllm", "nvidia").module == "vllm"
+
+
+def test_a_program_that_is_no_python_is_found_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = launch.named("xllm", "ascend")
+    with pytest.raises(JoyError, match="no program 'xllm'"):
+        launch.command(engine, wish(), 7)
+    (tmp_path / "xllm").write_text("#!/bin/sh\n")
+    (tmp_path / "xllm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    line = launch.command(engine, wish(), 7)
+    assert line[:5] == [str(tmp_path / "xllm"), "--model", "/models/tiny", "--model_id", "tiny"]
+    assert "--devices=npu:0" in line
+    with pytest.raises(JoyError, match="takes no tensor_parallel=2"):
+        launch.command(engine, wish(tensor_parallel=2), 7)
+
+
+MODEL = {"modelName": "", "modelWeightPath": "", "worldSize": 4}
+SERVER = {"ipAddress": "", "managementIpAddress": "", "port": 1, "httpsEnabled": True,
+          "openAiSupport": "", "kept": 5}  # fmt: skip
+DEPLOYED = {"maxSeqLen": 2560, "ModelConfig": [MODEL]}
+INSTALLED = {
+    "ServerConfig": SERVER,
+    "BackendConfig": {"npuDeviceIds": [[0]], "ModelDeployConfig": DEPLOYED},
+}
+DAEMON = """import json, os
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+server = json.load(open(os.environ["MIES_CONFIG_JSON_PATH"]))["ServerConfig"]
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/v1/models" else 404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+HTTPServer((server["ipAddress"], server["port"]), Handler).serve_forever()
+"""
+
+
+def test_an_engine_that_reads_a_file_gets_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import asyncio
+
+    for folder in ("bin", "conf"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "conf" / "config.json").write_text(json.dumps(INSTALLED))
+    program = tmp_path / "bin" / "mindieservice_daemon"
+    program.write_text(f"#!{sys.executable}\n{DAEMON}")
+    program.chmod(0o755)
+    monkeypatch.setenv("MIES_INSTALL_PATH", str(tmp_path))
+    engine = launch.named("mindie", "ascend")
+    asked = wish(tensor_parallel=2, max_model_len=512)
+    assert launch.command(engine, asked, 7) == [str(program)]
+    named = launch.configured(engine, asked, 7, tmp_path)
+    made = json.loads(Path(named["MIES_CONFIG_JSON_PATH"]).read_text())
+    assert made["ServerConfig"]["port"] == 7
+    assert made["ServerConfig"]["kept"] == 5
+    assert made["BackendConfig"]["npuDeviceIds"] == [[0, 1]]
+    deployed = made["BackendConfig"]["ModelDeployConfig"]
+    assert (deployed["maxSeqLen"], deployed["ModelConfig"][0]["worldSize"]) == (512, 2)
+
+    async def whole() -> None:
+        child = launch.Child(engine, wish(start_seconds=30.0), print)
+        await child.start()  # returns once /v1/models answers at the port that the file names
+        await child.stop()
+
+    asyncio.run(whole())
+    (tmp_path / "conf" / "config.json").write_text("{}")
+    with pytest.raises(JoyError, match=r"no ServerConfig\.ipAddress"):
+        launch.configured(engine, asked, 7, tmp_path)
+
+
 def test_a_misspelt_engine_gets_a_hint() -> None:
     with pytest.raises(JoyError, match="Did you mean 'vllm'"):
         launch.named("vlm")
