@@ -20,7 +20,9 @@ def register(app: typer.Typer) -> None:
 def models(
     family: list[str] = typer.Option([], "--family", help="Only this family (repeatable)."),
     kind: list[str] = typer.Option(
-        [], "--kind", help="llm, multimodal, encoder, seq2seq, image or text-to-image."
+        [],
+        "--kind",
+        help="llm, multimodal, encoder, seq2seq, image, text-to-image, recommendation.",
     ),
     layouts: bool = typer.Option(
         False, "--layouts", help="Also step on two processes: ddp, fsdp, tp, pp (slow)."
@@ -37,7 +39,7 @@ def models(
     need_extra()
     chosen = one_of(form, ("text", "json"), "--format")
     for wish in kind:
-        one_of(wish, (*families.KINDS, families.TEXT_TO_IMAGE), "--kind")
+        one_of(wish, families.ALL_KINDS, "--kind")
     if names:
         emit("".join(f"{one.task}\t{one.family}\n" for one in families.listed()), output)
         return Exit.OK

@@ -44,6 +44,10 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
         threads(work.per_token * job.data.max_length * micro_size(job))
     speed_up(job, folder, model, device, tell if first else None)
     peak, _ = flops.peak_of(device, job.dtype)
+    if job.data.schema is not None:
+        from joymigrate.run.train.tables.parallel_model import lay_out_tables
+
+        lay_out_tables(model, device.at(), layout.world, layout.dp, tell if first else silent)
     laid = lay_out(model, layout, device, mesh, computed_in(job))
     traffic = compress.attach(laid, job.comm.dtype)
     made = optimise.optimiser(laid.model, job.optimiser, device.type)

@@ -86,9 +86,11 @@ def name_ends(model: Any, tokenizer: Any) -> None:
 
 
 def load_weights(model: Any, place: Path) -> None:
-    """Weights of a checkpoint into a model that lies on the CPU in one piece."""
+    """Weights and rows of a checkpoint into a model that lies on the CPU in one piece."""
     from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict_loader import load
+
+    from joymigrate.run.train.tables.row_files import RowFiles, has_rows
 
     reader = FileSystemReader(place)
     known = reader.read_metadata().state_dict_metadata
@@ -97,6 +99,8 @@ def load_weights(model: Any, place: Path) -> None:
     wanted = {name: value for name, value in mine.items() if name in known}
     with alone_is_fine():
         load(wanted, storage_reader=reader, no_dist=True)
+    if has_rows(place):
+        RowFiles(model).read(place)
 
 
 def quiet() -> None:

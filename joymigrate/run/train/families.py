@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run.train import recommendation
 from joymigrate.run.train.digests import of_text, write_json
 
 SCHEMA = "joymigrate.models/1"
@@ -48,6 +49,9 @@ KINDS: dict[str, tuple[str, str, str | None]] = {
     ),
 }
 TEXT_TO_IMAGE = "text-to-image"
+RECOMMENDATION = "recommendation"
+ALL_KINDS = (*KINDS, TEXT_TO_IMAGE, RECOMMENDATION)
+FEATURE_TASKS = {"sasrec": "sequence", "mmoe": "multitask", "ple": "multitask"}  # others: ctr
 Tell = Callable[[str], None]
 
 
@@ -84,6 +88,8 @@ def listed() -> list[Family]:
     for name in diffusers_classes():
         by = TEXT_TO_IMAGE if name == "UNet2DConditionModel" else None
         found.append(Family(name, TEXT_TO_IMAGE, trained_by=by))
+    for name in recommendation.names():
+        found.append(Family(name, RECOMMENDATION, trained_by=FEATURE_TASKS.get(name, "ctr")))
     return found
 
 

@@ -13,6 +13,8 @@ from joymigrate.run.train.shrink import tiny, tiny_arguments
 if TYPE_CHECKING:
     import torch
 
+    from joymigrate.run.train.recommendation.inputs import RowInputs, Shape
+
 B, L = 2, 12
 SIDE = 8  # of latent images
 GRIDDED = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")  # take patches with a grid
@@ -26,8 +28,13 @@ def build(kind: str, family: str) -> Any:
     """The tiny model on the current default device."""
     import transformers
 
-    from joymigrate.run.train.families import KINDS, TEXT_TO_IMAGE
+    from joymigrate.run.train.families import KINDS, RECOMMENDATION, TEXT_TO_IMAGE
 
+    if kind == RECOMMENDATION:
+        from joymigrate.run.train import recommendation
+
+        kept = recommendation.find(family)
+        return kept.MODEL(rows_shape(), **kept.SIZES)
     if kind == TEXT_TO_IMAGE:
         import diffusers
 
@@ -67,7 +74,12 @@ def step(kind: str, family: str) -> str:
 
 def loss_of(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
     """The model's own loss where it has one, else that of what it predicts against zeros."""
+    import torch
+
     output = model(**inputs)
+    if isinstance(output, torch.Tensor):
+        mean: torch.Tensor = output.float().square().mean()
+        return mean
     loss = getattr(output, "loss", None)
     if loss is not None:
         found: torch.Tensor = loss
@@ -83,8 +95,10 @@ def inputs_of(kind: str, family: str, model: Any) -> tuple[str, dict[str, Any]]:
     """What to feed, in words and as arguments."""
     import torch
 
-    from joymigrate.run.train.families import TEXT_TO_IMAGE
+    from joymigrate.run.train.families import RECOMMENDATION, TEXT_TO_IMAGE
 
+    if kind == RECOMMENDATION:
+        return "rows of features", {"x": looked_up()}
     if kind == TEXT_TO_IMAGE:
         return "latents", latents(model)
     if kind == "image":
@@ -108,6 +122,26 @@ def inputs_of(kind: str, family: str, model: Any) -> tuple[str, dict[str, Any]]:
     if "input_ids" not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
         raise UnknownInputs(f"its forward takes {', '.join(list(known)[:4])} …")
     return "text", inputs
+
+
+def rows_shape() -> Shape:
+    """Four fields, two numbers and a sequence."""
+    from joymigrate.run.train.recommendation.inputs import Shape
+
+    return Shape(fields=4, numbers=2, dim=8, events=(L,), targets=1)
+
+
+def looked_up() -> RowInputs:
+    """Rows of such features, as tables give them."""
+    import torch
+
+    from joymigrate.run.train.recommendation.inputs import RowInputs
+
+    events_BLD, target_BD = torch.randn(B, L, 8), torch.randn(B, 8)
+    mask_BL = torch.arange(L) < torch.tensor([[L], [L // 2]])
+    fields_BFD, numbers_BG = torch.randn(B, 4, 8), torch.randn(B, 2)
+    events = ((events_BLD * mask_BL[..., None], mask_BL, target_BD),)
+    return RowInputs(fields_BFD, numbers_BG, torch.randn(B), events)
 
 
 def with_image(model: Any, ids_BL: torch.Tensor) -> dict[str, Any]:

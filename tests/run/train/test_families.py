@@ -19,7 +19,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_kinds_of_families_are_listed() -> None:
     found = families.listed()
     kinds = {one.task for one in found}
-    assert kinds == {*families.KINDS, families.TEXT_TO_IMAGE}
+    assert kinds == {*families.ALL_KINDS}
     assert len({one.family for one in found}) > 200
     assert not any(one.meta or one.step == "pass" or one.layouts for one in found)
 
@@ -36,6 +36,13 @@ def test_families_of_every_kind_take_a_step(capsys: pytest.CaptureFixture[str]) 
         assert one["meta"] or one["reason"]
         assert one["layouts"] == []  # nothing ran on two processes
         assert one["parameters"] is None or one["parameters"] < families.LARGE
+
+
+def test_recommendation_models_take_a_step() -> None:
+    found = families.survey(kinds=[families.RECOMMENDATION])
+    assert len(found) == 10
+    assert [(one.family, one.step, one.reason) for one in found if one.step != "pass"] == []
+    assert {one.trained_by for one in found} == {"ctr", "multitask", "sequence"}
 
 
 def test_what_was_verified_is_remembered_by_versions(monkeypatch: pytest.MonkeyPatch) -> None:

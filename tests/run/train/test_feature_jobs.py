@@ -24,6 +24,8 @@ from joymigrate.run.train.samples import histories
 from joymigrate.run.train.samples.generate import Clicks, generate
 
 torch = pytest.importorskip("torch")
+from safetensors.torch import load_file  # noqa: E402
+
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("lmdb")
 from pyarrow import parquet  # noqa: E402
@@ -95,6 +97,37 @@ def test_every_task_trains(
     config = {"from_config": {"model_type": model}}
     job = job_of(clicks, tmp_path / "run", task=name, model=config, data=data, steps=5, epochs=None)
     assert all(np.isfinite(line["loss"]) for line in train(job))
+
+
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+def test_tables_with_their_own_optimiser_train_on_any_number_of_processes(
+    clicks: Path, tmp_path: Path, kind: str
+) -> None:
+    """Two processes, then one on their checkpoint; the export has the rows of both."""
+    data = {"train": str(clicks / "clicks-*.parquet"), "schema": str(tmp_path / "features.yaml")}
+    schema = yaml.safe_load((clicks / "features.yaml").read_text())
+    schema["histories"]["store"] = str(clicks / "histories")
+    tables: dict[str, Any] = {"optimiser": "adagrad", "lr": 0.1}
+    for feature in schema["features"].values() if kind == "dynamic" else ():
+        feature.pop("rows", None)
+    if kind == "static":
+        tables["cache_rows"] = 600
+    (tmp_path / "features.yaml").write_text(yaml.safe_dump(schema))
+    settings = {"data": data, "tables": tables, "epochs": None, "schedule": "constant"}
+    both = job_of(clicks, tmp_path / "run", steps=7, layout={"dp": 2}, **settings)
+    lines = train(both)
+    assert lines[-1]["samples"] == 630 + 2 * 128
+    alone = train(job_of(clicks, tmp_path / "run", steps=14, **settings))
+    assert [line["step"] for line in alone] == list(range(1, 15))
+    assert np.mean([line["loss"] for line in alone[-4:]]) < lines[0]["loss"]
+    saved = {
+        one.stem: load_file(one) for one in (tmp_path / "run/model/tables").glob("*.safetensors")
+    }
+    assert saved
+    for name, content in saved.items():
+        # What serving reads is what was trained, not first values.
+        served = tmp_path / "run" / "model" / f"table.{name}.safetensors"
+        assert torch.equal(load_file(served)["rows"], content["weight"])
 
 
 def test_a_task_of_features_without_a_schema_says_so(clicks: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 from joymigrate.run.train.feed import RankShare
@@ -141,10 +142,10 @@ class SampleFeed:
         self.next_row = position + everyone
         if sum(map(rows_in, known.shares)) == everyone:  # the epoch ends
             self.close_stream()
-        steps = range(0, max(1, len(batch)), self.micro)
-        passes = tuple(
-            self.collate(batch.part(at, min(len(batch), at + self.micro))) for at in steps
-        )
+        # As many passes on every process: tables that are cut over them are asked by all at once.
+        most = max(1, *(rows_in(share) for share in shares))
+        edges = [min(len(batch), at) for at in range(0, most + self.micro, self.micro)]
+        passes = tuple(self.collate(batch.part(at, end)) for at, end in pairwise(edges))
         return RankShare(position, passes, float(everyone), 0, ()), batch
 
     def close_stream(self) -> None:

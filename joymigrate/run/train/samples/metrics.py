@@ -62,7 +62,7 @@ def list_metrics(
 ) -> dict[str, float]:
     """Means over the groups that have a relevant row: `ndcg@k`, `recall@k`; and `auc`."""
     import torch
-    from torchmetrics.functional.retrieval import retrieval_normalized_dcg, retrieval_recall
+    from torchmetrics.functional.retrieval import retrieval_normalized_dcg
 
     found = click_metrics(scores, [float(mark > 0) for mark in marks], groups)
     made, truth, owner = torch.tensor(scores), torch.tensor(marks), np.asarray(groups)
@@ -72,7 +72,9 @@ def list_metrics(
         at = torch.from_numpy(rows)
         if truth[at].sum() > 0:
             gains.append(float(retrieval_normalized_dcg(made[at], truth[at], top_k=k)))
-            recalls.append(float(retrieval_recall(made[at], truth[at] > 0, top_k=k)))
+            # torchmetrics' recall passes over scores that are not positive.
+            top = truth[at][made[at].argsort(descending=True, stable=True)[:k]]
+            recalls.append(float((top > 0).sum() / (truth[at] > 0).sum()))
     if gains:
         found |= {f"ndcg@{k}": float(np.mean(gains)), f"recall@{k}": float(np.mean(recalls))}
     found.pop("log_loss", None)  # scores are no probabilities

@@ -114,6 +114,14 @@ class TableCollection(nn.Module):
                 else:
                     weight.copy_(first_weight(config, self.options[name].seed))
 
+    def place(self, device: torch.device | str) -> None:
+        """Keep fused tables on a device; before the first batch. `to` moves parameters alone."""
+        if self.exchange_ is not None and torch.device(device) != self._device:
+            raise JoyError(
+                "the tables have been used already", help="choose the device before the first batch"
+            )
+        self._device = torch.device(device)
+
     def fuse(self, name: str, optimiser: RowOptimiser) -> None:
         """Make a plain table one that is updated in the backward pass, with its present rows."""
         if self.exchange_ is not None:

@@ -59,6 +59,31 @@ def shard_tables(
     return plans
 
 
+def lay_out_tables(
+    model: nn.Module,
+    device: torch.device,
+    processes: int,
+    replicas: int,
+    tell: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Bring fused tables to a device and cut them over the processes of a job.
+
+    Raises `JoyError` where the processes are not all replicas of the dense part (`layout: dp`).
+    """
+    fused = [collection for collection in collections_of(model) if collection.fused()]
+    for collection in fused:
+        collection.place(device)
+    if not fused or processes == 1:
+        return
+    if replicas != processes:
+        raise JoyError(
+            "tables with an optimiser of their own are cut over data-parallel processes",
+            where="layout",
+            help="layout: {dp: N}, or tables: {optimiser: none}",
+        )
+    shard_tables(model, tell=tell)
+
+
 def needs_of(collection: TableCollection, access: Mapping[str, float] | None) -> list[TableNeed]:
     """What the planner wants to know."""
     needs = []
