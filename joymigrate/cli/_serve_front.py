@@ -31,12 +31,11 @@ class FrontOptions:
         given = listed(self.keys)
         if self.keys_file is None:
             return given
-        from joymigrate.chips import read_yaml
-        from joymigrate.run.serve.gateway.fronts import accepted
+        from joymigrate.run.serve.gateway.fronts import keys_of_file
 
         if not self.keys_file.is_file():
             raise JoyError("there is no such file of keys", where=str(self.keys_file))
-        return (*given, *accepted(read_yaml(self.keys_file), self.keys_file))
+        return (*given, *keys_of_file(self.keys_file))
 
     def front(self) -> Front:
         """The front of a server; raises `JoyError`."""

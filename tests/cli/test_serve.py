@@ -33,7 +33,7 @@ def test_a_model_folder_that_is_not_there_is_one_clear_error(
         (("rule: cusum", "rule: cusums"), "Did you mean 'cusum'"),
         (("min_step_seconds", "min_step_second"), "Did you mean 'min_step_seconds'"),
         (("role: standby", "role: stanby"), "Did you mean 'standby'"),
-        (("start: auto", "start: now"), "start is auto or manual"),
+        (("start: auto", "start: now"), "one of auto, manual"),
         (("[1, 5, 20, 50, 100]", "[5, 1]"), "rising percentages"),
         (("127.0.0.1:8080", "nowhere"), "listen is host:port"),
         (("http://127.0.0.1:1", "gpu.example"), "starts with http://"),
@@ -42,8 +42,14 @@ def test_a_model_folder_that_is_not_there_is_one_clear_error(
         (("sticky: user", "sticky: usr"), "sticky is user, session, none or header:NAME"),
         (("rule: cusum", "rule: 'cusum:p0=0.5,p1=0.1'"), "make no rule"),
         (("listen:", "listne:"), "Did you mean 'listen'"),
-        (("min_step_seconds: 1", "min_step_seconds: soon"), "min_step_seconds is float"),
-        (("min_step_seconds: 1", "min_step_seconds: -1"), "is not negative"),
+        (
+            ("min_step_seconds: 1", "min_step_seconds: soon"),
+            "takes a number, got 'soon'",
+        ),
+        (
+            ("min_step_seconds: 1", "min_step_seconds: -1"),
+            "is -1, the least is 0",
+        ),
         (("{start", "{{start"), "YAML"),
     ],
 )

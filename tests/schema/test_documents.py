@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from joymigrate.cli import _main
 from joymigrate.schema import find, json_schema, names
@@ -45,3 +47,17 @@ def test_the_command_lists_prints_and_checks(
     said = capsys.readouterr().err
     assert "unknown key 'stepz'. Did you mean 'steps'?" in said
     assert f"{job}:4 seed" in said
+
+
+def test_an_editor_accepts_the_gateway_of_the_docs_and_marks_a_mistake() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    page = (PAGE.parent / "gateway.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    whole = [data for data in map(yaml.safe_load, blocks) if "upstreams" in data]
+    check = jsonschema.Draft202012Validator(json_schema(find("gateway")))
+    assert whole
+    for data in whole:
+        assert list(check.iter_errors(data)) == []
+    assert list(check.iter_errors({**whole[0], "listne": ":1"})) != []
+    wrong = {**whole[0], "rollout": {"steps": ["ten"]}}
+    assert list(check.iter_errors(wrong)) != []

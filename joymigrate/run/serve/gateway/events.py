@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from joymigrate.schema import setting
+
 STANDBY, RAMPING, PROMOTED = "standby", "ramping", "promoted"
 ROLLED_BACK, PAUSED = "rolled_back", "paused"
 PRIMARY, SECOND = "primary", "standby"  # the roles of the two backends
@@ -18,22 +20,36 @@ ORDERS = ("resume", "pause", "rollback", "promote")
 class Plan:
     """How a rollout goes. Times in seconds, `limit` a share, `steps` percent of the traffic."""
 
-    steps: tuple[float, ...] = (1, 5, 20, 50, 100)
-    start: str = "auto"  # or "manual"
-    min_step_seconds: float = 600.0
-    min_step_requests: int = 5
-    max_step_seconds: float = 604_800.0  # a week without enough evidence is inconclusive
-    limit: float = 0.001
-    confidence: float = 0.95
-    proof_from: float = 100.0  # the first weight that needs the bound at or below the limit
-    burst_cap: bool = False
-    down_seconds: float = 30.0  # a standby that fails its health checks for so long is out
-    suspect_seconds: float = 30.0  # how long the primary is looked at when both may be failing
-    min_step_pairs: int = 10  # answers of both backends compared at each step; 0: none
-    pair_percent: float = 1.0  # of the requests, once a step has its pairs
-    max_different: float = 0.1  # share of compared texts that may differ early
-    early_characters: int = 32  # what "early" means
-    max_slowdown: float = 3.0  # the standby's time over the primary's, in most pairs; 0: any
+    steps: tuple[float, ...] = setting(
+        (1, 5, 20, 50, 100), "rising percentages of the traffic", above=0, most=100
+    )
+    start: str = setting("auto", "whether it starts by itself", choices=("auto", "manual"))
+    min_step_seconds: float = setting(600.0, "a step lasts so long", least=0)
+    min_step_requests: int = setting(5, "and has so many requests", least=0)
+    max_step_seconds: float = setting(
+        604_800.0, "a step without enough evidence is inconclusive after this", least=0
+    )
+    limit: float = setting(0.001, "the share of failures that rolls back", least=0)
+    confidence: float = setting(0.95, "of the proof", least=0)
+    proof_from: float = setting(
+        100.0, "the first weight that needs the bound at or below the limit", least=0
+    )
+    burst_cap: bool = setting(False, "count one incident per server and second")
+    down_seconds: float = setting(
+        30.0, "a standby that fails its health checks for so long is out", least=0
+    )
+    suspect_seconds: float = setting(
+        30.0, "how long the primary is looked at when both may be failing", least=0
+    )
+    min_step_pairs: int = setting(
+        10, "answers of both backends compared at each step; 0 is none", least=0
+    )
+    pair_percent: float = setting(1.0, "of the requests, once a step has its pairs", least=0)
+    max_different: float = setting(0.1, "share of compared texts that may differ early", least=0)
+    early_characters: int = setting(32, "what early means", least=0)
+    max_slowdown: float = setting(
+        3.0, "the standby's time over the primary's, in most pairs; 0 is any", least=0
+    )
 
 
 @dataclass(frozen=True, slots=True)

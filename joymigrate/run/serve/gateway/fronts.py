@@ -2,26 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.serve.gateway.checks import HELP, check_keys, checked, listed, mapping, secret
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.gateway.checks import HELP, secret
 from joymigrate.run.serve.web.cors import Cors
 from joymigrate.run.serve.web.keys import Key
 from joymigrate.run.serve.web.tls import Tls
+from joymigrate.schema import document, load_file, read, setting
 
-KEY = ("key", "name", "requests_per_minute", "concurrent")
-TLS_SERVER = ("certificate", "key", "client_ca")
-TLS_CLIENT = ("ca", "certificate", "key", "server_name", "verify")
 FORWARD = ("authorization", "cookie")
+FROM_ENVIRONMENT = "as it stands, or env:NAME"
 
 
-def accepted(raw: Any, path: Path) -> tuple[Key, ...]:
-    """`keys`: texts, or mappings with a `key` and its limits."""
-    given = [raw] if isinstance(raw, Mapping) else listed(raw, "keys", path)
-    found = tuple(key_of(item, path) for item in given)
+@dataclass(frozen=True, slots=True)
+class ClientKey:
+    """One client's key; a bare text is a key without limits."""
+
+    SHORT = "key"
+
+    key: str = setting(help=f"the key, {FROM_ENVIRONMENT}", words=True)
+    name: str = setting("", "what logs call the client", words=True)
+    requests_per_minute: float = setting(0.0, "at most so many; 0 is no limit", least=0)
+    concurrent: int = setting(0, "at most so many at once; 0 is no limit", least=0)
+
+    def __post_init__(self) -> None:
+        if not self.key:
+            raise JoyError("an item of keys has no key", where="key", help="key: env:NAME")
+
+
+@document("keys", "Keys of clients: `serve --keys-file FILE`, and `keys` of gateway.yaml.")
+@dataclass(frozen=True, slots=True)
+class KeysFile:
+    """The keys that are accepted."""
+
+    SHORT = "keys"
+
+    keys: tuple[ClientKey, ...] = setting(help="the clients' keys", single=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """What the gateway listens with; files in PEM form, relative to the gateway's file."""
+
+    certificate: str = setting(help="our certificate")
+    key: str | None = setting(None, "its key, where the certificate's file has none")
+    client_ca: str | None = setting(None, "clients need a certificate that this CA signed")
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamTls:
+    """How an upstream is reached over TLS, where its url says too little."""
+
+    ca: str | None = setting(None, "who signs the upstream's certificate")
+    certificate: str | None = setting(None, "our certificate, where the upstream asks for one")
+    key: str | None = setting(None, "its key")
+    server_name: str | None = setting(None, "the name in the upstream's certificate")
+    verify: bool = setting(True, "whether the upstream's certificate is checked")
+
+
+@dataclass(frozen=True, slots=True)
+class CorsTable:
+    """Pages of other origins that a browser may let in."""
+
+    origins: tuple[str, ...] = setting((), "such as https://a.example.com; * is any", single=True)
+
+
+def keys_of_file(path: Path) -> tuple[Key, ...]:
+    """The keys of a file: a list, or a table with `keys`. Raises `JoyError`."""
+    raw, source = load_file(path, "file of keys")
+    given: Any = raw if isinstance(raw, dict) and "keys" in raw else {"keys": raw or []}
+    return accepted(read(KeysFile, given, source, help=HELP).keys, path)
+
+
+def accepted(given: Sequence[ClientKey], path: Path) -> tuple[Key, ...]:
+    """Keys with their secrets looked up. Raises `JoyError`."""
+    found = tuple(
+        Key(secret(one.key, path), one.name, one.requests_per_minute, one.concurrent)
+        for one in given
+    )
     if len({key.secret for key in found}) < len(found):
         raise JoyError(
             "a key stands in keys twice", where=str(path), help="give each client its own"
@@ -29,71 +91,31 @@ def accepted(raw: Any, path: Path) -> tuple[Key, ...]:
     return found
 
 
-def key_of(raw: Any, path: Path) -> Key:
-    """One of `keys`."""
-    if not isinstance(raw, Mapping):
-        return Key(secret(raw, path))
-    check_keys(raw, KEY, "keys", path)
-    if not raw.get("key"):
-        raise JoyError("an item of keys has no key", where=str(path), help="key: env:NAME")
-    rate = checked(raw.get("requests_per_minute", 0.0), float, "keys.requests_per_minute", path)
-    most = checked(raw.get("concurrent", 0), int, "keys.concurrent", path)
-    if rate < 0 or most < 0:
-        raise JoyError("a key's limits are not negative; 0 is none", where=str(path), help=HELP)
-    return Key(secret(raw["key"], path), str(raw.get("name") or ""), rate, most)
-
-
-def server_tls(raw: Any, path: Path) -> Tls | None:
+def server_tls(given: ServerTls | None, folder: Path) -> Tls | None:
     """`tls`: the certificate to listen with; with `client_ca` clients need one, too."""
-    if raw is None:
+    if given is None:
         return None
-    table = mapping(raw, "tls", path)
-    check_keys(table, TLS_SERVER, "tls", path)
-    folder = path.resolve().parent
-    if not table.get("certificate"):
-        raise JoyError("tls has no certificate", where=str(path), help="tls: {certificate, key}")
     return Tls(
-        inside(folder, table["certificate"]), inside(folder, table.get("key")),
-        inside(folder, table.get("client_ca")),
+        inside(folder, given.certificate), inside(folder, given.key),
+        inside(folder, given.client_ca),
     )  # fmt: skip
 
 
-def upstream_tls(raw: Any, where: str, path: Path) -> Tls | None:
+def upstream_tls(given: UpstreamTls | None, folder: Path) -> Tls | None:
     """`tls` of an upstream: who signs its certificate, and ours where it asks for one."""
-    if raw is None:
+    if given is None:
         return None
-    table = mapping(raw, where, path)
-    check_keys(table, TLS_CLIENT, where, path)
-    folder = path.resolve().parent
-    name = table.get("server_name")
     return Tls(
-        inside(folder, table.get("certificate")), inside(folder, table.get("key")),
-        inside(folder, table.get("ca")), None if name is None else str(name),
-        checked(table.get("verify", True), bool, f"{where}.verify", path),
+        inside(folder, given.certificate), inside(folder, given.key), inside(folder, given.ca),
+        given.server_name, given.verify,
     )  # fmt: skip
 
 
-def inside(folder: Path, given: Any) -> Path | None:
+def inside(folder: Path, given: str | None) -> Path | None:
     """A file that is named relative to the gateway's."""
-    return None if given is None else folder / str(given)
+    return None if given is None else folder / given
 
 
-def cors_of(raw: Any, path: Path) -> Cors:
+def cors_of(given: CorsTable) -> Cors:
     """`cors`: the origins of the pages that a browser may let in."""
-    if raw is None:
-        return Cors()
-    table = mapping(raw, "cors", path)
-    check_keys(table, ("origins",), "cors", path)
-    return Cors(tuple(str(one).rstrip("/") for one in listed(table.get("origins"), "cors", path)))
-
-
-def forwarding(raw: Any, where: str, path: Path) -> tuple[str, ...]:
-    """`forward`: which credentials of a client an upstream is shown."""
-    found = tuple(str(one).lower() for one in listed(raw, where, path))
-    for one in found:
-        if one not in FORWARD:
-            raise JoyError(
-                f"{where} names {', '.join(FORWARD)}, got {one!r}.{did_you_mean(one, FORWARD)}",
-                where=str(path), help=HELP,
-            )  # fmt: skip
-    return found
+    return Cors(tuple(one.rstrip("/") for one in given.origins))

@@ -1,5 +1,7 @@
 """`gateway.yaml` → `Settings`: upstreams, rollout, limits, keys; a mistake is one clear error."""
 
+# ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -9,23 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.serve.gateway.checks import (
-    HELP,
-    check_keys,
-    checked,
-    listed,
-    mapping,
-    number,
-    record,
-    secret,
-    url_trouble,
-)
+from joymigrate.run.serve.gateway.checks import HELP, secret, url_trouble
 from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Plan
 from joymigrate.run.serve.gateway.evidence import Cusum, EProcess, Literal, Rule
 from joymigrate.run.serve.gateway.fronts import (
+    FORWARD,
+    FROM_ENVIRONMENT,
+    ClientKey,
+    CorsTable,
+    ServerTls,
+    UpstreamTls,
     accepted,
     cors_of,
-    forwarding,
     server_tls,
     upstream_tls,
 )
@@ -33,12 +30,13 @@ from joymigrate.run.serve.web import limits as web_limits
 from joymigrate.run.serve.web.cors import Cors
 from joymigrate.run.serve.web.keys import Key
 from joymigrate.run.serve.web.tls import Tls
+from joymigrate.schema import Source, document, load_file, read, setting
 
 RULES: dict[str, Callable[..., Rule]] = {"cusum": Cusum, "literal": Literal, "eprocess": EProcess}
-PARAMETERS: dict[str, dict[str, type]] = {
-    "cusum": {"p0": float, "p1": float, "h": float},
-    "literal": {"limit": float, "window": int, "minimum": int},
-    "eprocess": {"limit": float, "alpha": float},
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "cusum": ("p0", "p1", "h"),
+    "literal": ("limit", "window", "minimum"),
+    "eprocess": ("limit", "alpha"),
 }
 ROLES = (PRIMARY, SECOND)
 TOKEN_IDS = ("auto", "ask", "off")
@@ -68,51 +66,151 @@ class UpstreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a request may take. `attempts` counts what is tried before the first byte."""
+    """What a request may take."""
 
-    body_bytes: int = 16 * 2**20
-    header_bytes: int = 16 * 2**10
-    header_seconds: float = 10.0
-    body_seconds: float = 30.0
-    connect_seconds: float = 2.0
-    first_byte_seconds: float = 20.0
-    idle_seconds: float = 10.0
-    total_seconds: float = 600.0
-    keepalive_seconds: float = 2.0  # shorter than what servers use, or idle connections go stale
-    queue: int = 4096
-    queue_seconds: float = 5.0
-    drain_seconds: float = 30.0
-    attempts: int = 3
+    body_bytes: int = setting(16 * 2**20, "of a request's body", least=0)
+    header_bytes: int = setting(16 * 2**10, "of its head", least=0)
+    header_seconds: float = setting(10.0, "until the head is here", least=0)
+    body_seconds: float = setting(30.0, "between two parts of the body", least=0)
+    connect_seconds: float = setting(2.0, "until a backend takes the connection", least=0)
+    first_byte_seconds: float = setting(20.0, "until it begins to answer", least=0)
+    idle_seconds: float = setting(10.0, "between two parts of the answer", least=0)
+    total_seconds: float = setting(600.0, "for the whole", least=0)
+    keepalive_seconds: float = setting(  # shorter than servers use, or idle connections go stale
+        2.0, "how long a connection to a backend is kept", least=0
+    )
+    queue: int = setting(4096, "requests that wait at most", least=0)
+    queue_seconds: float = setting(5.0, "how long one waits at most", least=0)
+    drain_seconds: float = setting(30.0, "for running requests when the gateway ends", least=0)
+    attempts: int = setting(3, "what is tried before the first byte", least=0)
 
 
 @dataclass(frozen=True, slots=True)
 class HealthSettings:
     """How backends are checked, and how many equal answers change an opinion."""
 
-    interval_seconds: float = 2.0
-    timeout_seconds: float = 2.0
-    down_after: int = 3
-    up_after: int = 1
+    interval_seconds: float = setting(2.0, "between two checks", least=0)
+    timeout_seconds: float = setting(2.0, "for one", least=0)
+    down_after: int = setting(3, "failed checks in a row", least=0)
+    up_after: int = setting(1, "good ones in a row", least=0)
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowSettings:
     """How much of the primary's traffic is mirrored to the standby, and how many at once."""
 
-    percent: float = 0.0
-    concurrency: int = 16
+    percent: float = setting(0.0, "of the primary's requests", least=0)
+    concurrency: int = setting(16, "at once", least=0)
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorSettings:
     """Where history goes, for how long, and which alerts are watched."""
 
-    history: str | None = None
-    interval_seconds: float = 2.0
-    retention_days: float = 14.0
-    alerts: str | None = None
-    devices: bool = True
-    backends: bool = True  # read the backends' own /metrics, where they have one
+    history: str | None = setting(None, "the file of the history", words=True)
+    interval_seconds: float = setting(2.0, "between two points", least=0)
+    retention_days: float = setting(14.0, "how long points are kept", least=0)
+    alerts: str | None = setting(None, "a file of alerts", words=True)
+    devices: bool = setting(True, "read the cards of this machine")
+    backends: bool = setting(True, "read the backends' own /metrics, where they have one")
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamTable:
+    """One backend, as the file says it."""
+
+    role: str = setting(help="who answers until the other is proven", choices=ROLES)
+    url: tuple[str, ...] = setting((), "its address, or several equal ones", single=True)
+    urls: tuple[str, ...] = setting((), "several equal addresses", single=True)
+    chip: str | None = setting(None, "what it runs on", words=True)
+    model: str | None = setting(None, "what the ledger's verdict is about; a folder to serve")
+    ledger: str | None = setting(None, "the project whose ledger is asked", words=True)
+    key: str | None = setting(
+        None, f"sent in place of the client's, {FROM_ENVIRONMENT}", words=True
+    )
+    connections: int = setting(4096, "at most so many", least=0)
+    health: str | None = setting(None, "path; default: /health, else /v1/models")
+    token_ids: str = setting("auto", "whether token ids are asked for", choices=TOKEN_IDS)
+    folder: str | None = setting(None, "a model folder for an engine in this process, no url")
+    dtype: str = setting("auto", "of that engine")
+    device: str = setting("cpu", "of that engine")
+    serves: str | None = setting(None, "what its clients call it; default: the folder's name")
+    tls: UpstreamTls | None = setting(None, "a CA, our certificate")
+    forward: tuple[str, ...] = setting(
+        (), "what of the client's credentials it sees", choices=FORWARD, single=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTable:
+    """When a rollout is taken back; which parameters there are depends on the rule."""
+
+    SHORT = "name"
+
+    name: str = setting(help="such as cusum or literal:window=10000,minimum=1000")
+    p0: float | None = setting(None, "cusum: the share that is fine")
+    p1: float | None = setting(None, "cusum: the share that is not")
+    h: float | None = setting(None, "cusum: how much evidence it takes")
+    limit: float | None = setting(None, "literal, eprocess: the share that is too much")
+    alpha: float | None = setting(None, "eprocess: how often it may be wrong")
+    window: int | None = setting(None, "literal: requests looked at")
+    minimum: int | None = setting(None, "literal: requests before it judges")
+    min: int | None = setting(None, "the same as minimum")
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutTable(Plan):
+    """The plan of a rollout, its rule, and who keeps to which backend."""
+
+    rule: RuleTable = setting(make=lambda: RuleTable("cusum"), help="when it is taken back")
+    sticky: str = setting("user", "user, session, none or header:NAME")
+    last_resort: bool = setting(False, "a rolled back standby answers when the primary is down")
+
+    def __post_init__(self) -> None:
+        if not self.steps or sorted(set(self.steps)) != list(self.steps):
+            raise JoyError(
+                f"steps are rising percentages up to 100, got {list(self.steps)!r}",
+                where="steps",
+                help="for example steps: [1, 5, 20, 50, 100]",
+            )
+        if self.sticky not in ("user", "session", "none", *self.headers):
+            raise JoyError(
+                f"sticky is user, session, none or header:NAME, got {self.sticky!r}",
+                where="sticky",
+                help=HELP,
+            )
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """`sticky` where it names a header."""
+        return (self.sticky,) if self.sticky.startswith("header:") else ()
+
+    def plan(self) -> Plan:
+        """The plan alone; a last step of 100 is added where it is missing."""
+        values = {one.name: getattr(self, one.name) for one in fields(Plan)}
+        steps = self.steps if self.steps[-1] == 100 else (*self.steps, 100.0)
+        return Plan(**{**values, "steps": steps})
+
+
+@document("gateway", "GPU and NPU services behind one address: `serve --config gateway.yaml`.")
+@dataclass(frozen=True, slots=True)
+class GatewayFile:
+    """A gateway's file. Relative paths in it are relative to its folder."""
+
+    upstreams: Mapping[str, UpstreamTable] = setting(help="one primary and one standby")
+    listen: str = setting("127.0.0.1:8080", "host:port, :port or a port", words=True)
+    rollout: RolloutTable = setting(make=RolloutTable, help="how the standby takes over")
+    limits: Limits = setting(make=Limits, help="what a request may take")
+    health: HealthSettings = setting(make=HealthSettings, help="how backends are checked")
+    shadow: ShadowSettings = setting(make=ShadowSettings, help="mirrored requests")
+    monitor: MonitorSettings = setting(make=MonitorSettings, help="history and alerts")
+    keys: tuple[ClientKey, ...] = setting((), "who may come in; nobody named: all", single=True)
+    admin_key: str | None = setting(None, f"for /admin, {FROM_ENVIRONMENT}", words=True)
+    state: str | None = setting(None, "where the rollout is kept: a file, or a Redis url")
+    log: str | None = setting(None, "where its steps are written", words=True)
+    tls: ServerTls | None = setting(None, "the certificate to listen with")
+    cors: CorsTable = setting(make=CorsTable, help="pages that a browser may let in")
+    access_log: bool = setting(False, "one JSON line a request on stdout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,235 +253,170 @@ class Settings:
         return next(upstream for upstream in self.upstreams if upstream.role == role)
 
 
-TOP = (
-    "listen",
-    "upstreams",
-    "rollout",
-    "limits",
-    "health",
-    "shadow",
-    "monitor",
-    "keys",
-    "admin_key",
-    "state",
-    "log",
-    "tls",
-    "cors",
-    "access_log",
-)
-
-
 def load(path: Path) -> Settings:
     """Read and check a gateway file. Relative paths in it are relative to its folder."""
-    from joymigrate.chips import read_yaml
-
     if not path.is_file():
         raise JoyError("no such gateway file", where=str(path), help=HELP)
-    return parse(read_yaml(path), path)
+    raw, source = load_file(path, "gateway file", HELP)
+    return settings_of(read(GatewayFile, raw, source, help=HELP), path, source)
 
 
 def parse(raw: Any, path: Path) -> Settings:
     """Settings from parsed YAML; `path` is named in errors."""
-    table = mapping(raw, "the file", path)
-    check_keys(table, TOP, "the file", path)
-    host, port = address(table.get("listen", "127.0.0.1:8080"), path)
-    plan, rule, rest = rollout(mapping(table.get("rollout") or {}, "rollout", path), path)
-    log, state = table.get("log"), table.get("state")
-    shared = str(state).startswith(("redis://", "rediss://"))
+    return settings_of(read(GatewayFile, raw, str(path), help=HELP), path, Source(str(path)))
+
+
+def settings_of(file: GatewayFile, path: Path, source: Source) -> Settings:
+    """What a file means: addresses taken apart, secrets looked up, files found."""
+    host, port = address(file.listen, source)
+    shared = str(file.state).startswith(("redis://", "rediss://"))
     folder = path.resolve().parent
     return Settings(
         path=path,
         host=host,
         port=port,
-        upstreams=upstreams(table.get("upstreams"), path),
-        plan=plan,
-        rule=rule,
-        limits=record(Limits, table.get("limits"), "limits", path),
-        health=record(HealthSettings, table.get("health"), "health", path),
-        shadow=record(ShadowSettings, table.get("shadow"), "shadow", path),
-        monitor=record(MonitorSettings, table.get("monitor"), "monitor", path),
-        keys=accepted(table.get("keys"), path),
-        admin_key=secret(table["admin_key"], path) if table.get("admin_key") else None,
-        state=folder / (str(state) if state and not shared else f"{path.stem}.state.json"),
-        shared=str(state) if shared else None,
-        log=folder / str(log) if log else None,
-        tls=server_tls(table.get("tls"), path),
-        cors=cors_of(table.get("cors"), path),
-        access_log=checked(table.get("access_log", False), bool, "access_log", path),
-        **rest,
+        upstreams=upstreams(file.upstreams, path, source),
+        plan=file.rollout.plan(),
+        rule=rule(file.rollout.rule, source.at(("rollout", "rule"))),
+        sticky=file.rollout.sticky,
+        last_resort=file.rollout.last_resort,
+        limits=file.limits,
+        health=file.health,
+        shadow=file.shadow,
+        monitor=file.monitor,
+        keys=accepted(file.keys, path),
+        admin_key=secret(file.admin_key, path) if file.admin_key else None,
+        state=folder / (file.state if file.state and not shared else f"{path.stem}.state.json"),
+        shared=file.state if shared else None,
+        log=folder / file.log if file.log else None,
+        tls=server_tls(file.tls, folder),
+        cors=cors_of(file.cors),
+        access_log=file.access_log,
     )
 
 
-def upstreams(raw: Any, path: Path) -> tuple[UpstreamSettings, ...]:
+def upstreams(
+    tables: Mapping[str, UpstreamTable], path: Path, source: Source
+) -> tuple[UpstreamSettings, ...]:
     """One primary and one standby."""
-    table = mapping(raw, "upstreams", path)
-    found = tuple(upstream(str(name), item, path) for name, item in table.items())
+    found = tuple(upstream(name, item, path, source) for name, item in tables.items())
     for role in ROLES:
         count = sum(1 for item in found if item.role == role)
         if count != 1:
             raise JoyError(
                 f"a gateway has one {role} upstream, this one has {count}",
-                where=f"{path} upstreams",
+                where=source.at(("upstreams",)),
                 help="give one upstream `role: primary` and one `role: standby`; "
                 "several equal servers go into `urls:` of one upstream",
             )
     return found
 
 
-def upstream(name: str, raw: Any, path: Path) -> UpstreamSettings:
-    """One item of `upstreams`."""
-    where = f"upstreams.{name}"
-    table = mapping(raw, where, path)
-    known = [*(f.name for f in fields(UpstreamSettings) if f.name != "name"), "url"]
-    check_keys(table, known, where, path)
-    urls = listed(table.get("urls") or table.get("url"), f"{where}.url", path)
-    if not urls:
-        table = embedded(table, where, path)
+def upstream(name: str, table: UpstreamTable, path: Path, source: Source) -> UpstreamSettings:
+    """One item of `upstreams`. One without a url is a model folder that an engine serves here."""
+    where = source.at(("upstreams", name))
+    folder = path.resolve().parent
+    urls = table.urls or table.url
     for url in urls:
-        trouble = url_trouble(str(url))
+        trouble = url_trouble(url)
         if trouble:
-            raise JoyError(
-                f"an upstream's url {trouble}, got {url!r}", where=f"{path} {where}", help=HELP
-            )
-    values = {key: value for key, value in table.items() if key not in ("url", "urls", "key")}
-    key = secret(table["key"], path) if table.get("key") else None
-    addresses = tuple(str(url).rstrip("/") for url in urls) or (f"engine://{name}",)
-    values |= {"name": name, "key": key, "urls": addresses}
-    values["tls"] = upstream_tls(table.get("tls"), f"{where}.tls", path)
-    values["forward"] = forwarding(table.get("forward"), f"{where}.forward", path)
-    made: UpstreamSettings = record(UpstreamSettings, {"role": "", **values}, where, path)
-    for key, value, allowed in (
-        ("role", made.role, ROLES),
-        ("token_ids", made.token_ids, TOKEN_IDS),
-    ):
-        if value not in allowed:
-            raise JoyError(
-                f"{key} is one of {', '.join(allowed)}, got {value!r}."
-                f"{did_you_mean(str(value), allowed)}",
-                where=f"{path} {where}",
-                help=HELP,
-            )
-    return made
-
-
-def embedded(table: Mapping[str, Any], where: str, path: Path) -> dict[str, Any]:
-    """An upstream without a url: its `model` is a folder that an engine in this process serves."""
-    model = table.get("folder") or table.get("model")
-    if not model:
-        raise JoyError(
-            "an upstream needs a url, or a model folder", where=f"{path} {where}", help=HELP
-        )
-    folder = path.resolve().parent / str(model)
-    if not folder.is_dir():
-        raise JoyError(
-            "there is no such model folder", where=f"{path} {where}: {folder}", help=HELP
-        )
-    return {**table, "folder": str(model), "model": folder.resolve().name}
-
-
-PLAN_KEYS = tuple(f.name for f in fields(Plan))
-ROLLOUT_KEYS = (*PLAN_KEYS, "rule", "sticky", "last_resort")
-
-
-def rollout(
-    table: Mapping[str, Any], path: Path
-) -> tuple[Plan, Callable[[], Rule], dict[str, Any]]:
-    """The plan, the rule, and what else `rollout` says."""
-    check_keys(table, ROLLOUT_KEYS, "rollout", path)
-    values = {key: value for key, value in table.items() if key in PLAN_KEYS}
-    if "steps" in values:
-        values["steps"] = steps(values["steps"], path)
-    plan = record(Plan, values, "rollout", path)
-    if plan.start not in ("auto", "manual"):
-        raise JoyError(
-            f"start is auto or manual, got {plan.start!r}", where=f"{path} rollout", help=HELP
-        )
-    sticky = str(table.get("sticky", "user"))
-    if sticky not in ("user", "session", "none") and not sticky.startswith("header:"):
-        raise JoyError(
-            f"sticky is user, session, none or header:NAME, got {sticky!r}",
-            where=f"{path} rollout",
-            help=HELP,
-        )
-    last_resort = table.get("last_resort", False)
-    return (
-        plan,
-        rule(table.get("rule", "cusum"), path),
-        {
-            "sticky": sticky,
-            "last_resort": checked(last_resort, bool, "rollout.last_resort", path),
-        },
+            raise JoyError(f"an upstream's url {trouble}, got {url!r}", where=where, help=HELP)
+    model, served = table.model, None
+    if not urls:
+        served = table.folder or table.model
+        if not served:
+            raise JoyError("an upstream needs a url, or a model folder", where=where, help=HELP)
+        inside = folder / served
+        if not inside.is_dir():
+            raise JoyError("there is no such model folder", where=f"{where}: {inside}", help=HELP)
+        model = inside.resolve().name
+    return UpstreamSettings(
+        name=name,
+        role=table.role,
+        urls=tuple(url.rstrip("/") for url in urls) or (f"engine://{name}",),
+        chip=table.chip,
+        model=model,
+        ledger=table.ledger,
+        key=secret(table.key, path) if table.key else None,
+        connections=table.connections,
+        health=table.health,
+        token_ids=table.token_ids,
+        folder=served or table.folder,
+        dtype=table.dtype,
+        device=table.device,
+        serves=table.serves,
+        tls=upstream_tls(table.tls, folder),
+        forward=table.forward,
     )
 
 
-def steps(raw: Any, path: Path) -> tuple[float, ...]:
-    """Rising percentages; a last step of 100 is added where it is missing."""
-    good = (
-        isinstance(raw, list)
-        and raw
-        and all(
-            isinstance(x, (int, float)) and not isinstance(x, bool) and 0 < x <= 100 for x in raw
-        )
-    )
-    if not good or sorted(set(raw)) != raw:
-        raise JoyError(
-            f"steps are rising percentages up to 100, got {raw!r}",
-            where=f"{path} rollout",
-            help="for example steps: [1, 5, 20, 50, 100]",
-        )
-    return tuple(raw) if raw[-1] == 100 else (*raw, 100)
-
-
-def rule(raw: Any, path: Path) -> Callable[[], Rule]:
-    """`cusum`, `literal:window=10000,minimum=1000`, or a mapping with `name` and parameters."""
-    where = "rollout.rule"
-    if isinstance(raw, str):
-        name, _, rest = raw.partition(":")
-        pairs = [part.partition("=") for part in rest.split(",") if part]
-        table: dict[str, Any] = {key.strip(): number(value, where, path) for key, _, value in pairs}
-    else:
-        table = dict(mapping(raw, where, path))
-        name = str(table.pop("name", ""))
+def rule(given: RuleTable | str, where: str) -> Callable[[], Rule]:
+    """`cusum`, `literal:window=10000,minimum=1000`, or a table with `name` and parameters."""
+    table = RuleTable(given) if isinstance(given, str) else given
+    name, _, rest = table.name.partition(":")
+    values: dict[str, float | int] = {
+        one.name: getattr(table, one.name)
+        for one in fields(RuleTable)
+        if one.name != "name" and getattr(table, one.name) is not None
+    }
+    for part in filter(None, rest.split(",")):
+        key, _, text = part.partition("=")
+        values[key.strip()] = number(text, where)
     name = name.strip().replace("-", "")
     if name not in RULES:
         raise JoyError(
             f"unknown rule {name!r}.{did_you_mean(name, RULES)}",
-            where=f"{path} {where}",
+            where=where,
             help=f"one of {', '.join(RULES)}",
         )
-    known = PARAMETERS[name]
-    if "min" in table:
-        table["minimum"] = table.pop("min")
-    check_keys(table, known, where, path)
-    values = {
-        key: checked(value, known[key], f"{where}.{key}", path) for key, value in table.items()
-    }
-    made = partial(RULES[name], **values)
-    sane(name, values, path)
-    return made
+    if "min" in values:
+        values["minimum"] = values.pop("min")
+    for key in values:
+        if key not in PARAMETERS[name]:
+            raise JoyError(
+                f"{name} has no '{key}'.{did_you_mean(key, PARAMETERS[name])}",
+                where=where,
+                help=f"one of {', '.join(PARAMETERS[name])}",
+            )
+    sane(name, values, where)
+    return partial(RULES[name], **values)
 
 
-def sane(name: str, values: Mapping[str, Any], path: Path) -> None:
+def number(text: str, where: str) -> float | int:
+    """A number of a rule's short form."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise JoyError(f"not a number: {text!r}", where=where, help=HELP) from None
+    return int(value) if value.is_integer() and "." not in text else value
+
+
+def sane(name: str, values: Mapping[str, float | int], where: str) -> None:
     """Parameters that make no rule at all."""
     bad = [key for key, value in values.items() if value <= 0]
     p0, p1 = values.get("p0", Cusum().p0), values.get("p1", Cusum().p1)
     if name == "cusum" and not 0 < p0 < p1 < 1:
         bad = ["p0", "p1"]
+    whole = (values.get(key, 1) for key in ("window", "minimum"))
+    if not all(float(value).is_integer() for value in whole):
+        bad = ["window", "minimum"]
     if values.get("minimum", 1) > values.get("window", 10_000):
         bad = ["minimum"]
     if bad:
         raise JoyError(
             f"{name}: {', '.join(bad)} make no rule: {dict(values)}",
-            where=f"{path} rollout.rule",
-            help="0 < p0 < p1 < 1, h > 0; minimum <= window",
+            where=where,
+            help="0 < p0 < p1 < 1, h > 0; minimum <= window, both whole numbers",
         )
 
 
-def address(raw: Any, path: Path) -> tuple[str, int]:
+def address(raw: str, source: Source) -> tuple[str, int]:
     """`host:port`, `:port` or a port."""
-    host, _, port = str(raw).rpartition(":")
+    host, _, port = raw.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise JoyError(
-            f"listen is host:port, got {raw!r}", where=str(path), help="listen: 127.0.0.1:8080"
+            f"listen is host:port, got {raw!r}",
+            where=source.at(("listen",)),
+            help="listen: 127.0.0.1:8080",
         )
     return host.strip("[]") or "127.0.0.1", int(port)

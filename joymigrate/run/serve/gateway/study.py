@@ -136,7 +136,7 @@ def run(
 
 def plan_and_rules(asked: Question) -> tuple[Plan, dict[str, Callable[[], Rule]]]:
     """The plan, and the rules by name: the user's, the file's, else the default and the literal."""
-    here = asked.config or Path("command line")
+    here = str(asked.config or "command line")
     loaded = settings.load(asked.config) if asked.config else None
     plan = loaded.plan if loaded else Plan()
     if asked.rules:
