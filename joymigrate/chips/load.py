@@ -7,110 +7,82 @@ to a path, or to a function that returns one). No chip's name occurs in this fil
 
 from __future__ import annotations
 
+# ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from joymigrate.chips.advice import checked_fields, is_text, is_texts
 from joymigrate.chips.chip import Chip, Sku
 from joymigrate.data import folders, rules_root
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.schema import read_yaml
+from joymigrate.schema import document, load_file, read, setting
 
 SCHEMA = "joymigrate.chip/1"
 HELP = "see docs/chips.md"
 
 
-REQUIRED = ("name", "title", "device", "backend")
-TEXTS = (*REQUIRED, "schema", "module", "package", "distribution", "library")
-FLAGS = ("origin", "default", "cpu_fallback")
-MAPPINGS = ("environment", "tools", "api", "launch", "shim", "kernels")
-LISTS = ("aliases", "skus", "versions", "notes")
-KNOWN_KEYS = (*TEXTS, *FLAGS, *MAPPINGS, *LISTS)
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What is known about the chip's names; keys beyond these are read where they are used."""
+
+    OPEN = True
+
+    names: str | None = setting(None, "the file with the chip's names")
+    version: str | None = setting(None, "the version that is assumed", words=True)
+    import_module: str | None = setting(None, "what stands in an import, where not `module`")
+    import_modules: Mapping[str, str] = setting(make=dict, help="modules imported from elsewhere")
+    tensor: Mapping[str, str] = setting(make=dict, help="attributes by their canonical name")
+
+
+@document("chip", "What is known of a family of accelerators: chip.yaml in its folder.")
+@dataclass(frozen=True, slots=True)
+class ChipFile:
+    """A chip's file. Mappings without a form of their own are read where they are used."""
+
+    name: str = setting(help="what --to calls it")
+    title: str = setting(help="what people call it")
+    device: str = setting(help="torch's device type")
+    backend: str = setting(help="its collective backend")
+    module: str | None = setting(None, "its torch module; default: torch.DEVICE")
+    package: str | None = setting(None, "what is imported so that torch knows it")
+    distribution: str | None = setting(None, "what is installed for it")
+    library: str | None = setting(None, "a shared library without which `package` fails")
+    aliases: tuple[str, ...] = setting((), "further names for --to")
+    origin: bool = setting(False, "a platform that code comes from")
+    default: bool = setting(False, "the target when none is named")
+    cpu_fallback: bool = setting(False, "operators without a kernel run on the CPU")
+    api: Api = setting(make=Api, help="names of the chip")
+    environment: Mapping[str, Any] = setting(make=dict, help="environment variables")
+    tools: Mapping[str, Any] = setting(make=dict, help="command-line tools")
+    launch: Mapping[str, Any] = setting(make=dict, help="resources, images, launchers")
+    shim: Mapping[str, Any] = setting(make=dict, help="the vendor's run-time shim")
+    kernels: Mapping[str, Any] = setting(make=dict, help="operators of CUDA sources")
+    skus: tuple[Sku, ...] = setting((), "the models")
+    versions: tuple[Mapping[str, Any], ...] = setting((), "releases, without a versions.yaml")
+    notes: tuple[Any, ...] = setting((), "what else is known")
+
+    def __post_init__(self) -> None:
+        for key in ("name", "title", "device", "backend"):
+            if not getattr(self, key):
+                raise JoyError(f"'{key}' is empty", where=key)
 
 
 def load_folder(folder: Path, source: str = "built in") -> Chip:
     """Read one chip folder. Unknown or missing keys raise `JoyError` with file and key."""
     path = folder / "chip.yaml"
-    raw = read_yaml(path)
-    check_keys(raw, path)
-    device = str(raw["device"])
-    flags: dict[str, Any] = {key: raw.get(key) or False for key in FLAGS}
-    mappings: dict[str, Any] = {key: raw.get(key) or {} for key in MAPPINGS}
-    return Chip(
-        name=str(raw["name"]),
-        title=str(raw["title"]),
-        device=device,
-        module=str(raw.get("module") or f"torch.{device}"),
-        backend=str(raw["backend"]),
-        package=raw.get("package"),
-        distribution=raw.get("distribution"),
-        library=raw.get("library"),
-        folder=folder,
-        aliases=tuple(raw.get("aliases") or ()),
-        skus=tuple(load_sku(item, path) for item in raw.get("skus") or ()),
-        version_rows=tuple(raw.get("versions") or ()),
-        notes=tuple(raw.get("notes") or ()),
-        source=source,
-        **flags,
-        **mappings,
-    )
-
-
-def check_keys(raw: Any, path: Path) -> None:
-    """Raise `JoyError` unless `raw` has the required keys, only known ones, and their types."""
-    where = str(path)
-    if not isinstance(raw, dict):
-        raise JoyError("a chip file is a mapping of keys", where=where, help=HELP)
-    if raw.get("schema", SCHEMA) != SCHEMA:
-        raise JoyError(
-            f"schema {raw['schema']!r} is not one this joymigrate reads",
-            where=where,
-            help=f"schema: {SCHEMA}",
-        )
-    for key in raw:
-        if key not in KNOWN_KEYS:
-            raise JoyError(
-                f"unknown key '{key}'.{did_you_mean(str(key), KNOWN_KEYS)}", where=where, help=HELP
-            )
-    missing = [key for key in REQUIRED if not raw.get(key)]
-    if missing:
-        raise JoyError(f"missing {', '.join(missing)}", where=where, help=HELP)
-    kinds = ((TEXTS, str, "text"), (FLAGS, bool, "true or false"), (MAPPINGS, dict, "a mapping"))
-    for keys, kind, wanted in (*kinds, (LISTS, list, "a list")):
-        for key in keys:
-            if raw.get(key) is not None and not isinstance(raw[key], kind):
-                raise JoyError(f"'{key}' must be {wanted}, got {raw[key]!r}", where=where)
-    check_inner(raw, where)
-
-
-def check_inner(raw: Mapping[str, Any], where: str) -> None:
-    """Raise `JoyError` for values inside `aliases` and `api` that no reader could use."""
-    if not is_texts(raw.get("aliases")):
-        raise JoyError(f"'aliases' must be a list of texts, got {raw['aliases']!r}", where=where)
-    api = raw.get("api") or {}
-    for key in ("names", "import_module"):
-        if not is_text(api.get(key)):
-            raise JoyError(f"'{key}' must be text, got {api[key]!r}", where=f"{where} api")
-    for key in ("tensor", "import_modules"):
-        names = api.get(key) or {}
-        if not isinstance(names, dict) or not is_texts([*names, *names.values()]):
-            raise JoyError(f"'{key}' must map names to names, got {names!r}", where=f"{where} api")
-
-
-def load_sku(raw: Any, path: Path) -> Sku:
-    """Read one item of `skus`."""
-    if not isinstance(raw, dict) or "name" not in raw:
-        raise JoyError(f"a SKU needs a name, got {raw!r}", where=str(path), help=HELP)
-    where = f"{path} skus.{raw['name']}"
-    values = checked_fields(Sku, raw, where)
-    for key in ("dtypes", "match"):
-        values[key] = tuple(values.get(key) or ())
-    if not isinstance(values["name"], str):  # YAML reads 910_93 as a number
-        raise JoyError(f"'name' must be text, got {raw['name']!r}", where=where, help="quote it")
-    texts = {key: values.get(key) or "" for key in ("note", "source")}
-    return Sku(**{**values, **texts, "peak_tflops": values.get("peak_tflops") or {}})
+    raw, place = load_file(path, "chip file", HELP)
+    file = read(ChipFile, raw, place, help=HELP)
+    values = {
+        one.name: getattr(file, one.name) for one in fields(ChipFile) if one.name != "versions"
+    }
+    values |= {
+        "module": file.module or f"torch.{file.device}",
+        "api": raw.get("api") or {},
+        "version_rows": file.versions,
+    }
+    return Chip(**values, folder=folder, source=source)
 
 
 @functools.cache

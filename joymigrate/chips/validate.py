@@ -45,8 +45,6 @@ def validate(folder: Path) -> list[Problem]:
         chip = load_folder(folder)
     except JoyError as error:
         return [problem_of(error, folder / "chip.yaml")]
-    except FileNotFoundError:
-        return [Problem(str(folder / "chip.yaml"), "", "there is no such file")]
     checks: tuple[Callable[[Chip], Iterator[Problem]], ...] = (
         check_identity,
         check_files,

@@ -48,7 +48,7 @@ def test_a_small_chip_is_valid(chip: Path) -> None:
         ("device: a.b", "device: 'a.b' is not an identifier"),
         ("backend: 'my ccl'", "backend: 'my ccl' is not an identifier"),
         ("package: torch-acm", "package: 'torch-acm' is not a dotted name"),
-        ("schema: joymigrate.chip/2", "schema 'joymigrate.chip/2'"),
+        ("schema: joymigrate.chip/2", "the schema is 'joymigrate.chip/2'"),
         ("api: {name: names.txt}", "api.name: unknown key. Did you mean 'names'?"),
         ("api: {names: other.txt}", "other.txt: the name list is missing"),
         ("api: {names: names.txt, version: '3.0'}", "api.version: '3.0' is not a version"),
@@ -132,7 +132,7 @@ def test_all_mistakes_are_named_at_once(chip: Path) -> None:
 
 
 def test_a_folder_without_a_chip_says_so(tmp_path: Path) -> None:
-    assert found(tmp_path) == ["chip.yaml: there is no such file"]
+    assert found(tmp_path) == ["chip.yaml: cannot read the chip file: No such file or directory"]
 
 
 JUNK = st.sampled_from(

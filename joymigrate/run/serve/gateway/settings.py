@@ -350,7 +350,7 @@ def upstream(name: str, table: UpstreamTable, path: Path, source: Source) -> Ups
     )
 
 
-def rule(given: RuleTable | str, where: str) -> Callable[[], Rule]:
+def rule(given: RuleTable | str, where: str | None) -> Callable[[], Rule]:
     """`cusum`, `literal:window=10000,minimum=1000`, or a table with `name` and parameters."""
     table = RuleTable(given) if isinstance(given, str) else given
     name, _, rest = table.name.partition(":")
@@ -382,7 +382,7 @@ def rule(given: RuleTable | str, where: str) -> Callable[[], Rule]:
     return partial(RULES[name], **values)
 
 
-def number(text: str, where: str) -> float | int:
+def number(text: str, where: str | None) -> float | int:
     """A number of a rule's short form."""
     try:
         value = float(text)
@@ -391,7 +391,7 @@ def number(text: str, where: str) -> float | int:
     return int(value) if value.is_integer() and "." not in text else value
 
 
-def sane(name: str, values: Mapping[str, float | int], where: str) -> None:
+def sane(name: str, values: Mapping[str, float | int], where: str | None) -> None:
     """Parameters that make no rule at all."""
     bad = [key for key, value in values.items() if value <= 0]
     p0, p1 = values.get("p0", Cusum().p0), values.get("p1", Cusum().p1)
