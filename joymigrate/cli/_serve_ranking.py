@@ -48,6 +48,9 @@ class RankingOptions:
     rows: str | None
     row_cache: int
     user_cache: int
+    record: Path | None
+    graphs: bool
+    hold: bool
 
 
 def recognise(model: Path) -> bool:
@@ -103,6 +106,9 @@ def serve(start: RankingOptions) -> int:
             lost=start.lost_shard,
             row_cache=start.row_cache if start.sparse else 0,
             user_cache=start.user_cache * 2**20,
+            record=start.record,
+            graphs=start.graphs,
+            hold=start.hold,
         ),
         names=start.names,
         keys=start.front.read_keys(),

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
+from joymigrate.errors import JoyError
 
 
 def command(
@@ -16,6 +17,11 @@ def command(
     metric: str | None = typer.Option(
         None, "--metric", help="exact, accuracy, f1, macro-f1, token, score or agreement."
     ),
+    kind: str = typer.Option(
+        "samples", "--kind", help="samples, or ranking (metrics: auc, gauc, ndcg, brier, top-k)."
+    ),
+    first: int = typer.Option(10, "-k", min=1, help="Ranking: of NDCG and of the first places."),
+    logits: bool = typer.Option(False, "--logits", help="Ranking: scores are no probabilities."),
     field: list[str] = typer.Option([], "--field", help="A field of JSON answers. Repeatable."),
     normalise: list[str] = typer.Option(
         [], "--normalise", help="whitespace, unicode, punctuation, case, fence, json."
@@ -44,11 +50,17 @@ def command(
     One JSON object per line: id, prediction, and where they are known reference, score, tokens,
     task. Exit code 0: the target is not worse by the margin; 1: it is; 3: this cannot be told.
     """
-    from joymigrate.cli._output import split
+    from joymigrate.cli._output import one_of, split
     from joymigrate.verify.task import Question, compare
     from joymigrate.verify.task.document import document, verdict
+    from joymigrate.verify.task.ranking import compare_ranking
     from joymigrate.verify.tolerance import Tolerance
 
+    one_of(kind, ("samples", "ranking"), "--kind")
+    if kind == "ranking" and (field or normalise or envelope):
+        raise JoyError(
+            "--field, --normalise and --envelope are for samples, not for --kind ranking"
+        )
     limits = Tolerance.of(None)
     question = Question(
         margin,
@@ -65,7 +77,10 @@ def command(
     )
     view = _verdicts.checked(form, lang)
     place = _verdicts.place(to, subject, grade, checkpoint)
-    task = compare(baseline, target, question, envelope)
+    if kind == "ranking":
+        task = compare_ranking(baseline, target, question, first, logits=logits)
+    else:
+        task = compare(baseline, target, question, envelope)
     found = verdict(task, rehearsal=place.rehearsal)
     return _verdicts.finish(
         document(task, rehearsal=place.rehearsal), found, place, view, output, [baseline, target]

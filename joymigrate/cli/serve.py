@@ -163,6 +163,12 @@ def serve(
     user_cache: int = typer.Option(
         0, "--user-cache", metavar="MIB", min=0, help="Ranking: keep computed user sides by key."
     ),
+    record: Path | None = typer.Option(
+        None, "--record", metavar="FILE", help="Ranking: append requests, for serve drill."
+    ),
+    hold: bool = typer.Option(
+        False, "--hold", help="Ranking, with --versions: take versions only when told to."
+    ),
     unverified: bool = typer.Option(
         False, "--unverified", help="Serve, or ramp a standby, without a passing verdict."
     ),
@@ -214,7 +220,7 @@ def serve(
                 deadline_ms=deadline_ms, batch_ms=batch_ms,
                 versions=versions, part=part, shard=shard, sparse=tuple(sparse),
                 shard_ms=shard_ms, lost_shard=lost_shard, rows=rows, row_cache=row_cache,
-                user_cache=user_cache,
+                user_cache=user_cache, record=record, graphs=graphs, hold=hold,
             )
         )  # fmt: skip
     need_extra("transformers", "tokenizers")
@@ -374,6 +380,18 @@ def promote(
     return order("promote", url, config, key, format)
 
 
+@rollout.command("versions")
+def versions_ramp(
+    config: Path = typer.Option(..., "--config", help="The gateway's file: it names both servers."),
+    key: str | None = KEY,
+    poll: float = typer.Option(1.0, "--poll", min=0.05, help="Seconds between two looks."),
+) -> int:
+    """Take new versions of a ranking model through the ramp, one by one, until stopped."""
+    from joymigrate.cli import _serve_versions
+
+    return _serve_versions.run(config, key or "", poll, talk)
+
+
 def order(
     what: str | None, url: str | None, config: Path | None, key: str | None, format: str
 ) -> int:
@@ -420,15 +438,39 @@ def models(
 
 @app.command("drill")
 def drill(
-    faults: Path = typer.Option(..., "--faults", help="The schedule of faults (YAML)."),
+    faults: Path | None = typer.Option(None, "--faults", help="The schedule of faults (YAML)."),
+    replay: Path | None = typer.Option(
+        None, "--replay", help="Or: recorded ranking requests (JSONL), to two servers."
+    ),
+    baseline: str = typer.Option("", "--baseline", metavar="URL", help="With --replay."),
+    target: str = typer.Option("", "--target", metavar="URL", help="With --replay."),
+    margin: float = typer.Option(0.5, "--margin", help="Of --replay, as in verify task."),
+    first: int = typer.Option(10, "-k", min=1, help="Of --replay: the first places."),
+    logits: bool = typer.Option(False, "--logits", help="Of --replay: no probabilities."),
+    concurrency: int = typer.Option(8, "--concurrency", min=1, help="Of --replay: clients."),
+    rounds: int = typer.Option(1, "--rounds", min=1, help="Of --replay: times that all is asked."),
+    answers: Path | None = typer.Option(
+        None, "--answers", metavar="FOLDER", help="Of --replay: keep both sides' scores there."
+    ),
+    key: str = typer.Option("", "--key", envvar="JOYMIGRATE_API_KEY", help="Of both servers."),
     format: str = FORMAT,
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="FILE", help="Write the result to a file."
     ),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Show the gateway's log."),
 ) -> int:
-    """Break fake backends on schedule behind a real gateway; print what clients saw."""
+    """Break fake backends on schedule behind a real gateway; or replay ranking requests to two."""
     import asyncio
+
+    if replay is not None:
+        from joymigrate.cli import _serve_drill
+
+        asked = _serve_drill.Replay(
+            replay, baseline, target, margin, first, logits, concurrency, rounds, answers, key
+        )
+        return _serve_drill.run(asked, faults, check_format(format), output)
+    if faults is None:
+        raise JoyError("what to drill is missing", help="--faults FILE, or --replay FILE")
 
     from joymigrate.run.serve.gateway import faults as schedules
 

@@ -71,6 +71,7 @@ class TaskFigures:
                 "common prefix",
                 Text("{number} tokens", number=f"{self.task['common_prefix']:.1f}"),
             )
+        yield from self.ranking()
         needed = across(lambda v: figure(v["required_n"]))
         yield (
             Text("pairs needed for power {power} %", power=f"{100 * self.task['power']:g}"),
@@ -78,6 +79,25 @@ class TaskFigures:
         )
         yield "test", self.task["test"]
         yield from self.oddities()
+
+    def ranking(self) -> Iterator[tuple[str, str]]:
+        """What is known of ranked requests beside the metrics."""
+        found = self.task.get("ranking")
+        if not found:
+            return
+        yield "requests, users", f"{found['requests']:,}, {found['users']:,}"
+        yield "largest difference of scores", figure(found["largest_difference"])
+        for name, one in (found["calibration"] or {}).items():
+            yield (
+                Text("calibration of the {side}", side=name),
+                Text(
+                    "predicted / observed {ratio}, expected error {error}",
+                    ratio=figure(one["predicted_over_observed"]),
+                    error=figure(one["expected_error"]),
+                ),
+            )
+        for name, why in found["left_out"].items():
+            yield Text("not computed: {name}", name=name), why
 
     def difference(self, view: Mapping[str, Any]) -> str:
         """Difference and its 90 % interval."""

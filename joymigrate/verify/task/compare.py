@@ -104,6 +104,8 @@ class Task:
     share_scale: bool
     examples: tuple[Example, ...]
     prefix: float | None = None  # mean common prefix of tokens
+    ranking: dict[str, Any] = field(default_factory=dict)  # figures of ranked requests
+    main: str = ""  # the ranking metric that the verdict is about
 
     @property
     def judgement(self) -> Judgement:

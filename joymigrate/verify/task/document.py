@@ -69,27 +69,30 @@ def differences(task: Task) -> Iterator[Difference]:
     yield difference("task", task.judgement, task, task.outcome)
     for name, (raw, normal) in task.fields.items():
         one = normal or raw
-        yield difference(f"field:{name}", one, task, one.outcome)
+        called = name if task.ranking else ""
+        yield difference(f"field:{name}", one, task, one.outcome, called)
     for name, one in task.groups.items():
         yield difference(f"task:{name}", one, task, one.outcome)
 
 
-def difference(place: str, one: Judgement, task: Task, outcome: Outcome) -> Difference:
+def difference(
+    place: str, one: Judgement, task: Task, outcome: Outcome, metric: str = ""
+) -> Difference:
     """One judgement as a record: the difference and its margin, or the agreement."""
     scale = scale_of(task)
     if one.difference is not None:
         plain = "{metric} difference" if scale == 1 else "{metric} difference (percentage points)"
-        metric = Text(plain, metric=task.metric)
+        called = Text(plain, metric=metric or task.metric)
         value: float | None = scale * one.difference.value
         limit: float | None = -task.question.margin
         if task.question.lower_is_better:
             limit = task.question.margin
     else:
-        metric = Text("agreement (percent)")
+        called = Text("agreement (percent)")
         value = 100 * one.agreement.value if one.agreement else None
         limit = task.question.agreement
     return Difference(
-        place, 0, None, None, metric, value, limit, STATUS[outcome], STAGE,
+        place, 0, None, None, called, value, limit, STATUS[outcome], STAGE,
         reason=Text.join("; ", one.reasons) if one.reasons else "",
     )  # fmt: skip
 
@@ -138,6 +141,7 @@ def task_json(task: Task) -> dict[str, Any]:
         "malformed": {"baseline": task.malformed[0], "target": task.malformed[1]},
         "differing_references": task.differing_references,
         "common_prefix": task.prefix,
+        **({"ranking": task.ranking} if task.ranking else {}),
         "reasons": list(task.reasons),
         "examples": [
             {

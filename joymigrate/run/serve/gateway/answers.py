@@ -55,6 +55,9 @@ DECLINES = re.compile(
 )
 
 
+FIRST_PLACES = 10  # of two rankings that are compared
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """One backend's answer. Times in seconds; `gap_seconds` lies between two of its pieces."""
@@ -65,6 +68,7 @@ class Said:
     seconds: float = 0.0
     first_byte_seconds: float | None = None
     gap_seconds: float | None = None
+    scores: tuple[float, ...] = ()  # of a ranking answer
 
     @property
     def good(self) -> bool:
@@ -104,9 +108,27 @@ def compare(
     if greedy and theirs.text:
         place = divergence(theirs.text, ours.text)
         told[TEXT] = place is not None and place < plan.early_characters
+    if theirs.scores or ours.scores:
+        told[TEXT] = ranks_otherwise(theirs.scores, ours.scores)
     if expect is not None and (expect in theirs.text) != (expect in ours.text):
         told[TASK] = expect in theirs.text
     return told | times(theirs, ours, plan.max_slowdown, tail_seconds)
+
+
+def ranks_otherwise(theirs: tuple[float, ...], ours: tuple[float, ...]) -> bool:
+    """Whether less than half of the standby's first places are among the primary's.
+
+    Another version of a model ranks a little otherwise, and may; this looks for a broken one.
+    Equal scores share a place.
+    """
+    if len(theirs) != len(ours):
+        return True
+    many = min(FIRST_PLACES, len(theirs) // 2)
+    if not many:
+        return False
+    least = sorted(theirs)[-many]
+    first = sorted(range(len(ours)), key=lambda place: -ours[place])[:many]
+    return 2 * sum(theirs[place] >= least for place in first) < many
 
 
 def times(theirs: Said, ours: Said, slowdown: float, tail_seconds: float | None) -> dict[str, bool]:

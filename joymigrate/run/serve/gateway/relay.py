@@ -202,7 +202,8 @@ class Relay:
             self.check_type(call, attempt, content)
             if readable and is_stream(call, answer.status, content):
                 return await self.streamed(request, call, attempt, answer, tried)
-            if not readable or ("json" not in content and not call.strict):
+            tensors = whole.HEADER_LENGTH in answer.headers
+            if not readable or ("json" not in content and not call.strict and not tensors):
                 return await self.raw(request, call, attempt, answer)
             return await self.in_one_piece(call, attempt, answer)
         except Broken as broken:
@@ -255,7 +256,8 @@ class Relay:
     ) -> web.StreamResponse | Refused:
         """An answer that is judged as a whole before the client sees any of it."""
         body = await read_all(answer, ANSWER_BYTES, attempt)
-        parsed = whole.judge(body, strict=call.strict) if call.method == "POST" else {}
+        said = whole.json_part(body, answer.headers)
+        parsed = whole.judge(said, strict=call.strict) if call.method == "POST" else {}
         reply = web.Response(
             status=answer.status,
             body=body,

@@ -240,10 +240,11 @@ class Shadow:
     async def one_piece(self, answer: Answer, call: Call, started: float) -> Said:
         """A whole answer."""
         body = await read_all(answer, ANSWER_BYTES)
-        parsed = whole.judge(body, strict=call.strict)
+        parsed = whole.judge(whole.json_part(body, answer.headers), strict=call.strict)
         return Said(
-            200, whole.words_of(parsed), whole.finish_of(parsed), time.perf_counter() - started
-        )
+            200, whole.words_of(parsed), whole.finish_of(parsed), time.perf_counter() - started,
+            scores=whole.scores_of(parsed),
+        )  # fmt: skip
 
     async def streamed(self, answer: Answer, started: float) -> Said:
         """An answer in pieces, with its times."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -14,6 +15,8 @@ from joymigrate.run.serve.gateway.failures import (
     Broken,
     is_garbage,
 )
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
 def judge(body: bytes, *, strict: bool) -> dict[str, Any]:
@@ -40,6 +43,12 @@ def judge(body: bytes, *, strict: bool) -> dict[str, Any]:
     if is_garbage(text_of(parsed)):
         raise Broken(GARBAGE)
     return parsed
+
+
+def json_part(body: bytes, headers: Mapping[str, str]) -> bytes:
+    """The JSON of a KServe answer with binary tensors behind it; else the whole body."""
+    length = headers.get(HEADER_LENGTH, "")
+    return body[: int(length)] if length.isdecimal() else body
 
 
 def text_of(parsed: dict[str, Any]) -> str:
@@ -74,6 +83,19 @@ def words_of(parsed: dict[str, Any]) -> str:
         spoken = [message.get("reasoning_content") or "", text_of(parsed)]
         return "".join([*spoken, orjson.dumps(named).decode() if named else ""])
     return text_of(parsed)
+
+
+def scores_of(parsed: dict[str, Any]) -> tuple[float, ...]:
+    """The first output of a ranking answer in JSON (/v1/rank, KServe v2); empty: it has none."""
+    outputs = parsed.get("outputs")
+    if isinstance(outputs, dict):
+        found = next(iter(outputs.values()), None)
+    else:
+        first = outputs[0] if isinstance(outputs, list) and outputs else None
+        found = first.get("data") if isinstance(first, dict) else None
+    if not isinstance(found, list) or not all(type(one) in (int, float) for one in found):
+        return ()
+    return tuple(float(one) for one in found)
 
 
 def finish_of(parsed: dict[str, Any]) -> str | None:

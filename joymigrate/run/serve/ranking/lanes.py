@@ -15,17 +15,17 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from joymigrate.run.serve.ranking import batcher
 from joymigrate.run.serve.ranking.batcher import Limits, Waiting
-from joymigrate.run.serve.ranking.cost import CostModel
+from joymigrate.run.serve.ranking.cost import CostModel, Sizes
 from joymigrate.run.serve.ranking.merge import Batch, merge, mergeable
 from joymigrate.run.serve.ranking.processes import Worker, start_workers, stop_workers
 from joymigrate.run.serve.ranking.program import Program, first_line
-from joymigrate.run.serve.ranking.request import Request
+from joymigrate.run.serve.ranking.request import Arrays, Request
 from joymigrate.run.serve.ranking.results import Counts, Gate, Result
 from joymigrate.run.serve.ranking.tensors import as_arrays
 from joymigrate.run.serve.web.errors import Refusal
@@ -44,6 +44,16 @@ class Entry:
     loop: asyncio.AbstractEventLoop
     arrived: float = field(default_factory=time.monotonic)
     gone: bool = False
+
+
+class Replaying(Protocol):
+    """What runs some batches from captured graphs."""
+
+    def run(self, arrays: Arrays, sizes: Sizes) -> tuple[np.ndarray[Any, Any], ...] | None:
+        """Outputs, or None where this batch is not captured."""
+        ...
+
+    def stop(self) -> None: ...
 
 
 Answer = tuple[Entry, "Result | Exception"]
@@ -76,6 +86,7 @@ class Engine:
         self.running = 0
         self.kind = kind
         self.workers: list[Worker] = []
+        self.captures: Replaying | None = None
         self.local = threading.local()
         self.lanes = [
             threading.Thread(target=self.work, args=(lane,), name=f"lane-{lane}", daemon=True)
@@ -98,6 +109,8 @@ class Engine:
             if lane.is_alive():
                 lane.join(timeout=10)
         stop_workers(self.workers)
+        if self.captures is not None:
+            self.captures.stop()
 
     async def rank(self, request: Request) -> Result:
         """The result of a request; raises `Refusal`. Cancelling it takes it out of the queue."""
@@ -233,6 +246,9 @@ class Engine:
         """Run a batch by compiled code; without it, and for what it refuses, eager."""
         program = self.program
         compiled = program.compiled
+        replayed = self.captures.run(batch.arrays, batch.sizes) if self.captures else None
+        if replayed is not None:
+            return replayed, "captured"
         if compiled is not None:
             try:
                 return self.computed(batch, compiled), "compiled"

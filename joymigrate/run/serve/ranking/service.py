@@ -19,6 +19,7 @@ from joymigrate.run.serve.ranking import wire
 from joymigrate.run.serve.ranking.lanes import Engine, deadline_of
 from joymigrate.run.serve.ranking.meters import Meters
 from joymigrate.run.serve.ranking.packages import Packages
+from joymigrate.run.serve.ranking.record import Recorder
 from joymigrate.run.serve.ranking.request import Arrays, check
 from joymigrate.run.serve.ranking.results import Result
 from joymigrate.run.serve.ranking.signature import DERIVED
@@ -49,6 +50,7 @@ class Service:
     draining: bool = False
     packages: Packages | None = None
     versions: Versions | None = None
+    recorder: Recorder | None = None
 
     @property
     def name(self) -> str:
@@ -75,6 +77,8 @@ class Service:
             raise Refusal(503, "stopping: no new requests are taken")
         limit = self.deadline_ms if deadline_ms is None else deadline_ms
         request = check(self.engine.program.signature, arrays, key=key, deadline=deadline_of(limit))
+        if self.recorder is not None:
+            self.recorder.add(request)
         return await self.engine.rank(request)
 
     # As `Answering` asks
@@ -124,6 +128,8 @@ class Service:
             self.versions.stop()
         if self.packages is not None:
             self.packages.stop()
+        if self.recorder is not None:
+            self.recorder.close()
         split = self.engine.program.split
         if split is not None:
             split.shards.stop()
@@ -306,8 +312,11 @@ async def ready(service: Service, ask: Ask) -> Reply:
     if trouble is not None:
         raise Refusal(503, trouble)
     engine = service.engine
-    return data({"status": "ready", "running": engine.running, "waiting": len(engine.queue),
-                 "model_version": engine.version})  # fmt: skip
+    said = {"status": "ready", "running": engine.running, "waiting": len(engine.queue),
+            "model_version": engine.version}  # fmt: skip
+    if service.versions is not None and service.versions.hold:
+        said["newest_version"] = await asyncio.to_thread(lambda: service.versions.newest)
+    return data(said)
 
 
 async def metrics(service: Service, ask: Ask) -> Reply:
@@ -350,6 +359,19 @@ async def back(service: Service, ask: Ask) -> Reply:
     return await ready(service, ask)
 
 
+async def go(service: Service, ask: Ask) -> Reply:
+    """POST /admin/version/go: hold the version of the body, `{"version": 7}`."""
+    versions = administered(service, ask)
+    number = ask.json().get("version")
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise Refusal(400, f"version is a whole number from 1, got {number!r}", param="version")
+    try:
+        await asyncio.to_thread(versions.go, number)
+    except JoyError as error:
+        raise Refusal(409, str(error), code="no_version") from None
+    return await ready(service, ask)
+
+
 async def resume(service: Service, ask: Ask) -> Reply:
     """POST /admin/version/resume: follow new versions again."""
     await asyncio.to_thread(administered(service, ask).resume)
@@ -374,6 +396,7 @@ PATHS: dict[str, dict[str, Handler]] = {
     "/metrics": {"GET": metrics},
     "/version": {"GET": version},
     "/admin/version/back": {"POST": back},
+    "/admin/version/go": {"POST": go},
     "/admin/version/resume": {"POST": resume},
     "/v1/models": {"GET": models},
     "/v1/rank": {"POST": rank},

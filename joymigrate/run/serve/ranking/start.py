@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from joymigrate.run.serve.ranking import lane_bench, trial
+from joymigrate.run.serve.ranking import captures, lane_bench, trial
 from joymigrate.run.serve.ranking.batcher import Limits
 from joymigrate.run.serve.ranking.lanes import THREADS, Engine
 from joymigrate.run.serve.ranking.meters import Meters
 from joymigrate.run.serve.ranking.packages import Packages
 from joymigrate.run.serve.ranking.program import keep_users, load, take_tables_out
+from joymigrate.run.serve.ranking.record import Recorder
 from joymigrate.run.serve.ranking.remote import Shards
 from joymigrate.run.serve.ranking.rows import RedisRows, open_tables
 from joymigrate.run.serve.ranking.service import Service
@@ -50,6 +51,9 @@ class Settings:
     lost: str = ERROR  # what a lost shard gives
     row_cache: int = 0  # rows of each table that the dense part keeps
     user_cache: int = 0  # bytes of user sides that are kept
+    record: Path | None = None  # where requests are written down
+    graphs: bool = True  # capture batches where the device can
+    hold: bool = False  # versions are taken when an operator says so
 
 
 def open_service(
@@ -98,9 +102,16 @@ def open_service(
         meters.add_users(program.users)
     following = None
     if settings.versions is not None:
-        following = Versions(engine, settings.versions)
+        following = Versions(engine, settings.versions, hold=settings.hold)
         meters.add_versions(following)
         following.start()
+    if settings.graphs:
+        reason = captures.why_not(program, alone)
+        if not reason:
+            engine.captures = captures.Captures(program, engine.gate)
+            engine.captures.start()
+        elif program.device != "cpu":
+            log.warning("batches are not captured: %s", reason)
     packages = None
     if settings.compile:
         packages = Packages(engine)
@@ -117,6 +128,7 @@ def open_service(
         settings.deadline_ms,
         packages=packages,
         versions=following,
+        recorder=Recorder(settings.record) if settings.record is not None else None,
         admin_key=os.environ.get("JOYMIGRATE_ADMIN_KEY", ""),
     )
 

@@ -49,9 +49,11 @@ class Write:
 class Versions:
     """Follows a place where versions are published, for one engine."""
 
-    def __init__(self, engine: Engine, place: str, *, poll_seconds: float = 0.5) -> None:
+    def __init__(
+        self, engine: Engine, place: str, *, poll_seconds: float = 0.5, hold: bool = False
+    ) -> None:
         self.engine, self.store = engine, versions.open_versions(place)
-        self.poll_seconds = poll_seconds
+        self.poll_seconds, self.hold = poll_seconds, hold
         self.number, self.identity = 0, ""
         self.undo: tuple[int, str, list[Write], float] | None = None
         self.event_time = 0.0  # of the newest sample behind the weights
@@ -99,7 +101,12 @@ class Versions:
         """Apply the versions that came since, in order; a gap starts from a snapshot again."""
         with self.lock:
             newest = self.store.latest()
-            if newest is None or self.pinned is not None or newest["version"] <= self.number:
+            if (
+                newest is None
+                or self.hold
+                or self.pinned is not None
+                or newest["version"] <= self.number
+            ):
                 return
             if newest["version"] in self.refused_numbers:
                 return
@@ -236,16 +243,20 @@ class Versions:
         with self.lock:
             if self.undo is None or self.undo[0] == 0:
                 return self.reopen(self.number - 1)
-            number, identity, writes, event = self.undo
-            with self.engine.gate.change():
-                put(self.engine.program.state, writes)
-                self.ask_rows_of(number)
-                self.number, self.identity, self.event_time = number, identity, event
-                self.engine.version = str(number)
-                self.undo = None
-            self.rolled_back += 1
+            number = self.undo[0]
+            self.put_back(*self.undo)
             self.pin(number)
             return number
+
+    def put_back(self, number: int, identity: str, writes: list[Write], event: float) -> None:
+        """Write what the newest version replaced."""
+        with self.engine.gate.change():
+            put(self.engine.program.state, writes)
+            self.ask_rows_of(number)
+            self.number, self.identity, self.event_time = number, identity, event
+            self.engine.version = str(number)
+            self.undo = None
+        self.rolled_back += 1
 
     def reopen(self, number: int) -> int:
         """Go to an earlier version from what is published: nothing is kept of it here."""
@@ -256,6 +267,27 @@ class Versions:
         self.rolled_back += 1
         self.pin(number)
         return number
+
+    def go(self, number: int) -> None:
+        """Hold exactly this version. Raises `JoyError`; then the old one stays."""
+        with self.lock:
+            if number != self.number:
+                undo = self.undo
+                if undo is not None and undo[0] == number and number:
+                    self.put_back(*undo)
+                else:
+                    links = versions.chain(self.store, number)
+                    known = next((at for at, link in enumerate(links)
+                                  if link["identity"] == self.identity), -1)  # fmt: skip
+                    for link in links[known + 1 :]:
+                        self.take(link)
+            self.pin(number)
+
+    @property
+    def newest(self) -> int:
+        """The newest published version; 0: none."""
+        found = self.store.latest()
+        return int(found["version"]) if found is not None else 0
 
     def resume(self) -> None:
         """Follow new versions again."""

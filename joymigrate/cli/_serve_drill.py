@@ -1,0 +1,54 @@
+"""`serve drill --replay`: recorded ranking requests to two servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from joymigrate.errors import Exit, JoyError
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What the command line asks for."""
+
+    requests: Path
+    baseline: str
+    target: str
+    margin: float
+    first: int
+    logits: bool
+    concurrency: int
+    rounds: int
+    answers: Path | None
+    key: str
+
+
+def run(asked: Replay, faults: Path | None, format: str, output: Path | None) -> int:
+    """Replay, print, and say by the exit code whether both rank alike."""
+    if faults is not None:
+        raise JoyError("--faults and --replay are two drills", help="name one of them")
+    for url, option in ((asked.baseline, "--baseline"), (asked.target, "--target")):
+        if not url.startswith(("http://", "https://")):
+            raise JoyError(f"{option} is the address of a ranking server, got '{url}'",
+                           help=f"{option} http://host:8000")  # fmt: skip
+    from joymigrate.extras import need
+
+    need("serve", "aiohttp", "orjson", what="a drill")
+    from joymigrate.run.serve.gateway import show
+    from joymigrate.run.serve.ranking import drill
+    from joymigrate.verify.model import Outcome
+    from joymigrate.verify.task import Question
+    from joymigrate.verify.tolerance import Tolerance
+
+    limits = Tolerance.of(None)
+    question = Question(
+        asked.margin, alpha=limits.limit("S8", "alpha"), power=limits.limit("S8", "power")
+    )
+    found, outcome = drill.drill(
+        asked.requests, (asked.baseline, asked.target), question, k=asked.first,
+        logits=asked.logits, concurrency=asked.concurrency, rounds=asked.rounds, key=asked.key,
+        answers=asked.answers,
+    )  # fmt: skip
+    show.emit(show.as_json(found) if format == "json" else drill.text(found), output)
+    return {Outcome.PASS: Exit.OK, Outcome.FAIL: Exit.FOUND}.get(outcome, Exit.INCONCLUSIVE)
