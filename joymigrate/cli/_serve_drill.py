@@ -9,7 +9,7 @@ from joymigrate.errors import Exit, JoyError
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class RankingReplay:
     """What the command line asks for."""
 
     requests: Path
@@ -24,7 +24,7 @@ class Replay:
     key: str
 
 
-def run(asked: Replay, faults: Path | None, format: str, output: Path | None) -> int:
+def run(asked: RankingReplay, faults: Path | None, format: str, output: Path | None) -> int:
     """Replay, print, and say by the exit code whether both rank alike."""
     if faults is not None:
         raise JoyError("--faults and --replay are two drills", help="name one of them")

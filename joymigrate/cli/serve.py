@@ -465,7 +465,7 @@ def drill(
     if replay is not None:
         from joymigrate.cli import _serve_drill
 
-        asked = _serve_drill.Replay(
+        asked = _serve_drill.RankingReplay(
             replay, baseline, target, margin, first, logits, concurrency, rounds, answers, key
         )
         return _serve_drill.run(asked, faults, check_format(format), output)

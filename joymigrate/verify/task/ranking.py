@@ -197,7 +197,7 @@ def auc_values(pairs: Pairs) -> Iterator[tuple[float, float, str]]:
     import numpy as np
 
     there = pairs.labelled
-    labels = np.concatenate([pairs.labels[at] for at in there]) > 0  # type: ignore[arg-type]
+    labels = np.concatenate([pairs.labels[at] for at in there]) > 0
     names, users = np.unique(
         np.repeat([pairs.users[at] for at in there], [len(pairs.base[at]) for at in there]),
         return_inverse=True,
@@ -243,7 +243,7 @@ def gauc_values(pairs: Pairs) -> Iterator[tuple[float, float, str]]:
         by_user.setdefault(pairs.users[place], []).append(place)
     rows = []
     for user, places in by_user.items():
-        labels = np.concatenate([pairs.labels[at] for at in places]) > 0  # type: ignore[arg-type]
+        labels = np.concatenate([pairs.labels[at] for at in places]) > 0
         if labels.all() or not labels.any():
             continue
         sides = [components(np.concatenate([values[at] for at in places]), labels)[0]
@@ -327,7 +327,7 @@ def summary(pairs: Pairs, k: int, logits: bool, left_out: Mapping[str, str]) -> 
         "calibration": None,
     }
     if BRIER not in left_out and pairs.labelled:
-        clicks = np.concatenate([pairs.labels[at] for at in pairs.labelled]) > 0  # type: ignore[arg-type]
+        clicks = np.concatenate([pairs.labels[at] for at in pairs.labelled]) > 0
         found["calibration"] = {
             name: calibration(
                 shares(np.concatenate([side[at] for at in pairs.labelled]), logits), clicks
