@@ -314,8 +314,9 @@ async def ready(service: Service, ask: Ask) -> Reply:
     engine = service.engine
     said = {"status": "ready", "running": engine.running, "waiting": len(engine.queue),
             "model_version": engine.version}  # fmt: skip
-    if service.versions is not None and service.versions.hold:
-        said["newest_version"] = await asyncio.to_thread(lambda: service.versions.newest)
+    versions = service.versions
+    if versions is not None and versions.hold:
+        said["newest_version"] = await asyncio.to_thread(lambda: versions.newest)
     return data(said)
 
 
