@@ -27,6 +27,7 @@ from joymigrate.run.train.samples.histories import open_histories
 from joymigrate.run.train.stream.open import open_source
 from joymigrate.run.train.stream.publish import Publisher
 from joymigrate.run.train.stream.sources import StreamRows
+from joymigrate.run.train.tables.parallel_model import lay_out_tables
 
 Tell = Callable[[str], None]
 LOG_EVERY_S = 10.0
@@ -73,6 +74,7 @@ class StreamTrainer:
         schema = self.task.schema
         source = ModelSource(None, job.model.from_config, seed=job.seed)
         self.model = self.task.build(source).to(device.at())
+        lay_out_tables(self.model, device.at(), processes=1, replicas=1)
         self.optimiser = optimise.optimiser(self.model.dense, job.optimiser, device.type)
         store = None if schema.histories is None else open_histories(schema.histories.store)
         self.encoder = Encoder(schema, store)
