@@ -65,6 +65,7 @@ class Capture:
     accelerator: tuple[Operator, ...] = ()
     flow: bool = True  # whether `stream` knows the data flow, or only the order
     events: Mapping[str, tuple[int, float]] = field(default_factory=dict)  # name → (count, µs)
+    shape_classes: tuple[str, int] = ("", 0)  # module, kinds of shapes it was called with
 
     @property
     def timed(self) -> bool:
@@ -88,6 +89,7 @@ def load(path: Path) -> Capture:
     opened = gzip.open if path.suffix == ".gz" else open
     operators: dict[int, Operator] = {}
     accelerator: list[Operator] = []
+    classes = ("", 0)
     stream: list[tuple[int, tuple[int, ...]]] = []
     header: dict[str, Any] | None = None
     try:
@@ -105,6 +107,9 @@ def load(path: Path) -> Capture:
                     header = checked(raw, path)
                 elif raw.get("kind") == "op":
                     operators[raw.get("id", len(operators))] = operator(raw)
+                elif raw.get("kind") == "watched":
+                    found = (str(raw.get("module") or ""), int(raw.get("shape_classes") or 0))
+                    classes = max(classes, found, key=lambda one: one[1])
                 elif raw.get("kind") == "accelerator_op":
                     accelerator.append(operator(raw))
                 elif raw.get("kind") == "stream":
@@ -115,7 +120,9 @@ def load(path: Path) -> Capture:
         raise JoyError("the file is empty", where=str(path), help="record it again")
     order = {n: index for index, n in enumerate(operators)}
     calls = tuple((order[n], made) for n, made in stream if n in order)
-    return Capture(path, header, tuple(operators.values()), calls, tuple(accelerator))
+    return Capture(
+        path, header, tuple(operators.values()), calls, tuple(accelerator), shape_classes=classes
+    )
 
 
 def checked(raw: Any, path: Path) -> dict[str, Any]:

@@ -54,6 +54,9 @@ def open_recording(settings: Settings) -> Iterator[Settings]:
         shutil.rmtree(session, ignore_errors=True)
 
 
+SHAPES = ("shape_classes", "module", "training")  # of the model with the most kinds of shapes
+
+
 def environment(settings: Settings, base: Mapping[str, str], start: Path) -> dict[str, str]:
     """`base` with what makes each Python below it part of the recording.
 
@@ -76,6 +79,7 @@ def merge_seen(settings: Settings) -> None:
         lines = [line for line in path.read_bytes().splitlines(keepends=True) if line[-1:] == b"\n"]
         out = default
         until = "killed"
+        shapes: dict[str, Any] = {}
         kept = []
         for line in lines:
             item = json.loads(line)
@@ -83,11 +87,13 @@ def merge_seen(settings: Settings) -> None:
                 out = Path(item["path"])
             elif item["kind"] == "watched":
                 until = item["until"]
+                shapes = {key: item[key] for key in SHAPES if key in item}
             elif item["kind"] == "watch":
                 worker = item["worker"]
             elif item["kind"] == "seen":
                 kept.append(line)
         end = {"kind": "watched", "until": until, "worker": worker, "seen": len(kept)}
+        end |= shapes
         data = b"".join(kept) + json.dumps(end).encode() + b"\n"
         if not out.is_file():
             data = json.dumps(EMPTY).encode() + b"\n" + data

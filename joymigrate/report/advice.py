@@ -18,6 +18,10 @@ SCHEMA = "joymigrate.advice/1"
 FORMATS = ("text", "json", "md", "html", "sarif")
 MARKS = {"error": "!!", "warning": "! ", "note": "· "}
 
+STRUCTURAL = (
+    "No time of the chip was seen: what is said about speed follows from the structure alone."
+)
+
 
 def render(form: str, advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
     """The advice in one of `FORMATS`."""
@@ -51,6 +55,7 @@ def entry(one: Advice) -> dict[str, Any]:
         "title": rule.title,
         "level": rule.level,
         "trace": one.trace,
+        "basis": one.basis,
         "problem": rule.problem,
         "action": rule.action,
         "gain": rule.gain or None,
@@ -115,6 +120,8 @@ def text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
         if rule.select:
             lines.append(f"   {tell('by: ')} {command(rule.select)}")
         lines += [*snippet("-", rule.before), *snippet("+", rule.after), ""]
+    if any(one.basis == "structural" for one in advice):
+        lines += [tell(STRUCTURAL), ""]
     found = len({one.rule.id for one in advice})
     kinds = "{number} kind of advice" if found == 1 else "{number} kinds of advice"
     lines.append(
@@ -144,6 +151,8 @@ def markdown(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str
         f"# {tell('Advice for {chip}', chip=chip.title)}\n",
         tell("From {traces}.", traces=", ".join(f"`{name}`" for name in traces)) + "\n",
     ]
+    if any(one.basis == "structural" for one in advice):
+        parts.append(tell(STRUCTURAL) + "\n")
     for one in advice:
         rule = one.rule
         share = f" ({share_of(one)})" if one.share else ""

@@ -29,8 +29,16 @@ from tests.report.sarif_schema import LOG
 
 PROGRAMS = Path(__file__).parent / "programs"
 # Rules about time need some; one about composites needs the profiler's tree of calls.
-TIMED = {"DATALOADER": 1, "DATA-SUPPLY": 1, "GC": 1, "SMALL-OPS": 1, "LAUNCH": 1, "FUSE-RMSNORM": 1}
-ON_DEVICE = ("D2H", "H2D", "HOST-MADE", "SYNC-CALL", "SYNC-BN")
+TIMED = {
+    "DATALOADER": 1,
+    "DATA-SUPPLY": 1,
+    "GC": 1,
+    "SMALL-OPS": 1,
+    "LAUNCH": 1,
+    "FUSE-RMSNORM": 1,
+    "HOST-GAP": 1,
+}
+ON_DEVICE = ("D2H", "H2D", "SMALL-UPLOADS", "HOST-MADE", "SYNC-CALL", "SYNC-BN")
 ENVIRONMENT = {
     "ENV-BLOCKING": ("ASCEND_LAUNCH_BLOCKING", "1", "0"),
     "ENV-LOG": ("ASCEND_GLOBAL_LOG_LEVEL", "0", "3"),
@@ -486,3 +494,60 @@ def test_the_command_writes_every_format(form: str, tmp_path: Path) -> None:
         jsonschema.validate(json.loads(text), LOG)
         results = json.loads(text)["runs"][0]["results"]
         assert results[0]["locations"][0]["physicalLocation"]["region"]["startLine"] > 0
+
+
+LENGTHS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+optimiser = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(12):
+    optimiser.zero_grad()
+    model(torch.rand({length}, 4)).square().mean().backward()
+    optimiser.step()
+"""
+
+
+@pytest.mark.parametrize(("length", "found"), [("3 * 4 ** (step % 6)", True), ("16", False)])
+def test_shapes_that_change_over_the_run_are_seen(
+    length: str, found: bool, tmp_path: Path, support: ChipSupport
+) -> None:
+    program, out = tmp_path / "train.py", tmp_path / "run.jsonl"
+    program.write_text(LENGTHS.format(length=length))
+    command = [sys.executable, "-m", "joymigrate", "profile", "record", "-o", str(out), "--"]
+    subprocess.run([*command, sys.executable, str(program)], check=True, timeout=120)
+    assert ("SHAPES-CHANGE" in given(out, support)) is found
+
+
+def test_advice_without_the_chip_s_times_says_that_it_is_structural(
+    tmp_path: Path, support: ChipSupport
+) -> None:
+    subject = Subject(capture.load(recorded("CHANNELS-LAST", "slow", tmp_path)), CHIP, support)
+    found = list(advise(subject, RULES))
+    assert {one.basis for one in found} == {"structural"}
+    assert "structure alone" in render("text", found, CHIP, ["t"])
+
+
+# What the simulated chip does not compute, and how it says so.
+UNSIMULATED = {
+    "FUSE-MM-ALLREDUCE": "561000", "FUSE-ALLGATHER-MM": "561000",
+    "FUSE-MM-REDUCE-SCATTER": "561000", "FUSE-GRAD-ACCUMULATION": "OSError",
+}  # fmt: skip
+
+
+@pytest.mark.compiler
+def test_every_example_of_the_chip_s_package_runs_on_the_simulated_chip(tmp_path: Path) -> None:
+    if PathFinder.find_spec("torch_npu") is None:
+        pytest.skip("torch_npu is not installed")
+    examples = {rule.id: str(rule.after) for rule in RULES if f"{CHIP.package}." in str(rule.after)}
+    examples["FUSE-CLIP"] = str(next(rule.after for rule in RULES if rule.id == "FUSE-CLIP"))
+    given_, out = tmp_path / "examples.json", tmp_path / "results.json"
+    given_.write_text(json.dumps(examples))
+    command = [sys.executable, "-m", "joymigrate", "rehearse", "-q", "--", "python"]
+    program = str(PROGRAMS / "advice_examples.py")
+    subprocess.run([*command, program, str(given_), str(out)], check=True, timeout=240)
+    raised = {rule: text for rule, text in json.loads(out.read_text()).items() if text}
+    assert set(raised) == set(UNSIMULATED), raised
+    assert all(part in raised[rule] for rule, part in UNSIMULATED.items())

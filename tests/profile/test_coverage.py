@@ -334,3 +334,36 @@ def test_what_the_chip_makes_itself_is_no_missing_dtype(
     signature = Signature(dtypes, ((2, 3),) * len(dtypes), (), kinds)
     judge = Judge(of("ascend", "2.13"), overloads=True)
     assert judge.judge(name, signature).support.status.value == status
+
+
+DIRECT = """
+import torch
+from torch import nn
+layer = nn.utils.weight_norm(nn.Linear(8, 8))
+layer(torch.rand(4, 8)).sum().backward()
+whole = torch.eye(4) * 4
+torch.linalg.cholesky(whole)
+torch.fft.irfft(torch.fft.rfft(torch.rand(4, 16)))
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "gaps"), [("", set()), ("torch.linalg.cholesky_ex(whole)", {"linalg_cholesky_ex"})]
+)
+def test_what_the_chip_s_package_never_asks_for_is_no_gap(
+    more: str, gaps: set[str], tmp_path: Path
+) -> None:
+    program, out = tmp_path / "run.py", tmp_path / "run.jsonl"
+    program.write_text(DIRECT.format(more=more))
+    command = [sys.executable, "-m", "joymigrate", "profile"]
+    subprocess.run([*command, "record", "-o", str(out), "--", sys.executable, str(program)],
+                   check=True, timeout=120)  # fmt: skip
+    told = subprocess.run([*command, "coverage", str(out), "--to", "ascend", "--format", "json"],
+                          check=True, timeout=120, capture_output=True, text=True)  # fmt: skip
+    found = {
+        row["op"].removeprefix("aten::")
+        for row in json.loads(told.stdout)["ops"]
+        if row["status"] in ("cpu_fallback", "missing")
+    }
+    assert found == gaps

@@ -40,6 +40,7 @@ class Advice:
     more: int  # places that are not listed
     share: float | None  # of the step's time; None without times
     trace: str
+    basis: str = "structural"  # or "chip_profile": times of the chip were seen
 
     @property
     def calls(self) -> int:
@@ -121,7 +122,8 @@ def summed(hits: list[Hit], rule: AdviceRule, subject: Subject) -> Advice:
     share = min(1.0, sum(hit.self_us for hit in hits) / total) if total else None
     listed = hits[:MOST_PLACES]
     name = subject.profile.path if subject.profile is not None else subject.capture.path
-    return Advice(rule, tuple(listed), len(hits) - len(listed), share, name.name)
+    basis = "structural" if subject.profile is None else "chip_profile"
+    return Advice(rule, tuple(listed), len(hits) - len(listed), share, name.name, basis)
 
 
 def ranked(advice: Iterable[Advice]) -> list[Advice]:

@@ -187,7 +187,7 @@ def number(role: Role, random_: random.Random, small: int) -> Any:
     if "dtype" in name or name.endswith("_type"):
         return {"dtype": "float32"}
     if "stride" in name:
-        return 64 if not small else 16
+        return 2048 if not small else 256
     if "seed" in name:
         return 7
     if role.constexpr:

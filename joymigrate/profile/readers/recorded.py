@@ -17,6 +17,8 @@ from joymigrate.profile.table import PHASES, OpTable, Signature, Trace
 SCHEMA = "joymigrate.trace/1"
 # What the optimiser would call on an accelerator, where torch takes another way on the CPU.
 KINDS = ("op", "accelerator_op")
+CHECK = "aten::_linalg_check_errors"
+EX = re.compile(r"aten::_?linalg_(?P<name>\w+)_ex\b")
 EARLY = "the program ended before every step was recorded"
 WHOLE = "no step ended in this program: all of its calls are added up"
 
@@ -30,6 +32,7 @@ def read(path: Path) -> Trace:
     known: set[Any] = set()
     beside: list[tuple[int, dict[str, Any]]] = []
     seen: dict[int, str] = {}
+    checks: dict[str, set[str]] = {}
     header: Mapping[str, Any] | None = None
     for number, item in lines(path, notes):
         if header is None:
@@ -39,6 +42,8 @@ def read(path: Path) -> Trace:
             watched.append(str(item.get("until")))
         if item.get("kind") == "seen":
             beside.append((number, item))
+        if item.get("op") == CHECK and len(item.get("args") or ()) > 1:
+            checks.setdefault(str(item.get("where") or ""), set()).add(str(item["args"][1]))
         if item.get("kind") in KINDS:
             known.add(identity(item))
             row = add(table, item, f"{path}:{number}")
@@ -55,6 +60,7 @@ def read(path: Path) -> Trace:
             if item.get("parents"):
                 parents[row] = tuple(str(name) for name in item["parents"])
             seen[row] = "exact" if item.get("exact") else "name"
+    checked(table, checks, parents)
     stopped = [why for why in watched if why not in ("exit", "killed")]
     if stopped:
         notes.append(Text("not watched any more from {reason} on", reason=stopped[0]))
@@ -75,6 +81,20 @@ def read(path: Path) -> Trace:
         seen=seen,
         watched=tuple(watched),
     )
+
+
+def checked(
+    table: OpTable, checks: Mapping[str, set[str]], parents: dict[int, tuple[str, ...]]
+) -> None:
+    """Name the function around an operator whose errors torch checks on the same line.
+
+    `linalg.cholesky` is `linalg_cholesky_ex` and a check that names it; nothing else of it is seen.
+    """
+    for row in range(len(table)):
+        found = EX.match(table.names[table.name[row]])
+        place = table.places[table.place[row]]
+        if found and place and f"linalg.{found['name']}" in checks.get(place, ()):
+            parents[row] = (*parents.get(row, ()), f"aten::linalg_{found['name']}")
 
 
 def identity(item: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ import functools
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,7 +117,11 @@ class WholeRun:
         self.undo.clear()
         if threading.get_ident() == self.thread and self.watch in function_modes():
             self.leave()
-        self.tell({"kind": "watched", "until": reason})
+        kinds = Counter((key[0].__name__, key[1]) for key in self.shapes)
+        (module, training), classes = max(kinds.items(), key=lambda item: item[1],
+                                          default=(("", False), 0))  # fmt: skip
+        self.tell({"kind": "watched", "until": reason, "shape_classes": classes,
+                   "module": module, "training": training})  # fmt: skip
 
     def abandon(self) -> None:
         """Forget the parent's watch in a child that was forked from it."""

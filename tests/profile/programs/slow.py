@@ -5,6 +5,7 @@ Each function returns one step, a function without arguments.
 
 import gc
 import math
+import time
 
 import torch
 import torch.nn.functional as F
@@ -961,3 +962,30 @@ def product_scattered():
 def sum_scattered():
     dist, x, part = alone(), torch.rand(4, 8), torch.empty(4, 8)
     return lambda: dist.reduce_scatter_tensor(part, x + 1)
+
+
+@slow("CHANNELS-LAST")
+def channels_last():
+    layer = nn.Conv2d(4, 8, 3).to(memory_format=torch.channels_last)
+    return trained(layer, torch.rand(2, 4, 8, 8).to(memory_format=torch.channels_last))
+
+
+@clean("CHANNELS-LAST")
+def channels_first():
+    return trained(nn.Conv2d(4, 8, 3), torch.rand(2, 4, 8, 8))
+
+
+@slow("HOST-GAP")
+def host_gap():
+    step = trained(nn.Linear(8, 8), torch.rand(4, 8))
+
+    def slow_step():
+        time.sleep(0.2)
+        step()
+
+    return slow_step
+
+
+@clean("HOST-GAP")
+def no_host_gap():
+    return trained(nn.Linear(512, 512), torch.rand(4096, 512))

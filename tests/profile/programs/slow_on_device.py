@@ -62,9 +62,15 @@ def many_synchronised_norms():
     return step
 
 
+def many_uploads():
+    parts = [torch.rand(16) for _ in range(12)]
+    return lambda: [part.to(DEVICE, non_blocking=True) for part in parts]
+
+
 PROGRAMS = {
     "D2H": (down, stays),
     "H2D": (up, up_asynchronously),
+    "SMALL-UPLOADS": (many_uploads, up_asynchronously),
     "HOST-MADE": (made_on_host, made_on_device),
     "SYNC-CALL": (synchronised, stays),
     "SYNC-BN": (many_synchronised_norms, stays),
