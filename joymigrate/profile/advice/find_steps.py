@@ -38,7 +38,8 @@ def detect_channels_last(
 
 def channels_last(tensor: Any) -> bool:
     """Whether a tensor of four or five dimensions has its second one innermost."""
-    shape, stride = tensor["shape"], tensor.get("stride") or ()
+    shape: list[int] = tensor["shape"]
+    stride: list[int] = list(tensor.get("stride") or ())
     if len(shape) not in (4, 5) or len(stride) != len(shape) or shape[1] < 2:
         return False
     return stride[1] == 1 and stride[-1] == shape[1] and any(n > 1 for n in shape[2:])
