@@ -44,7 +44,7 @@ def test_every_command_is_tried_unless_it_says_why_not() -> None:
         "run": "needs a chip",
         "migrate": "its plan is; the whole journey is what make demo does",
         "kit": "needs a chip, or the simulated one; tests/run/kit has it",
-        "convert": "needs checkpoints of another platform; tests/run/convert has it",
+        "convert": "needs another platform's files; tests/run/checkpoint, tests/run/tensorflow",
         "render": "writes files from a lock; tests/cli has it",
     }
     tried = {exercise.line.split()[1] for exercise in EXERCISES}

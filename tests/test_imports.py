@@ -35,6 +35,7 @@ ROWS: list[list[str]] = [
         "run.rehearse.memory",
         "run.serve.monitor",
         "run.train.formats",
+        "run.tensorflow",
     ],
     [
         "run.rehearse",

@@ -1,4 +1,4 @@
-"""Convert checkpoints between platforms; what can't be carried is named."""
+"""Convert checkpoints between platforms, and TensorFlow's models to PyTorch."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._convert_savedmodel import convert_savedmodel
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import one_of, talk
 from joymigrate.errors import Exit
 
-NEEDS = {"checkpoint": ("extra:torch",)}
-app = group("Convert checkpoints between platforms; what can't be carried is named.")
+NEEDS = {"checkpoint": ("extra:torch",), "savedmodel": ("extra:tf",)}
+app = group("Convert checkpoints between platforms, and TensorFlow's models to PyTorch.")
+app.command("savedmodel")(convert_savedmodel)
 
 
 @app.command("checkpoint")

@@ -128,6 +128,10 @@ EXERCISES = (
     Exercise(
         "joymigrate kernels check sub_mul_concat --device cpu --format json -o own.json", TORCH,
     ),
+    Exercise(
+        "joymigrate convert savedmodel project -o converted", ("tf",), code=2,
+        says="no saved_model.pb",
+    ),
     Exercise("joymigrate cluster submit ray.yaml", ("cluster",)),
     Exercise("joymigrate cluster status --address 127.0.0.1:9", ("cluster",), code=2),
     Exercise("joymigrate cluster apply manifest.yaml --dry-run", ("cluster",), code=2),

@@ -9,7 +9,8 @@ from joymigrate.run.train.job import Job, data_files
 from joymigrate.run.train.samples import schema as schemas
 from joymigrate.run.train.samples import tasks
 from joymigrate.run.train.samples.feed import SampleFeed
-from joymigrate.run.train.samples.readers import parquet_rows, start_readers
+from joymigrate.run.train.samples.open_rows import open_rows
+from joymigrate.run.train.samples.readers import start_readers
 from joymigrate.run.train.tasks.task import Context
 
 
@@ -24,7 +25,7 @@ def task_of(job: Job) -> tasks.FeatureTask:
 
 def feed_of(job: Job, task: Any, size: int, micro: int, rank: int, ranks: int) -> SampleFeed:
     """This process's part of every step."""
-    rows = parquet_rows(data_files(job), task.schema, job.seed, shuffle=job.data.shuffle)
+    rows = open_rows(data_files(job), task.schema, job.seed, shuffle=job.data.shuffle)
     wish = job.data.readers
     readers = start_readers(wish.engine, wish.count, wish.ahead)
     return SampleFeed(rows, readers, task.samples_of, size, micro, rank, ranks)

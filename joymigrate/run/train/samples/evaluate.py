@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.run.train.feed import moved
-from joymigrate.run.train.samples.readers import parquet_rows, start_readers
+from joymigrate.run.train.samples.open_rows import open_rows
+from joymigrate.run.train.samples.readers import start_readers
 
 LEAST = 1024  # rows of a pass; `--batch` may ask for more
 
@@ -18,7 +19,7 @@ def evaluate_rows(
     """A row of results for every row of the data, and how many rows were skipped."""
     import torch
 
-    rows = parquet_rows(data, task.schema, shuffle=False)
+    rows = open_rows(data, task.schema, shuffle=False)
     count = rows.order.rows if limit is None else min(limit, rows.order.rows)
     readers = start_readers("threads", 2)
     found: list[dict[str, Any]] = []

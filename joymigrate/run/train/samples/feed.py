@@ -22,7 +22,7 @@ from joymigrate.run.train.samples.position import (
     position_of,
     rows_in,
 )
-from joymigrate.run.train.samples.readers import ParquetRows, Readers
+from joymigrate.run.train.samples.readers import Readers, SampleRows
 
 Collate = Callable[[SampleBatch], dict[str, Any]]
 
@@ -30,7 +30,7 @@ Collate = Callable[[SampleBatch], dict[str, Any]]
 class RowStream:
     """One reader's rows from a position to the end of its epoch."""
 
-    def __init__(self, rows: ParquetRows, readers: Readers, share: Share, epoch: int) -> None:
+    def __init__(self, rows: SampleRows, readers: Readers, share: Share, epoch: int) -> None:
         self.rows = rows
         pieces: list[Piece] = rows.order.pieces(share, epoch)
         self.batches: Iterator[SampleBatch] = readers.stream(rows, pieces)
@@ -59,7 +59,7 @@ class SampleFeed:
 
     def __init__(
         self,
-        rows: ParquetRows,
+        rows: SampleRows,
         readers: Readers,
         collate: Collate,
         size: int,

@@ -1,4 +1,4 @@
-"""Reads pieces of Parquet in order: in threads, in processes that may be killed, or by Ray Data.
+"""Reads pieces of data files in order: in threads, in processes that may be killed, or by Ray Data.
 
 What is read depends on the pieces alone. However many readers there are, and whoever of them
 dies, the batches come in the order of the pieces, each once.
@@ -34,6 +34,17 @@ from joymigrate.run.train.samples.schema import FeatureSchema
 
 DEATHS = 20  # of readers, one after another without a piece read between, that end a run
 ENGINES = ("threads", "processes", "ray")
+
+
+class SampleRows(Protocol):
+    """Numbered groups of rows; a reader gets one and is asked for pieces."""
+
+    @property
+    def schema(self) -> FeatureSchema: ...
+    @property
+    def order(self) -> EpochOrder: ...
+    def read(self, piece: Piece) -> SampleBatch: ...
+    def empty(self) -> SampleBatch: ...
 
 
 @dataclass(frozen=True)
@@ -114,7 +125,7 @@ def encoder_of(schema: FeatureSchema) -> Encoder:
 class Readers(Protocol):
     """Gives batches in the order of pieces."""
 
-    def stream(self, rows: ParquetRows, pieces: Sequence[Piece]) -> Iterator[SampleBatch]: ...
+    def stream(self, rows: SampleRows, pieces: Sequence[Piece]) -> Iterator[SampleBatch]: ...
     def close(self) -> None: ...
 
 
@@ -134,7 +145,7 @@ class ThreadReaders:
         self.count, self.ahead = count, ahead
         self.pool = ThreadPoolExecutor(count, thread_name_prefix="reader")
 
-    def stream(self, rows: ParquetRows, pieces: Sequence[Piece]) -> Iterator[SampleBatch]:
+    def stream(self, rows: SampleRows, pieces: Sequence[Piece]) -> Iterator[SampleBatch]:
         """Batches in order, some pieces ahead."""
         waiting: collections.deque[Future[SampleBatch]] = collections.deque()
         try:
@@ -153,10 +164,10 @@ class ThreadReaders:
         self.pool.shutdown(wait=False, cancel_futures=True)
 
 
-HELD: list[ParquetRows] = []
+HELD: list[SampleRows] = []
 
 
-def hold(rows: ParquetRows | None) -> None:
+def hold(rows: SampleRows | None) -> None:
     """Called once in every reader process."""
     if rows is not None:
         HELD.append(rows)
@@ -173,7 +184,7 @@ class ProcessReaders:
     def __init__(self, count: int, ahead: int = 2) -> None:
         self.count, self.ahead = count, ahead
         self.pool: ProcessPoolExecutor | None = None
-        self.rows: ParquetRows | None = None
+        self.rows: SampleRows | None = None
         self.deaths = 0
 
     def resize(self, count: int) -> None:
@@ -201,7 +212,7 @@ class ProcessReaders:
         """The readers' process numbers."""
         return list(self.pool._processes) if self.pool is not None else []
 
-    def stream(self, rows: ParquetRows, pieces: Sequence[Piece]) -> Iterator[SampleBatch]:
+    def stream(self, rows: SampleRows, pieces: Sequence[Piece]) -> Iterator[SampleBatch]:
         """Batches in order; pieces of readers that died, or were sent home, are asked for again."""
         if self.rows is not rows:
             self.restart()
@@ -260,7 +271,7 @@ class RayReaders:
         need("cluster", "ray", what="data.readers: {engine: ray}")
         self.count = count
 
-    def stream(self, rows: ParquetRows, pieces: Sequence[Piece]) -> Iterator[SampleBatch]:
+    def stream(self, rows: SampleRows, pieces: Sequence[Piece]) -> Iterator[SampleBatch]:
         """Batches in order, as a stream of Ray Data."""
         import pickle
 

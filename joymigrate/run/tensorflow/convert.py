@@ -1,0 +1,273 @@
+"""A SavedModel as a folder with a PyTorch module, proven operator by operator.
+
+The original and the module compute one batch; every tensor between is compared. The module's
+folder needs torch, numpy and safetensors alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from joymigrate.errors import JoyError
+from joymigrate.files import replace_file
+from joymigrate.run.tensorflow import batch, emit
+from joymigrate.run.tensorflow.graph import Graph, read_graph
+from joymigrate.run.tensorflow.load import load_in_order
+from joymigrate.run.tensorflow.operators import OPERATORS as KNOWN
+from joymigrate.run.tensorflow.original import Original
+
+LIMIT = 1e-5  # of a difference, absolute below 1 and relative above
+OPERATORS = "tensorflow_operators"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A tensor of the original beside ours."""
+
+    node: str
+    op: str
+    difference: float  # the largest, over max(1, |value|)
+    reason: str = ""  # where the two can't be compared
+
+    @property
+    def passed(self) -> bool:
+        """Whether they are equal within the limit."""
+        return not self.reason and self.difference <= LIMIT
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What came out of a conversion."""
+
+    graph: Graph
+    tensors: tuple[Comparison, ...]
+    outputs: dict[str, float]
+    rows: int
+    guessed: tuple[str, ...]
+    parameters: int
+
+    @property
+    def limit(self) -> float:
+        """The largest difference that passes."""
+        return LIMIT
+
+    @property
+    def passed(self) -> bool:
+        """Whether every tensor between inputs and outputs is equal."""
+        return bool(self.tensors) and all(each.passed for each in self.tensors)
+
+    @property
+    def first(self) -> Comparison | None:
+        """The first tensor that differs: everything before it is equal."""
+        return next((each for each in self.tensors if not each.passed), None)
+
+    def document(self, source: str) -> dict[str, Any]:
+        """As JSON."""
+        first = self.first
+        return {
+            "schema": "joymigrate.conversion/1",
+            "source": source,
+            "signature": self.graph.signature,
+            "inputs": [described(each) for each in self.graph.inputs],
+            "outputs": [
+                {**described(each), "difference": self.outputs[each.name]}
+                for each in self.graph.outputs
+            ],
+            "operators": dict(sorted(Counter(node.op for node in self.graph.nodes).items())),
+            "parameters": self.parameters,
+            "rows": self.rows,
+            "guessed": list(self.guessed),
+            "compared": len(self.tensors),
+            "limit": LIMIT,
+            "passed": self.passed,
+            "largest": max((each.difference for each in self.tensors), default=0.0),
+            "first": first
+            and {
+                "node": first.node,
+                "op": first.op,
+                "difference": first.difference,
+                "reason": first.reason,
+            },
+        }
+
+
+def described(tensor: Any) -> dict[str, Any]:
+    """An input or output as JSON."""
+    shape = None if tensor.shape is None else list(tensor.shape)
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": shape}
+
+
+def convert(
+    folder: Path,
+    output: Path,
+    *,
+    signature: str = "serving_default",
+    inputs: Path | None = None,
+    seed: int = 0,
+) -> Conversion:
+    """Convert a SavedModel into `output`, and compare the two on one batch.
+
+    `inputs` is a .npz file with an array for each input; without it they are drawn. A difference
+    is no error here: the folder is written, and the result names the first operator.
+    """
+    load_in_order()
+    graph = read_graph(folder, signature)
+    emit.check(graph)
+    original = Original(folder, graph)
+    try:
+        weights, tables = original.weights(), original.tables()
+        written = emit.write(graph, weights)
+        write_folder(output, written, tables, f"{folder.name}, signature {signature}")
+        drawn, guessed = given_or_drawn(graph, weights, tables, inputs, seed)
+        theirs = original.run(drawn)
+    finally:
+        original.close()
+    ours = run_watched(output, written, drawn)
+    compared = tuple(compare(graph, theirs, ours))
+    by_ref = {f"{each.node}": each.difference for each in compared}
+    result = Conversion(
+        graph,
+        compared,
+        {each.name: by_ref.get(f"{each.ref[0]}:{each.ref[1]}", 0.0) for each in graph.outputs},
+        rows=len(next(iter(drawn.values()))) if drawn else 0,
+        guessed=tuple(guessed),
+        parameters=sum(written.weights[name].size for name in written.parameters),
+    )
+    document = json.dumps(result.document(folder.name), indent=1) + "\n"
+    replace_file(output / "conversion.json", document.encode())
+    return result
+
+
+def given_or_drawn(
+    graph: Graph,
+    weights: Mapping[str, Any],
+    tables: Mapping[str, Any],
+    inputs: Path | None,
+    seed: int,
+) -> tuple[dict[str, Any], list[str]]:
+    """The batch to compare with, and what was guessed about it."""
+    if inputs is not None:
+        return batch.read_inputs(inputs, graph), []
+    sizes = {name: np.shape(value) for name, value in weights.items()}
+    keys = {name: known.tolist() for name, (known, _) in tables.items()}
+    return batch.draw_inputs(graph, sizes, keys, seed)
+
+
+def write_folder(
+    output: Path, written: emit.Written, tables: Mapping[str, Any], about: str
+) -> None:
+    """model.py, its weights, its tables, and the operators it calls."""
+    from safetensors.numpy import save
+
+    output.mkdir(parents=True, exist_ok=True)
+    weights = {name: np.ascontiguousarray(value) for name, value in written.weights.items()}
+    replace_file(output / "weights.safetensors", save(weights))
+    stored = {
+        name: {"keys": list(map(text, keys.tolist())), "values": list(map(text, values.tolist()))}
+        for name, (keys, values) in tables.items()
+    }
+    replace_file(output / "tables.json", json.dumps(stored, ensure_ascii=False).encode())
+    copy_operators(output / OPERATORS)
+    replace_file(output / "__init__.py", b"")
+    replace_file(output / "model.py", written.source(about).encode())
+
+
+def text(value: Any) -> Any:
+    """Bytes as JSON can hold them."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def copy_operators(folder: Path) -> None:
+    """Our operators as a package that knows nothing of joymigrate."""
+    from joymigrate.run.tensorflow import operators
+
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for path in sorted(Path(operators.__file__).parent.glob("*.py")):
+        source = path.read_text(encoding="utf-8").replace(f"{operators.__name__}.", ".")
+        source = source.replace(operators.__name__, ".")
+        (folder / path.name).write_text(source, encoding="utf-8")
+
+
+def run_watched(output: Path, written: emit.Written, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """Every tensor of the module for a batch, by node and output."""
+    import torch
+
+    seen: dict[str, Any] = {}
+
+    def note(name: str, value: Any) -> None:
+        seen[name] = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+
+    module = load_watched(output, written)
+    given = {
+        written.inputs[name]: value if value.dtype == object else torch.from_numpy(value)
+        for name, value in drawn.items()
+    }
+    try:
+        with torch.no_grad():
+            module(**given, seen=note)
+    except Exception as error:  # an operator's: the comparison says where it stopped
+        seen["error"] = f"{type(error).__name__}: {error}"
+    return seen
+
+
+def load_watched(output: Path, written: emit.Written) -> Any:
+    """The module with a call for every tensor; its file exists for this moment alone."""
+    path = output / "_watched.py"
+    path.write_text(written.source("watched", watched=True), encoding="utf-8")
+    sys.path.insert(0, str(output))
+    try:
+        spec = importlib.util.spec_from_file_location("_watched", path)
+        if spec is None or spec.loader is None:
+            raise JoyError("the written module can't be loaded", where=str(path))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.load(output)
+    finally:
+        sys.path.remove(str(output))
+        path.unlink()
+        for name in [key for key in sys.modules if key.split(".")[0] == OPERATORS]:
+            del sys.modules[name]
+
+
+def compare(graph: Graph, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Any:
+    """Each tensor of the original beside ours, in order."""
+    for node in graph.nodes:
+        if node.op not in KNOWN:
+            continue
+        for number in range(node.outputs):
+            key = f"{node.name}:{number}"
+            if key not in ours:
+                reason = str(ours.get("error", "not computed"))
+                yield Comparison(key, node.op, float("inf"), reason)
+                return
+            if key in theirs and theirs[key].dtype != np.dtype("V"):
+                yield compare_values(key, node.op, theirs[key], np.asarray(ours[key]))
+
+
+def compare_values(key: str, op: str, theirs: Any, ours: Any) -> Comparison:
+    """Two arrays: shape, type, texts exactly, numbers by their difference."""
+    if theirs.shape != ours.shape:
+        reason = f"shape {list(ours.shape)}, not {list(theirs.shape)}"
+        return Comparison(key, op, float("inf"), reason)
+    if theirs.dtype != ours.dtype:
+        return Comparison(key, op, float("inf"), f"type {ours.dtype}, not {theirs.dtype}")
+    if theirs.dtype.kind not in "fc":
+        same = bool(np.all(theirs == ours))
+        return Comparison(key, op, 0.0 if same else float("inf"), "" if same else "values differ")
+    if not theirs.size:
+        return Comparison(key, op, 0.0)
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(theirs.astype(np.float64) - ours) / np.maximum(1, np.abs(theirs))
+    equal = (theirs == ours) | (np.isnan(theirs) & np.isnan(ours))
+    return Comparison(key, op, float(np.nan_to_num(np.where(equal, 0, gap), nan=np.inf).max()))

@@ -1,0 +1,139 @@
+"""Unique values, and sums over segments: how embeddings of lists are combined."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from joymigrate.run.tensorflow.operators.table import (
+    DTYPES,
+    beside,
+    ints,
+    operator,
+    plain,
+    whole,
+)
+
+
+@operator("Unique")
+def unique(x: Any, *, out_idx: str = "int32") -> tuple[Any, Tensor]:
+    """Values in the order they come first, and where each element's value stands."""
+    flat = x if isinstance(x, np.ndarray) else x.cpu().numpy()
+    values, first, inverse = np.unique(flat, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    kept = (
+        values[order] if isinstance(x, np.ndarray) else torch.from_numpy(values[order]).to(x.device)
+    )
+    where = torch.from_numpy(place[inverse]).to(DTYPES[out_idx])
+    return kept, where if isinstance(x, np.ndarray) else where.to(x.device)
+
+
+def segment_sum(rows: Tensor, segments: Tensor, count: int) -> Tensor:
+    """Sums of rows by segment, 0 for one without rows."""
+    total = torch.zeros(count, *rows.shape[1:], dtype=rows.dtype, device=rows.device)
+    return total.index_add(0, beside(segments, rows).long(), rows)
+
+
+def length_of(segments: Tensor) -> int:
+    """Segments that sorted numbers name."""
+    return int(segments[-1]) + 1 if len(segments) else 0
+
+
+def sizes_of(segments: Tensor, count: int, like: Tensor) -> Tensor:
+    """Rows of each segment as a column, at least 1."""
+    sizes = torch.bincount(beside(segments, like).long(), minlength=count).clamp(min=1)
+    return sizes.to(like.dtype).reshape(-1, *[1] * (like.ndim - 1))
+
+
+@operator("SegmentSum")
+def sum_segments(x: Tensor, segments: Tensor) -> Tensor:
+    """Sums by sorted segment."""
+    return segment_sum(x, segments, length_of(segments))
+
+
+@operator("SegmentMean")
+def mean_segments(x: Tensor, segments: Tensor) -> Tensor:
+    """Means by sorted segment."""
+    return sum_segments(x, segments) / sizes_of(segments, length_of(segments), x)
+
+
+@operator("UnsortedSegmentSum", host=(2,))
+def sum_unsorted(x: Tensor, segments: Tensor, count: Any) -> Tensor:
+    """Sums by segment; numbers below 0 are left out."""
+    flat = x.reshape(-1, *x.shape[segments.ndim :])
+    where = beside(segments, x).reshape(-1)
+    return segment_sum(flat[where >= 0], where[where >= 0], whole(count))
+
+
+@operator("SparseSegmentSum")
+def sum_sparse(x: Tensor, places: Tensor, segments: Tensor) -> Tensor:
+    """Sums of rows at places by sorted segment."""
+    return sum_segments(x[beside(places, x).long()], segments)
+
+
+@operator("SparseSegmentMean")
+def mean_sparse(x: Tensor, places: Tensor, segments: Tensor) -> Tensor:
+    """Means of rows at places by sorted segment."""
+    return mean_segments(x[beside(places, x).long()], segments)
+
+
+@operator("SparseSegmentSqrtN")
+def sqrt_sparse(x: Tensor, places: Tensor, segments: Tensor) -> Tensor:
+    """Sums of rows at places by segment, over the root of how many they are."""
+    total = sum_sparse(x, places, segments)
+    return total / sizes_of(segments, length_of(segments), x).sqrt()
+
+
+@operator("Bucketize")
+def bucketize(x: Tensor, *, boundaries: list[float]) -> Tensor:
+    """The bucket of each number; a boundary belongs to the bucket above it."""
+    edges = torch.tensor(boundaries, dtype=torch.float32, device=x.device)
+    return torch.bucketize(x.float(), edges, right=True).to(torch.int32)
+
+
+@operator("DenseBincount", host=(1,))
+def bincount(x: Tensor, size: Any, weights: Tensor, *, binary_output: bool = False) -> Tensor:
+    """How often, or how heavily, each number below `size` comes; by row for a matrix."""
+    wide = whole(size)
+    rows = x.reshape(1, -1) if x.ndim < 2 else x
+    inside = (rows >= 0) & (rows < wide)
+    weights = beside(weights, x)
+    added = (
+        weights.reshape(rows.shape)
+        if weights.numel()
+        else torch.ones_like(rows, dtype=weights.dtype)
+    )
+    total = torch.zeros(len(rows), wide, dtype=weights.dtype, device=x.device)
+    total.scatter_add_(1, torch.where(inside, rows, 0).long(), added * inside)
+    total = (total > 0).to(total.dtype) if binary_output else total
+    return total[0] if x.ndim < 2 else total
+
+
+@operator("RaggedTensorToTensor", host=(0, 2))
+def pad_ragged(
+    lengths: Any, values: Any, default: Any, *splits: Tensor, row_partition_types: list[str]
+) -> Any:
+    """Rows of different lengths as a matrix, filled up with a default."""
+    if row_partition_types != ["ROW_SPLITS"]:
+        raise ValueError(f"ragged rows by {row_partition_types} are not converted")
+    ends = splits[0].tolist()
+    wanted = ints(lengths)
+    sizes = [b - a for a, b in itertools.pairwise(ends)]
+    wide = wanted[1] if len(wanted) > 1 and wanted[1] >= 0 else max(sizes, default=0)
+    filler = plain(default) if hasattr(default, "reshape") else default
+    if isinstance(values, np.ndarray):
+        texts = np.full((len(sizes), wide), filler, dtype=object)
+        for row, (start, size) in enumerate(zip(ends, sizes, strict=False)):
+            texts[row, : min(size, wide)] = values[start : start + min(size, wide)]
+        return texts
+    total = torch.full((len(sizes), wide, *values.shape[1:]), filler, dtype=values.dtype)
+    total = total.to(values.device)
+    for row, (start, size) in enumerate(zip(ends, sizes, strict=False)):
+        total[row, : min(size, wide)] = values[start : start + min(size, wide)]
+    return total
