@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
-from joymigrate.language import speaking
+from joymigrate.cli._output import emit
+from joymigrate.language import Language, speaking
 
 # The chip's own profiler needs a library that the simulated runtime does not have.
 NEEDS = ("rehearsal",)
@@ -145,5 +148,16 @@ def command(
             for line in calibration.lines(result["measured"]):
                 print(line, file=sys.stderr)
     if output is not None:
-        report.write(result, form, output, language.lang)
+        if form == "html":
+            write_page(result, output, language)
+        else:
+            report.write(result, form, output, language.lang)
     return report.exit_code(result)
+
+
+def write_page(result: Mapping[str, Any], output: Path, language: Language) -> None:
+    """Write the report as a page."""
+    from joymigrate.report.html import rehearsal
+
+    with speaking(Language(language.lang, result.get("texts"))):
+        emit(rehearsal.page(result), output)

@@ -46,7 +46,7 @@ PACKAGES = [
     "report/verdict_text.py", "report/verdict_md.py", "report/verdict_html.py",
     "report/verdict_words.py", "report/verdict_curve.py", "report/verdict_generation.py",
     "report/verdict_operators.py", "report/verdict_quantise.py", "report/verdict_task.py",
-    "run/rehearse/page.py", "run/rehearse/report.py", "run/rehearse/summary.py",
+    "report/html/rehearsal.py", "run/rehearse/report.py", "run/rehearse/summary.py",
     "run/rehearse/traps.py", "profile/advice", "profile/coverage.py", "profile/oplist/lists.py",
     "profile/oplist/resolve.py", "verify/cause.py", "verify/compare.py", "verify/curve_stage.py",
     "verify/forced.py", "verify/free.py", "verify/generate.py", "verify/identity.py",

@@ -13,8 +13,8 @@ import pytest
 from joymigrate.cli._main import run
 from joymigrate.language import Language, Text, restored, speaking, width
 from joymigrate.report import verdict_html, verdict_md, verdict_text
+from joymigrate.report.html.rehearsal import page
 from joymigrate.report.verdict_words import content
-from joymigrate.run.rehearse.page import page
 from joymigrate.run.rehearse.summary import NOT_COVERED, OUTCOMES, as_text
 from joymigrate.verify.task import Question, compare
 from joymigrate.verify.task.document import document

@@ -53,8 +53,8 @@ def banner(settings: Settings) -> str:
 
 
 def write(result: Mapping[str, Any], form: str, output: Path, lang: str = "en") -> None:
-    """Write the report; the file is complete or absent. JSON keeps its words, with what their
-    Chinese is made of under `texts`."""
+    """Write the report as text or JSON; the file is complete or absent. JSON keeps its words, with
+    what other languages are made of under `texts`."""
     with speaking(Language(lang, result.get("texts"))):
         text = rendered(result, form)
     write_output(output, text.encode("utf-8"))
@@ -64,8 +64,4 @@ def rendered(result: Mapping[str, Any], form: str) -> str:
     """The report in a format and in the language that is spoken."""
     if form == "json":
         return json.dumps(with_texts(result), indent=2) + "\n"
-    if form == "html":
-        from joymigrate.run.rehearse.page import page
-
-        return page(result)
     return as_text(result) + "\n"

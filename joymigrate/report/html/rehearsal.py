@@ -1,0 +1,228 @@
+"""The page of a rehearsal: tables, and memory over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from joymigrate.chips.calibration import provenance
+from joymigrate.evidence import grade_line
+from joymigrate.language import current_language, tell
+from joymigrate.report.html import page as frame
+from joymigrate.report.html.page import Html, Page, Section, figure
+from joymigrate.report.html.plots import Curve, Style, lines
+from joymigrate.report.labels import Labels
+from joymigrate.run.rehearse.summary import gib
+
+NOTE = (
+    "The vendor's package ran without a chip. Numbers, memory and kernels are the package's own; "
+    "times mean nothing."
+)
+
+
+def page(result: Mapping[str, Any]) -> str:
+    """The whole page, in the language that is spoken."""
+    title = tell("Rehearsal on {soc}", soc=result["soc"])
+    parts = {
+        "overview": ("Overview", table(("", ""), overview(result))),
+        "memory": ("Memory over time", plot(result["ranks"])),
+        "traps": ("Traps", trap_table(result["traps"])),
+        "fallbacks": (
+            "Operators that fell back to the CPU", fallback_table(result["fallbacks"])
+        ),
+        "refusals": ("What the chip would refuse", refusal_table(result)),
+        "launches": ("Kernels as launched", launch_table(result["launches"])),
+        "measured": ("What chips were measured to do", measured_table(result["measured"])),
+        "unsimulated": ("Operators without simulation", count_table(result["unsimulated"], "op")),
+        "differences": (
+            "Results in another form than on the CPU", difference_table(result)
+        ),
+        "processes": ("Ranks and processes", rank_table(result["ranks"])),
+        "kernels": ("Chip kernels asked for", kernel_table(result["kernels"])),
+    }  # fmt: skip
+    sections = [Section(id, said, body) for id, (said, body) in parts.items() if body]
+    note = f"{tell('Simulated.')} {tell(NOTE)}"
+    return Page(title, note, sections, Labels(current_language())).render()
+
+
+def overview(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The figures at the top."""
+    ways = result["checked_by"]
+    peaks = ", ".join(f"{d}: {gib(b)}" for d, b in result["peak_memory_bytes"].items())
+    return [
+        (tell("Package"), f"torch_npu {result['package']['torch_npu']}"),
+        (
+            tell("Devices"),
+            tell(
+                "{number} with {memory} each",
+                number=result["devices"],
+                memory=gib(result["memory_bytes"]),
+            ),
+        ),
+        (
+            tell("Mode"),
+            tell(
+                "{mode}, matrix inputs {precision}",
+                mode=result["mode"],
+                precision=result["precision"],
+            ),
+        ),
+        (tell("Exit code of the program"), str(result["exit_code"])),
+        (tell("How well it is known"), grade_line(result["grades"])),
+        (tell("Processes on the device"), str(result["processes"])),
+        (tell("Peak memory"), peaks or tell("the device was not used")),
+        (
+            tell("Operators"),
+            tell(
+                "{number} in {calls} call{calls_s}",
+                number=result["operators"],
+                calls=result["calls"],
+            ),
+        ),
+        (
+            tell("How they were checked"),
+            checked(ways),
+        ),
+    ]
+
+
+def checked(ways: Mapping[str, float]) -> str:
+    """How the results were checked, in one sentence."""
+    return tell(
+        "{vendor} by the vendor's C++, {reference} computed by our reference, {alias} by torch's "
+        "CPU kernel alone",
+        vendor=f"{ways['vendor_cpp']:.1%}",
+        reference=f"{ways['reference']:.1%}",
+        alias=f"{ways['cpu_alias']:.1%}",
+    )
+
+
+def mono(text: str) -> Html:
+    """Source, an operator or a command."""
+    return Html(f"<code>{frame.escape(text)}</code>")
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Html:
+    """A table whose numbers are aligned right; nothing where there are no rows."""
+    if not rows:
+        return Html("")
+    right = [at for at, value in enumerate(rows[0]) if isinstance(value, int)]
+    return frame.table(heads, rows, right=right)
+
+
+def plot(ranks: Sequence[Mapping[str, Any]]) -> Html:
+    """Memory over time, one line per process; nothing where nothing was recorded."""
+    curves = [
+        Curve(name_of(rank), [(t, held / 2**20) for t, held in rank["timeline"]])
+        for rank in ranks
+        if len(rank["timeline"]) > 1
+    ]
+    if not curves:
+        return Html("")
+    words = tell("Memory over time")
+    return figure(lines(curves, words, "s", "MiB", style=Style(steps=True, ground=True)), words)
+
+
+def name_of(rank: Mapping[str, Any]) -> str:
+    """How a process is called in the page."""
+    if rank["rank"] is not None:
+        return tell("rank {number}", number=rank["rank"])
+    return tell("process {pid}", pid=rank["pid"])
+
+
+def trap_table(traps: Sequence[Mapping[str, Any]]) -> Html:
+    rows = [
+        (
+            mono(trap["where"]),
+            tell(trap["message"]),
+            tell(trap["remedy"]),
+            trap["count"],
+        )
+        for trap in traps
+    ]
+    return table(("where", "what", "what to do", "times"), rows)
+
+
+def fallback_table(fallbacks: Sequence[Mapping[str, Any]]) -> Html:
+    rows = [
+        (
+            mono(row["op"]),
+            row["calls"],
+            Html("<br>".join(mono(tell(place)) for place in row["where"][:5])),
+        )
+        for row in fallbacks
+    ]
+    return table(("operator", "calls", "where"), rows)
+
+
+def refusal_table(result: Mapping[str, Any]) -> Html:
+    rows = [
+        (
+            mono(row["where"]),
+            mono(row["op"]),
+            tell(row["message"]),
+            row["calls"],
+            tell(row["grade"]),
+            tell(row["source"]),
+        )
+        for row in result["refusals"]
+    ]
+    return table(("where", "operator", "refused", "calls", "grade", "source"), rows)
+
+
+def count_table(rows: Sequence[Mapping[str, Any]], label: str) -> Html:
+    return table(("operator", "calls"), [(mono(r[label]), r["calls"]) for r in rows])
+
+
+def launch_table(launches: Sequence[Mapping[str, Any]]) -> Html:
+    """Per operator: what its calls launch, which of it only casts or moves, which of it is slow."""
+    rows = [
+        (
+            mono(row["where"]),
+            mono(row["op"]),
+            " → ".join(row["kernels"]),
+            ", ".join(row["moving"]),
+            ", ".join(row["aicpu"]),
+            row["calls"],
+        )
+        for row in launches
+    ]
+    heads = ("where", "operator", "kernels", "casts and copies", "on the chip's slow CPU", "calls")
+    return table(heads, rows)
+
+
+def measured_table(measured: Sequence[Mapping[str, Any]]) -> Html:
+    rows = [
+        (
+            mono(row["op"]),
+            f"{row['dtype']} {row['layout']}",
+            ", ".join(row["deviations"]),
+            provenance(row),
+        )
+        for row in measured
+    ]
+    return table(("operator", "case", "deviates", "known by"), rows)
+
+
+def difference_table(result: Mapping[str, Any]) -> Html:
+    rows = [(mono(d["op"]), tell(d["vendor"])) for d in result["differences"]]
+    return table(("operator", "the vendor's C++ gives"), rows)
+
+
+def kernel_table(kernels: Mapping[str, int]) -> Html:
+    return table(("kernel", "times"), [(mono(k), count) for k, count in kernels.items()])
+
+
+def rank_table(ranks: Sequence[Mapping[str, Any]]) -> Html:
+    rows = [
+        (
+            name_of(rank),
+            mono(" ".join(rank["command"])[:120]),
+            rank["calls"],
+            rank["fallback_calls"],
+            ", ".join(f"{d} {gib(b)}" for d, b in rank["peak_memory_bytes"].items()),
+            tell("to its end" if rank["finished"] else "cut short"),
+        )
+        for rank in ranks
+    ]
+    return table(("process", "command", "calls", "fallbacks", "peak memory", "ran"), rows)
