@@ -143,6 +143,7 @@ FIGURES: dict[str, tuple[dict[str, Any], str | None, Any]] = {
     "verified": ({"verified_pct": 90.0}, None, 95),
     "loss": ({}, "inconclusive", "pass"),
     "serve": ({}, "fail", True),
+    "grade": ({"grades": {"documented": 3, "rehearsed": 2, "measured": 1}}, None, "measured"),
 }
 
 

@@ -157,7 +157,8 @@ def test_the_report_is_written_as_html_and_text_too(rehearse: Run, tmp_path: Pat
     page = (tmp_path / "r.html").read_text()
     assert "<svg" in page
     assert "Simulated" in page
-    assert "http" not in page
+    assert "http://" not in page
+    assert "https://" not in page
     assert "checked by the vendor's C++" in done.err
     assert json.loads(done.out)["device"] == "npu"
 
