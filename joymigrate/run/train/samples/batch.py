@@ -31,11 +31,13 @@ class Jagged:
 
     def padded(self, length: int) -> Array:
         """Ids [B, length], 0 behind the last one; longer rows keep their end."""
-        counts = np.minimum(self.lengths, length)
+        lengths = self.lengths
+        counts = np.minimum(lengths, length)
         found = np.zeros((len(counts), length), dtype=np.int64)
-        found[np.arange(length) < counts[:, None]] = self.values[
-            ranges(self.offsets[1:] - counts, counts)
-        ]
+        values = self.values
+        if len(lengths) and lengths.max() > length:
+            values = values[ranges(self.offsets[1:] - counts, counts)]
+        found[np.arange(length) < counts[:, None]] = values
         return found
 
 

@@ -72,3 +72,14 @@ def test_sparse_gradients_stay_sparse_where_they_can_be_added() -> None:
     kernels.apply(bag, "ascend", only=["embedding_bag"])
     bag(torch.tensor([[1, 2]])).sum().backward()
     assert bag.weight.grad.is_sparse
+
+
+@pytest.mark.compiler
+def test_recommendation_models_stay_on_the_chip(rehearse: Run) -> None:  # noqa: F811
+    program = str(Path(__file__).parent / "programs" / "models_on_chip.py")
+    done = rehearse("python", program, "3")
+    assert done.code == 0, done.err[-3000:]
+    for name, (cpu, chip) in json.loads(done.out).items():
+        assert chip == pytest.approx(cpu, rel=1e-5), name
+    assert done.report is not None
+    assert done.report["fallbacks"] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,22 @@ from safetensors.torch import load_file
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import Checkpointer
-from joymigrate.run.train.tables import Admission, Eviction, TableOptions, TablePipeline
-from joymigrate.run.train.tables.row_files import RowFiles, export_rows
+from joymigrate.run.train.tables import (
+    Admission,
+    Eviction,
+    RowOptimiser,
+    TableOptions,
+    TablePipeline,
+)
+from joymigrate.run.train.tables.row_files import (
+    RowFiles,
+    export_rows,
+    file_name,
+    merge,
+    save,
+    take_over,
+)
+from joymigrate.run.train.tables.table import Table, TableShape
 from tests.run.train.tables.test_pipeline import ClickModel, batches
 
 OPTIONS = {
@@ -126,3 +141,33 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(JoyError, match=r"could not be written: .*No space left"):
         RowFiles(model).write(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize("edges", [(0, 3, 6), (0, 1, 2, 6), (0, 6)])
+def test_columns_open_on_another_number_of_processes(
+    kind: str, edges: tuple[int, ...], tmp_path: Path
+) -> None:
+    def cut(*places: int) -> list[Table]:
+        pairs = itertools.pairwise(places)
+        return [
+            Table(TableShape("t", b - a, 20, 0, a, -0.1, 0.1), RowOptimiser(kind)) for a, b in pairs
+        ]
+
+    (whole,), parts = cut(0, 6), cut(0, 2, 4, 6)
+    ids, gradients = np.arange(0, 20, 3), torch.randn(7, 6)
+    for table in (whole, *parts):
+        ticket = table.prepare(ids)
+        table.bring(ticket)
+        first = table.shape.first_column
+        table.update(ticket, gradients[:, first : first + table.shape.columns])
+    for number, part in enumerate(parts):
+        save(tmp_path / file_name("t", number, 0), part, 0, full=True)
+    opened = cut(*edges)
+    for table in opened:
+        take_over(table, merge(tmp_path, "t", wanted=table))
+    rows = [next(iter(table.row_chunks())) for table in opened]
+    _, weights, state = next(iter(whole.row_chunks()))
+    assert torch.equal(torch.cat([row[1] for row in rows], 1), weights)
+    blocks = [row[2].view(20, -1, len(row[1][0])) for row in rows]
+    assert torch.equal(torch.cat(blocks, 2).reshape(20, -1), state)
