@@ -94,7 +94,16 @@ def read(path: Path | str) -> Trace:
         raise JoyError("a folder, not a trace", where=str(path), help="name the files in it")
     if not path.exists():
         raise JoyError("there is no such file", where=str(path))
-    return kinds()[detect(path)](path)
+    kind = detect(path)
+    try:
+        return kinds()[kind](path)
+    except (TypeError, ValueError, AttributeError, KeyError, IndexError, OverflowError) as error:
+        # Another tool's file, or a damaged one: a value stands where its format has another form.
+        raise JoyError(
+            f"not a sound {kind} trace: {type(error).__name__}: {error}",
+            where=str(path),
+            help="write it again; `file` and the first lines may tell what it is",
+        ) from error
 
 
 def read_all(paths: Sequence[Path]) -> list[Trace]:

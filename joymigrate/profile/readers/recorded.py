@@ -148,6 +148,8 @@ def add(table: OpTable, item: Mapping[str, Any], where: str) -> int:
         calls, self_us = int(item.get("calls") or 1), float(item.get("self_us") or 0)
     except (TypeError, ValueError):
         raise JoyError("calls and self_us are numbers", where=where) from None
+    if calls < 0 or self_us < 0 or calls >= 1 << 62:
+        raise JoyError(f"{calls} calls in {self_us} µs", where=where)
     self_us = self_us if isfinite(self_us) else 0.0
     return table.add(
         table.name_id(f"{name}.{overload}" if overload else name),
