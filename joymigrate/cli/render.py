@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate.cli import _render_serving
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, talk
+from joymigrate.cli._render_serving import write
 from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
     from joymigrate.run.render import Line
 
-app = group("Write what runs a project elsewhere: a container's files, or a lock file.")
+app = group("Write what runs a project elsewhere: a container's files, a lock file, a service.")
+app.command("unit")(_render_serving.unit)
+app.command("chart")(_render_serving.chart)
 
 PORT = 8000
 
@@ -51,6 +55,7 @@ def image(
     """Write a Dockerfile and a compose file from the project's lock file. Builds nothing."""
     from joymigrate import chips, config
     from joymigrate.run import render as made
+    from joymigrate.run.render.render import MARK
 
     if not path.is_dir():
         raise JoyError("the project is a folder", where=str(path), help="render image FOLDER")
@@ -80,7 +85,7 @@ def image(
     if serve:
         lines = made.with_server(lines, found)
     files = made.render(found, lines, chip, start, wanted)
-    write(folder, files, force)
+    write(folder, files, force, MARK)
     talk([summarise(folder, start.image, lines)])
     return Exit.OK
 
@@ -113,24 +118,6 @@ def command_of(project: Path, entry: str, serve: Path | None, port: int) -> tupl
         return tuple(str(word) for word in json.loads(text)["entry"])
     except (OSError, ValueError, KeyError):
         return ()
-
-
-def write(folder: Path, files: dict[str, str], force: bool) -> None:
-    """Write the files; one that somebody else made stays, unless forced."""
-    from joymigrate.run.render.render import MARK
-
-    for name in files:
-        path = folder / name
-        if path.is_file() and not force and MARK not in path.read_text("utf-8", "replace"):
-            raise JoyError(
-                "this file was made by somebody else", where=str(path), help="-o DIR, or --force"
-            )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise JoyError(f"cannot write: {error.strerror}", where=str(folder)) from None
-    for name, text in files.items():
-        emit(text, folder / name)
 
 
 def summarise(folder: Path, start: str, lines: Sequence[Line]) -> str:

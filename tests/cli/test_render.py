@@ -97,3 +97,65 @@ def test_the_environment_becomes_a_lock_that_makes_an_image(joy: Joy) -> None:
     assert Path("joymigrate.lock").read_text().startswith("# joymigrate.lock/1")
     assert joy("render", "image", ".").code == 0
     assert "from joymigrate.lock" in Path("containers/ascend/Dockerfile").read_text()
+
+
+GATEWAY = """\
+listen: 0.0.0.0:8080
+upstreams:
+  gpu: {url: "http://gpu:8000", role: primary}
+  npu: {url: "http://npu:8000", role: standby}
+limits: {drain_seconds: 7}
+state: state/rollout.json
+"""
+
+
+def test_a_unit_serves_a_gateway_or_a_model(joy: Joy) -> None:
+    Path("gateway.yaml").write_text(GATEWAY)
+    told = joy("render", "unit", "gateway.yaml", "-o", "gateway.service")
+    assert told.code == 0
+    assert "Not installed and not run" in told.err
+    text = Path("gateway.service").read_text()
+    assert f"serve --config {Path('gateway.yaml').resolve()}" in text
+    assert "TimeoutStopSec=22" in text
+    assert str(Path("state").resolve()) in text
+    Path("weights").mkdir()
+    told = joy("render", "unit", "weights", "--port", "9000", "--drain", "5")
+    assert f"serve {Path('weights').resolve()} --host 127.0.0.1 --port 9000 --drain 5" in told.out
+    assert "TimeoutStopSec=20" in told.out
+
+
+def test_a_chart_is_written_for_a_gateway_or_a_model(joy: Joy) -> None:
+    Path("gateway.yaml").write_text(GATEWAY)
+    told = joy("render", "chart", "gateway.yaml", "--image", "serve:1", "-o", "chart")
+    assert told.code == 0
+    values = yaml.safe_load(Path("chart/values.yaml").read_text())
+    assert values["config"] == GATEWAY
+    assert (values["port"], values["stopSeconds"]) == (8080, 22)
+    again = ("render", "chart", "weights", "--image", "serve:1", "--cards", "2", "--to", "ascend",
+             "-o", "chart")  # fmt: skip
+    assert joy(*again).code == 0
+    values = yaml.safe_load(Path("chart/values.yaml").read_text())
+    assert values["resources"] == {"limits": {"huawei.com/Ascend910": 2}}
+    assert values["model"]["claim"] == "weights"
+    Path("chart/values.yaml").write_text("mine: 1\n")
+    assert "made by somebody else" in joy(*again).err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gateway.yaml", "--replicas", "2"), "a rollout of their own"),
+        (("local.yaml",), "no other pod reaches"),
+        (("Weights_1",), "no name"),
+        (("none.yaml",), "no such gateway file"),
+    ],
+)
+def test_a_chart_that_could_not_work_is_refused(
+    joy: Joy, words: tuple[str, ...], said: str
+) -> None:
+    Path("gateway.yaml").write_text(GATEWAY)
+    Path("local.yaml").write_text(GATEWAY.replace("0.0.0.0", "127.0.0.1"))
+    told = joy("render", "chart", *words, "--image", "serve:1", "-o", "chart")
+    assert told.code == 2
+    assert said in told.err
+    assert not Path("chart").exists()
