@@ -40,7 +40,7 @@ class Batch:
 
 def arrange(chunks: Many[Chunk]) -> list[Chunk]:
     """Prompts first, then single tokens from the shortest to the longest sequence."""
-    return sorted(chunks, key=lambda c: (c.count == 1, c.start if c.count == 1 else 0))
+    return sorted(chunks, key=lambda c: (c.width == 1, c.start if c.width == 1 else 0))
 
 
 def make_batch(
@@ -61,22 +61,23 @@ def make_batch(
     starts = [0]
     reach: list[int] = []
     for chunk in chunks:
-        sequence, end = chunk.sequence, chunk.start + chunk.count
+        sequence, end = chunk.sequence, chunk.start + chunk.width
         blocks = sequence.blocks
-        ids += sequence.ids[chunk.start : end]
+        ids += sequence.ids[chunk.start : chunk.start + chunk.count]
+        ids += chunk.drafts
         positions += range(chunk.start, end)
         slots += [blocks[p // size] * size + p % size for p in range(chunk.start, end)]
         starts.append(len(ids))
         lengths.append(end)
         if whole:
-            reach += [len(sequence.ids)] * chunk.count
+            reach += [len(sequence.ids)] * chunk.width
         elif spans:
             reach += [max(sequence.prompt, p + 1) for p in range(chunk.start, end)]
         first = len(rows)
         if sequence.every:
             rows += range(starts[-2], starts[-1])
         elif chunk.last:
-            rows.append(len(ids) - 1)
+            rows += range(len(ids) - 1 - len(chunk.drafts), len(ids))
         ranges.append((first, len(rows)))
     width = max(-(-length // size) for length in lengths)
     table = [

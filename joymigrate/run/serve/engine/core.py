@@ -17,6 +17,7 @@ from joymigrate.run.serve.engine.adapters import Adapters
 from joymigrate.run.serve.engine.batch import Batch, arrange, make_batch
 from joymigrate.run.serve.engine.blocks import BlockPool
 from joymigrate.run.serve.engine.cache import Cache
+from joymigrate.run.serve.engine.drafts import Lookup
 from joymigrate.run.serve.engine.live import Text, replay, root_of, texts_of
 from joymigrate.run.serve.engine.models.model import Model
 from joymigrate.run.serve.engine.recover import Recovery
@@ -51,13 +52,15 @@ class Embedding:
 
 @dataclass(slots=True)
 class Found:
-    """What a forward pass says about each of its texts, before any of them is told."""
+    """What a forward pass says about each of its texts, before any of them is told. `drafts` are
+    (place in `sampled`, tokens that were tried, the scores behind each [K, V])."""
 
     states: list[tuple[Chunk, Embedding, Tensor]] = field(default_factory=list)
     prompts: list[tuple[Text, list[TokenLogprob]]] = field(default_factory=list)
     ended: list[tuple[Text, FinishReason, str | None]] = field(default_factory=list)
     sampled: list[Text] = field(default_factory=list)
     chosen: Chosen = field(default_factory=lambda: Chosen([]))
+    drafts: list[tuple[int, tuple[int, ...], Tensor]] = field(default_factory=list)
 
 
 class Engine:
@@ -88,8 +91,12 @@ class Engine:
         self.adapters = adapters or Adapters()
         self.pool = BlockPool(cache.blocks, cache.size, prefix_cache=options.prefix_cache)
         self.scheduler = Scheduler(
-            self.pool, max_batch_tokens=options.max_batch_tokens, max_running=options.max_running
+            self.pool,
+            max_batch_tokens=options.max_batch_tokens,
+            max_running=options.max_running,
+            drafts=options.prompt_lookup if may_draft(model) else 0,
         )
+        self.drafted = self.accepted = 0
         self.forward: Forward = forward or (lambda batch: model.hidden(batch, cache))
         self.recovery = Recovery(self, free, may_retry=may_retry)
         self.texts: dict[str, list[Text]] = {}  # of each request, those that have not ended
@@ -185,6 +192,9 @@ class Engine:
             root=root_of(seen, long, self.adapters.root(adapter)),
             adapter=adapter,
         )
+        if self.scheduler.drafts:
+            for text in texts:
+                text.sequence.lookup = Lookup()
         resumed = replay(texts[0], request.resume) if request.resume is not None else None
         self.texts[request.id] = list(texts)
         self.prompt_tokens += len(prompt)
@@ -324,6 +334,8 @@ class Engine:
         """Sample for the chunks that reach their newest token; take the others' states."""
         found = Found()
         rows: list[int] = []
+        behind: list[int] = []
+        tried: list[tuple[int, Chunk]] = []
         for chunk, (first, last) in zip(chunks, batch.ranges, strict=True):
             state = chunk.sequence.state
             if isinstance(state, Embedding):
@@ -340,12 +352,21 @@ class Engine:
             if refusal is not None:
                 found.ended.append((state, "error", refusal))
                 continue
+            if chunk.drafts:
+                tried.append((len(rows), chunk))
+                behind += range(last - len(chunk.drafts), last)
             found.sampled.append(state)
-            rows.append(last - 1)
+            rows.append(last - 1 - len(chunk.drafts))
         if found.sampled:
-            whole = rows == list(range(hidden.shape[0]))
-            logits = self.model.logits(hidden if whole else hidden[rows])
-            found.chosen = choose(logits, [text.choosing for text in found.sampled])
+            wanted = rows + behind
+            whole = wanted == list(range(hidden.shape[0]))
+            logits = self.model.logits(hidden if whole else hidden[wanted])
+            found.chosen = choose(logits[: len(rows)], [text.choosing for text in found.sampled])
+            scores = logits[len(rows) :].split([len(chunk.drafts) for _, chunk in tried])
+            found.drafts = [
+                (place, chunk.drafts, part)
+                for (place, chunk), part in zip(tried, scores, strict=True)
+            ]
         return found
 
     def tell(self, chunks: list[Chunk], found: Found) -> list[Output]:
@@ -366,7 +387,53 @@ class Engine:
                 outputs.append(self.end(text, text.cut("error", chosen.broken[i])))
                 continue
             outputs.append(self.grow(text, token, chosen.logprobs.get(i)))
+        return outputs + self.follow(found)
+
+    def follow(self, found: Found) -> list[Output]:
+        """Go on through the drafts while each text says what its draft says.
+
+        A token is chosen from the scores behind the true text alone, so drafts change none.
+        """
+        outputs: list[Output] = []
+        self.drafted += sum(len(drafts) for _, drafts, _ in found.drafts)
+        going = [
+            (found.sampled[i], drafts, scores)
+            for i, drafts, scores in found.drafts
+            if i not in found.chosen.broken and self.says(found.sampled[i], drafts[0])
+        ]
+        depth = 0
+        while going:
+            refused = {i: why for i, row in enumerate(going) if (why := ask_guide(row[0]))}
+            for i, why in refused.items():
+                outputs.append(self.end(going[i][0], going[i][0].cut("error", why)))
+            going = [row for i, row in enumerate(going) if i not in refused]
+            if not going:
+                break
+            try:
+                scores = torch.stack([scores[depth] for _, _, scores in going])
+                chosen = choose(scores, [text.choosing for text, _, _ in going])
+            except Exception:  # nothing has changed: the next step computes these tokens anew
+                log.warning("drafts are left: their scores cannot be read", exc_info=True)
+                break
+            depth += 1
+            left = []
+            for i, ((text, drafts, scores), token) in enumerate(
+                zip(going, chosen.ids, strict=True)
+            ):
+                if i in chosen.broken:
+                    outputs.append(self.end(text, text.cut("error", chosen.broken[i])))
+                    continue
+                self.accepted += 1
+                self.scheduler.reach(text.sequence, text.sequence.computed + 1)
+                outputs.append(self.grow(text, token, chosen.logprobs.get(i)))
+                if depth < len(drafts) and self.says(text, drafts[depth]):
+                    left.append((text, drafts, scores))
+            going = left
         return outputs
+
+    def says(self, text: Text, token: int) -> bool:
+        """Whether a text that goes on has just said a token."""
+        return text.sequence in self.scheduler.running and text.sequence.ids[-1] == token
 
     def grow(self, text: Text, token: int, logprob: Any) -> Output:
         """Append a token to a text; one that fails at it ends, and the others go on."""
@@ -423,7 +490,15 @@ class Engine:
             step_seconds=self.step_seconds,
             last_step=self.last_step,
             failures=self.recovery.failures,
+            drafted=self.drafted,
+            accepted=self.accepted,
         )
+
+
+def may_draft(model: Model) -> bool:
+    """Whether tokens can be tried behind a text: not where positions depend on its length, or on
+    images."""
+    return model.changing_base is None and not hasattr(model, "look")
 
 
 def pooled(chunk: Chunk, wish: Embedding, hidden: Tensor) -> Tensor:

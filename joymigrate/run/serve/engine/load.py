@@ -81,6 +81,8 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
         model, cache, tokens, ends, options, longest, forward,
         adapters=adapters, free=device.empty_cache, may_retry=team is None,
     )  # fmt: skip
+    if options.prompt_lookup and not engine.scheduler.drafts:
+        notes = (*notes, "no prompt lookup: positions depend on the text's length, or on images")
     info = ModelInfo(
         name=folder.resolve().name,
         family=model.family,

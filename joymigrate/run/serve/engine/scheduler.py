@@ -16,11 +16,18 @@ from joymigrate.run.serve.engine.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Tokens `start … start+count` of a sequence; `last` when a token follows from it."""
+    """Tokens `start … start+count` of a sequence; `last` when a token follows from it. `drafts`
+    are tokens that may follow, computed with it."""
 
     sequence: Sequence
     start: int
     count: int
+    drafts: tuple[int, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Tokens that are computed."""
+        return self.count + len(self.drafts)
 
     @property
     def last(self) -> bool:
@@ -35,8 +42,12 @@ class Scheduler:
     `pool.count * pool.size`.
     """
 
-    def __init__(self, pool: BlockPool, *, max_batch_tokens: int, max_running: int) -> None:
+    def __init__(
+        self, pool: BlockPool, *, max_batch_tokens: int, max_running: int, drafts: int = 0
+    ) -> None:
+        """`drafts`: tokens that a step may try behind a text, where there is room."""
         self.pool = pool
+        self.drafts = drafts
         self.max_batch_tokens = max_batch_tokens
         self.max_running = max_running
         self.waiting: list[tuple[tuple[int, int], Sequence]] = []  # a heap
@@ -89,7 +100,24 @@ class Scheduler:
             budget = self.max_batch_tokens - sum(chunk.count for chunk in chunks.values())
         if self.preemptions == preempted:  # else who was just sent back would push out another
             self.admit(chunks, budget)
+        if self.drafts:
+            self.add_drafts(chunks)
         return list(chunks.values())
+
+    def add_drafts(self, chunks: dict[Sequence, Chunk]) -> None:
+        """Let decodes try what may follow, with tokens and blocks that nobody else needs now."""
+        budget = self.max_batch_tokens - sum(chunk.count for chunk in chunks.values())
+        for sequence, chunk in list(chunks.items()):
+            length = len(sequence.ids)
+            if sequence.lookup is None or not sequence.decoding or not chunk.last:
+                continue
+            room = (len(sequence.blocks) + self.pool.available) * self.pool.size - length
+            most = min(self.drafts, budget, room, sequence.limit - length - 1)
+            found = sequence.lookup.draft(sequence.ids, most)
+            if found:
+                self.extend(sequence, length + len(found))
+                chunks[sequence] = Chunk(sequence, chunk.start, chunk.count, found)
+                budget -= len(found)
 
     def admit(self, chunks: dict[Sequence, Chunk], budget: int) -> None:
         """Start waiting sequences while there are tokens, places and blocks for their prompts."""
@@ -163,9 +191,12 @@ class Scheduler:
     def advance(self, chunks: list[Chunk]) -> None:
         """Record that the chunks were computed: their full blocks can be found from now on."""
         for chunk in chunks:
-            sequence = chunk.sequence
-            before = sequence.computed // self.pool.size
-            sequence.computed = chunk.start + chunk.count
-            digests = sequence.digests_of(self.pool.size, sequence.computed)
-            for number in range(before, len(digests)):
-                self.pool.seal(sequence.blocks[number], digests[number])
+            self.reach(chunk.sequence, chunk.start + chunk.count)
+
+    def reach(self, sequence: Sequence, computed: int) -> None:
+        """Record that a sequence is computed so far."""
+        before = sequence.computed // self.pool.size
+        sequence.computed = computed
+        digests = sequence.digests_of(self.pool.size, computed)
+        for number in range(before, len(digests)):
+            self.pool.seal(sequence.blocks[number], digests[number])

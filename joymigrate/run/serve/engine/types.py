@@ -12,6 +12,7 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 ATTENTION = ("auto", "gather", "varlen", "vendor", "reference")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 MAX_LOGPROBS = 64
+MAX_DRAFTS = 32
 
 
 class Lost(RuntimeError):
@@ -207,6 +208,7 @@ class EngineOptions:
     threads: int | None = None  # torch threads on a CPU
     tensor_parallel: int = 1
     adapters: tuple[tuple[str, str], ...] = ()  # LoRA: (name, folder)
+    prompt_lookup: int = 0  # tokens that a step tries behind a text, as it went on before
     trust_remote_code: bool = False
     probe: bool = False  # try a shrunk copy beyond the model's limits at load; `serve` does
 
@@ -228,6 +230,11 @@ class EngineOptions:
         for name, value in sizes.items():
             if value is not None and value < 1:
                 raise JoyError(f"{name} is {value}, but must be at least 1", where=name)
+        if not 0 <= self.prompt_lookup <= MAX_DRAFTS:
+            raise JoyError(
+                f"prompt_lookup is {self.prompt_lookup}, but must be in [0, {MAX_DRAFTS}]",
+                where="prompt_lookup",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +256,8 @@ class EngineStats:
     step_seconds: float  # of the last step
     last_step: float  # time.monotonic() when it ended
     failures: int = 0  # forward passes that failed
+    drafted: int = 0  # tokens tried behind a text
+    accepted: int = 0  # of these, those that followed
 
     @property
     def kv_usage(self) -> float:

@@ -32,6 +32,18 @@ COUNTERS: tuple[tuple[str, str, str, Callable[[EngineStats], float]], ...] = (
     ("prefix_cache_hits", "prefix_cache_hits", "Prompt tokens found", lambda s: s.prefix_hits),
     ("preemptions", "num_preemptions", "Texts put back into the queue", lambda s: s.preemptions),
     ("engine_steps", "iterations", "Steps of the engine", lambda s: s.steps),
+    (
+        "draft_tokens",
+        "spec_decode_num_draft_tokens",
+        "Tokens tried behind texts",
+        lambda s: s.drafted,
+    ),
+    (
+        "accepted_tokens",
+        "spec_decode_num_accepted_tokens",
+        "Of these, those that followed",
+        lambda s: s.accepted,
+    ),
 )
 
 
