@@ -35,6 +35,7 @@ def unit(
     program = Path(python).absolute()
     if not program.is_file():
         raise JoyError("there is no such interpreter", where=python, help="--python PROGRAM")
+    command: tuple[str, ...]
     start = (str(program), "-m", "joymigrate", "serve")
     if place.is_dir():
         command = (*start, str(place), "--host", host, "--port", str(port), "--drain",

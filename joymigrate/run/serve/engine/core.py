@@ -362,7 +362,7 @@ class Engine:
             whole = wanted == list(range(hidden.shape[0]))
             logits = self.model.logits(hidden if whole else hidden[wanted])
             found.chosen = choose(logits[: len(rows)], [text.choosing for text in found.sampled])
-            scores = logits[len(rows) :].split([len(chunk.drafts) for _, chunk in tried])
+            scores = torch.split(logits[len(rows) :], [len(chunk.drafts) for _, chunk in tried])
             found.drafts = [
                 (place, chunk.drafts, part)
                 for (place, chunk), part in zip(tried, scores, strict=True)
