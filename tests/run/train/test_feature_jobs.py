@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -267,6 +269,40 @@ def test_a_redis_stream_is_learned_once(tmp_path: Path, redis_server: str) -> No
     found = published(tmp_path)
     assert found["last"]["rows"]["to"] == 400
     assert found["tables"]["item"]["ids"].tolist() == list(range(400))
+
+
+def test_a_redis_that_goes_and_comes_back_loses_no_row(tmp_path: Path) -> None:
+    from tests.run.train.tables.test_stores import Server
+
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed: apt-get install redis-server")
+    (tmp_path / "server").mkdir()
+    server = Server(tmp_path / "server")
+    path = stream_job(tmp_path, f"{server.url}#clicks", schema={})
+    raw = yaml.safe_load(path.read_text())
+    raw["data"]["stream"]["idle_s"] = 6.0
+    path.write_text(yaml.safe_dump(raw))
+    fill(server.url, 200)
+
+    def away() -> None:
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        while not metrics.exists():  # the first version is out
+            time.sleep(0.05)
+        server.stop()
+        time.sleep(1.5)
+        server.start()
+        fill(server.url, 100, 200)
+
+    outage = threading.Thread(target=away, daemon=True)
+    outage.start()
+    try:
+        train(jobs.load(path))
+    finally:
+        outage.join(10)
+        server.stop()
+    found = published(tmp_path)
+    assert found["last"]["rows"]["to"] == 300
+    assert found["tables"]["item"]["ids"].tolist() == list(range(300))
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 from joymigrate.errors import JoyError
 
 
-@functools.lru_cache(maxsize=64)
 def opened(path: str) -> Any:
-    """An open Parquet file of this process."""
+    """An open Parquet file of this thread: one reader does not serve two threads at once."""
+    return opened_by(path, threading.get_ident())
+
+
+@functools.lru_cache(maxsize=256)
+def opened_by(path: str, thread: int) -> Any:
+    """A file that one thread reads."""
     from pyarrow import ArrowInvalid, parquet
 
     try:
