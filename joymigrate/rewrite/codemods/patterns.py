@@ -126,7 +126,7 @@ def names(module: Module, table: Patterns, top: ast.expr, dotted: str) -> Iterat
         node, name = node.value, name.rpartition(".")[0]
     rule = lookup(dotted, {}, table.prefixes)
     if rule is not None:
-        yield module.find(rule, top, tier=Tier.REPORT)
+        yield module.find(rule, top, tier=Tier.REPORT, reason=import_note(module, dotted))
 
 
 def named_before(module: Module, node: ast.expr) -> bool:
