@@ -21,6 +21,8 @@ from joymigrate.model import Tier
 ROOT = Path(joymigrate.__file__).parent
 CHIPS = list(all_chips().values())
 OWN_DEVICE = [chip for chip in CHIPS if not chip.origin and not chip.keeps_device]
+# One with advice of its own; what `chips new` writes is a start, of which nothing is claimed.
+DESCRIBED = [chip for chip in OWN_DEVICE if (chip.folder / "imports.yaml").is_file()]
 FAMILY = [chip for chip in CHIPS if chip.keeps_device]
 SITE = Path(sysconfig.get_paths()["purelib"])
 
@@ -29,12 +31,16 @@ def names(chip: Chip) -> str:
     return chip.name
 
 
+def test_the_chips_that_are_described_are_known() -> None:
+    assert len(DESCRIBED) >= 3
+
+
 @pytest.mark.parametrize("chip", CHIPS, ids=names)
 def test_every_chip_is_valid(chip: Chip) -> None:
     assert [str(problem) for problem in validate(chip.folder)] == []
 
 
-@pytest.mark.parametrize("chip", OWN_DEVICE, ids=names)
+@pytest.mark.parametrize("chip", DESCRIBED, ids=names)
 def test_every_safe_name_comes_back(chip: Chip) -> None:
     there, back = relate(origin(), chip), relate(chip, origin())
     checked = 0
@@ -50,7 +56,7 @@ def test_every_safe_name_comes_back(chip: Chip) -> None:
     assert checked > 100
 
 
-@pytest.mark.parametrize("chip", OWN_DEVICE, ids=names)
+@pytest.mark.parametrize("chip", DESCRIBED, ids=names)
 def test_every_safe_move_comes_back(chip: Chip) -> None:
     there, back = relate(origin(), chip), relate(chip, origin())
     safe = [item for item in there.moved.values() if item.tier is Tier.SAFE]
@@ -69,7 +75,7 @@ def test_every_safe_variable_comes_back(chip: Chip) -> None:
             assert back.variables[item.to].to == item.name
 
 
-@pytest.mark.parametrize("chip", OWN_DEVICE, ids=names)
+@pytest.mark.parametrize("chip", DESCRIBED, ids=names)
 def test_no_public_name_is_missing_without_a_word(chip: Chip) -> None:
     relation = relate(origin(), chip)
     internal = re.compile(r"(^|\.)_|Tensor$|Storage$|^(Device|classproperty)$|\.(Tensor|Device)$")
@@ -177,7 +183,7 @@ def test_a_chip_that_keeps_the_device_keeps_every_name(chip: Chip) -> None:
 
 def test_advice_names_only_what_exists() -> None:
     """Every torch_npu.… and torch.npu.… in the texts is in the name list of some version."""
-    for chip in OWN_DEVICE:
+    for chip in DESCRIBED:
         files = [chip.folder / f for f in ("chip.yaml", "imports.yaml", "packages.yaml")]
         text = "".join(path.read_text(encoding="utf-8") for path in files)
         text = re.sub(r"\w+/[\w./]+", "", text)  # paths of source files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shlex
@@ -51,10 +52,11 @@ def test_the_tutorial_adds_a_chip_from_a_package(tmp_path: Path) -> None:
 
 
 def test_every_key_of_a_chip_is_explained() -> None:
-    from joymigrate.chips.load import KNOWN_KEYS
+    from joymigrate.chips.load import ChipFile
     from joymigrate.chips.validate_names import API_KEYS
 
     page = PAGE.read_text(encoding="utf-8")
     unsaid = {"schema", "notes"}  # they explain themselves
-    for key in {*KNOWN_KEYS, *(f"api.{key}" for key in API_KEYS)} - unsaid - {"api"}:
+    keys = {one.name for one in dataclasses.fields(ChipFile)}
+    for key in {*keys, *(f"api.{key}" for key in API_KEYS)} - unsaid - {"api"}:
         assert f"`{key}`" in page, key
