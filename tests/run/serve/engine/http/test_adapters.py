@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from joymigrate.chips import hide_driverless
+
 from .conftest import Running, serving
 
+hide_driverless()
 peft = pytest.importorskip("peft", reason="pip install 'joymigrate[train]'")
 
 
