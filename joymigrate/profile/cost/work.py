@@ -22,7 +22,7 @@ BYTES = {
     "uint8": 1,
 }  # fmt: skip
 FLOATING = ("float32", "float16", "bfloat16", "float64")
-CASTS = ("_to_copy", "to", "copy_", "_npu_dtype_cast", "npu_dtype_cast")
+CASTS = ("_to_copy", "to", "copy_")  # and what a chip calls …_dtype_cast
 COPIES = ("clone", "contiguous", "copy_", "_reshape_copy")
 # Only a part of the first tensor is read.
 PICKS = ("embedding", "index", "index_select", "gather", "take", "select_scatter")
@@ -102,7 +102,7 @@ def work_of(capture: Capture, *, dtype: str | None = None, own: Formulas | None 
         known[operator.op, type_] = counted is not None
         if counted is None and multiplies(base):
             uncounted[operator.op] += operator.calls
-        if base in CASTS and casts_dtype(operator, dtype):
+        if (base in CASTS or base.endswith("dtype_cast")) and casts_dtype(operator, dtype):
             casts, cast_bytes = casts + operator.calls, cast_bytes + operator.calls * traffic
         elif base in COPIES:
             copies, copy_bytes = copies + operator.calls, copy_bytes + operator.calls * traffic

@@ -50,7 +50,7 @@ def overview(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ways = result["checked_by"]
     peaks = ", ".join(f"{d}: {gib(b)}" for d, b in result["peak_memory_bytes"].items())
     return [
-        (tell("Package"), f"torch_npu {result['package']['torch_npu']}"),
+        (tell("Package"), ", ".join(f"{name} {one}" for name, one in result["package"].items())),
         (
             tell("Devices"),
             tell(

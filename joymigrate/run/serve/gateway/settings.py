@@ -192,7 +192,7 @@ class RolloutTable(Plan):
         return Plan(**{**values, "steps": steps})
 
 
-@document("gateway", "GPU and NPU services behind one address: `serve --config gateway.yaml`.")
+@document("gateway", "Two services behind one address: `serve --config gateway.yaml`.")
 @dataclass(frozen=True, slots=True)
 class GatewayFile:
     """A gateway's file. Relative paths in it are relative to its folder."""
