@@ -84,9 +84,6 @@ def serve(start: RankingOptions) -> int:
         refuse_unproven(start, chip)
     front = start.front.front()
     if start.grpc_port is not None:
-        if start.front.certificate is not None:
-            raise JoyError("gRPC is served without TLS here",
-                           help="leave --grpc-port out, or put a proxy in front")  # fmt: skip
         need("serve", "grpc", "google.protobuf", what="gRPC")
     from joymigrate.run.serve.ranking import start as starting
 

@@ -217,7 +217,7 @@ def as_list(found: Any) -> Sequence[Any]:
 def blank(signature: Signature) -> Arrays:
     """Arrays of no candidate, no user and no length."""
     return {
-        one.name: np.zeros([0, *(0 if size is None else size for size in one.shape[1:])], one.dtype)
+        one.name: np.zeros([0, *(0 if size is None else size for size in one.shape[1:])], one.held)
         for one in signature.inputs
     }
 
@@ -233,7 +233,7 @@ def pad_batch(signature: Signature, arrays: Arrays, key: Key) -> Arrays:
         if one.role == SEQUENCE and one.layout == PADDED and one.shape[1] is None:
             shape[1] = length
         value = one.pad if one.role == SEQUENCE and one.pad is not None else 0
-        whole = np.full(shape, 0 if one.role == LENGTHS else value, one.dtype)
+        whole = np.full(shape, 0 if one.role == LENGTHS else value, one.held)
         whole[tuple(slice(0, size) for size in array.shape)] = array
         found[one.name] = whole
     return found

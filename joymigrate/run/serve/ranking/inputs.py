@@ -38,8 +38,8 @@ def draw(signature: Signature, candidates: int, length: int, seed: int = 0) -> R
 
 def values(one: Input, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray[Any, Any]:
     """Numbers, flags, or ids within their bounds."""
-    if one.dtype.startswith("float"):
-        return random.standard_normal(shape).astype(one.dtype)
+    if one.held.startswith("float"):
+        return random.standard_normal(shape).astype(one.held)
     if one.dtype == "bool":
         return random.random(shape) < 0.5
     high = UNKNOWN_IDS if one.ids is None else np.asarray(one.ids)

@@ -128,7 +128,7 @@ def pad(one: Input, parts: Sequence[np.ndarray[Any, Any]]) -> tuple[np.ndarray[A
     if all(part.shape[1] == longest for part in parts):
         return np.concatenate(parts), 0
     rows = sum(part.shape[0] for part in parts)
-    whole = np.full((rows, longest, *parts[0].shape[2:]), one.pad, one.dtype)
+    whole = np.full((rows, longest, *parts[0].shape[2:]), one.pad, one.held)
     start = 0
     for part in parts:
         whole[start : start + part.shape[0], : part.shape[1]] = part

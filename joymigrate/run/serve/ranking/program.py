@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.ranking import cut, graph
+from joymigrate.run.serve.ranking.calling import Calling, calling_of
 from joymigrate.run.serve.ranking.signature import FILE, Dimensions, Signature, build
 from joymigrate.run.serve.ranking.split import Split
-from joymigrate.run.serve.ranking.tensors import outputs_of, writable
+from joymigrate.run.serve.ranking.tensors import as_typed, outputs_of, writable
 from joymigrate.run.serve.ranking.users import UserSide
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Program:
     compiled: Run | None = None
     split: Split | None = None  # where rows come from that are not here
     parts: tuple[str, ...] = ("",)  # what is compiled; "": the whole
+    calling: Calling | None = None  # how compiled code of the whole takes its inputs
     users: UserSide | None = None
 
     def run(self, arrays: Arrays, chosen: Run | None = None) -> list[torch.Tensor]:
@@ -55,12 +57,15 @@ class Program:
         import torch
 
         inputs = {
-            one.name: torch.from_numpy(writable(arrays[one.name])) for one in self.signature.inputs
+            one.name: as_typed(torch.from_numpy(writable(arrays[one.name])), one.dtype)
+            for one in self.signature.inputs
         }
         with torch.inference_mode():
             if self.split is not None:
                 inputs = self.split.prepare(inputs)
             inputs = {name: tensor.to(self.device) for name, tensor in inputs.items()}
+            if chosen is not None and self.calling is not None and self.parts == ("",):
+                return outputs_of(self.calling.call(chosen, inputs))
             return outputs_of((chosen or self.eager)(**inputs))
 
 
@@ -136,12 +141,17 @@ def from_exported(
     if device != "cpu":
         plain = exported.module()
         exported = move_to_device_pass(exported, device)
-    eager = exported.module()
+    calling = calling_of(exported.call_spec.in_spec, [one.name for one in ins], str(path))
+    eager: Any = exported.module()
+    if not calling.plain:
+        eager = cut.extract(eager, cut.results(eager), {}).run
     state = dict(eager.state_dict(keep_vars=True))
     for tensor in state.values():
         tensor.requires_grad_(False)
     digest = digest_of(exported, state)
-    return Program(name, path, signature, eager, device, digest, exported, plain, state)
+    return Program(
+        name, path, signature, eager, device, digest, exported, plain, state, calling=calling
+    )
 
 
 def digest_of(exported: ExportedProgram, state: Mapping[str, torch.Tensor]) -> str:
@@ -205,7 +215,13 @@ def open_package(path: Path, device: str) -> Program:
     ins, outs = (stated(told["dimensions"], side, path) for side in ("inputs", "outputs"))
     signature = build(ins, outs, told, {}, str(path))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Program(path.stem, path, signature, compiled, device, digest)
+    spec = torch.utils._pytree.treespec_loads(compiled.loader.get_call_spec()[0])
+    calling = calling_of(spec, [one.name for one in ins], str(path))
+
+    def run(**inputs: Any) -> Any:
+        return calling.call(compiled, inputs)
+
+    return Program(path.stem, path, signature, run, device, digest)
 
 
 def stated(table: Any, side: str, path: Path) -> list[Dimensions]:

@@ -15,6 +15,7 @@ METHODS = (
     *("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer"),
     "RepositoryIndex",
 )
+STREAM = "ModelStreamInfer"  # Triton's: many ModelInferRequests on one call
 # message → "type name number"; `*` is repeated, `map` a map from texts to InferParameter.
 TENSOR = "string name 1; string datatype 2; *int64 shape 3"
 FULL = f"{TENSOR}; map parameters 4; InferTensorContents contents 5"
@@ -46,6 +47,7 @@ MESSAGES = {
     "ModelInferResponse": "string model_name 1; string model_version 2; string id 3; "
     "map parameters 4; *ModelInferResponse.InferOutputTensor outputs 5; "
     "*bytes raw_output_contents 6",
+    "ModelStreamInferResponse": "string error_message 1; ModelInferResponse infer_response 2",
     "RepositoryIndexRequest": "string repository_name 1; bool ready 2",
     "RepositoryIndexResponse.ModelIndex": "string name 1; string version 2; string state 3; "
     "string reason 4",

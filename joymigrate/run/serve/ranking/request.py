@@ -77,7 +77,7 @@ def check(
 
 def check_array(one: Input, array: np.ndarray[Any, Any]) -> None:
     """Type, shape, finite numbers, ids within their bounds."""
-    if array.dtype.name != one.dtype:
+    if array.dtype.name != one.held:
         raise refuse(one.name, f"the type is {one.dtype}, got {array.dtype.name}")
     if array.ndim != len(one.shape) or any(
         size is not None and size != there

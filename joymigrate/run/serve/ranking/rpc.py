@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -21,9 +22,12 @@ from joymigrate.run.serve.ranking.service import (
     describe,
     key_of,
 )
+from joymigrate.run.serve.web import tls
 from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.tls import Tls
 
 log = logging.getLogger("joymigrate.serve")
+STREAMED = 64  # requests of one stream that run at the same time
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -42,7 +46,9 @@ CONTENTS = {
 Call = Callable[[Service, Any, Any], Awaitable[Any]]
 
 
-async def start(service: Service, host: str, port: int) -> tuple[Any, int]:
+async def start(
+    service: Service, host: str, port: int, secured: Tls | None = None
+) -> tuple[Any, int]:
     """Listen; returns the server and its port. Raises `JoyError` when the address is taken."""
     size = service.limits.body_bytes
     server = grpc.aio.server(
@@ -61,12 +67,20 @@ async def start(service: Service, host: str, port: int) -> tuple[Any, int]:
         )
         for name in protocol.METHODS
     }
+    handlers[protocol.STREAM] = grpc.stream_stream_rpc_method_handler(
+        streaming(service),
+        request_deserializer=kinds["ModelInferRequest"].FromString,
+        response_serializer=kinds["ModelStreamInferResponse"].SerializeToString,
+    )
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(protocol.SERVICE, handlers),)
     )
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        bound = server.add_insecure_port(where)
+        if secured is None:
+            bound = server.add_insecure_port(where)
+        else:
+            bound = server.add_secure_port(where, credentials(secured))
     except RuntimeError:
         bound = 0
     if not bound:
@@ -75,6 +89,67 @@ async def start(service: Service, host: str, port: int) -> tuple[Any, int]:
                        )  # fmt: skip
     await server.start()
     return server, bound
+
+
+def credentials(secured: Tls) -> Any:
+    """The certificate to listen with; with a CA, clients need one of its certificates."""
+    tls.of_server(secured)  # words what is wrong with the files
+    if secured.certificate is None:
+        raise JoyError("TLS needs a certificate")
+    chain = secured.certificate.read_bytes()
+    key = (secured.key or secured.certificate).read_bytes()
+    authority = secured.ca.read_bytes() if secured.ca is not None else None
+    return grpc.ssl_server_credentials(
+        [(key, chain)], root_certificates=authority, require_client_auth=authority is not None
+    )
+
+
+def streaming(service: Service) -> Callable[[Any, Any], AsyncIterator[Any]]:
+    """ModelStreamInfer: requests of one call run at the same time, answers keep their order."""
+
+    async def handler(messages: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            service.keys.check("/v2/infer", headers(context))
+        except Refusal as refusal:
+            await context.abort(CODES.get(refusal.status, grpc.StatusCode.INTERNAL),
+                                refusal.message)  # fmt: skip
+        running: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue(STREAMED)
+
+        async def read() -> None:
+            async for message in messages:
+                await running.put(asyncio.create_task(one_of_stream(service, message, context)))
+            await running.put(None)
+
+        reader = asyncio.create_task(read())
+        task: asyncio.Task[Any] | None = None
+        try:
+            while (task := await running.get()) is not None:
+                yield await task
+        finally:  # the client went away: what still waits is taken back
+            reader.cancel()
+            while task is not None:
+                task.cancel()
+                task = running.get_nowait() if not running.empty() else None
+
+    return handler
+
+
+async def one_of_stream(service: Service, message: Any, context: Any) -> Any:
+    """One request of a stream; a refusal is an answer with an error."""
+    began, status = time.perf_counter(), 200
+    made = protocol.messages()["ModelStreamInferResponse"]()
+    try:
+        made.infer_response.CopyFrom(await infer(service, message, context))
+    except Exception as error:
+        refusal = error
+        if not isinstance(refusal, Refusal):
+            log.exception("a gRPC request failed")
+            refusal = Refusal(500, f"{type(error).__name__}: {error}")
+        status = refusal.status
+        made.error_message = refusal.message
+        made.infer_response.id = message.id
+    service.count(status, time.perf_counter() - began, False)
+    return made
 
 
 def answering(service: Service, call: Call) -> Callable[[Any, Any], Awaitable[Any]]:
@@ -206,7 +281,8 @@ def read_inputs(message: Any) -> dict[str, wire.Array]:
         kind = wire.kind_of(one.name, one.datatype)
         shape = wire.shape_of(one.name, list(one.shape))
         if raw:
-            found[one.name] = wire.from_bytes(one.name, kind, shape, raw[place])
+            found[one.name] = wire.from_bytes(one.name, kind, shape, raw[place],
+                                               one.datatype)  # fmt: skip
             continue
         holder = CONTENTS.get(one.datatype)
         if holder is None:

@@ -19,6 +19,7 @@ CANDIDATE, USER, SEQUENCE = "candidate", "user", "sequence"
 LENGTHS, OFFSETS, OWNER, FIXED = "lengths", "offsets", "owner", "fixed"
 ROLES = (CANDIDATE, USER, SEQUENCE, LENGTHS, OFFSETS, OWNER)
 DERIVED = (LENGTHS, OFFSETS, OWNER)  # a client may leave them out
+BFLOAT16 = "bfloat16"
 PADDED, JAGGED = "padded", "jagged"
 KEYS = ("role", "of", "layout", "pad", "ids")
 
@@ -40,6 +41,11 @@ class Input:
     layout: str = ""
     pad: float | None = None
     ids: int | tuple[int, ...] | None = None
+
+    @property
+    def held(self) -> str:
+        """The type of its arrays: numpy has no bfloat16, whose numbers float32 holds exactly."""
+        return "float32" if self.dtype == BFLOAT16 else self.dtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,9 @@ async def serve(
     if grpc_port is not None:
         from joymigrate.run.serve.ranking import rpc
 
-        rpc_server, bound = await rpc.start(service, host, grpc_port)
+        rpc_server, bound = await rpc.start(
+            service, host, grpc_port, front.tls if front is not None else None
+        )
         extra["grpc"] = f"{host}:{bound}"
 
     def listening() -> None:

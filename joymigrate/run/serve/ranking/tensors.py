@@ -29,3 +29,10 @@ def writable(array: Any) -> Any:
     A merged batch is a copy already.
     """
     return array if array.flags.writeable else array.copy()
+
+
+def as_typed(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+    """The tensor as the program takes it: bfloat16 came as float32."""
+    import torch
+
+    return tensor.to(torch.bfloat16) if dtype == "bfloat16" else tensor

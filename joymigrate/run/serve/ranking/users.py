@@ -17,7 +17,7 @@ import numpy as np
 from joymigrate.run.serve.ranking.cut import UserCut
 from joymigrate.run.serve.ranking.request import Arrays, Request
 from joymigrate.run.serve.ranking.signature import USER, Signature
-from joymigrate.run.serve.ranking.tensors import as_arrays, outputs_of, writable
+from joymigrate.run.serve.ranking.tensors import as_arrays, as_typed, outputs_of, writable
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +74,7 @@ class UserSide:
                     known[place] = self.keep(batch.bringers[place], version, values)
             frontier = self.join(batch, [one.values for one in known if one is not None])
             given = {
-                **{one.name: torch.from_numpy(writable(batch.arrays[one.name]))
+                **{one.name: as_typed(torch.from_numpy(writable(batch.arrays[one.name])), one.dtype)
                    for one in self.signature.inputs if one.name in self.cut.candidate.inputs},
                 **frontier,
             }  # fmt: skip
@@ -106,7 +106,10 @@ class UserSide:
         arrays = {name: batch.arrays[name] for name in self.cut.user.inputs}
         every = len(places) == batch.sizes.users
         inputs = {
-            name: torch.from_numpy(np.array(array) if every else array[places]).to(self.device)
+            name: as_typed(
+                torch.from_numpy(np.array(array) if every else array[places]),
+                self.signature.by_name[name].dtype,
+            ).to(self.device)
             for name, array in arrays.items()
         }
         made = [one.cpu() if self.room else one for one in user(**inputs)]

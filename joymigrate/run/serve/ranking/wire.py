@@ -10,12 +10,13 @@ import numpy as np
 import orjson
 
 from joymigrate.run.serve.engine.http.triton.tensors import NUMBERS
-from joymigrate.run.serve.ranking.signature import Signature
+from joymigrate.run.serve.ranking.signature import BFLOAT16, Signature
 from joymigrate.run.serve.web.errors import Refusal
 
+BF16 = "BF16"
 Array = np.ndarray[Any, Any]
 TYPES = {name: np.dtype(code) for name, code in NUMBERS.items()}
-NAMES = {kind.name: name for name, kind in TYPES.items()}
+NAMES = {kind.name: name for name, kind in TYPES.items()} | {BFLOAT16: BF16}
 
 
 def refuse(name: str, message: str) -> Refusal:
@@ -25,9 +26,9 @@ def refuse(name: str, message: str) -> Refusal:
 
 def kind_of(name: str, datatype: Any) -> np.dtype[Any]:
     """The array type of a KServe datatype."""
-    kind = TYPES.get(datatype)
+    kind = TYPES["FP32"] if datatype == BF16 else TYPES.get(datatype)
     if kind is None:
-        raise refuse(name, f"datatype is {', '.join(TYPES)}, got {datatype!r}")
+        raise refuse(name, f"datatype is {', '.join((*TYPES, BF16))}, got {datatype!r}")
     return kind
 
 
@@ -40,8 +41,13 @@ def shape_of(name: str, raw: Any) -> tuple[int, ...]:
     return tuple(raw)
 
 
-def from_bytes(name: str, kind: np.dtype[Any], shape: Sequence[int], data: Any) -> Array:
-    """A view of raw little-endian bytes."""
+def from_bytes(
+    name: str, kind: np.dtype[Any], shape: Sequence[int], data: Any, datatype: str = ""
+) -> Array:
+    """A view of raw little-endian bytes; bfloat16 becomes float32, which holds it exactly."""
+    if datatype == BF16:
+        halves = from_bytes(name, np.dtype("<u2"), shape, data)
+        return (halves.astype(np.uint32) << 16).view(np.float32)
     wanted = math.prod(shape) * kind.itemsize
     if len(data) != wanted:
         raise refuse(name, f"shape {list(shape)} is {wanted} bytes, {len(data)} came")
@@ -97,7 +103,8 @@ def read_inputs(header: Mapping[str, Any], binary: memoryview) -> dict[str, Arra
             raise refuse(name, f"binary_data_size is {size!r}")
         if used + size > len(binary):
             raise refuse(name, f"binary_data_size is {size}, {len(binary) - used} bytes are left")
-        found[name] = from_bytes(name, kind, shape, binary[used : used + size])
+        found[name] = from_bytes(name, kind, shape, binary[used : used + size],
+                                 one["datatype"])  # fmt: skip
         used += size
     if used != len(binary):
         raise Refusal(400, f"{len(binary) - used} bytes behind the inputs belong to none of them")
@@ -116,7 +123,7 @@ def read_values(signature: Signature, inputs: Any) -> dict[str, Array]:
             raise refuse(name, f"the model has no such input; it has {names}")
         if not isinstance(values, list):
             raise refuse(name, "the values are a list")
-        array = from_values(name, np.dtype(one.dtype), None, values)
+        array = from_values(name, np.dtype(one.held), None, values)
         empty = array.size == 0 and array.ndim < len(one.shape)
         if empty:  # [] and [[]] do not tell their other sizes
             known = [0 if size is None else size for size in one.shape]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import queue
 import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,3 +198,98 @@ def test_health_ready_and_metrics(serve: Serve) -> None:
     assert "joymigrate_ranking_batches_total 1.0" in text
     assert "joymigrate_ranking_compilations_total 0.0" in text
     assert 'joymigrate_ranking_version{version="1"} 1.0' in text
+
+
+def test_grpc_over_tls_asks_for_a_clients_certificate(din: Any, tmp_path: Path) -> None:
+    import asyncio
+
+    from joymigrate.run.serve.ranking import rpc
+    from joymigrate.run.serve.ranking.lanes import Engine
+    from joymigrate.run.serve.ranking.meters import Meters
+    from joymigrate.run.serve.ranking.service import Service
+    from joymigrate.run.serve.web.tls import Tls
+    from tests.run.serve.test_web import make_certificates
+
+    make_certificates(tmp_path)
+    engine = Engine(din)
+    engine.start()
+
+    def paths(*names: str) -> list[Path]:
+        return [tmp_path / name for name in names]
+
+    async def ask() -> Any:
+        server, port = await rpc.start(
+            Service(engine, ("din",), Meters(engine)), "127.0.0.1", 0,
+            Tls(*paths("server.pem", "server.key", "ca.pem")),
+        )  # fmt: skip
+        given = arrays()
+
+        def client(*more: str) -> Any:
+            known = dict(zip(("certificate_chain", "private_key"), map(str, paths(*more)),
+                             strict=False))  # fmt: skip
+            rpc_client = grpcclient.InferenceServerClient(
+                f"127.0.0.1:{port}", ssl=True, root_certificates=str(tmp_path / "ca.pem"), **known
+            )
+            return rpc_client.infer("din", inputs(grpcclient, given)).as_numpy("score")
+
+        found = await asyncio.to_thread(client, "client.pem", "client.key")
+        np.testing.assert_allclose(found, expected(din, given), atol=1e-6)
+        with pytest.raises(Exception, match=r"(?i)ssl|handshake|unavailable|closed|connect"):
+            await asyncio.to_thread(client)
+        await server.stop(None)
+
+    asyncio.run(ask())
+    engine.close()
+
+
+def test_a_triton_stream_answers_in_order_and_words_its_errors(serve: Serve, din: Any) -> None:
+    running = serve()
+    client = grpcclient.InferenceServerClient(running.grpc)
+    found: queue.Queue[Any] = queue.Queue()
+    client.start_stream(callback=lambda result, error: found.put((result, error)))
+    given = [arrays(candidates=1 + place) for place in range(8)]
+    for place, one in enumerate(given):
+        sent = {**one, "item": -one["item"] - 1} if place == 3 else one
+        client.async_stream_infer("din", inputs(grpcclient, sent), request_id=str(place))
+    for place, one in enumerate(given):
+        result, error = found.get(timeout=30)
+        if place == 3:
+            assert "is negative" in str(error)
+            continue
+        assert error is None
+        assert result.get_response().id == str(place)
+        np.testing.assert_allclose(result.as_numpy("score"), expected(din, one), atol=1e-6)
+    client.stop_stream()
+
+
+def test_bfloat16_inputs_come_as_bytes_and_as_numbers(serve: Serve, tmp_path: Path) -> None:
+    import torch
+
+    from joymigrate.run.serve.ranking import program
+
+    class Halves(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.float().sum(-1) * (x.dtype == torch.bfloat16)
+
+    made = torch.export.export(
+        Halves(), (), kwargs={"x": torch.zeros(4, 3, dtype=torch.bfloat16)},
+        dynamic_shapes={"x": {0: torch.export.Dim("count")}},
+    )  # fmt: skip
+    torch.export.save(made, tmp_path / "halves.pt2")
+    running = serve(program.load(tmp_path / "halves.pt2"))
+    x = torch.tensor([[0.1, 2.0, 3.0], [1.0, 1.0, 1.0]]).to(torch.bfloat16)
+    wanted = x.float().sum(-1).tolist()
+    status, found = post(f"{running.url}/v1/rank", {"inputs": {"x": x.float().tolist()}})
+    assert (status, found["outputs"]["score"]) == (200, pytest.approx(wanted))
+    data = x.view(torch.int16).numpy().tobytes()
+    row = {"name": "x", "shape": [2, 3], "datatype": "BF16"}
+    size = {"parameters": {"binary_data_size": len(data)}}
+    head = json.dumps({"inputs": [{**row, **size}]}).encode()
+    asked = urllib.request.Request(
+        f"{running.url}/v2/models/din/infer", head + data,
+        {"Inference-Header-Content-Length": str(len(head))},
+    )  # fmt: skip
+    with urllib.request.urlopen(asked, timeout=30) as reply:
+        assert json.loads(reply.read())["outputs"][0]["data"] == pytest.approx(wanted)
+    http = httpclient.InferenceServerClient(running.url.removeprefix("http://"))
+    assert http.get_model_metadata("din")["inputs"][0]["datatype"] == "BF16"

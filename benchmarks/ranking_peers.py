@@ -1,0 +1,192 @@
+"""Ranking servers side by side: requests per processor-second and p99 over HTTP, one client.
+
+    python -m benchmarks.ranking_peers [--peers aiohttp,ray] [--clients 16] [--requests 1500]
+
+The same exported model, the same JSON body, one torch thread. Peers: `aiohttp` (a plain loop, one
+request after the other), `ray` (Ray Serve with @serve.batch; its batch is merged by the code that
+we use; never run yet: it needs ray[serve]). Ours: eager, and with the package that lies in
+$JOYMIGRATE_CACHE. Processor time is that of the server's process and all its children, Ray's own
+processes included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import psutil
+
+from joymigrate.run.serve.ranking import example
+from joymigrate.run.serve.ranking.inputs import draw
+from joymigrate.run.serve.ranking.program import load
+
+CANDIDATES, LENGTH = 5, 20
+PLAIN = """
+import sys, orjson, torch
+from aiohttp import web
+from pathlib import Path
+from joymigrate.run.serve.ranking import wire
+from joymigrate.run.serve.ranking.program import load
+from joymigrate.run.serve.ranking.request import check
+torch.set_num_threads(1)
+program = load(Path(sys.argv[1]))
+async def rank(request):
+    body = orjson.loads(await request.read())
+    asked = check(program.signature, wire.read_values(program.signature, body["inputs"]))
+    scores = program.run(asked.arrays)[0].numpy()
+    return web.Response(body=orjson.dumps({"outputs": {"score": scores}},
+                        option=orjson.OPT_SERIALIZE_NUMPY), content_type="application/json")
+app = web.Application()
+app.add_routes([web.post("/v1/rank", rank)])
+web.run_app(app, host="127.0.0.1", port=int(sys.argv[2]), print=None)
+"""
+RAY = """
+import sys, time, ray, orjson, torch
+from pathlib import Path
+from ray import serve
+from starlette.requests import Request
+from starlette.responses import Response
+from joymigrate.run.serve.ranking import wire
+from joymigrate.run.serve.ranking.merge import merge
+from joymigrate.run.serve.ranking.program import load
+from joymigrate.run.serve.ranking.request import check
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+serve.start(http_options={"host": "127.0.0.1", "port": int(sys.argv[2])})
+@serve.deployment(max_ongoing_requests=256)
+class Ranker:
+    def __init__(self, path):
+        torch.set_num_threads(1)
+        self.program = load(Path(path))
+    @serve.batch(max_batch_size=128, batch_wait_timeout_s=0.002)
+    async def batch(self, asked):
+        whole = merge(self.program.signature, asked)
+        scores = self.program.run(whole.arrays)[0].numpy()
+        return [scores[start:stop] for start, stop in whole.spans]
+    async def __call__(self, request: Request):
+        body = orjson.loads(await request.body())
+        asked = check(self.program.signature,
+                      wire.read_values(self.program.signature, body["inputs"]))
+        scores = await self.batch(asked)
+        return Response(orjson.dumps({"outputs": {"score": scores}},
+                        option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
+serve.run(Ranker.bind(sys.argv[1]), route_prefix="/v1/rank")
+while True:
+    time.sleep(1)
+"""
+
+
+def command(name: str, path: Path, port: int) -> list[str]:
+    """How a server is started."""
+    if name in ("aiohttp", "ray"):
+        return [sys.executable, "-W", "ignore", "-c", PLAIN if name == "aiohttp" else RAY,
+                str(path), str(port)]  # fmt: skip
+    more = [] if name == "ours-compiled" else ["--no-compile"]
+    start = [sys.executable, "-W", "ignore", "-m", "joymigrate", "serve", str(path)]
+    set_up = ["--device", "cpu", "--threads", "1", "--lanes", "1", "-q"]
+    return [*start, "--port", str(port), *set_up, *more]
+
+
+def processor_seconds(root: int) -> float:
+    """Of a process and everything below it, and of Ray's processes wherever they are."""
+    whole = 0.0
+    mine = psutil.Process(root)
+    family = {mine.pid, *(one.pid for one in mine.children(recursive=True))}
+    for one in psutil.process_iter(["pid", "cmdline", "cpu_times", "name"]):
+        line = " ".join(one.info["cmdline"] or ())
+        if one.info["pid"] in family or "ray::" in line or "raylet" in line or "gcs_server" in line:
+            times = one.info["cpu_times"]
+            whole += times.user + times.system
+    return whole
+
+
+async def ready(session: aiohttp.ClientSession, url: str, body: bytes, seconds: float) -> None:
+    """Wait for a first right answer."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            async with session.post(url, data=body) as reply:
+                if reply.status == 200 and "outputs" in await reply.json(content_type=None):
+                    return
+        except (aiohttp.ClientError, OSError, ValueError):
+            pass
+        if time.monotonic() > end:
+            raise SystemExit(f"{url} does not answer")
+        await asyncio.sleep(0.3)
+
+
+async def load_of(
+    url: str, bodies: list[bytes], clients: int, requests: int, root: int
+) -> dict[str, float]:
+    """A closed loop of clients; the first tenth warms up."""
+    connector = aiohttp.TCPConnector(limit=0)
+    headers = {"Content-Type": "application/json"}
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        await ready(session, url, bodies[0], 120)
+        times: list[float] = []
+
+        async def client(numbers: Any) -> None:
+            for number in numbers:
+                began = time.perf_counter()
+                async with session.post(url, data=bodies[number % len(bodies)]) as reply:
+                    await reply.read()
+                    if reply.status != 200:
+                        raise SystemExit(f"{url}: status {reply.status}")
+                times.append(1e3 * (time.perf_counter() - began))
+
+        warm = iter(range(requests // 10))
+        await asyncio.gather(*(client(warm) for _ in range(clients)))
+        times.clear()
+        used, began = processor_seconds(root), time.perf_counter()
+        numbers = iter(range(requests))
+        await asyncio.gather(*(client(numbers) for _ in range(clients)))
+        seconds, used = time.perf_counter() - began, processor_seconds(root) - used
+    times.sort()
+    return {"per_cpu_s": requests / used, "per_s": requests / seconds,
+            "p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100]}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", default="aiohttp,ray")
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--requests", type=int, default=1500)
+    parser.add_argument("--model", type=Path, help="the DIN-like model; default: a fresh one")
+    options = parser.parse_args()
+    path = options.model or example.export(Path(tempfile.mkdtemp()) / "din.pt2")
+    program = load(path)
+    bodies = [
+        orjson.dumps({"inputs": draw(program.signature, CANDIDATES, LENGTH, seed).arrays},
+                     option=orjson.OPT_SERIALIZE_NUMPY) for seed in range(100)
+    ]  # fmt: skip
+    rows = {}
+    for place, name in enumerate([*options.peers.split(","), "ours", "ours-compiled"]):
+        port = 18400 + place
+        server = subprocess.Popen(command(name, path, port), env=dict(os.environ))
+        try:
+            url = f"http://127.0.0.1:{port}/v1/rank"
+            measured = load_of(url, bodies, options.clients, options.requests, server.pid)
+            rows[name] = asyncio.run(measured)
+        finally:
+            for one in psutil.Process(server.pid).children(recursive=True):
+                one.kill()
+            server.kill()
+            server.wait()
+        row = rows[name]
+        print(f"{name:<14} {row['per_cpu_s']:8.0f} requests per CPU-second {row['per_s']:8.0f}/s  "
+              f"p50 {row['p50']:7.1f} ms  p99 {row['p99']:7.1f} ms", flush=True)  # fmt: skip
+    for peer in options.peers.split(","):
+        for ours in ("ours", "ours-compiled"):
+            print(f"{ours} / {peer}: {rows[ours]['per_cpu_s'] / rows[peer]['per_cpu_s']:.2f}x")
+
+
+if __name__ == "__main__":
+    main()
