@@ -165,6 +165,9 @@ class Words:
     def __contains__(self, key: object) -> bool:
         return key in worded(self.name, "en")
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(worded(self.name, "en"))
+
     def template(self, key: str, lang: str = "en") -> str:
         """The text for `key` with its fields open, English where the language has none.
 

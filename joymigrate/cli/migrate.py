@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from joymigrate.journey import Gates, Journey, Request
 
 NEEDS = {"PATH": ("extra:torch", "chip|rehearsal"), "--dry-run": ()}
-WANTS = {"PATH": {"extra:serve": "--serve", "extra:report": "the plots of its page"}}
+WANTS = {"PATH": {"extra:serve": "--serve"}}
 
 RECORD = "joymigrate verify record -o NAME.jmb --steps 0-2 -- python train.py"
 FORMATS = ("text", "json", "md", "junit", "html")

@@ -37,7 +37,7 @@ OPERATORS = tuple(
     f"aten::{name}"
     for name in """
     __iand__.Tensor add.Tensor add_.Tensor addcmul any arange argmax bitwise_not chunk clamp
-    clone copy_ cumsum div.Tensor fill_.Tensor gather ge.Tensor gt.Scalar gt.Tensor
+    clone copy_ cumsum split_with_sizes div.Tensor fill_.Tensor gather ge.Tensor gt.Scalar gt.Tensor
     index.Tensor index_add index_copy_ index_put_ index_select isfinite isnan linear
     log_softmax.int lt.Scalar lt.Tensor masked_fill_.Scalar matmul minimum mul.Tensor
     mul_.Tensor rms_norm roll scaled_dot_product_attention searchsorted.Tensor silu

@@ -90,7 +90,9 @@ def varint(data: Any, at: int) -> tuple[int, int]:
 
 
 def fields(data: Any) -> Iterator[tuple[int, Any]]:
-    """Numbers and values of a message's fields."""
+    """Numbers and values of a message's fields. Raises ValueError for what is no message."""
+    if isinstance(data, int):
+        raise ValueError("the bytes are no protobuf message: a number stands where a part should")
     view, at = memoryview(data), 0
     while at < len(view):
         tag, at = varint(view, at)
