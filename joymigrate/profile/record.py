@@ -90,7 +90,7 @@ def merge_seen(settings: Settings) -> None:
                 shapes = {key: item[key] for key in SHAPES if key in item}
             elif item["kind"] == "watch":
                 worker = item["worker"]
-            elif item["kind"] == "seen":
+            elif item["kind"] in ("seen", "unread"):
                 kept.append(line)
         end = {"kind": "watched", "until": until, "worker": worker, "seen": len(kept)}
         end |= shapes

@@ -32,6 +32,7 @@ def read(path: Path) -> Trace:
     known: set[Any] = set()
     beside: list[tuple[int, dict[str, Any]]] = []
     seen: dict[int, str] = {}
+    unread: list[str] = []
     checks: dict[str, set[str]] = {}
     header: Mapping[str, Any] | None = None
     for number, item in lines(path, notes):
@@ -40,6 +41,8 @@ def read(path: Path) -> Trace:
             continue
         if item.get("kind") == "watched":
             watched.append(str(item.get("until")))
+        if item.get("kind") == "unread":
+            unread.append(str(item.get("what")))
         if item.get("kind") == "seen":
             beside.append((number, item))
         if item.get("op") == CHECK and len(item.get("args") or ()) > 1:
@@ -66,6 +69,11 @@ def read(path: Path) -> Trace:
         notes.append(Text("not watched any more from {reason} on", reason=stopped[0]))
     elif not watched and header.get("steps_seen"):
         notes.append("what came after the recorded steps was not watched")
+    if unread:
+        names = ", ".join(sorted(set(unread)))
+        notes.append(
+            Text("an export's graph does not show what is inside of: {names}", names=names)
+        )
     environment = dict(header.get("environment") or {})
     return Trace(
         path,

@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from joymigrate import attach
 from joymigrate.profile.recorder import arguments
-from joymigrate.profile.recorder.exported import exported_calls
+from joymigrate.profile.recorder.exported import ExportedCall, exported_calls
 from joymigrate.profile.recorder.operators import Context, RecordedCall, Recording, as_line, modes
 
 WINDOWS = 64  # top-level calls that are recorded whole, at most
@@ -92,6 +92,7 @@ class WholeRun:
         self.active = False
         self.backward_is_new = False
         self.exporting = False
+        self.exported: set[ExportedCall] = set()
         self.evaluating = False
         self.depth = 0
         self.undo: list[Callable[[], None]] = []
@@ -305,22 +306,25 @@ class WholeRun:
         try:
             with torch._C.DisableTorchFunction():
                 result = real(*args, **kwargs)
+            try:
+                calls = list(exported_calls(result))
+            except Exception:  # a graph that we can't read must not end the program
+                calls = []
+                self.tell({"kind": "unread", "what": f"{real.__module__}.{real.__name__}"})
         finally:
             self.exporting = False
-        try:
-            calls = list(exported_calls(result))
-        except Exception:  # a graph that we can't read must not end the program
-            calls = []
-            self.tell({"kind": "unread", "what": f"{real.__module__}.{real.__name__}"})
-        for name, overload, dtypes in calls:
-            key = (name, overload, dtypes, "export")
-            if key not in self.told:
-                self.told.add(key)
-                shown = [{"dtype": one, "shape": [], "stride": []} for one in dtypes]
-                self.tell(
-                    {"kind": "seen", "op": name, "overload": overload, "args": shown, "calls": 1,
-                     "phase": "export", "exact": False}
-                )  # fmt: skip
+        for call in calls:
+            if call in self.exported:
+                continue
+            self.exported.add(call)
+            if call.closed:
+                self.tell({"kind": "unread", "what": call.name})
+            shown = [{"dtype": one, "shape": [], "stride": []} for one in call.dtypes]
+            parents = {"parents": [call.inside]} if call.inside else {}
+            self.tell(
+                {"kind": "seen", "op": call.name, "overload": call.overload, "args": shown,
+                 "calls": 1, "phase": "export", "exact": False, **parents}
+            )  # fmt: skip
         return result
 
     def compiled(self, real: Any, *args: Any, **kwargs: Any) -> Any:

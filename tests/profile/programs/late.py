@@ -34,4 +34,13 @@ try:
 except ValueError:
     torch.poisson(torch.rand(3))
 torch.jit.trace(torch.nn.Softshrink(), torch.randn(3), check_trace=False)
+
+
+class Composites(torch.nn.Module):
+    def forward(self, x):
+        return torch.special.gammaincc(x, x) + torch.kron(x, x).mean()
+
+
+torch.export.export(Composites(), (torch.rand(3),))
+torch.jit.trace(lambda x: torch.special.gammainc(x, x), torch.rand(3), check_trace=False)
 print(float(loss) > -1)
