@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joymigrate.cli._output import emit
 from joymigrate.cli._serve_model import ServeOptions, engine_options
+from joymigrate.cli._serve_options import PreflightOptions
 from joymigrate.errors import Exit
 
 if TYPE_CHECKING:
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 MARKS = {"ok": "ok", "warn": "--", "fail": "!!"}
 
 
-def check(start: ServeOptions, sku: str | None, format: str, output: Path | None) -> int:
+def check(start: ServeOptions, asked: PreflightOptions) -> int:
     """Look at everything; exit 1 when the start would fail."""
     from joymigrate.run.serve.engine.check import check as look
     from joymigrate.run.serve.engine.preflight import Wanted
 
     options, chip = engine_options(start)
     wanted = Wanted(
-        start.model, options, chip, sku, start.host, start.port, start.template,
-        start.generation, start.override,
+        start.model, options, chip, asked.sku, start.server.host, start.server.port,
+        start.language.template, start.language.generation, start.language.override,
     )  # fmt: skip
     found = look(wanted)
     text = (
         json.dumps(found.to_json(), ensure_ascii=False, indent=1)
-        if format == "json"
+        if asked.format == "json"
         else lines(found)
     )
-    emit(text + "\n", output)
+    emit(text + "\n", asked.output)
     return Exit.OK if found else Exit.FOUND
 
 

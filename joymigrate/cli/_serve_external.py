@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from joymigrate.cli._serve_model import ServeOptions, device_of
+from joymigrate.cli._serve_options import EngineChoice
 from joymigrate.errors import Exit, JoyError
 
 
-def serve(
-    start: ServeOptions,
-    engine: str,
-    *,
-    python: Path | None,
-    container: str | None,
-    start_seconds: float,
-    extra: tuple[str, ...],
-) -> int:
+def serve(start: ServeOptions, choice: EngineChoice, extra: tuple[str, ...]) -> int:
     """Start the engine, wait for it, serve it until a signal or until it ends."""
     import asyncio
 
@@ -24,24 +15,25 @@ def serve(
     from joymigrate.run.serve.engine.http.proxy import Proxy
     from joymigrate.run.serve.web import logs
 
-    _, chip = device_of(start.to, start.device)
-    launcher = launch.named(engine, chip.name if chip is not None else None)
-    if python is not None and container is not None:
+    server, language = start.server, start.language
+    _, chip = device_of(server.to, server.device)
+    launcher = launch.named(choice.engine, chip.name if chip is not None else None)
+    if choice.python is not None and choice.container is not None:
         raise JoyError("--python and --container exclude each other")
-    if container is None and not start.model.is_dir() and start.model.is_absolute():
+    if choice.container is None and not start.model.is_dir() and start.model.is_absolute():
         raise JoyError("there is no such model folder", where=str(start.model))
-    log = logs.open_log(start.log_format, quiet=start.quiet, verbose=start.verbose)
+    log = logs.open_log(server.log_format, quiet=server.quiet, verbose=server.verbose)
     wish = launch.Wish(
         model=str(start.model),
-        name=start.names[0] if start.names else start.model.resolve().name,
-        python=python,
-        container=container,
-        dtype=str(start.engine.get("dtype", "auto")),
-        max_model_len=start.engine.get("max_model_len"),
-        tensor_parallel=int(start.engine.get("tensor_parallel") or 1),
+        name=server.names[0] if server.names else start.model.resolve().name,
+        python=choice.python,
+        container=choice.container,
+        dtype=language.dtype,
+        max_model_len=language.max_model_len,
+        tensor_parallel=language.tensor_parallel,
         extra=extra,
-        start_seconds=start_seconds,
+        start_seconds=choice.start_seconds,
     )
     child = launch.Child(launcher, wish, log.info)
-    keys, front = start.front.read_keys(), start.front.front()
-    return asyncio.run(Proxy(child, start.host, start.port, keys, front=front).run()) or Exit.OK
+    proxy = Proxy(child, server.host, server.port, server.read_keys(), front=server.front())
+    return asyncio.run(proxy.run()) or Exit.OK

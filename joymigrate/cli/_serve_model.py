@@ -2,54 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
-    from joymigrate.cli._serve_front import FrontOptions
+    from joymigrate.cli._serve_options import LanguageOptions, ServerOptions
     from joymigrate.run.serve.engine.http.service import Service
     from joymigrate.run.serve.engine.types import EngineOptions
 
 AUTO = "auto"
 
 
-class Gated(Protocol):
-    """What is asked of a ledger before it is served."""
-
-    @property
-    def model(self) -> Path: ...
-    @property
-    def ledger(self) -> Path | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What the command line asks for. `to` and `device` None: the best device that is there."""
+    """A language model's folder, its server and its engine."""
 
     model: Path
-    host: str
-    port: int
-    names: tuple[str, ...]
-    front: FrontOptions
-    to: str | None
-    device: str | None
-    unverified: bool
-    ledger: Path | None
-    template: Path | None
-    log_format: str
-    quiet: bool
-    verbose: bool
-    queue: int
-    body_bytes: int
-    drain_seconds: float
-    engine: dict[str, Any]  # of EngineOptions, without the device
-    generation: str = "auto"
-    override: str = ""
+    server: ServerOptions
+    language: LanguageOptions
 
 
 def serve(start: ServeOptions) -> int:
@@ -60,21 +34,22 @@ def serve(start: ServeOptions) -> int:
     from joymigrate.run.serve.web.server import Server, run
     from joymigrate.run.serve.web.telemetry import open_telemetry
 
-    log = logs.open_log(start.log_format, quiet=start.quiet, verbose=start.verbose)
+    server = start.server
+    log = logs.open_log(server.log_format, quiet=server.quiet, verbose=server.verbose)
     service = open_model(start)
     info = service.info
 
     async def whole() -> None:
-        server = Server(service, start.host, start.port, start.front.front())
-        server.site.telemetry = open_telemetry("joymigrate-engine")
+        listener = Server(service, server.host, server.port, server.front())
+        listener.site.telemetry = open_telemetry("joymigrate-engine")
 
         def listening() -> None:
             log.info(
                 "listening on %s",
-                server.url,
+                listener.url,
                 extra={
                     "fields": {
-                        "url": server.url,
+                        "url": listener.url,
                         "model": service.name,
                         "family": info.family,
                         "device": info.device,
@@ -88,7 +63,7 @@ def serve(start: ServeOptions) -> int:
                 },
             )
 
-        await run(server, listening, service.engine.until_failed)
+        await run(listener, listening, service.engine.until_failed)
 
     try:
         asyncio.run(whole())
@@ -100,7 +75,6 @@ def serve(start: ServeOptions) -> int:
 def open_model(start: ServeOptions) -> Service:
     """The gate, then the model; the first refusal costs no loading."""
     from joymigrate.run.serve.engine.http.opening import open_service
-    from joymigrate.run.serve.web.limits import Limits
 
     if not start.model.is_dir():
         raise JoyError(
@@ -108,40 +82,33 @@ def open_model(start: ServeOptions) -> Service:
             help="a folder with config.json, *.safetensors and a tokenizer",
         )  # fmt: skip
     options, chip = engine_options(start)
-    if chip is not None and not start.unverified:
-        refuse_unproven(start, chip)
+    if chip is not None and not start.server.unverified:
+        refuse_unproven(start.model, start.server.ledger, chip)
         if options.adapters:
             raise JoyError(
                 f"the verdict is about the model without the adapter '{options.adapters[0][0]}'",
                 where=options.adapters[0][1],
                 help="verify a merged model, or serve it as it is: --unverified",
             )
-    limits = Limits(
-        body_bytes=start.body_bytes, queue=start.queue, drain_seconds=start.drain_seconds
-    )
+    server, language = start.server, start.language
     return open_service(
-        start.model, options, names=start.names, keys=start.front.read_keys(), limits=limits,
-        template=start.template, generation=start.generation, override=start.override,
+        start.model, options,
+        names=server.names, keys=server.read_keys(), limits=server.limits(),
+        template=language.template, generation=language.generation, override=language.override,
     )  # fmt: skip
-
-
-def adapters_of(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """`--lora NAME=FOLDER`, checked."""
-    found = []
-    for text in given:
-        name, _, folder = text.partition("=")
-        if not name or not Path(folder or "?").is_dir():
-            raise JoyError(f"--lora {text}: there is no such folder", help="--lora NAME=FOLDER")
-        found.append((name, folder))
-    return tuple(found)
 
 
 def engine_options(start: ServeOptions) -> tuple[EngineOptions, Chip | None]:
     """The options, and the target chip that they mean (None: the CPU or the origin)."""
     from joymigrate.run.serve.engine.types import EngineOptions
 
-    device, chip = device_of(start.to, start.device)
-    return EngineOptions(device=device, **start.engine), chip
+    server = start.server
+    device, chip = device_of(server.to, server.device)
+    options = EngineOptions(
+        device=device, threads=server.threads, compile=bool(server.compile),
+        graphs=server.graphs, **start.language.of_engine(),
+    )  # fmt: skip
+    return options, chip
 
 
 def device_of(to: str | None, device: str | None) -> tuple[str, Chip | None]:
@@ -163,19 +130,19 @@ def device_of(to: str | None, device: str | None) -> tuple[str, Chip | None]:
     return CPU, None
 
 
-def refuse_unproven(start: Gated, chip: Chip) -> None:
+def refuse_unproven(model: Path, project: Path | None, chip: Chip) -> None:
     """A target chip serves models with a passing verdict; raises `JoyError` for others."""
     import os
 
     from joymigrate.ledger import Ledger
     from joymigrate.ledger.subject import of_folder
 
-    standing = Ledger.of(start.ledger or Path.cwd()).verdict(of_folder(start.model), chip.name)
+    standing = Ledger.of(project or Path.cwd()).verdict(of_folder(model), chip.name)
     refusal = standing.refusal(rehearsal=bool(os.environ.get("JOYMIGRATE_REHEARSE")))
     if refusal is None:
         return
     raise JoyError(
         refusal,
-        where=str(start.model),
+        where=str(model),
         help="prove it: joymigrate verify generate; or serve it as it is: --unverified",
     )

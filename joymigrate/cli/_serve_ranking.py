@@ -2,55 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from joymigrate.cli._output import one_of
 from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
-    from joymigrate.cli._serve_front import FrontOptions
-    from joymigrate.run.serve.web.limits import Limits
-
-
-@dataclass(frozen=True, slots=True)
-class RankingOptions:
-    """What the command line asks for. `to` and `device` None: the best device that is there."""
-
-    model: Path
-    host: str
-    port: int
-    names: tuple[str, ...]
-    front: FrontOptions
-    to: str | None
-    device: str | None
-    unverified: bool
-    ledger: Path | None
-    log_format: str
-    quiet: bool
-    verbose: bool
-    queue: int
-    body_bytes: int
-    drain_seconds: float
-    threads: int | None
-    compile: bool
-    grpc_port: int | None
-    lanes: int
-    lane_kind: str
-    deadline_ms: float | None
-    batch_ms: float
-    versions: str | None
-    part: str
-    shard: str
-    sparse: tuple[str, ...]
-    shard_ms: float
-    lost_shard: str
-    rows: str | None
-    row_cache: int
-    user_cache: int
-    record: Path | None
-    graphs: bool
-    hold: bool
+    from joymigrate.cli._serve_options import RankingOptions, ServerOptions
 
 
 def recognise(model: Path) -> bool:
@@ -60,43 +19,39 @@ def recognise(model: Path) -> bool:
     return program.recognise(model)
 
 
-def serve(start: RankingOptions) -> int:
+def serve(model: Path, server: ServerOptions, start: RankingOptions) -> int:
     """Load the model, listen, serve until a signal."""
     import asyncio
 
     from joymigrate.cli._serve_model import device_of, refuse_unproven
     from joymigrate.extras import need
     from joymigrate.run.serve.web import logs
-    from joymigrate.run.serve.web.limits import Limits
 
-    if not start.model.exists():
-        raise JoyError("there is no such model", where=str(start.model),
+    if not model.exists():
+        raise JoyError("there is no such model", where=str(model),
                        help="a .pt2 file, or a folder of train export")  # fmt: skip
-    logs.open_log(start.log_format, quiet=start.quiet, verbose=start.verbose)
+    logs.open_log(server.log_format, quiet=server.quiet, verbose=server.verbose)
     check_parts(start)
-    limits = Limits(
-        body_bytes=start.body_bytes, queue=start.queue, drain_seconds=start.drain_seconds
-    )
     if start.part == "sparse":
-        return serve_shard(start, limits)
-    device, chip = device_of(start.to, start.device)
-    if chip is not None and not start.unverified:
-        refuse_unproven(start, chip)
-    front = start.front.front()
+        return serve_shard(model, server, start)
+    device, chip = device_of(server.to, server.device)
+    if chip is not None and not server.unverified:
+        refuse_unproven(model, server.ledger, chip)
+    front = server.front()
     if start.grpc_port is not None:
         need("serve", "grpc", "google.protobuf", what="gRPC")
     from joymigrate.run.serve.ranking import start as starting
 
     service = starting.open_service(
-        start.model,
+        model,
         starting.Settings(
             device=device,
             lanes=start.lanes,
             lane_kind=start.lane_kind,
-            threads=start.threads,
+            threads=server.threads,
             deadline_ms=start.deadline_ms,
             batch_seconds=start.batch_ms / 1000,
-            compile=start.compile,
+            compile=server.compile is not False,
             versions=start.versions,
             shards=tuple(tuple(one.split("|")) for one in start.sparse),
             shard_seconds=start.shard_ms / 1000,
@@ -104,22 +59,25 @@ def serve(start: RankingOptions) -> int:
             row_cache=start.row_cache if start.sparse else 0,
             user_cache=start.user_cache * 2**20,
             record=start.record,
-            graphs=start.graphs,
+            graphs=server.graphs,
             hold=start.hold,
         ),
-        names=start.names,
-        keys=start.front.read_keys(),
-        limits=limits,
+        names=server.names,
+        keys=server.read_keys(),
+        limits=server.limits(),
     )
     try:
-        asyncio.run(starting.serve(service, start.host, start.port, start.grpc_port, front))
+        asyncio.run(starting.serve(service, server.host, server.port, start.grpc_port, front))
     finally:
         service.engine.close()
     return Exit.OK
 
 
 def check_parts(start: RankingOptions) -> None:
-    """Options of parts that do not go together."""
+    """Refuse unknown words, and options of parts that do not go together."""
+    one_of(start.part, ("whole", "dense", "sparse"), "--part")
+    one_of(start.lane_kind, ("threads", "processes"), "--lane-kind")
+    one_of(start.lost_shard, ("error", "default"), "--lost-shard")
     if start.part == "sparse" and start.sparse:
         raise JoyError("--sparse names the shards of a dense part; this is --part sparse")
     if start.part == "dense" and not start.sparse:
@@ -144,7 +102,7 @@ def place_of(text: str) -> tuple[int, int]:
     return int(index), int(count)
 
 
-def serve_shard(start: RankingOptions, limits: Limits) -> int:
+def serve_shard(model: Path, server: ServerOptions, start: RankingOptions) -> int:
     """Serve the rows of one shard until a signal."""
     import asyncio
 
@@ -152,8 +110,8 @@ def serve_shard(start: RankingOptions, limits: Limits) -> int:
 
     index, count = place_of(start.shard)
     service = starting.open_shard(
-        start.model, index, count, rows=start.rows, row_cache=start.row_cache,
-        versions=start.versions, keys=start.front.read_keys(), limits=limits,
+        model, index, count, rows=start.rows, row_cache=start.row_cache,
+        versions=start.versions, keys=server.read_keys(), limits=server.limits(),
     )  # fmt: skip
-    asyncio.run(starting.serve_shard(service, start.host, start.port, start.front.front()))
+    asyncio.run(starting.serve_shard(service, server.host, server.port, server.front()))
     return Exit.OK

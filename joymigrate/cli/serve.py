@@ -9,6 +9,14 @@ import typer
 
 from joymigrate.cli import _serve_lanes
 from joymigrate.cli._groups import group
+from joymigrate.cli._options import spread
+from joymigrate.cli._serve_options import (
+    EngineChoice,
+    LanguageOptions,
+    PreflightOptions,
+    RankingOptions,
+    ServerOptions,
+)
 from joymigrate.errors import Exit, JoyError
 
 NEEDS = {
@@ -34,255 +42,51 @@ app.add_typer(lanes_app, name="lanes")
 
 
 @app.command("default", hidden=True)
+@spread
 def serve(
+    server: ServerOptions,
+    language: LanguageOptions,
+    preflight: PreflightOptions,
+    choice: EngineChoice,
+    ranking: RankingOptions,
     model: Path | None = typer.Argument(None, metavar="MODEL_DIR", help="A model folder."),
     extra: list[str] | None = typer.Argument(
         None, metavar="[-- OPTION…]", help="With --engine: options for that engine, after --."
     ),
     config: Path | None = typer.Option(None, "--config", help="A gateway's file instead."),
-    host: str = typer.Option("127.0.0.1", "--host", help="The address to listen on."),
-    port: int = typer.Option(8000, "--port", min=0, max=65535, help="0: any free port."),
-    name: list[str] = typer.Option(
-        [], "--name", help="What clients call the model; more: aliases."
-    ),
-    api_key: list[str] = typer.Option(
-        [], "--api-key", envvar="JOYMIGRATE_API_KEY", help="Keys that are accepted; none: any."
-    ),
-    keys_file: Path | None = typer.Option(
-        None, "--keys-file", help="Keys with limits (YAML); SIGHUP reads it again."
-    ),
-    tls_certificate: Path | None = typer.Option(None, "--tls-certificate", help="Serve https."),
-    tls_key: Path | None = typer.Option(None, "--tls-key", help="Its key (PEM)."),
-    tls_client_ca: Path | None = typer.Option(
-        None, "--tls-client-ca", help="Clients need a certificate that it signed."
-    ),
-    cors: list[str] = typer.Option(
-        [], "--cors", metavar="ORIGIN", help="Pages of this origin may ask."
-    ),
-    to: str | None = typer.Option(None, "--to", help="The chip to serve on."),
-    device: str | None = typer.Option(
-        None, "--device", help="cpu, cuda, cuda:1 … instead of --to; default: what is there."
-    ),
-    dtype: str = typer.Option("auto", "--dtype", help="auto, float32, bfloat16, float16."),
-    max_model_len: int | None = typer.Option(None, "--max-model-len", help="Longest text, tokens."),
-    kv_memory: int | None = typer.Option(None, "--kv-memory", help="Bytes for keys and values."),
-    kv_blocks: int | None = typer.Option(None, "--kv-blocks", help="Blocks instead of bytes."),
-    block_size: int | None = typer.Option(None, "--block-size", help="Tokens of a block."),
-    max_batch_tokens: int = typer.Option(512, "--max-batch-tokens", help="Tokens of one step."),
-    max_running: int = typer.Option(64, "--max-running", help="Texts that run at once."),
-    queue: int = typer.Option(4096, "--queue", min=0, help="Texts that may wait; then 429."),
-    body_limit: int = typer.Option(32 * 2**20, "--body-limit", min=1, help="Bytes of a request."),
-    drain: float = typer.Option(
-        30.0, "--drain", min=0, help="Seconds for running requests at the end."
-    ),
-    prefix_cache: bool = typer.Option(True, "--prefix-cache/--no-prefix-cache"),
-    attention: str = typer.Option("auto", "--attention", help="auto, gather, varlen, vendor."),
-    threads: int | None = typer.Option(None, "--threads", help="torch's threads on a CPU."),
-    tensor_parallel: int = typer.Option(1, "--tensor-parallel", help="Cards for one model."),
-    compile: bool | None = typer.Option(
-        None, "--compile/--no-compile", help="Compile the model; default: ranking models only."
-    ),
-    graphs: bool = typer.Option(True, "--graphs/--no-graphs", help="Capture decode steps."),
-    probe: bool = typer.Option(
-        True,
-        "--probe/--no-probe",
-        help="Try a shrunk copy of the model beyond its limits against transformers at load.",
-    ),
-    lora: list[str] = typer.Option(
-        [],
-        "--lora",
-        metavar="NAME=FOLDER",
-        help="A LoRA adapter; requests ask for it as model NAME. May be repeated.",
-    ),
-    prompt_lookup: int = typer.Option(
-        0,
-        "--prompt-lookup",
-        min=0,
-        help="Tokens that a step tries behind a text, as it went on before; the text is the same.",
-    ),
-    generic: bool = typer.Option(False, "--generic", help="Run the model through transformers."),
-    trust_remote_code: bool = typer.Option(False, "--trust-remote-code"),
-    chat_template: Path | None = typer.Option(None, "--chat-template", help="A jinja file."),
-    generation_config: str = typer.Option(
-        "auto",
-        "--generation-config",
-        metavar="auto|none|FOLDER",
-        help="Whose generation_config.json says how requests are sampled that do not say.",
-    ),
-    override_generation_config: str = typer.Option(
-        "", "--override-generation-config", metavar="JSON", help="Single values of it."
-    ),
-    check: bool = typer.Option(False, "--check", help="Look at everything, start nothing."),
-    sku: str | None = typer.Option(None, "--sku", help="With --check: the model of the card."),
-    format: str = typer.Option("text", "--format", help="With --check: text or json."),
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="With --check: write it to a file."
-    ),
-    engine: str = typer.Option("joymigrate", "--engine", help="joymigrate, or another to start."),
-    python: Path | None = typer.Option(None, "--python", help="That engine's environment."),
-    container: str | None = typer.Option(None, "--container", help="Command that runs it."),
-    start_timeout: float = typer.Option(1800.0, "--start-timeout", min=1, help="Seconds to wait."),
     kind: str = typer.Option(
         "auto", "--kind", help="auto, language, ranking; auto looks at the model."
     ),
-    grpc_port: int | None = typer.Option(
-        None, "--grpc-port", min=0, max=65535, help="Ranking: KServe over gRPC there, too."
-    ),
-    lanes: int = typer.Option(
-        0, "--lanes", min=0, help="Ranking: what runs batches; 0: as many as are fastest here."
-    ),
-    lane_kind: str = typer.Option("threads", "--lane-kind", help="Ranking: threads or processes."),
-    deadline_ms: float | None = typer.Option(
-        None, "--deadline-ms", min=0.1, help="Ranking: of requests that name none."
-    ),
-    batch_ms: float = typer.Option(
-        25.0, "--batch-ms", min=0.1, help="Ranking: a batch's longest predicted time."
-    ),
-    versions: str | None = typer.Option(
-        None, "--versions", metavar="PLACE", help="Ranking: follow versions published there."
-    ),
-    part: str = typer.Option(
-        "whole", "--part", help="Ranking: whole, dense (needs --sparse), sparse (rows alone)."
-    ),
-    shard: str = typer.Option("0/1", "--shard", metavar="i/N", help="Of --part sparse."),
-    sparse: list[str] = typer.Option(
-        [],
-        "--sparse",
-        metavar="URL[|URL]",
-        help="Of --part dense: each shard in order; behind | others with the same rows.",
-    ),
-    shard_ms: float = typer.Option(
-        50.0, "--shard-ms", min=1, help="Of --part dense: the longest wait for rows."
-    ),
-    lost_shard: str = typer.Option(
-        "error", "--lost-shard", help="Of --part dense: error (503), or default (rows of zeros)."
-    ),
-    rows: str | None = typer.Option(
-        None,
-        "--rows",
-        metavar="redis://…",
-        help="Of --part sparse: training's rows.",
-    ),
-    row_cache: int = typer.Option(
-        100_000, "--row-cache", min=0, help="Hot rows that are kept of each table."
-    ),
-    user_cache: int = typer.Option(
-        0, "--user-cache", metavar="MIB", min=0, help="Ranking: keep computed user sides by key."
-    ),
-    record: Path | None = typer.Option(
-        None, "--record", metavar="FILE", help="Ranking: append requests, for serve drill."
-    ),
-    hold: bool = typer.Option(
-        False, "--hold", help="Ranking, with --versions: take versions only when told to."
-    ),
-    unverified: bool = typer.Option(
-        False, "--unverified", help="Serve, or ramp a standby, without a passing verdict."
-    ),
-    ledger: Path | None = typer.Option(None, "--ledger", help="Project whose ledger is asked."),
-    log_format: str = typer.Option("text", "--log-format", help="text or json."),
-    verbose: bool = typer.Option(False, "-v", "--verbose", help="Log health checks, too."),
-    quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing but errors."),
 ) -> int:
     """Serve a model: `serve MODEL_DIR`; or a gateway: `serve --config gateway.yaml`."""
+    from joymigrate.cli import _serve_ranking
     from joymigrate.cli._output import one_of
-    from joymigrate.cli._serve_front import FrontOptions
 
-    one_of(log_format, ("text", "json"), "--log-format")
+    one_of(server.log_format, ("text", "json"), "--log-format")
     if config is not None:
         if model is not None:
             raise JoyError(
                 f"both a model ({model}) and --config were given",
                 help="name the backends in the gateway's file",
             )
-        return gateway(config, unverified=unverified, quiet=quiet, log_format=log_format)
+        return gateway(config, server)
     if model is None:
         raise JoyError("what to serve is missing", help="serve MODEL_DIR, or serve --config FILE")
     one_of(kind, ("auto", "language", "ranking"), "--kind")
-    from joymigrate.cli import _serve_ranking
-
-    front = FrontOptions(
-        tuple(key for text in api_key for key in text.split(",") if key),
-        keys_file,
-        tls_certificate,
-        tls_key,
-        tls_client_ca,
-        tuple(cors),
-    )
     if kind == "ranking" or (kind == "auto" and _serve_ranking.recognise(model)):
-        if check or engine != "joymigrate" or extra:
+        if preflight.check or not choice.own or extra:
             raise JoyError("--check and --engine are for language models", where=str(model))
-        one_of(part, ("whole", "dense", "sparse"), "--part")
-        one_of(lane_kind, ("threads", "processes"), "--lane-kind")
-        one_of(lost_shard, ("error", "default"), "--lost-shard")
         need_extra("torch")
-        return _serve_ranking.serve(
-            _serve_ranking.RankingOptions(
-                model=model, host=host, port=port, names=tuple(name),
-                front=front, to=to, device=device, unverified=unverified, ledger=ledger,
-                log_format=log_format, quiet=quiet, verbose=verbose, queue=queue,
-                body_bytes=body_limit, drain_seconds=drain, threads=threads,
-                compile=compile is not False,
-                grpc_port=grpc_port, lanes=lanes, lane_kind=lane_kind,
-                deadline_ms=deadline_ms, batch_ms=batch_ms,
-                versions=versions, part=part, shard=shard, sparse=tuple(sparse),
-                shard_ms=shard_ms, lost_shard=lost_shard, rows=rows, row_cache=row_cache,
-                user_cache=user_cache, record=record, graphs=graphs, hold=hold,
-            )
-        )  # fmt: skip
+        return _serve_ranking.serve(model, server, ranking)
     need_extra("transformers", "tokenizers")
     from joymigrate.cli import _serve_check, _serve_external, _serve_model
 
-    start = _serve_model.ServeOptions(
-        model=model,
-        host=host,
-        port=port,
-        names=tuple(name),
-        front=front,
-        to=to,
-        device=device,
-        unverified=unverified,
-        ledger=ledger,
-        template=chat_template,
-        log_format=log_format,
-        quiet=quiet,
-        verbose=verbose,
-        queue=queue,
-        body_bytes=body_limit,
-        drain_seconds=drain,
-        generation=generation_config,
-        override=override_generation_config,
-        engine={
-            "dtype": dtype,
-            "max_model_len": max_model_len,
-            "kv_memory_bytes": kv_memory,
-            "kv_blocks": kv_blocks,
-            "block_size": block_size,
-            "max_batch_tokens": max_batch_tokens,
-            "max_running": max_running,
-            "prefix_cache": prefix_cache,
-            "attention": attention,
-            "threads": threads,
-            "tensor_parallel": tensor_parallel,
-            "prompt_lookup": prompt_lookup,
-            "adapters": _serve_model.adapters_of(lora),
-            "compile": bool(compile),
-            "graphs": graphs,
-            "probe": probe,
-            "generic": generic,
-            "trust_remote_code": trust_remote_code,
-        },
-    )
-    if check:
-        return _serve_check.check(start, sku, check_format(format), output)
-    if engine != "joymigrate":
-        return _serve_external.serve(
-            start,
-            engine,
-            python=python,
-            container=container,
-            start_seconds=start_timeout,
-            extra=tuple(extra or ()),
-        )
+    start = _serve_model.ServeOptions(model, server, language)
+    if preflight.check:
+        check_format(preflight.format)
+        return _serve_check.check(start, preflight)
+    if not choice.own:
+        return _serve_external.serve(start, choice, tuple(extra or ()))
     if extra:
         raise JoyError(
             f"unexpected: {' '.join(extra)}", help="one model folder; options begin with --"
@@ -290,7 +94,7 @@ def serve(
     return _serve_model.serve(start)
 
 
-def gateway(config: Path, *, unverified: bool, quiet: bool, log_format: str) -> int:
+def gateway(config: Path, options: ServerOptions) -> int:
     """Run a gateway in front of two backends."""
     import asyncio
 
@@ -302,10 +106,10 @@ def gateway(config: Path, *, unverified: bool, quiet: bool, log_format: str) -> 
     from joymigrate.run.serve.web import logs
     from joymigrate.run.serve.web.telemetry import open_telemetry
 
-    log = logs.open_log(log_format, quiet=quiet)
+    log = logs.open_log(options.log_format, quiet=options.quiet)
     say = log.info
     backends = embedded.open_backends(loaded, say)
-    made = server.Gateway(loaded, unverified=unverified, backends=backends, talk=say)
+    made = server.Gateway(loaded, unverified=options.unverified, backends=backends, talk=say)
     made.site.telemetry = open_telemetry("joymigrate-gateway")
     asyncio.run(server.run(made))
     return Exit.OK
