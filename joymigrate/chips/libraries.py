@@ -2,52 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from joymigrate.chips import read_yaml
-from joymigrate.errors import JoyError, did_you_mean
-
-KEYS = ("op", "to", "package", "own", "note")
+from joymigrate.errors import JoyError
+from joymigrate.schema import document, read_file, setting
 
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
     """What computes an operator of another library: `to`, or a `package` that registers it."""
 
-    op: str
-    to: str = ""
-    package: str = ""
-    own: bool = False
-    note: str = ""
-    source: str = ""
+    op: str = setting(help="A pattern over namespace::base; * stands for anything.")
+    to: str = setting("", "The operator of the chip's package, or of torch, that computes it.")
+    package: str = setting("", "What has to be installed beside the chip's package.")
+    own: bool = setting(False, "The package registers the operator under the same name.")
+    note: str = setting("", "What else to know.")
+    source: str = setting("", hidden=True)
+
+    def __post_init__(self) -> None:
+        if bool(self.to) == self.own:
+            raise JoyError("a counterpart has either `to` or `own: true`")
 
 
+@document("libraries", "Other libraries' operators on a chip: `ops/libraries.yaml` in its folder.")
 @dataclass(frozen=True, slots=True)
 class Libraries:
     """Counterparts in the order of the file; the first that fits is taken."""
 
-    entries: tuple[Counterpart, ...] = ()
+    libraries: tuple[Counterpart, ...] = setting((), "The first that fits is taken.")
+    sources: Mapping[str, str] = setting(make=dict, help="Where it was read, by package.")
+
+    @property
+    def entries(self) -> tuple[Counterpart, ...]:
+        """Counterparts with their sources."""
+        return tuple(map(self.with_source, self.libraries))
+
+    def with_source(self, one: Counterpart) -> Counterpart:
+        """A counterpart with the source of its package."""
+        return replace(one, source=self.sources.get(one.package, ""))
 
     def of(self, name: str) -> Counterpart | None:
         """The counterpart of `namespace::base`."""
-        return next((one for one in self.entries if fnmatchcase(name, one.op)), None)
+        found = next((one for one in self.libraries if fnmatchcase(name, one.op)), None)
+        return self.with_source(found) if found else None
 
 
 def load(path: Path) -> Libraries:
     """A chip's file; nothing where it has none."""
-    if not path.is_file():
-        return Libraries()
-    raw = read_yaml(path) or {}
-    sources = raw.get("sources") or {}
-    found = []
-    for number, item in enumerate(raw.get("libraries") or ()):
-        where = f"{path} libraries[{number}]"
-        for key in item:
-            if key not in KEYS:
-                raise JoyError(f"unknown key '{key}'.{did_you_mean(key, KEYS)}", where=where)
-        if "op" not in item or ("to" in item) == bool(item.get("own")):
-            raise JoyError("a counterpart has `op`, and either `to` or `own: true`", where=where)
-        found.append(Counterpart(**item, source=str(sources.get(item.get("package", ""), ""))))
-    return Libraries(tuple(found))
+    return read_file(Libraries, path) if path.is_file() else Libraries()

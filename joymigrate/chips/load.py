@@ -7,7 +7,6 @@ to a path, or to a function that returns one). No chip's name occurs in this fil
 
 from __future__ import annotations
 
-# ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
-from joymigrate.chips import read_yaml, rules_root
+from joymigrate.chips import rules_root
 from joymigrate.chips.names import version_key
-from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.errors import JoyError
 from joymigrate.profile.support import Status
+from joymigrate.schema import document, read_file, setting
 
 COMMON = Path("common") / "ops" / "aliases.yaml"
-KEYS = ("to", "fused", "note", "status", "since", "else")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +26,16 @@ class Alias:
     `since` is the version of the chip's package from which `to` exists; before it `otherwise`.
     """
 
-    to: str = ""
-    fused: bool = False
-    note: str = ""
-    status: Status | None = None
-    since: str = ""
-    otherwise: str = ""
+    to: str = setting("", "The operator behind it; aten where no namespace is given.")
+    fused: bool = setting(False, "The chip computes several of them in one kernel.")
+    note: str = setting("", "What else to know.")
+    status: Status | None = setting(None, "Instead of `to`: how the chip runs it.")
+    since: str = setting("", "The chip's package has `to` from here on.", words=True)
+    otherwise: str = setting("", "What stands behind it before that version.", key="else")
+
+    def __post_init__(self) -> None:
+        if bool(self.to) == (self.status is not None):
+            raise JoyError("an alias has either `to` or `status`")
 
     def target(self, version: str) -> str:
         """The operator behind it in this version, as `namespace::base`."""
@@ -60,6 +63,18 @@ class Aliases:
         return max(fitting, key=lambda item: item[0])[1] if fitting else None
 
 
+@document("aliases", "Names that torch gives operators on one backend only: `ops/aliases.yaml`.")
+@dataclass(frozen=True, slots=True)
+class AliasFile:
+    """One file of aliases."""
+
+    aliases: Mapping[str, Alias] = setting(make=dict, help="By base name or pattern (*).")
+    own_inputs: Mapping[str, tuple[int, ...]] = setting(
+        make=dict, help="By base name: places of the inputs that the chip makes itself."
+    )
+    namespaces: Mapping[str, Alias] = setting(make=dict, help="Of whole namespaces.")
+
+
 def load(own: Path | None) -> Aliases:
     """The common aliases under those of a chip's file."""
     exact: dict[str, Alias] = {}
@@ -69,34 +84,9 @@ def load(own: Path | None) -> Aliases:
     for path in (rules_root() / COMMON, own):
         if path is None:
             continue
-        raw = read_yaml(path) or {}
-        if not isinstance(raw, dict):
-            raise JoyError("expected a mapping with `aliases`", where=str(path))
-        for name, item in (raw.get("aliases") or {}).items():
-            (patterns if "*" in name else exact)[str(name)] = read(item, f"{path} aliases.{name}")
-        for name, places in (raw.get("own_inputs") or {}).items():
-            own_inputs[str(name)] = tuple(int(place) for place in places)
-        for name, item in (raw.get("namespaces") or {}).items():
-            namespaces[str(name)] = read(item, f"{path} namespaces.{name}")
+        file = read_file(AliasFile, path)
+        for name, alias in file.aliases.items():
+            (patterns if "*" in name else exact)[name] = alias
+        own_inputs.update(file.own_inputs)
+        namespaces.update(file.namespaces)
     return Aliases(exact, tuple(patterns.items()), namespaces, own_inputs)
-
-
-def read(item: Any, where: str) -> Alias:
-    """One alias, checked."""
-    if not isinstance(item, dict) or ("to" in item) == ("status" in item):
-        raise JoyError("an alias has either `to` or `status`", where=where)
-    for key in item:
-        if key not in KEYS:
-            raise JoyError(f"unknown key '{key}'.{did_you_mean(str(key), KEYS)}", where=where)
-    try:
-        status = Status(item["status"]) if "status" in item else None
-    except ValueError:
-        raise JoyError(f"unknown status {item['status']!r}", where=where) from None
-    return Alias(
-        to=str(item.get("to") or ""),
-        fused=bool(item.get("fused")),
-        note=str(item.get("note") or ""),
-        status=status,
-        since=str(item.get("since") or ""),
-        otherwise=str(item.get("else") or ""),
-    )

@@ -6,38 +6,43 @@ import functools
 import re
 from dataclasses import dataclass
 
-from joymigrate.chips import read_yaml, rules_root
-from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.chips import rules_root
+from joymigrate.errors import JoyError
+from joymigrate.schema import document, read_file, setting
 
 PATH = "common/ops/kernels.yaml"
-KEYS = ("match", "op", "library", "part_of")
 INDUCTOR = re.compile(r"^triton_(poi|red|per|tem|mm|for|unk)_fused_(?P<ops>\w+?)_\d+$")
 
 
 @dataclass(frozen=True, slots=True)
 class KernelName:
-    """One pattern. `op` may hold `{name}`, which the pattern's group fills in."""
+    """One pattern of a kernel's name, and what such a kernel computes."""
 
-    match: re.Pattern[str]
-    op: str
-    library: str
+    match: str = setting(help="A Python regular expression, searched; case counts.")
+    library: str = setting(help="Whose kernel it is.")
+    op: str = setting("", "The operator; {name} is the pattern's group. Empty: a helper.")
+    part_of: str = setting("", "Of a helper: what it helps.")
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.match)
+        except re.error as error:
+            raise JoyError(f"no regular expression: {error}", where="match") from None
+
+
+@document("kernel-names", f"What kernels compute, by their names: `{PATH}`.")
+@dataclass(frozen=True, slots=True)
+class KernelNames:
+    """Every pattern, in the order in which they are tried."""
+
+    kernels: tuple[KernelName, ...] = setting(help="The first that fits wins.")
 
 
 @functools.cache
-def kernel_names() -> tuple[KernelName, ...]:
-    """Every pattern, in the order in which they are tried."""
-    path = rules_root() / PATH
-    found = []
-    for number, item in enumerate(read_yaml(path)["kernels"]):
-        where = f"{path} kernels[{number}]"
-        for key in item:
-            if key not in KEYS:
-                raise JoyError(f"unknown key '{key}'.{did_you_mean(key, KEYS)}", where=where)
-        try:
-            found.append(KernelName(re.compile(item["match"]), item["op"], item["library"]))
-        except (re.error, KeyError) as error:
-            raise JoyError(f"not a kernel's pattern: {error}", where=where) from None
-    return tuple(found)
+def kernel_names() -> tuple[tuple[re.Pattern[str], KernelName], ...]:
+    """Every pattern, ready to search, in the order in which they are tried."""
+    found = read_file(KernelNames, rules_root() / PATH)
+    return tuple((re.compile(one.match), one) for one in found.kernels)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -48,8 +53,8 @@ def operator_of(kernel: str) -> tuple[str, str]:
     """
     if kernel.startswith("triton_"):
         return (kernel, "inductor") if INDUCTOR.match(kernel) else ("", "")
-    for one in kernel_names():
-        found = one.match.search(kernel)
+    for pattern, one in kernel_names():
+        found = pattern.search(kernel)
         if found:
             name = next((text for text in found.groupdict().values() if text), "")
             return one.op.format(name=name), one.library

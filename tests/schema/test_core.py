@@ -1,6 +1,5 @@
 """The reader of documents and its JSON Schema: one error per mistake, and both say the same."""
 
-# ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
 from __future__ import annotations
 
 from collections.abc import Mapping

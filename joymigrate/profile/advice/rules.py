@@ -7,30 +7,15 @@ names the chip's own operators. A rule of the chip replaces the common one of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from joymigrate.chips import Chip, read_yaml, rules_root
-from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.chips import Chip, rules_root
+from joymigrate.errors import JoyError
 from joymigrate.language import Text
+from joymigrate.schema import document, read_file, setting
 
-KEYS = {
-    "id",
-    "title",
-    "detect",
-    "limits",
-    "problem",
-    "action",
-    "before",
-    "after",
-    "gain",
-    "api",
-    "select",
-    "level",
-    "needs",
-    "source",
-}
 LEVELS = ("error", "warning", "note")
 NEEDS = ("trace", "chip_profile")
 
@@ -43,27 +28,36 @@ class AdviceRule:
     makes the change; `needs` what has to be read: a trace, or a profile made on the chip.
     """
 
-    id: str
-    title: str
-    detect: Mapping[str, Any]
-    problem: str
-    action: str
-    level: str = "warning"
-    limits: Mapping[str, float] = field(default_factory=dict)
-    before: str = ""
-    after: str = ""
-    gain: str = ""
-    api: tuple[str, ...] = ()
-    select: str = ""
-    needs: str = "trace"
-    source: str = ""
-    file: str = ""
+    id: str = setting(help="Its name, such as JP101.")
+    title: str = setting(help="What it is about, in a few words.")
+    detect: Mapping[str, Any] = setting(help="A detector (`by`) and its parameters.")
+    problem: str = setting(help="What is wrong, in a sentence.")
+    action: str = setting(help="What to do.")
+    source: str = setting(help="Where it was read, or why it is so.")
+    level: str = setting("warning", "How much it matters.", choices=LEVELS)
+    limits: Mapping[str, float] = setting(make=dict, help="Its thresholds by name.")
+    before: str = setting("", "Code as it is.")
+    after: str = setting("", "Code as it should be.")
+    gain: str = setting("", "What it brings.")
+    api: tuple[str, ...] = setting((), "Names that the action tells the user to call.")
+    select: str = setting("", "The rule of `rewrite` that makes the change.")
+    needs: str = setting("trace", "What has to be read for it.", choices=NEEDS)
+    file: str = setting("", hidden=True)
 
     def limit(self, name: str) -> float:
         """A threshold of the rule; its absence is a mistake in the rule."""
         if name not in self.limits:
             raise JoyError(f"the rule {self.id} has no limit '{name}'", where=self.file)
         return float(self.limits[name])
+
+
+@document("chip-advice", "Advice for programs on a chip: `advice.yaml` in its folder.")
+@dataclass(frozen=True, slots=True)
+class AdviceFile:
+    """One file of rules."""
+
+    variables: tuple[str, ...] = setting((), "Environment variables that a recording keeps.")
+    rules: tuple[AdviceRule, ...] = setting((), "A chip's rule replaces the common one.")
 
 
 def load_rules(chip: Chip) -> tuple[AdviceRule, ...]:
@@ -89,28 +83,8 @@ def filled(rule: AdviceRule, chip: Chip) -> AdviceRule:
 
 def read_rules(path: Path) -> list[AdviceRule]:
     """The rules of one file."""
-    document = read_yaml(path) or {}
-    items = document.get("rules") if isinstance(document, dict) else None
-    if not isinstance(items, list):
-        raise JoyError("expected `rules:` with a list", where=str(path))
-    return [read_rule(item, path) for item in items]
-
-
-def read_rule(raw: Mapping[str, Any], path: Path) -> AdviceRule:
-    """One rule, checked."""
-    where = f"{path} {raw.get('id', '?')}"
-    for key in raw:
-        if key not in KEYS:
-            raise JoyError(f"unknown key '{key}'.{did_you_mean(key, KEYS)}", where=where)
-    missing = {"id", "title", "detect", "problem", "action", "source"} - set(raw)
-    if missing:
-        raise JoyError(f"missing {', '.join(sorted(missing))}", where=where)
-    for key, known in (("level", LEVELS), ("needs", NEEDS)):
-        if raw.get(key, known[0]) not in known:
-            raise JoyError(f"{key} cannot be '{raw[key]}'", where=where, help=", ".join(known))
-    texts = {key: str(raw[key]).rstrip() for key in ("before", "after") if key in raw}
-    plain: dict[str, Any] = {k: raw[k] for k in raw if k not in (*texts, "api", "limits")}
-    limits = {name: float(value) for name, value in (raw.get("limits") or {}).items()}
-    return AdviceRule(
-        **plain | texts, limits=limits, api=tuple(raw.get("api") or ()), file=str(path)
-    )
+    rules = read_file(AdviceFile, path).rules
+    return [
+        replace(one, file=str(path), before=one.before.rstrip(), after=one.after.rstrip())
+        for one in rules
+    ]

@@ -1,6 +1,5 @@
 """Jobs and queues: what is asked for, by whom, under which limits; read from YAML or JSON."""
 
-# ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

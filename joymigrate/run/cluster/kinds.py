@@ -4,7 +4,6 @@ A kind says how many cards a node has, which of them are linked, and which reque
 Nothing is ever concluded from a name: a kind without `groups` claims no ring.
 """
 
-# ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
 from __future__ import annotations
 
 import functools

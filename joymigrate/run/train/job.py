@@ -3,7 +3,6 @@
 Relative paths count from the job file's folder. `--set optimiser.lr=1e-4` overrides one key.
 """
 
-# ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
 from __future__ import annotations
 
 import copy

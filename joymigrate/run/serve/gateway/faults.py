@@ -6,9 +6,10 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.errors import JoyError
+from joymigrate.schema import document, read_file, setting
 
 KINDS: dict[str, str] = {
     "refuse": "the connection is dropped without an answer",
@@ -58,10 +59,16 @@ MIDWAY = (
 class Fault:
     """One line of a schedule: `share` of the requests number `first` to `last`."""
 
-    kind: str
-    share: float = 1.0
-    first: int = 1
-    last: int | None = None
+    SHORT: ClassVar[str] = "kind"
+
+    kind: str = setting(help="What goes wrong.", choices=tuple(KINDS))
+    share: float = setting(1.0, "How many of the requests are hit.", above=0, most=1)
+    first: int = setting(1, "The first request that can be hit.", least=1)
+    last: int | None = setting(None, "The last one.", least=1)
+
+    def __post_init__(self) -> None:
+        if self.last is not None and self.last < self.first:
+            raise JoyError(f"the last request, {self.last}, comes before the first, {self.first}")
 
     def covers(self, number: int) -> bool:
         """Whether request `number` (from 1) can be hit."""
@@ -85,98 +92,25 @@ class Schedule:
         return None, rng
 
 
-def parse(raw: Any, where: str) -> tuple[Fault, ...]:
-    """Faults from YAML: `[{kind: reset, share: 0.01, first: 100, last: 900}, …]`."""
-    if not isinstance(raw, list):
-        raise JoyError(f"faults are a list, got {raw!r}", where=where, help=HELP)
-    return tuple(one(item, where) for item in raw)
+HELP = "for example `primary: [{kind: reset, share: 0.01}]`; see docs/drill.md"
 
 
-HELP = "for example `faults: [{kind: reset, share: 0.01}]`; see docs/drill.md"
-KEYS = ("kind", "share", "first", "last")
-
-
-def one(raw: Any, where: str) -> Fault:
-    """One fault, checked."""
-    if isinstance(raw, str):
-        raw = {"kind": raw}
-    if not isinstance(raw, Mapping) or "kind" not in raw:
-        raise JoyError(f"a fault has a kind, got {raw!r}", where=where, help=HELP)
-    for key in raw:
-        if key not in KEYS:
-            raise JoyError(
-                f"unknown key '{key}' of a fault.{did_you_mean(str(key), KEYS)}",
-                where=where,
-                help=HELP,
-            )
-    kind, share = str(raw["kind"]), raw.get("share", 1.0)
-    if kind not in KINDS:
-        raise JoyError(
-            f"unknown fault '{kind}'.{did_you_mean(kind, KINDS)}",
-            where=where,
-            help=f"one of {', '.join(KINDS)}",
-        )
-    if not isinstance(share, (int, float)) or not 0 < share <= 1:
-        raise JoyError(f"share is above 0 and at most 1, got {share!r}", where=where, help=HELP)
-    first, last = raw.get("first", 1), raw.get("last")
-    whole = all(isinstance(value, int) for value in (first, last if last is not None else 1))
-    if not whole or (last is not None and last < first):
-        raise JoyError(
-            f"first and last are request numbers, got {first!r} and {last!r}",
-            where=where,
-            help=HELP,
-        )
-    return Fault(kind, float(share), first, last)
-
-
+@document("faults", "A schedule of faults: `serve drill --faults FILE`.")
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """A whole drill: load, faults by role, and what of the gateway is set differently.
+    """A whole drill: load, faults by role, and what of the gateway is set differently."""
 
-    `gap_seconds` lies between the events of a stream; `gateway` are sections of gateway.yaml.
-    """
-
-    requests: int = 1000
-    concurrency: int = 16
-    stream_share: float = 0.8
-    tokens: int = 24
-    gap_seconds: float = 0.0
-    seed: int = 0
-    primary: tuple[Fault, ...] = ()
-    standby: tuple[Fault, ...] = ()
-    gateway: Mapping[str, Any] | None = None
+    requests: int = setting(1000, "How many are sent.", least=1)
+    concurrency: int = setting(16, "How many run at once.", least=1)
+    stream_share: float = setting(0.8, "How many of them are streams.", least=0, most=1)
+    tokens: int = setting(24, "Tokens of an answer.", least=1)
+    gap_seconds: float = setting(0.0, "Time between the events of a stream.", least=0)
+    seed: int = setting(0, "Equal seeds give equal faults.", least=0)
+    primary: tuple[Fault, ...] = setting((), "Faults of the primary.")
+    standby: tuple[Fault, ...] = setting((), "Faults of the standby.")
+    gateway: Mapping[str, Any] | None = setting(None, "Sections of gateway.yaml.")
 
 
 def load(path: Path) -> Drill:
-    """Read a schedule file."""
-    from joymigrate.chips import read_yaml
-
-    if not path.is_file():
-        raise JoyError("no such schedule", where=str(path), help=HELP)
-    raw = read_yaml(path)
-    if not isinstance(raw, Mapping):
-        raise JoyError("a schedule is a mapping", where=str(path), help=HELP)
-    known = Drill.__slots__
-    values: dict[str, Any] = {}
-    for key, value in raw.items():
-        if key not in known:
-            raise JoyError(
-                f"unknown key '{key}'.{did_you_mean(str(key), known)}", where=str(path), help=HELP
-            )
-        if key in ("primary", "standby"):
-            values[key] = parse(value, f"{path} {key}")
-        elif key == "gateway":
-            values[key] = value
-        else:
-            values[key] = positive(key, value, path)
-    return Drill(**values)
-
-
-def positive(key: str, value: Any, path: Path) -> float | int:
-    """A number that makes sense for `key`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-        raise JoyError(f"{key} is a number, got {value!r}", where=str(path), help=HELP)
-    whole = key in ("requests", "concurrency", "tokens", "seed")
-    if whole and (value != int(value) or (value < 1 and key != "seed")):
-        raise JoyError(f"{key} is a whole number above 0", where=str(path), help=HELP)
-    return int(value) if whole else float(value)
+    """Read a schedule file. Raises `JoyError`."""
+    return read_file(Drill, path, "schedule", HELP)

@@ -1,7 +1,5 @@
 """`gateway.yaml` → `Settings`: upstreams, rollout, limits, keys; a mistake is one clear error."""
 
-# ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

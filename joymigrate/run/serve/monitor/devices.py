@@ -12,10 +12,10 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.monitor.snapshot import Snapshot
+from joymigrate.schema import document, read_file, setting
 
 FILE = "monitor.yaml"
 GROUPS = ("index", "util", "used", "total")
@@ -26,13 +26,24 @@ Run = Callable[[Sequence[str]], str]
 
 
 @dataclass(frozen=True, slots=True)
+class ExporterNames:
+    """What the platform's Prometheus exporter calls its metrics and labels."""
+
+    labels: tuple[str, ...] = setting(help="Labels that tell the device, best first.")
+    util: str = setting(help="The metric of use in percent.")
+    used: str = setting("", "The metric of memory in use.")
+    total: str = setting("", "The metric of all memory.")
+    free: str = setting("", "The metric of free memory.")
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     """How to read the devices of one platform."""
 
     chip: str
     command: tuple[str, ...]
     row: re.Pattern[str]
-    exporter: dict[str, Any]
+    exporter: ExporterNames | None
 
 
 @functools.cache
@@ -48,26 +59,33 @@ def probes() -> tuple[Probe, ...]:
     return tuple(found)
 
 
+@document("chip-monitor", "How devices are read: `monitor.yaml` in the chip's folder.")
+@dataclass(frozen=True, slots=True)
+class ProbeFile:
+    """A chip's monitor.yaml."""
+
+    command: tuple[str, ...] = setting(help="The tool that prints the devices.")
+    row: str = setting(
+        help="A pattern with the groups index, util (percent), used and total (one unit)."
+    )
+    exporter: ExporterNames | None = setting(None, "Its exporter's names.")
+    source: str = setting("", "Where the tool's output was seen.")
+
+    def __post_init__(self) -> None:
+        try:
+            row = re.compile(self.row)
+        except re.error as error:
+            raise JoyError(f"`row` is no pattern: {error}", where="row") from None
+        lacking = [group for group in GROUPS if group not in row.groupindex]
+        if lacking:
+            named = ", ".join(f"(?P<{group}>…)" for group in lacking)
+            raise JoyError(f"`row` has no {named}", where="row")
+
+
 def read_probe(path: Path, chip: str) -> Probe:
     """One `monitor.yaml`, checked."""
-    from joymigrate.chips import read_yaml
-
-    data = read_yaml(path)
-    command = data.get("command") if isinstance(data, dict) else None
-    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
-        raise JoyError("needs `command`, a list of words", where=str(path), help=HELP)
-    try:
-        row = re.compile(data.get("row") or "")
-    except (re.error, TypeError) as error:
-        raise JoyError(f"`row` is no pattern: {error}", where=f"{path} row", help=HELP) from None
-    lacking = [group for group in GROUPS if group not in row.groupindex]
-    if lacking:
-        named = ", ".join(f"(?P<{group}>…)" for group in lacking)
-        raise JoyError(f"`row` has no {named}", where=f"{path} row", help=HELP)
-    exporter = data.get("exporter") or {}
-    if not isinstance(exporter, dict) or (exporter and not {"util", "labels"} <= {*exporter}):
-        raise JoyError("needs `labels` and `util`", where=f"{path} exporter", help=HELP)
-    return Probe(chip, tuple(command), row, exporter)
+    file = read_file(ProbeFile, path, help=HELP)
+    return Probe(chip, file.command, re.compile(file.row), file.exporter)
 
 
 def parse(probe: Probe, text: str) -> dict[str, float]:
@@ -114,16 +132,15 @@ def of_exporter(snapshot: Snapshot) -> dict[str, float]:
     found: dict[str, float] = {}
     for probe in probes():
         names = probe.exporter
-        if not names:
+        if names is None:
             continue
 
-        def by_device(what: str, names: dict[str, Any] = names) -> dict[str, float]:
-            rows = snapshot.of(names[what]) if what in names else ()
-            keys = names["labels"]
+        def by_device(metric: str, keys: tuple[str, ...] = names.labels) -> dict[str, float]:
+            rows = snapshot.of(metric) if metric else ()
             return {next((str(row[k]) for k in keys if k in row), "0"): v for row, v in rows}
 
-        util, used = by_device("util"), by_device("used")
-        total, free = by_device("total"), by_device("free")
+        util, used = by_device(names.util), by_device(names.used)
+        total, free = by_device(names.total), by_device(names.free)
         for device, value in util.items():
             found[f"device_util|{probe.chip} {device}"] = value
         for device, value in used.items():

@@ -13,7 +13,6 @@ features:
 histories: {store: histories, key: user_id, count: history_count}
 """
 
-# ruff: noqa: RUF009 (`setting` makes a dataclass field, which is not shared)
 from __future__ import annotations
 
 import dataclasses
