@@ -2,64 +2,37 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from joymigrate.errors import JoyError
+from joymigrate.run.serve.ranking.following import Following
 from joymigrate.run.serve.ranking.rows import weight_of
 from joymigrate.run.serve.ranking.shard import Replaced, Shard
 from joymigrate.run.train.formats import versions
 
-log = logging.getLogger("joymigrate.serve")
 
-
-class ShardVersions:
+class ShardVersions(Following):
     """Follows a place where versions are published, for one shard: rows alone."""
 
     def __init__(self, shard: Shard, place: str, *, poll_seconds: float = 0.2) -> None:
-        self.shard, self.poll_seconds = shard, poll_seconds
-        self.store = versions.open_versions(place)
-        self.identity, self.reason = "", ""
+        super().__init__(place, poll_seconds=poll_seconds)
+        self.shard = shard
         self.applied_at = time.time()
-        self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self.work, name="versions", daemon=True)
 
-    def start(self) -> None:
-        """Apply what is published, then follow. Raises `JoyError` when the first does not fit."""
-        self.follow()
-        self.thread.start()
-
-    def stop(self) -> None:
-        """Follow no more."""
-        self.stopping.set()
-        if self.thread.is_alive():
-            self.thread.join(timeout=10)
-
-    def work(self) -> None:
-        """The thread: an error is logged once, the held version answers on."""
-        while not self.stopping.wait(self.poll_seconds):
-            try:
-                self.follow()
-                self.reason = ""
-            except Exception as error:
-                if str(error) != self.reason:
-                    log.warning("version %d stays: %s", self.shard.number, error)
-                self.reason = str(error)
+    @property
+    def held(self) -> int:
+        """The version of the shard's rows."""
+        return self.shard.number
 
     def follow(self) -> None:
         """Apply the versions that came since, in order; a gap starts from a snapshot again."""
         newest = self.store.latest()
-        if newest is None or newest["version"] <= self.shard.number:
+        if newest is None or newest["version"] <= self.held:
             return
-        links = versions.chain(self.store, int(newest["version"]))
-        known = next((place for place, link in enumerate(links)
-                      if link["identity"] == self.identity), None)  # fmt: skip
-        for link in links if known is None else links[known + 1 :]:
+        for link in self.links_since(int(newest["version"])):
             self.shard.put(int(link["version"]), self.read(link))
             self.identity = str(link["identity"])
             self.applied_at = time.time()
@@ -96,7 +69,3 @@ class ShardVersions:
             raise self.misfit(link, f"'{name}' has values that are not finite")
         flat = rows.reshape(len(ids), -1).view(torch.uint8).numpy()
         return Replaced(name, ids.astype(np.int64), flat.reshape(len(ids), table.shape[1]))
-
-    def misfit(self, link: Mapping[str, Any], what: str) -> JoyError:
-        """A version that these tables cannot take."""
-        return JoyError(f"version {link['version']} does not fit: {what}", where=self.store.where)

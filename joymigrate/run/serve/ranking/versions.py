@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import math
 import threading
 import time
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate import files
 from joymigrate.errors import JoyError
+from joymigrate.run.serve.ranking.following import Following
 from joymigrate.run.serve.ranking.lanes import Engine
 from joymigrate.run.serve.ranking.packages import cache_folder
 from joymigrate.run.serve.ranking.rows import weight_of
@@ -33,7 +33,6 @@ from joymigrate.run.train.formats import versions
 if TYPE_CHECKING:
     import torch
 
-log = logging.getLogger("joymigrate.serve")
 SHARDS_SECONDS = 60.0
 
 
@@ -46,52 +45,33 @@ class Write:
     values: torch.Tensor
 
 
-class Versions:
+class Versions(Following):
     """Follows a place where versions are published, for one engine."""
 
     def __init__(
         self, engine: Engine, place: str, *, poll_seconds: float = 0.5, hold: bool = False
     ) -> None:
-        self.engine, self.store = engine, versions.open_versions(place)
-        self.poll_seconds, self.hold = poll_seconds, hold
-        self.number, self.identity = 0, ""
+        super().__init__(place, poll_seconds=poll_seconds)
+        self.engine, self.hold = engine, hold
+        self.number = 0
         self.undo: tuple[int, str, list[Write], float] | None = None
         self.event_time = 0.0  # of the newest sample behind the weights
         self.applied = self.refused = self.rolled_back = 0
-        self.reason = ""
         self.lock = threading.Lock()
         name = hashlib.sha256(f"{place} {engine.program.digest}".encode()).hexdigest()[:32]
         self.pin_file = cache_folder() / "pins" / f"{name}.json"
         self.pinned = self.read_pin()
         self.refused_numbers: set[int] = set()
-        self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self.work, name="versions", daemon=True)
 
-    def start(self) -> None:
-        """Apply what is published, then follow. Raises `JoyError` when the first does not fit."""
-        if self.store.latest() is not None:
-            self.open()
-        self.thread.start()
-
-    def stop(self) -> None:
-        """Follow no more."""
-        self.stopping.set()
-        if self.thread.is_alive():
-            self.thread.join(timeout=10)
-
-    def work(self) -> None:
-        """The thread: an error is logged once, the held version answers on."""
-        while not self.stopping.wait(self.poll_seconds):
-            try:
-                self.follow()
-                self.reason = ""
-            except Exception as error:
-                if str(error) != self.reason:
-                    log.warning("version %d stays: %s", self.number, error)
-                self.reason = str(error)
+    @property
+    def held(self) -> int:
+        """The version of the engine's weights."""
+        return self.number
 
     def open(self) -> None:
-        """From the newest snapshot to the wanted version."""
+        """From the newest snapshot to the wanted version, where one is published."""
+        if self.store.latest() is None:
+            return
         with self.lock:
             self.wait_for_shards()
             for link in versions.chain(self.store, self.pinned):
@@ -112,10 +92,7 @@ class Versions:
                 return
             if not self.shards_hold(int(newest["version"])):
                 return
-            links = versions.chain(self.store, int(newest["version"]))
-            known = next((place for place, link in enumerate(links)
-                          if link["identity"] == self.identity), None)  # fmt: skip
-            for link in links if known is None else links[known + 1 :]:
+            for link in self.links_since(int(newest["version"])):
                 self.take(link)
 
     def wait_for_shards(self) -> None:
@@ -192,10 +169,6 @@ class Versions:
                 )  # fmt: skip
         if write.values.is_floating_point() and not bool(write.values.isfinite().all()):
             raise self.misfit(link, f"'{write.name}' has values that are not finite")
-
-    def misfit(self, link: Mapping[str, Any], what: str) -> JoyError:
-        """A version that this model cannot take."""
-        return JoyError(f"version {link['version']} does not fit: {what}", where=self.store.where)
 
     def apply(self, number: int, identity: str, writes: list[Write], event: float) -> None:
         """Write everything while no batch runs; taken back when scores are not finite then."""
@@ -276,10 +249,7 @@ class Versions:
                 if undo is not None and undo[0] == number and number:
                     self.put_back(*undo)
                 else:
-                    links = versions.chain(self.store, number)
-                    known = next((at for at, link in enumerate(links)
-                                  if link["identity"] == self.identity), -1)  # fmt: skip
-                    for link in links[known + 1 :]:
+                    for link in self.links_since(number):
                         self.take(link)
             self.pin(number)
 
