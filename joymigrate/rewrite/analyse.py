@@ -90,6 +90,14 @@ def look(source: Source, file: File, job: Job) -> tuple[list[Finding], list[Pend
         python.check(source)
         return [], []
     module = Module.parse(source, job.context, project)
+    try:
+        return seen(module, file, job)
+    finally:
+        module.names.release()
+
+
+def seen(module: Module, file: File, job: Job) -> tuple[list[Finding], list[Pending]]:
+    """What the codemods say about one module, and what waits for other files."""
     raw = python.raw(module)
     pending = [item for item in raw if isinstance(item, Pending)]
     found = [item for item in raw if isinstance(item, Finding)]
@@ -220,7 +228,9 @@ def settled(file: File, job: Job, answers: Mapping[str, bool]) -> Result:
         else:
             found.append(item)
     _, statement = job.tree.helper_home(file.relative)
-    return result(source, job, python.finish(module, found, statement), [])
+    done = result(source, job, python.finish(module, found, statement), [])
+    module.names.release()
+    return done
 
 
 def place(item: Pending) -> str:
@@ -253,6 +263,7 @@ def answer(file: File, job: Job, keys: frozenset[str]) -> dict[str, tuple[set[st
         further |= reexported(module, file.relative, key)
         if kinds or further - {key}:
             found[key] = (kinds, further - {key})
+    module.names.release()
     return found
 
 

@@ -26,6 +26,13 @@ ScopeNode = (
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SCOPES = (ast.Module, *FUNCTIONS, ast.Lambda, ast.ClassDef, *COMPREHENSIONS)
+# Fields without code of their own: names, operators, and contexts, which all nodes share.
+BARE = frozenset(("ctx", "op", "ops", "id", "attr", "kind", "type_comment"))
+FIELDS = {
+    kind: tuple(name for name in kind._fields if name not in BARE)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class Names:
         self.nodes: dict[type, list[Any]] = defaultdict(list)
         self.scopes: dict[ast.AST, Scope] = {}
         self.star_imports: list[ast.ImportFrom] = []
+        self.adopted: list[ast.AST] = []  # nodes with a parent that stand in no list of `nodes`
         self.imported: set[str] = set()  # names bound by an import anywhere
         self.docstrings: set[ast.AST] = set()
         self._dotted: dict[ast.AST, str | None] = {}
@@ -102,7 +110,7 @@ class Names:
         if special is not None:
             special(self, node, scope)
             return
-        for name in kind._fields:
+        for name in FIELDS[kind]:
             child = getattr(node, name, None)
             if isinstance(child, list):
                 for item in child:
@@ -125,6 +133,7 @@ class Names:
         inner = self._enter(node, scope)
         self._children(getattr(node, "type_params", []), node, scope)
         node.args.parent = node
+        self.adopted.append(node.args)
         self._parameters(node.args, scope, inner)
         if isinstance(node, ast.Lambda):
             self._visit(node.body, node, inner)
@@ -150,6 +159,7 @@ class Names:
         self, arg: ast.arg, default: ast.expr | None, args: ast.AST, scope: Scope, inner: Scope
     ) -> None:
         arg.parent = args  # type: ignore[attr-defined]
+        self.adopted.append(arg)
         inner.bind(arg.arg, Binding("parameter", arg, value=default))
         if arg.annotation is not None:
             self._visit(arg.annotation, arg, scope)
@@ -168,6 +178,7 @@ class Names:
         inner = self._enter(node, scope)
         for index, generator in enumerate(node.generators):
             generator.parent = node
+            self.adopted.append(generator)
             self._visit(generator.iter, generator, scope if index == 0 else inner)
             self._target(generator.target, generator, inner, "loop", generator.iter)
             self._children(generator.ifs, generator, inner)
@@ -179,6 +190,7 @@ class Names:
     def _import(self, node: ast.Import, scope: Scope) -> None:
         for alias in node.names:
             alias.parent = node  # type: ignore[attr-defined]
+            self.adopted.append(alias)
             name = alias.asname or alias.name.split(".")[0]
             self.imported.add(name)
             dotted = alias.name if alias.asname else name
@@ -188,6 +200,7 @@ class Names:
         base = self.absolute(node)
         for alias in node.names:
             alias.parent = node  # type: ignore[attr-defined]
+            self.adopted.append(alias)
             if alias.name == "*":
                 self.star_imports.append(node)
                 continue
@@ -265,6 +278,7 @@ class Names:
         self, target: ast.expr, parent: ast.AST, scope: Scope, kind: str, value: ast.expr | None
     ) -> None:
         target.parent = parent  # type: ignore[attr-defined]
+        self.adopted.append(target)
         if isinstance(target, ast.Name):
             self.nodes[ast.Name].append(target)
             scope.bind(target.id, Binding(kind, target, value=value))
@@ -281,6 +295,12 @@ class Names:
             self._target(target.value, target, scope, "other", None)
             return
         self._visit(target, parent, scope)
+
+    def release(self) -> None:
+        """Take the nodes' way up again, so that the tree is freed without a search for circles."""
+        for nodes in (*self.nodes.values(), self.adopted):
+            for node in nodes:
+                node.__dict__.pop("parent", None)
 
     # -- asking ------------------------------------------------------------------------------
 
