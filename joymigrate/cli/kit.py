@@ -75,6 +75,7 @@ def score_kit(
     no_calibration: bool = typer.Option(False, "--no-calibration", help="Only show the figures."),
 ) -> int:
     """Precision and recall of the predictions; what was measured is known from then on."""
+    from joymigrate import chips
     from joymigrate.chips import calibration
     from joymigrate.run.kit import score
 
@@ -82,7 +83,7 @@ def score_kit(
     one_of(by, BY, "--by")
     documents = [score.check(read_json(path), str(path)) for path in scores]
     rows = [
-        {**row, "version": str(document["versions"].get("torch_npu", ""))}
+        {**row, "version": str(document["versions"].get(chips.get(document["chip"]).package, ""))}
         for document in documents
         for row in score.judged(document)
     ]

@@ -92,9 +92,9 @@ def all_signs(environment: Mapping[str, Any], chip: Chip, rules: DoctorRules) ->
     """Everything that speaks for a cause, from errors and from what is installed."""
     yield from from_errors(environment, rules)
     yield from from_devices(environment, rules)
-    yield from from_sdk(environment)
+    yield from from_sdk(environment, rules)
     yield from from_memory(environment)
-    yield from fit.from_versions(environment, chip)
+    yield from fit.from_versions(environment, chip, rules)
 
 
 def from_errors(environment: Mapping[str, Any], rules: DoctorRules) -> Iterator[Signal]:
@@ -176,7 +176,7 @@ def hidden_cards(environment: Mapping[str, Any], rules: DoctorRules, stem: str) 
         yield "visible-devices", BROKEN, f"{name}={text}, and {count} cards", ""
 
 
-def from_sdk(environment: Mapping[str, Any]) -> Iterator[Signal]:
+def from_sdk(environment: Mapping[str, Any], rules: DoctorRules) -> Iterator[Signal]:
     """Whether the SDK is there, sourced, and has kernels."""
     sdk = environment.get("sdk")
     if sdk is None:
@@ -187,9 +187,14 @@ def from_sdk(environment: Mapping[str, Any]) -> Iterator[Signal]:
         yield "sdk-not-loaded", BROKEN, f"{sdk.get('home')} is there and not sourced", ""
     if sdk.get("found") and sdk.get("kernels") == []:
         yield "kernels-missing", DOUBTFUL, f"no compiled kernels below {sdk.get('home')}", ""
-    have = (environment.get("packages") or {}).get("vllm-ascend")
-    if have and sdk.get("found") and (sdk.get("addons") or {"nnal": "?"}).get("nnal") is None:
-        yield "nnal-missing", BROKEN, f"vllm-ascend {have} is here and NNAL is not", ""
+    packages, addons = environment.get("packages") or {}, sdk.get("addons")
+    if not sdk.get("found") or not addons:
+        return
+    for addon, names in rules.record.sdk.needed_by.items():
+        for name in names:
+            if packages.get(name) and addons.get(addon) is None:
+                text = f"{name} {packages[name]} is here and {addon} is not"
+                yield f"{addon}-missing", BROKEN, text, ""
 
 
 def from_memory(environment: Mapping[str, Any]) -> Iterator[Signal]:
@@ -202,4 +207,4 @@ def from_memory(environment: Mapping[str, Any]) -> Iterator[Signal]:
     network = environment.get("network") or {}
     without = [card for card, facts in network.items() if not facts.get("address")]
     if without and len(without) < len(network):  # some have one: a machine of a cluster
-        yield "hccl-network", DOUBTFUL, f"no address: cards {', '.join(without)}", ""
+        yield "card-network", DOUBTFUL, f"no address: cards {', '.join(without)}", ""

@@ -10,13 +10,15 @@ from packaging.version import InvalidVersion, Version
 
 from joymigrate.chips import Chip
 from joymigrate.chips.versions import REFUSED, UNPROVEN, Companion, Matrix, number
+from joymigrate.environment.rules import DoctorRules
 
 BROKEN, DOUBTFUL = "broken", "doubtful"
-FIRST_SHARED_TRITON = Version("3.6")  # earlier triton-ascend has the files of triton itself
 Signal = tuple[str, str, str, str]
 
 
-def from_versions(environment: Mapping[str, Any], chip: Chip) -> Iterator[Signal]:
+def from_versions(
+    environment: Mapping[str, Any], chip: Chip, rules: DoctorRules
+) -> Iterator[Signal]:
     """Every pair that does not go together, or of which nobody says so."""
     packages = {k: v for k, v in (environment.get("packages") or {}).items() if v}
     matrix = chip.matrix()
@@ -37,7 +39,7 @@ def from_versions(environment: Mapping[str, Any], chip: Chip) -> Iterator[Signal
     if sdk and driver:
         yield from driver_pair(matrix, sdk, driver)
     yield from companions(matrix, packages, environment, name, sdk)
-    yield from triton_pair(packages)
+    yield from clashing(packages, rules)
 
 
 def torch_pair(
@@ -103,13 +105,14 @@ def companion(matrix: Matrix, name: str, version: str) -> Companion | None:
     return matrix.companion(name, version) or matrix.companion(name, base(version))
 
 
-def triton_pair(packages: Mapping[str, str]) -> Iterator[Signal]:
-    """triton and a package that brings files of the same names."""
-    ours, theirs = packages.get("triton-ascend"), packages.get("triton")
-    if ours and theirs:
-        old = Version(base(ours) or "0") < FIRST_SHARED_TRITON
-        text = f"triton {theirs} and triton-ascend {ours}"
-        yield "triton-clash", BROKEN if old else DOUBTFUL, text, ""
+def clashing(packages: Mapping[str, str], rules: DoctorRules) -> Iterator[Signal]:
+    """Packages that bring files of the same names."""
+    for clash in rules.clashes:
+        mine, other = packages.get(clash.distribution), packages.get(clash.other)
+        if mine and other:
+            old = not clash.until or Version(base(mine) or "0") < Version(clash.until)
+            text = f"{clash.other} {other} and {clash.distribution} {mine}"
+            yield clash.cause, BROKEN if old else DOUBTFUL, text, clash.source
 
 
 def base(version: str) -> str:

@@ -22,6 +22,9 @@ class SdkPlaces:
     kernels: tuple[str, ...] = setting((), help="compiled kernels below a home")
     script: str = setting("", help="what to source")
     addons: Mapping[str, tuple[str, ...]] = setting(make=dict, help="name → its folders")
+    needed_by: Mapping[str, tuple[str, ...]] = setting(
+        make=dict, help="addition → distributions that do not run without it"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,10 @@ class Places:
     driver_versions: tuple[str, ...] = setting(())
     driver_libraries: tuple[str, ...] = setting(())
     smi: tuple[str, ...] = setting((), help="the command that lists the cards")
+    smi_version: str = setting("", help="its version: a pattern with one group")
+    smi_card: str = setting("", help="a line of a card: groups id, name and health")
     network: tuple[str, ...] = setting((), help="asks the address of `{card}`")
+    network_address: str = setting(r"([\d.]+)", help="the address: a pattern with one group")
     visible: str = setting("", help="the variable that hides cards")
 
 
@@ -58,6 +64,17 @@ class Cause:
     fix: str = setting()
 
 
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Two distributions that write files of the same names, up to a version of the first."""
+
+    cause: str = setting()
+    distribution: str = setting(help="the chip's own")
+    other: str = setting(help="the one it takes the place of")
+    until: str = setting("", help="from this version on the two may stand together", words=True)
+    source: str = setting("")
+
+
 @document("doctor-rules", "What `joymigrate doctor` records and knows of a chip: doctor.yaml.")
 @dataclass(frozen=True, slots=True)
 class DoctorRules:
@@ -66,6 +83,7 @@ class DoctorRules:
     record: Places = field(default_factory=Places)
     causes: Mapping[str, Cause] = setting(make=dict)
     signs: tuple[Sign, ...] = setting(())
+    clashes: tuple[Clash, ...] = setting(())
 
     def cause_of(self, text: str) -> tuple[str, Sign] | None:
         """The cause that the words of an error stand for."""

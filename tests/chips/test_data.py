@@ -229,8 +229,7 @@ def test_a_gap_of_the_shim_closes_with_its_version() -> None:
 
 
 # Code about one vendor lives in files or folders that say so by name; the rest knows no chip.
-# The doctor's diagnoses and the kit's programs are to become data; until then they are named here.
-ABOUT_ONE_VENDOR = ("run/rehearse/", "run/kit/", "cli/kit.py", "environment/")
+ABOUT_ONE_VENDOR = ("run/rehearse/",)
 SAYS_SO = re.compile(r"(^|/)(vendor_\w+|\w+_vendor)\.py$")
 
 

@@ -56,7 +56,7 @@ def healthy() -> dict[str, Any]:
         ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "npu0"}}, "visible-devices"),
         ({"memory": {"shm_bytes": 64 << 20}}, "shared-memory"),
         ({"smi": {"exit_code": 0, "cards": [{"id": 3, "health": "Alarm"}]}}, "card-unhealthy"),
-        ({"network": {"0": {"address": "10.0.0.1"}, "1": {"address": None}}}, "hccl-network"),
+        ({"network": {"0": {"address": "10.0.0.1"}, "1": {"address": None}}}, "card-network"),
         ({"errors": ["nobody has seen this"]}, None),
     ],
 )  # fmt: skip

@@ -10,8 +10,9 @@ import pytest
 from joymigrate.chips import get
 from joymigrate.cli._main import run
 from joymigrate.environment import lock as locks
-from joymigrate.environment.record import read_smi, record, sdk
-from joymigrate.environment.rules import Places, SdkPlaces
+from joymigrate.environment.look import read_smi, sdk
+from joymigrate.environment.record import record
+from joymigrate.environment.rules import Places, SdkPlaces, rules_of
 
 TABLE = """\
 +------------------------------------------------------------------------------------------------+
@@ -30,7 +31,9 @@ TABLE = """\
 
 
 def test_the_tools_table_is_read() -> None:
-    assert read_smi(TABLE) == {
+    rules = rules_of(get("ascend"))
+    assert rules is not None
+    assert read_smi(TABLE, rules.record) == {
         "version": "24.1.rc3",
         "cards": [
             {"id": 0, "name": "910B1", "health": "OK"},

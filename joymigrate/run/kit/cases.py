@@ -72,6 +72,7 @@ def of_entry(
             "id": f"{op} {dtype} {layout}", "section": section, "call": entry["call"], "op": op,
             "dtype": dtype, "layout": layout, "args": args, "kwargs": entry.get("kwargs") or {},
             "grad": bool(entry.get("grad")) and not whole, "results": entry.get("results"),
+            "reference": entry.get("reference"),
         }  # fmt: skip
 
 

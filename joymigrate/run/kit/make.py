@@ -59,6 +59,7 @@ def make(
                 listed.append(case)
     kit: dict[str, Any] = {
         "schema": "joymigrate.kit/1", "id": "", "chip": chip.name, "backends": backends,
+        "device": chip.device, "package": chip.package,
         "places": places_of(chip), "cases": listed, "left_out": left_out,
     }  # fmt: skip
     inputs = safetensors(masters)
@@ -103,14 +104,14 @@ def safetensors(masters: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
 
 def files(kit: Mapping[str, Any], inputs: bytes) -> dict[str, bytes]:
     """Everything in the zip, by path."""
-    from joymigrate.environment import record
+    from joymigrate.environment import look
 
     found = {
         f"kit/runner/{path.name}": path.read_bytes()
         for path in sorted(RUNNER.glob("*.py")) if path.name != "entry.py"
     }  # fmt: skip
-    source = Path(sys.modules[record.__module__].__file__ or "")
-    found["kit/record.py"] = source.read_bytes()
+    source = Path(look.__file__)
+    found["kit/look.py"] = source.read_bytes()
     found["kit/run.py"] = (RUNNER / "entry.py").read_bytes()
     found["kit/kit.json"] = dumps(kit).encode()
     found["kit/inputs.safetensors"] = inputs

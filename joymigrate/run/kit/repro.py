@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from joymigrate.chips import get
 from joymigrate.errors import JoyError, did_you_mean
 
 MOST_LINES = 30
@@ -35,6 +36,7 @@ def script(score: Mapping[str, Any], row: Mapping[str, Any]) -> str:
             help="send kit/runner/programs.py and the row of score.json",
         )
     device, dtype = score["device"], row["dtype"]
+    chip = get(str(score["chip"]))
     names: dict[str, str] = {}
     call = ", ".join(argument_text(value, names) for value in row["args"])
     kwargs = "".join(f", {k}={v!r}" for k, v in (row.get("kwargs") or {}).items())
@@ -49,7 +51,7 @@ def script(score: Mapping[str, Any], row: Mapping[str, Any]) -> str:
         "import sys",
         "import numpy as np",
         "import torch",
-        *(["import torch_npu"] if device == "npu" else []),
+        *([f"import {chip.package}"] if chip.package and device == chip.device else []),
         "",
     ]
     for name, variable in names.items():
@@ -60,7 +62,7 @@ def script(score: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     variables = list(names.values())
     moved = ", ".join(f'{one}.to("{device}")' for one in variables)
     lines += [f"inputs = ({moved},)", "try:"]
-    if device == "npu" and row["call"].startswith("torch_npu."):
+    if row["section"] == "vendor":
         on_device = replaced(call, variables)
         lines += [f"    {row['call']}({on_device}{kwargs})", "except RuntimeError as error:"]
         lines += ["    sys.exit(f'refused: {error}')", "print('ran; compare with the formula')"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate import __version__
-from joymigrate.chips import Sku
+from joymigrate.chips import Sku, get
 from joymigrate.errors import JoyError
 from joymigrate.files import write_output
 from joymigrate.profile.coverage import Call
@@ -37,16 +37,16 @@ def of_rehearsal(
 ) -> dict[str, Any]:
     """The predictions of a rehearsal (`rehearsal/1`). Of times there is a lower bound only."""
     distinct = joined(signatures)
+    package, version = next(iter(result["package"].items()))
     fallbacks = {row["op"] for row in result["fallbacks"]}
-    rows = [
-        {**row, "grade": "rehearsed", "source": f"torch_npu {result['package']['torch_npu']}"}
-        for row in distinct
-    ]
-    collectives = {op: n for op, n in kernels(result).items() if op.startswith("Hccl")}
+    rows = [{**row, "grade": "rehearsed", "source": f"{package} {version}"} for row in distinct]
+    library = get(result["chip"]).backend.casefold()
+    asked = kernels(result).items()
+    collectives = {op: n for op, n in asked if op.casefold().startswith(library)}
     return finish(
         "rehearsal",
         result["chip"],
-        {"torch_npu": result["package"]["torch_npu"], "soc": result["soc"]},
+        {package: version, "soc": result["soc"]},
         {
             "signatures": rows,
             "fallbacks": sorted(fallbacks),

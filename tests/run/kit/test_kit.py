@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from joymigrate.chips import calibration, get
 from joymigrate.chips.calibration import Calibration
@@ -69,6 +74,84 @@ def test_the_kit_runs_alone_and_goes_on_where_it_stopped(kit: Path) -> None:
     assert str(kit) not in json.dumps(found)
     assert "<h1>" in (kit / "score.html").read_text()
     assert score.check(found, "score.json")
+
+
+BLOCK = """\
+import importlib.abc, runpy, sys
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("joymigrate", "numpy", "yaml", "packaging", "torch"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+sys.path.insert(0, sys.argv[1])
+import json, look, runner.main
+kit = json.load(open(sys.argv[1] + "/kit.json"))
+print(sorted(runner.main.recorded(kit)))
+"""
+
+
+def test_the_kit_imports_nothing_but_torch(kit: Path) -> None:
+    run = [sys.executable, "-c", BLOCK, str(kit / "kit")]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "['cards', 'driver', 'sdk', 'unhealthy']"
+    for path in (kit / "kit").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        checking = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_" in ast.dump(n)]
+        only_types = {id(inner) for one in checking for inner in ast.walk(one)}
+        for node in ast.walk(tree):
+            if id(node) in only_types or not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            relative = isinstance(node, ast.ImportFrom) and node.level > 0
+            names = (
+                [node.module] if isinstance(node, ast.ImportFrom) else [n.name for n in node.names]
+            )
+            tops = {str(name).partition(".")[0] for name in names} - {"torch", "runner"}
+            assert relative or tops <= sys.stdlib_module_names, f"{path.name}: {tops}"
+
+
+def closure(name: str, found: dict[str, metadata.Distribution]) -> None:
+    """The installed distributions that one asks for, itself included."""
+    try:
+        one = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return
+    if name in found:
+        return
+    found[name] = one
+    for line in one.requires or ():
+        asked = Requirement(line)
+        if asked.marker is None or asked.marker.evaluate({"extra": ""}):
+            closure(canonicalize_name(asked.name), found)
+
+
+@pytest.mark.slow
+def test_the_kit_runs_where_only_torch_and_the_chips_package_are(tmp_path: Path, kit: Path) -> None:
+    """A virtual environment that sees torch, torch_npu and what they ask for, nothing of ours."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    where = [python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
+    site = Path(subprocess.check_output(where, text=True).strip())
+    wanted: dict[str, metadata.Distribution] = {}
+    for name in ("torch", "torch-npu"):
+        closure(name, wanted)
+    for one in wanted.values():
+        for top in {
+            file.parts[0] for file in one.files or () if file.parts[0] not in ("..", "bin")
+        }:
+            if not (site / top).exists() and top != "__pycache__":
+                (site / top).symlink_to(Path(str(one.locate_file(top))))
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "OMP_NUM_THREADS": "1",
+                   "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # fmt: skip
+    ours = [python, "-I", "-c", "import torch, joymigrate"]
+    assert b"joymigrate" in subprocess.run(ours, capture_output=True, env=environment).stderr
+    run = [python, "kit/run.py", "--device", "cpu", "--state", "alone", "-o", "alone.json"]
+    done = subprocess.run(run, cwd=kit, capture_output=True, text=True, env=environment)
+    assert (kit / "alone.json").is_file(), done.stderr
+    found = json.loads((kit / "alone.json").read_text())
+    outcomes = dict.fromkeys(FEW, "accepted") | {FEW[-1]: "skipped"}  # softmax is not among the few
+    assert {row["id"]: row["outcome"] for row in found["results"]} == outcomes
+    assert score.check(found, "alone.json")
 
 
 def test_every_line_of_the_rules_becomes_a_case() -> None:

@@ -34,7 +34,7 @@ def attribute(rows: list[dict[str, Any]]) -> None:
         row.pop("because", None)
         if not row["deviations"] or row in operators:
             continue
-        named = set(re.findall(r"\b(?:aten|npu)::(\w+)", str(row.get("message", ""))))
+        named = set(re.findall(r"\b\w+::(\w+)", str(row.get("message", ""))))
         because = [one["id"] for one in operators if one["op"].rpartition(".")[2] in named]
         if because:
             row["because"] = because

@@ -6,6 +6,7 @@ Results go to `results.jsonl` in the state folder as they come; a second start g
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import platform
@@ -26,7 +27,7 @@ PATHS = re.compile(r"(/[\w.\-+]+){2,}/?")
 def main() -> int:
     """The command line of `python kit/run.py`; exit code 1 with a deviation."""
     parser = argparse.ArgumentParser(description="Meet predictions with a chip; writes score.json.")
-    parser.add_argument("--device", help="npu:0, cuda:0 or cpu (default: what is here)")
+    parser.add_argument("--device", help="such as cuda:0 or cpu (default: what is here)")
     parser.add_argument("--state", type=Path, default=Path("kit-state"), help="folder to resume")
     parser.add_argument("-o", "--output", type=Path, default=Path("score.json"))
     parser.add_argument("--section", action="append", help="only this section; repeatable")
@@ -34,12 +35,12 @@ def main() -> int:
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--rank", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.rank:
-        return start_rank(*given.rank)
     kit = json.loads((HERE / "kit.json").read_text(encoding="utf-8"))
+    if given.rank:
+        return start_rank(kit, *given.rank)
     if given.section:
         kit["cases"] = [case for case in kit["cases"] if case["section"] in given.section]
-    device = given.device or which_device()
+    device = given.device or which_device(kit)
     given.state.mkdir(parents=True, exist_ok=True)
     if given.worker:
         return work(kit, device, given.state)
@@ -54,19 +55,26 @@ def main() -> int:
     return int(score["deviations"] > 0)
 
 
-def which_device() -> str:
+def which_device(kit: dict[str, Any]) -> str:
     """The accelerator of this machine; SystemExit where there is none."""
     import torch
 
     try:
-        import torch_npu  # noqa: F401
-
-        return "npu:0"
+        if kit.get("package"):
+            load_package(kit, kit["device"])
+            return f"{kit['device']}:0"
     except ImportError:
         pass
     if torch.cuda.is_available():
         return "cuda:0"
-    raise SystemExit("no accelerator here: neither torch_npu nor CUDA; --device cpu tries the kit")
+    package = kit.get("package") or kit["chip"]
+    raise SystemExit(f"no accelerator here: neither {package} nor CUDA; --device cpu tries the kit")
+
+
+def load_package(kit: dict[str, Any], device: str) -> None:
+    """Import the chip's package where the device is the chip's."""
+    if kit.get("package") and device.split(":")[0] == kit["device"]:
+        importlib.import_module(kit["package"])
 
 
 def read_results(state: Path) -> dict[str, dict[str, Any]]:
@@ -146,8 +154,7 @@ def work(kit: dict[str, Any], device: str, state: Path) -> int:
     from .tensors import read_safetensors
 
     torch.set_warn_always(True)
-    if device.startswith("npu"):
-        import torch_npu  # noqa: F401
+    load_package(kit, device)
     masters = read_safetensors(HERE / "inputs.safetensors")
     done = read_results(state)
     calls = {case["id"]: case["call"] for case in kit["cases"]}
@@ -229,12 +236,13 @@ def collective(
     return {"outcome": "refused", "message": lines[-1] if lines else f"exit codes {codes}"}
 
 
-def start_rank(name: str, rank: str, kind: str, backend: str, port: str) -> int:
+def start_rank(
+    kit: dict[str, Any], name: str, rank: str, kind: str, backend: str, port: str
+) -> int:
     """One process of a collective."""
     port, _, state = port.partition("@")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    if kind == "npu":
-        import torch_npu  # noqa: F401
+    load_package(kit, kind)
     from .programs import run_rank
 
     run_rank(name, int(rank), kind, backend, Path(state))
@@ -269,7 +277,7 @@ def build_score(
         "rehearsal": bool(os.environ.get("JOYMIGRATE_REHEARSE")),
         "device": device.split(":")[0],
         "device_name": device_name(device),
-        "versions": versions(),
+        "versions": versions(kit.get("package") or ""),
         "environment": recorded(kit),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "seconds": round(seconds, 1),
@@ -289,15 +297,15 @@ def device_name(device: str) -> str:
         return device
 
 
-def versions() -> dict[str, str]:
-    """Of Python, the machine's kind, and the two packages."""
+def versions(package: str) -> dict[str, str]:
+    """Of Python, the machine's kind, torch and the chip's package."""
     import torch
 
     found = {"python": platform.python_version(), "machine": platform.machine()}
     found["torch"] = str(torch.__version__)
-    npu = sys.modules.get("torch_npu")
-    if npu is not None:
-        found["torch_npu"] = str(npu.__version__)
+    loaded = sys.modules.get(package)
+    if loaded is not None:
+        found[package] = str(getattr(loaded, "__version__", "?"))
     return found
 
 
@@ -308,15 +316,13 @@ def recorded(kit: dict[str, Any]) -> dict[str, Any]:
     places = kit.get("places")
     if not places:
         return {}
-    from importlib import import_module
-
-    record = import_module("record")  # lies beside run.py
+    look = importlib.import_module("look")  # lies beside run.py
 
     shape = SimpleNamespace(**{**places, "sdk": SimpleNamespace(**places["sdk"])})
-    kit_sdk, cards = record.sdk(shape), record.smi(shape) or {"cards": []}
+    kit_sdk, cards = look.sdk(shape), look.smi(shape) or {"cards": []}
     return {
         "sdk": kit_sdk.get("version"),
-        "driver": record.driver(shape).get("version"),
+        "driver": look.driver(shape).get("version"),
         "cards": len(cards["cards"]),
         "unhealthy": sum(card["health"] != "OK" for card in cards["cards"]),
     }

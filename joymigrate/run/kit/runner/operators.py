@@ -21,7 +21,7 @@ FALLBACK = "fall back to run on the CPU"
 
 
 def find(dotted: str) -> Callable[..., Any]:
-    """The function of a dotted name: `torch.nn.functional.gelu`, `torch_npu.npu_swiglu`."""
+    """The function of a dotted name: `torch.nn.functional.gelu`."""
     parts = dotted.split(".")
     for cut in range(len(parts) - 1, 0, -1):
         try:
@@ -136,7 +136,7 @@ def reference(
     wanted = [v for v in flat(wide) if case["grad"] and v.is_floating_point()]
     for tensor in wanted:
         tensor.requires_grad_(True)
-    function = REFERENCES.get(case["call"]) or find(case["call"])
+    function = REFERENCES.get(case.get("reference") or "") or find(case["call"])
     plain = {k: v for k, v in kwargs.items() if not isinstance(v, torch.dtype)}
     results = outputs(function(*wide, **plain), case)
     return [one.detach() for one in results], backward(results, wanted)
