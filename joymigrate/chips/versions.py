@@ -96,7 +96,18 @@ class Companion:
         return {k: v for k, v in named.items() if v and k not in ("source", "date")}
 
 
-Line = Release | AdapterLine | DriverLine | WheelLine | PythonLine | Companion
+@dataclass(frozen=True, slots=True)
+class ImageLine:
+    """A container image that was seen: the SDK in it, its Pythons and the models it is for."""
+
+    sdk: str = setting(words=True)
+    pythons: tuple[str, ...] = setting(words=True)
+    models: tuple[str, ...] = setting(help="parts of the tag, as image.yaml names them", words=True)
+    source: str = setting()
+    date: str = setting(pattern=r"\d{4}-\d\d-\d\d")
+
+
+Line = Release | AdapterLine | DriverLine | WheelLine | PythonLine | ImageLine | Companion
 L = TypeVar("L", AdapterLine, DriverLine)
 
 
@@ -113,6 +124,7 @@ class Matrix:
     drivers: tuple[DriverLine, ...] = setting(())
     wheels: tuple[WheelLine, ...] = setting(())
     pythons: tuple[PythonLine, ...] = setting(())
+    images: tuple[ImageLine, ...] = setting(())
     companions: Mapping[str, tuple[Companion, ...]] = setting(make=dict)
     path: str = field(default="", metadata={"hidden": True})
 
@@ -120,6 +132,7 @@ class Matrix:
         """Every line that has a source and a date."""
         groups: tuple[tuple[Line, ...], ...] = (
             self.releases, self.adapters, self.drivers, self.wheels, self.pythons,
+            self.images,
             *self.companions.values(),
         )  # fmt: skip
         for group in groups:

@@ -11,6 +11,7 @@ from joymigrate.chips.versions import (
     AdapterLine,
     Companion,
     DriverLine,
+    ImageLine,
     Line,
     Matrix,
     PythonLine,
@@ -26,6 +27,7 @@ TITLES = {
     "driver": "Drivers that an SDK works with",
     "wheel": "What a wheel asks pip for",
     "python": "Pythons with a wheel",
+    "image": "Container images that were seen",
 }
 
 
@@ -53,6 +55,8 @@ def words(line: Line) -> tuple[str, str, str]:
         return "driver", line.sdk, ", ".join(line.driver) + refused
     if isinstance(line, WheelLine):
         return "wheel", f"{line.releases} ({line.machine})", line.requires
+    if isinstance(line, ImageLine):
+        return "image", line.sdk, f"{', '.join(line.models)}; Python {', '.join(line.pythons)}"
     assert isinstance(line, PythonLine)
     return "python", line.python, f"releases {line.releases}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,20 @@ def test_a_wrong_file_names_the_key(tmp_path: Path) -> None:
 def test_the_page_is_what_the_command_writes() -> None:
     help = "joymigrate chips versions ascend --format md -o docs/versions.md"
     assert PAGE.read_text(encoding="utf-8") == report.page(get("ascend")), help
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+def test_the_readmes_name_the_pair_that_the_table_assumes(name: str) -> None:
+    text = (PAGE.parents[1] / name).read_text(encoding="utf-8")
+    newest = max(
+        (row for row in MATRIX.releases if row.package.startswith(f"{MATRIX.default}.")),
+        key=lambda row: Version(row.package),
+    )
+    named = {
+        row.partition("|")[0].strip(): set(re.findall(r"\d+\.\d+(?:\.\d+)?", row.partition("|")[2]))
+        for row in re.findall(r"^\| (.*)$", text, re.MULTILINE)
+    }
+    assert MATRIX.default in named["torch"]
+    assert named["torch_npu"] == {newest.package, newest.torch}
+    line = next(line for line in text.splitlines() if "pip install torch==" in line)
+    assert f"torch=={newest.torch} " in line

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.chips import Chip, all_chips
-from joymigrate.chips.versions import UNPROVEN, number
+from joymigrate.chips.versions import UNPROVEN, ImageLine, number
 from joymigrate.errors import JoyError
 
 FILE = "image.yaml"
@@ -51,10 +51,25 @@ def data_of(chip: Chip) -> Mapping[str, Any]:
         raise JoyError(f"not a {SCHEMA} file", where=where)
     if unknown := set(raw) - KEYS:
         raise JoyError(f"unknown key '{min(unknown)}'", where=where, help=", ".join(sorted(KEYS)))
-    for key in ("base", "builds", "devices"):
+    if not builds_of(chip, raw):
+        raise JoyError(
+            "no image was seen", where=where, help="`images` of versions.yaml, or `builds`"
+        )
+    for key in ("base", "devices"):
         if not raw.get(key):
             raise JoyError(f"'{key}' is missing", where=where)
     return raw
+
+
+def builds_of(chip: Chip, data: Mapping[str, Any]) -> tuple[ImageLine, ...]:
+    """The images that were seen: of `versions.yaml`, else `builds` of images without an SDK."""
+    listed = chip.matrix().images
+    if listed or not data.get("builds"):
+        return listed
+    return tuple(
+        ImageLine("", tuple(one["pythons"]), (), str(one["source"]), str(data.get("date", "")))
+        for one in data["builds"]
+    )
 
 
 def choose(chip: Chip, torch: str | None, python: str | None, sku: str | None = None) -> Base:
@@ -62,25 +77,24 @@ def choose(chip: Chip, torch: str | None, python: str | None, sku: str | None = 
     data = data_of(chip)
     model = model_of(chip, data, sku)
     sdk = sdk_of(chip, torch)
-    builds = [one for one in data["builds"] if not model or model in one.get("models", ())]
-    fitting = [one for one in builds if not sdk or one.get("version") in (None, sdk)]
+    builds = [one for one in builds_of(chip, data) if not model or model in one.models]
+    fitting = [one for one in builds if not sdk or one.sdk in ("", sdk)]
     if not fitting:
-        seen = ", ".join(dict.fromkeys(str(one["version"]) for one in builds))
+        seen = ", ".join(dict.fromkeys(one.sdk for one in builds))
         raise JoyError(
             f"no image with {sdk} for {model} is known", help=f"known: {seen}; or --base IMAGE"
         )
-    pythons = [one for build in fitting for one in build["pythons"]]
+    pythons = [one for build in fitting for one in build.pythons]
     chosen = python or max(pythons, key=lambda text: tuple(map(int, text.split("."))))
-    build = next((one for one in fitting if chosen in one["pythons"]), None)
+    build = next((one for one in fitting if chosen in one.pythons), None)
     if build is None:
         raise JoyError(
             f"no image with Python {chosen} is known",
             help=f"known: {', '.join(dict.fromkeys(pythons))}; lock for one of them with "
             "--python, or --base IMAGE",
         )
-    version = str(build.get("version", ""))
-    image = str(data["base"]).format(version=version, model=model, python=chosen)
-    return Base(image, chosen, str(build.get("source", "")), data, version)
+    image = str(data["base"]).format(version=build.sdk, model=model, python=chosen)
+    return Base(image, chosen, build.source, data, build.sdk)
 
 
 def custom_base(chip: Chip, image: str, python: str | None) -> Base:
@@ -117,7 +131,7 @@ def release_of(chip: Chip, torch: str | None) -> tuple[str, str]:
     matrix = chip.matrix()
     rows = matrix.releases_for(torch) if torch else ()
     data = chip.data(FILE) or {}
-    seen = list(dict.fromkeys(str(build.get("version", "")) for build in data.get("builds") or ()))
+    seen = list(dict.fromkeys(build.sdk for build in builds_of(chip, data)))
     for row in rows:
         if row.sdk and number(row.sdk).lower() in seen:
             return row.package, number(row.sdk).lower()

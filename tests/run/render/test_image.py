@@ -16,7 +16,7 @@ from joymigrate import chips
 from joymigrate.cli._chip_files import problems
 from joymigrate.errors import JoyError
 from joymigrate.run.render import ContainerSpec, choose, image_name, read, render, translate
-from joymigrate.run.render.base import data_of
+from joymigrate.run.render.base import builds_of, data_of
 
 LOCK = """\
 # python 3.11
@@ -128,7 +128,7 @@ def test_a_chip_without_a_known_image_says_so() -> None:
 @pytest.mark.parametrize("name", ["ascend", "nvidia"])
 def test_every_fact_of_an_image_has_its_source(name: str) -> None:
     data = data_of(chips.get(name))
-    assert all(build["source"] and build["pythons"] for build in data["builds"])
+    assert all(build.source and build.pythons for build in builds_of(chips.get(name), data))
     assert data["devices"]["source"]
     assert data["runtime"]["source"]
     skus = {sku.name for sku in chips.get(name).skus}
