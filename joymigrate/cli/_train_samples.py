@@ -15,6 +15,7 @@ def register(app: typer.Typer) -> None:
     app.command("generate")(generate)
     app.command("histories")(histories)
     app.command("versions")(versions)
+    app.command("ids")(ids)
 
 
 def generate(
@@ -107,4 +108,50 @@ def versions(
         for row in rows
     ]
     emit("\n".join(lines) + "\n")
+    return Exit.OK
+
+
+def ids(
+    vectors: Path = typer.Argument(
+        ..., help="A table of train export (table.NAME.safetensors), or Parquet with a vector."
+    ),
+    output: Path = typer.Option(..., "-o", "--output", help="Where the codes go (safetensors)."),
+    method: str = typer.Option("rq-kmeans", "--method", help="rq-kmeans or rq-vae."),
+    levels: int = typer.Option(3, "--levels", min=1, help="Codes of an id."),
+    size: int = typer.Option(256, "--size", min=2, help="Entries of a level."),
+    key: str = typer.Option("item_id", "--key", help="Parquet: the column with the item."),
+    column: str = typer.Option("vector", "--column", help="Parquet: the column with its vector."),
+    steps: int = typer.Option(1000, "--steps", min=1, help="rq-vae: steps of training."),
+    seed: int = typer.Option(0, "--seed", help="Of the draws."),
+) -> int:
+    """Give every item a semantic id: a few codes that a generative model can write."""
+    import torch
+
+    from joymigrate.cli._output import emit, one_of, talk
+    from joymigrate.extras import need
+    from joymigrate.run.train.semantic_ids import quantise
+    from joymigrate.run.train.semantic_ids.codes import distinct
+    from joymigrate.run.train.semantic_ids.vectors import read_vectors
+
+    need("rec", "pyarrow", what="train ids")
+    one_of(method, ("rq-kmeans", "rq-vae"), "--method")
+    items, rows = read_vectors(vectors, key, column)
+    if method == "rq-vae":
+        made = quantise.residual_vae(
+            rows, levels, size, seed, steps=steps, tell=lambda line: talk([line])
+        )
+    else:
+        made = quantise.residual_k_means(rows, levels, size, seed)
+    known = distinct(items, made.codes, (size,) * levels)
+    known.write(output)
+    first = len(torch.unique(made.codes, dim=0))
+    used = [len(torch.unique(made.codes[:, level])) for level in range(levels)]
+    emit(
+        f"items        {len(items)}\n"
+        f"levels       {'x'.join(map(str, known.sizes))}\n"
+        f"codes used   {', '.join(map(str, used))}\n"
+        f"distinct ids {first} before the last level numbers the rest\n"
+        f"left over    {made.left_over:.1%} of the vectors' variance\n"
+    )
+    talk([f"wrote {output}"])
     return Exit.OK

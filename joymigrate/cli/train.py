@@ -19,6 +19,7 @@ NEEDS = {
     "generate": ("extra:rec",),
     "histories": ("extra:rec",),
     "versions": ("extra:rec",),
+    "ids": ("extra:rec",),
 }
 
 app = group("Train a model from a job file; init, status, export.", default=True)

@@ -128,7 +128,7 @@ def rows_shape() -> Shape:
     """Four fields, two numbers and a sequence."""
     from joymigrate.run.train.recommendation.inputs import Shape
 
-    return Shape(fields=4, numbers=2, dim=8, events=(L,), targets=1)
+    return Shape(fields=4, numbers=2, dim=8, events=(L,), targets=1, codes=(5, 3))
 
 
 def looked_up() -> RowInputs:
@@ -141,7 +141,8 @@ def looked_up() -> RowInputs:
     mask_BL = torch.arange(L) < torch.tensor([[L], [L // 2]])
     fields_BFD, numbers_BG = torch.randn(B, 4, 8), torch.randn(B, 2)
     events = ((events_BLD * mask_BL[..., None], mask_BL, target_BD),)
-    return RowInputs(fields_BFD, numbers_BG, torch.randn(B), events)
+    codes = ((torch.randint(3, (B, L, 2)), torch.randint(3, (B, 2))),)
+    return RowInputs(fields_BFD, numbers_BG, torch.randn(B), events, codes=codes)
 
 
 def with_image(model: Any, ids_BL: torch.Tensor) -> dict[str, Any]:

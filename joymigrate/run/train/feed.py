@@ -76,6 +76,10 @@ class Feed:
         """What a checkpoint keeps beside the position: nothing, the order is a function of it."""
         return None
 
+    def figures(self) -> dict[str, float]:
+        """Nothing to tell of a step beside its loss."""
+        return {}
+
     def restore(self, document: Any) -> None:
         """Nothing to go back to."""
 

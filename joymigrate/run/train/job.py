@@ -78,6 +78,9 @@ class Batch:
     micro: int | None = setting(
         None, "sequences of one forward pass (default: all at once)", least=1
     )
+    balance: bool = setting(
+        False, "with data.schema: exchange a step's rows so that processes work equally long"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +280,12 @@ def check_communication(job: Job) -> None:
 
 def check_batch(job: Job) -> None:
     """Every process sees equally many samples, in equally many passes."""
+    if job.batch.balance and job.data.schema is None:
+        raise JoyError(
+            "batch.balance goes with rows of features",
+            where="batch.balance",
+            help="data: {schema: features.yaml}; language models pack their texts instead",
+        )
     share, rest = divmod(job.batch.size, job.layout.data_ranks)
     if rest:
         raise JoyError(

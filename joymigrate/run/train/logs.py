@@ -101,6 +101,9 @@ class ProgressLine:
         if "rows_per_s" in figures:
             lost = f"  {figures['skipped']:,} skipped" if figures["skipped"] else ""
             speed = f"{figures['rows_per_s']:,.0f} rows/s{lost}"
+        if "imbalance" in figures:
+            before, after = figures["imbalance_before"], figures["imbalance"]
+            speed += f"  imbalance {before:.1%} -> {after:.1%}"
         return (
             f"step {figures['step']}/{self.steps}  loss {figures['loss']:.4f}  "
             f"lr {figures['lr']:.1e}  {speed}  "

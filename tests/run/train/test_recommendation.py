@@ -14,7 +14,8 @@ from joymigrate.run.train import recommendation  # noqa: E402
 from joymigrate.run.train.recommendation.inputs import RowInputs, Shape  # noqa: E402
 
 B, F, D, G, L, T = 5, 3, 8, 2, 6, 2
-SHAPE = Shape(F, G, D, (L,), 1)
+K, V = 3, 5
+SHAPE = Shape(F, G, D, (L,), 1, (V,) * K)
 
 
 def inputs(seed: int = 0) -> RowInputs:
@@ -27,6 +28,8 @@ def inputs(seed: int = 0) -> RowInputs:
         torch.randn(B, G, generator=made),
         torch.randn(B, generator=made),
         ((events, mask, torch.randn(B, D, generator=made)),),
+        (torch.randint(0, 10**6, (B, L), generator=made).sort().values,),
+        ((torch.randint(-1, V, (B, L, K), generator=made), torch.randint(V, (B, K))),),
     )
 
 
@@ -43,7 +46,8 @@ def model(name: str, shape: Shape = SHAPE, **sizes: Any) -> Any:
 def doubled(x: RowInputs) -> RowInputs:
     events = tuple((e.double(), m, t.double()) for e, m, t in x.events)
     assert x.linear_B is not None
-    return RowInputs(x.fields_BFD.double(), x.numbers_BG.double(), x.linear_B.double(), events)
+    rest = (x.linear_B.double(), events, x.times, x.codes)
+    return RowInputs(x.fields_BFD.double(), x.numbers_BG.double(), *rest)
 
 
 def weights(module: Any) -> dict[str, np.ndarray]:
@@ -207,10 +211,10 @@ def test_ple() -> None:
     )
 
 
-def norm(w: dict[str, np.ndarray], name: str, x: Any) -> Any:
+def norm(w: dict[str, np.ndarray], name: str, x: Any, eps: float = 1e-5) -> Any:
     centred = x - x.mean(-1, keepdims=True)
     return (
-        centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w[f"{name}.weight"]
+        centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps) * w[f"{name}.weight"]
         + w[f"{name}.bias"]
     )
 
@@ -257,6 +261,90 @@ def test_sasrec() -> None:
     check("sasrec", expected, made, x)
 
 
+def test_hstu() -> None:
+    """Eq. 1 to 3 of the paper, sequence by sequence, every pair written out."""
+    x, made = doubled(inputs()), model("hstu", layers=2, heads=2)
+    w, expected = weights(made), np.zeros((B, 1))
+    for row in range(B):
+        events, q = events_of(x, row)
+        n = len(events)
+        if not n:
+            continue
+        when = x.times[0][row, :n].numpy()  # type: ignore[index]
+        asks = np.append(when[1:], when[-1])
+        h = events * np.sqrt(D) + w["positions.weight"][:n]
+        for layer in range(2):
+            p = f"layers.{layer}"
+            mixed = norm(w, f"{p}.norm_1", h, 1e-6) @ w[f"{p}.inner.weight"].T
+            u, v, query, key = np.split(mixed * sigmoid(mixed), 4, -1)
+            y = np.zeros((n, D))
+            for i in range(n):
+                for j in range(i + 1):
+                    gap = max(1, abs(asks[i] - when[j]))
+                    bucket = min(128, int(np.log(gap) / 0.301))
+                    bias = w[f"{p}.by_place"][0, L - 1 + j - i] + w[f"{p}.by_time"][0, bucket]
+                    for one in (slice(0, D // 2), slice(D // 2, D)):
+                        score = query[i, one] @ key[j, one] + bias
+                        y[i, one] += score * sigmoid(score) / L * v[j, one]
+            h = h + linear(w, f"{p}.outer", norm(w, f"{p}.norm_2", y, 1e-6) * u)
+        expected[row] = (h[-1] / np.linalg.norm(h[-1])) @ q
+    check("hstu", expected, made, x)
+
+
+def test_onerec() -> None:
+    """Encoder, decoder and the probability of a whole id, position by position."""
+    x, made = doubled(inputs()), model("onerec", layers=2, decoder_layers=2, heads=2)
+    w, expected = weights(made), np.zeros((B, 1))
+
+    def rms(name: str, v: Any) -> Any:
+        return v / np.sqrt((v**2).mean(-1, keepdims=True) + 1e-6) * w[f"{name}.weight"]
+
+    def heads(name: str, query: Any, others: Any) -> Any:
+        q = query @ w[f"{name}.query.weight"].T
+        k, v = np.split(others @ w[f"{name}.both.weight"].T, 2, -1)
+        parts = []
+        for one in (slice(0, D // 2), slice(D // 2, D)):
+            parts.append(softmax(q[one] @ k[:, one].T / np.sqrt(D // 2)) @ v[:, one])
+        return np.concatenate(parts) @ w[f"{name}.output.weight"].T
+
+    def feed(name: str, v: Any) -> Any:
+        gate, up = np.split(v @ w[f"{name}.inner.weight"].T, 2, -1)
+        return (gate * sigmoid(gate) * up) @ w[f"{name}.outer.weight"].T + w[f"{name}.outer.bias"]
+
+    for row in range(B):
+        events, _ = events_of(x, row)
+        n = len(events)
+        codes, wanted = x.codes[0][0][row].numpy(), x.codes[0][1][row].numpy()
+        h = np.zeros((n, D))
+        for at in range(n):
+            h[at] = events[at] + w["ago.weight"][n - 1 - at]
+            for level in range(K):
+                if codes[at, level] >= 0:
+                    h[at] += w[f"codes.{level}.weight"][codes[at, level]]
+        for layer in range(2):
+            p = f"encoder.{layer}"
+            inner = rms(f"{p}.norm_1", h)
+            h = h + np.stack([heads(f"{p}.attend", one, inner) for one in inner]) if n else h
+            h = h + feed(f"{p}.feed", rms(f"{p}.norm_2", h))
+        memory = rms("norm", h) if n else np.zeros((1, D))
+        h = np.zeros((K, D))
+        for level in range(K):
+            before = w["start"] if not level else w[f"codes.{level - 1}.weight"][wanted[level - 1]]
+            h[level] = before + w["level.weight"][level]
+        for layer in range(2):
+            p = f"decoder.{layer}"
+            inner = rms(f"{p}.norm_1", h)
+            h = h + np.stack([heads(f"{p}.own", inner[i], inner[: i + 1]) for i in range(K)])
+            inner = rms(f"{p}.norm_2", h)
+            h = h + np.stack([heads(f"{p}.cross", one, memory) for one in inner])
+            h = h + feed(f"{p}.feed", rms(f"{p}.norm_3", h))
+        last = rms("end", h)
+        for level in range(K):
+            logits = last[level] @ w[f"heads.{level}.weight"].T + w[f"heads.{level}.bias"]
+            expected[row] += np.log(softmax(logits))[wanted[level]]
+    check("onerec", expected, made, x)
+
+
 def test_bst() -> None:
     x, made = doubled(inputs()), model("bst", heads=2)
     w = weights(made)
@@ -292,7 +380,9 @@ def test_padding_changes_nothing(name: str) -> None:
     events, mask, target = x.events[0]
     made = model(name)
     junk = torch.where(mask[..., None], events, torch.full_like(events, 7.0))
-    again = RowInputs(x.fields_BFD, x.numbers_BG, x.linear_B, ((junk, mask, target),))
+    times = (torch.where(mask, x.times[0], 5),)
+    codes = ((x.codes[0][0].masked_fill(~mask[..., None], 3), x.codes[0][1]),)
+    again = RowInputs(x.fields_BFD, x.numbers_BG, x.linear_B, ((junk, mask, target),), times, codes)
     assert torch.allclose(made(x), made(again), rtol=1e-12, atol=1e-12)
 
 

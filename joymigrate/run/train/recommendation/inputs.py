@@ -10,13 +10,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The inputs of a model. `events` are the lengths of its sequences."""
+    """The inputs of a model. `events` are the lengths of its sequences, `codes` the sizes of the
+    levels of semantic ids."""
 
     fields: int
     numbers: int
     dim: int
     events: tuple[int, ...] = ()
     targets: int = 1
+    codes: tuple[int, ...] = ()
 
     @property
     def flat(self) -> int:
@@ -30,13 +32,25 @@ class RowInputs:
 
     fields_BFD; numbers_BG; linear_B: the sum of the fields' first-order weights (None for models
     without). Per sequence: events_BLD padded behind the last event, mask_BL true at events, and
-    target_BD, the row of the candidate that the sequence is compared with.
+    target_BD, the row of the candidate that the sequence is compared with; where the schema has
+    them, times_BL in seconds; where the job has them, semantic ids of events [B, L, K] and
+    candidate [B, K], -1 where an item has none.
     """
 
     fields_BFD: Tensor
     numbers_BG: Tensor
     linear_B: Tensor | None = None
     events: tuple[tuple[Tensor, Tensor, Tensor], ...] = ()
+    times: tuple[Tensor | None, ...] = ()
+    codes: tuple[tuple[Tensor, Tensor], ...] = ()
+
+    def times_of(self, sequence: int) -> Tensor | None:
+        """The times of a sequence's events, where they are known."""
+        return self.times[sequence] if self.times else None
+
+    def codes_of(self, sequence: int) -> tuple[Tensor, Tensor]:
+        """The semantic ids of a sequence's events and of its candidate."""
+        return self.codes[sequence]
 
     def flat_BX(self) -> Tensor:
         """All fields and numbers side by side."""

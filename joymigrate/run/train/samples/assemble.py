@@ -8,6 +8,7 @@ from joymigrate.extras import need
 from joymigrate.run.train.job import Job, data_files
 from joymigrate.run.train.samples import schema as schemas
 from joymigrate.run.train.samples import tasks
+from joymigrate.run.train.samples.balance import Balancer, workload
 from joymigrate.run.train.samples.feed import SampleFeed
 from joymigrate.run.train.samples.open_rows import open_rows
 from joymigrate.run.train.samples.readers import start_readers
@@ -19,7 +20,10 @@ def task_of(job: Job) -> tasks.FeatureTask:
     need("rec", "pyarrow", "torchmetrics", what="data.schema")
     assert job.data.schema is not None
     schema = schemas.load(job.path(job.data.schema))
-    context = Context(tokenizer=None, seed=job.seed, options=job.task.options)
+    options = dict(job.task.options)
+    if isinstance(options.get("codes"), str):
+        options["codes"] = str(job.path(options["codes"]))
+    context = Context(tokenizer=None, seed=job.seed, options=options)
     return tasks.find(job.task.name)(context, schema, job.tables)
 
 
@@ -28,4 +32,7 @@ def feed_of(job: Job, task: Any, size: int, micro: int, rank: int, ranks: int) -
     rows = open_rows(data_files(job), task.schema, job.seed, shuffle=job.data.shuffle)
     wish = job.data.readers
     readers = start_readers(wish.engine, wish.count, wish.ahead)
-    return SampleFeed(rows, readers, task.samples_of, size, micro, rank, ranks)
+    balancer = None
+    if job.batch.balance and ranks > 1:
+        balancer = Balancer(rank, ranks, workload(task.schema))
+    return SampleFeed(rows, readers, task.samples_of, size, micro, rank, ranks, balancer)

@@ -18,6 +18,8 @@ from joymigrate.run.train.samples import hashing
 from joymigrate.run.train.samples.batch import Array, Jagged, SampleBatch
 from joymigrate.run.train.samples.schema import Feature, FeatureSchema
 
+TIMES = ".times"  # behind a sequence's name: when its events were
+
 if TYPE_CHECKING:
     from joymigrate.run.train.samples.histories import HistoryStore
 
@@ -110,6 +112,8 @@ class EncodePass:
                 ids[name] = self.single(name, feature)
             else:
                 lists[name] = self.listed(name, feature)
+                if feature.times is not None:
+                    lists[f"{name}{TIMES}"] = self.event_times(feature, lists[name])
         made = np.stack(numbers, axis=1) if numbers else np.zeros((self.count, 0), np.float32)
         return SampleBatch(
             ids=ids,
@@ -220,22 +224,39 @@ class EncodePass:
 
     def stitched(self, name: str, feature: Feature, rows: int | None) -> Jagged:
         """The last events of each row's user before the sample, from the history store."""
+        assert feature.history is not None
+        found = self.stored(feature.history, feature.length)
+        values = self.ids(f"history {feature.history}", found.values, feature, rows, found.lengths)
+        return Jagged(values, found.offsets)
+
+    def stored(self, field: str, length: int) -> Jagged:
+        """A field of the last events of each row's user, from the history store."""
         known, store = self.schema.histories, self.encoder.histories
         assert known is not None
         assert store is not None
-        assert feature.history is not None
         users = self.whole(known.key)
         if known.count is not None:
-            found = store.before_count(
-                users, self.whole(known.count), feature.length, feature.history
-            )
-        else:
-            assert known.time is not None
-            found = store.before_time(
-                users, self.floats(known.time), feature.length, feature.history
-            )
-        values = self.ids(f"history {feature.history}", found.values, feature, rows, found.lengths)
-        return Jagged(values, found.offsets)
+            return store.before_count(users, self.whole(known.count), length, field)
+        assert known.time is not None
+        return store.before_time(users, self.floats(known.time), length, field)
+
+    def event_times(self, feature: Feature, events: Jagged) -> Jagged:
+        """When each event of a sequence was: as many whole seconds as there are events."""
+        import pyarrow as pa
+
+        assert feature.times is not None
+        if feature.history is not None:
+            return self.stored(feature.times, feature.length)
+        array = self.columns[feature.times]
+        is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+        fits = is_list and is_whole(array.type.value_type)
+        self.check_type(feature.times, fits, "lists of whole numbers")
+        lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        wrong = lengths != events.lengths
+        self.refuse(wrong, f"'{feature.times}' has not one time for each event")
+        inner = array.flatten().fill_null(0).to_numpy().astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return Jagged(inner, offsets)
 
     def groups(self) -> Array | None:
         """Numbers of the groups; texts are hashed."""

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from joymigrate.run.train.feed import RankShare
+from joymigrate.run.train.samples.balance import Balancer
 from joymigrate.run.train.samples.batch import SampleBatch, joined
 from joymigrate.run.train.samples.position import (
     Piece,
@@ -54,6 +55,16 @@ class RowStream:
         self.batches.close()  # type: ignore[attr-defined]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prepared:
+    """A portion, what was left out and kept of this process's own rows, and their imbalance."""
+
+    portion: RankShare
+    skipped: Mapping[str, int]
+    kept: int
+    balance: tuple[float, float] | None
+
+
 class SampleFeed:
     """Portions by the number of rows consumed; the next one is made while one is used."""
 
@@ -66,14 +77,17 @@ class SampleFeed:
         micro: int,
         rank: int,
         ranks: int,
+        balancer: Balancer | None = None,
     ) -> None:
+        self.balancer = balancer
+        self.balance: tuple[float, float] | None = None  # imbalance before and after, this step
         self.rows, self.readers, self.collate = rows, readers, collate
         self.size, self.micro, self.rank, self.ranks = size, micro, rank, ranks
         self.known = {0: begin(rows.order.rows, ranks)}
         self.stream: RowStream | None = None
         self.next_row = -1  # where the stream stands
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
-        self.ahead: tuple[int, Future[tuple[RankShare, SampleBatch]]] | None = None
+        self.ahead: tuple[int, Future[Prepared]] | None = None
         self.skipped: dict[str, int] = {}
         self.started, self.read = time.monotonic(), 0
 
@@ -104,17 +118,18 @@ class SampleFeed:
     def take(self, position: int, following: int | None) -> RankShare:
         """The portion at `position`; `following` is prepared meanwhile."""
         if self.ahead is not None and self.ahead[0] == position:
-            portion, batch = self.ahead[1].result()
+            ready = self.ahead[1].result()
         else:
             if self.ahead is not None:
                 self.ahead[1].result()
-            portion, batch = self.make(position)
+            ready = self.make(position)
         self.ahead = None
         if following is not None:
             self.ahead = (following, self.pool.submit(self.make, following))
-        for reason, count in batch.skipped.items():
+        for reason, count in ready.skipped.items():
             self.skipped[reason] = self.skipped.get(reason, 0) + count
-        return self.weighted(portion, len(batch))
+        self.balance = ready.balance
+        return self.weighted(ready.portion, ready.kept)
 
     def weighted(self, portion: RankShare, kept: int) -> RankShare:
         """The rows of the step over all processes, without those that were skipped."""
@@ -129,7 +144,14 @@ class SampleFeed:
             dist.all_reduce(figures)
         return dataclasses.replace(portion, weight=max(1.0, float(figures)))
 
-    def make(self, position: int) -> tuple[RankShare, SampleBatch]:
+    def figures(self) -> dict[str, float]:
+        """How evenly the last step's work was spread over processes, before and after."""
+        if self.balance is None:
+            return {}
+        before, after = self.balance
+        return {"imbalance_before": round(before, 4), "imbalance": round(after, 4)}
+
+    def make(self, position: int) -> Prepared:
         """Read and collate one portion."""
         known = self.known[position]
         shares, _ = known.step(self.size // self.ranks, self.rows.order.rows)
@@ -144,9 +166,15 @@ class SampleFeed:
             self.close_stream()
         # As many passes on every process: tables that are cut over them are asked by all at once.
         most = max(1, *(rows_in(share) for share in shares))
+        skipped, kept, balance = batch.skipped, len(batch), None
+        if self.balancer is not None:
+            spread = self.balancer.exchange(batch)
+            batch, most = spread.batch, max(1, spread.most)
+            balance = (spread.before, spread.after)
         edges = [min(len(batch), at) for at in range(0, most + self.micro, self.micro)]
         passes = tuple(self.collate(batch.part(at, end)) for at, end in pairwise(edges))
-        return RankShare(position, passes, float(everyone), 0, ()), batch
+        share = RankShare(position, passes, float(everyone), 0, ())
+        return Prepared(share, skipped, kept, balance)
 
     def close_stream(self) -> None:
         """Let go of the readers' work ahead."""

@@ -12,13 +12,16 @@ from torch import Tensor, nn
 from joymigrate.errors import JoyError
 from joymigrate.run.train import recommendation
 from joymigrate.run.train.recommendation.inputs import RowInputs, Shape
+from joymigrate.run.train.samples.encode import TIMES
 from joymigrate.run.train.samples.job import TableSettings
 from joymigrate.run.train.samples.schema import FeatureSchema
+from joymigrate.run.train.semantic_ids.codes import CODES, SemanticIds
 from joymigrate.run.train.tables.configs import EmbeddingConfig
 from joymigrate.run.train.tables.embedding import EmbeddingCollection
 from joymigrate.run.train.tables.jagged import KeyedJaggedTensor
 from joymigrate.run.train.tables.table import Table
 
+NEGATIVES = "negatives"  # ids that the right item is told from, in a batch
 LINEAR = ".linear"  # behind a table's name: its first-order weights
 FIRST = 0.05  # rows start uniform between these
 
@@ -90,9 +93,15 @@ class Recommender(nn.Module):
     """Tables and a dense part; `forward` takes a batch of `collate`."""
 
     def __init__(
-        self, schema: FeatureSchema, sizes: Mapping[str, Any], settings: TableSettings, seed: int
+        self,
+        schema: FeatureSchema,
+        sizes: Mapping[str, Any],
+        settings: TableSettings,
+        seed: int,
+        codes: SemanticIds | None = None,
     ) -> None:
         super().__init__()
+        self.codes = codes
         kind = recommendation.find(sizes["model_type"])
         self.schema, self.sizes = schema, dict(sizes)
         self.linear = bool(kind.LINEAR)
@@ -100,7 +109,10 @@ class Recommender(nn.Module):
         self.sequences = schema.sequences()
         dim = check_dim(schema)
         events = tuple(schema.features[name].length for name in self.sequences)
-        self.shape = Shape(len(self.fields), len(schema.dense()), dim, events, len(schema.label))
+        levels = codes.sizes if codes is not None else ()
+        self.shape = Shape(
+            len(self.fields), len(schema.dense()), dim, events, len(schema.label), levels
+        )
         self.targets = [candidate_of(schema, name) for name in self.sequences]
         torch.manual_seed(seed)
         self.rows = Rows(schema, settings, linear=self.linear, seed=seed)
@@ -115,10 +127,16 @@ class Recommender(nn.Module):
         for name in self.sequences:
             table = self.schema.table_of(name)
             asked.setdefault(table, []).append(batch[f"{name}.ids"].flatten())
+        if NEGATIVES in batch:
+            asked[self.schema.table_of(self.sequences[0])].append(batch[NEGATIVES])
         return asked
 
     def look_up(self, batch: Mapping[str, Tensor]) -> RowInputs:
         """All rows of a batch as the dense part takes them."""
+        return self.look_up_both(batch)[0]
+
+    def look_up_both(self, batch: Mapping[str, Tensor]) -> tuple[RowInputs, Tensor | None]:
+        """`look_up`, and the rows of the batch's negatives, where it has some."""
         asked = self.wanted(batch)
         ids = {table: torch.cat(parts) for table, parts in asked.items()}
         if self.linear:
@@ -133,14 +151,27 @@ class Recommender(nn.Module):
         fields = [self.pooled(name, found[name], batch, count) for name in self.fields]
         events = []
         for name, target in zip(self.sequences, self.targets, strict=True):
-            rows_BLD = split[self.schema.table_of(name)].pop(0).unflatten(0, (count, -1))
+            rows = split[self.schema.table_of(name)].pop(0)
+            rows_BLD = rows.view(*batch[f"{name}.ids"].shape, rows.shape[1])
             mask_BL = batch[f"{name}.mask"]
             events.append((rows_BLD * mask_BL[..., None], mask_BL, found[target]))
         linear_B = self.summed(rows, batch, count) if self.linear else None
+        others = None
+        if NEGATIVES in batch:
+            others = split[self.schema.table_of(self.sequences[0])].pop(0)
         numbers = batch["numbers"]
         empty = numbers.new_zeros(count, 0, self.shape.dim)
         fields_BFD = torch.stack(fields, 1) if fields else empty
-        return RowInputs(fields_BFD, numbers, linear_B, tuple(events))
+        times = tuple(batch.get(f"{name}{TIMES}") for name in self.sequences)
+        found_codes: tuple[tuple[Tensor, Tensor], ...] = ()
+        if self.codes is not None:
+            pairs = zip(self.sequences, self.targets, strict=True)
+            found_codes = tuple(
+                (self.codes.of(batch[f"{name}.ids"]), self.codes.of(batch[f"{target}.ids"]))
+                for name, target in pairs
+            )
+        inputs = RowInputs(fields_BFD, numbers, linear_B, tuple(events), times, found_codes)
+        return inputs, others
 
     def first_order(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The ids of first-order weights, by table."""
@@ -171,27 +202,47 @@ class Recommender(nn.Module):
         return empty.index_add(0, batch[f"{name}.rows"], rows)
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Logits [B, T]."""
-        found = self.look_up(batch)
+        """Logits [B, T]; with `next` or `generate` in the batch, what such tasks ask for."""
+        found, others = self.look_up_both(batch)
         if "next" in batch:
-            return self.next_items(found, batch)
+            return self.next_items(found)
+        if others is not None:
+            return self.among(found, batch, others)
         logits: Tensor = self.dense(found)
         return logits
 
-    def next_items(self, found: RowInputs, batch: Mapping[str, Tensor]) -> Tensor:
-        """After every event, the logits of the next item and of another row's [B, L, 2]."""
+    def states(self, found: RowInputs) -> Tensor:
+        """What the dense part knows after every event [B, L, D]."""
         if not hasattr(self.dense, "states"):
             raise JoyError(
                 f"'{self.sizes['model_type']}' has no state after every event",
                 where="model.from_config",
-                help="task: sequence trains sasrec",
+                help="task: sequence trains sasrec or hstu",
             )
-        events_BLD, mask_BL, target_BD = found.events[0]
-        states_BLD = self.dense.states(events_BLD, mask_BL)
-        last = mask_BL.sum(1) - 1
-        rows = torch.arange(len(last), device=last.device)
-        next_BLD = events_BLD.roll(-1, 1)
-        next_BLD = next_BLD.index_put((rows, last.clamp(min=0)), target_BD)
+        events_BLD, mask_BL, _ = found.events[0]
+        known: Tensor = self.dense.states(events_BLD, mask_BL, found.times_of(0))
+        return known
+
+    def among(self, found: RowInputs, batch: Mapping[str, Tensor], others: Tensor) -> Tensor:
+        """After every event, cosines with the next item and with N others [B, L, 1 + N].
+
+        An item that is the right one itself does not stand against it.
+        """
+        states_BLD, mask_BL = self.states(found), found.events[0][1]
+        name, target = self.sequences[0], self.targets[0]
+        next_BLD = following(found.events[0][0], mask_BL, found.events[0][2])
+        ids_BL = following(batch[f"{name}.ids"], mask_BL, batch[f"{target}.ids"])
+        unit = torch.nn.functional.normalize
+        states_BLD = unit(states_BLD, dim=-1)
+        right_BL = (states_BLD * unit(next_BLD, dim=-1)).sum(-1, keepdim=True)
+        wrong_BLN = states_BLD @ unit(others, dim=-1).T
+        same_BLN = ids_BL[..., None] == batch[NEGATIVES]
+        return torch.cat([right_BL, wrong_BLN.masked_fill(same_BLN, -torch.inf)], -1)
+
+    def next_items(self, found: RowInputs) -> Tensor:
+        """After every event, the logits of the next item and of another row's [B, L, 2]."""
+        states_BLD = self.states(found)
+        next_BLD = following(*found.events[0])
         right_BL = (states_BLD * next_BLD).sum(-1)
         wrong_BL = (states_BLD * next_BLD.roll(1, 0)).sum(-1)
         return torch.stack([right_BL, wrong_BL], -1)
@@ -206,6 +257,8 @@ class Recommender(nn.Module):
         head = {"architecture": "joymigrate.recommender/1", **self.sizes}
         document = {**head, "features": self.schema.document()}
         (folder / "config.json").write_text(json.dumps(document, indent=1) + "\n")
+        if self.codes is not None:
+            self.codes.write(folder / CODES)
         (folder / "dense.safetensors").write_bytes(pack(dict(self.dense.state_dict())))
         for name, content in self.table_contents().items():
             (folder / f"table.{name}.safetensors").write_bytes(pack(content))
@@ -226,6 +279,13 @@ class Recommender(nn.Module):
                 weight = self.rows.collections[number].plain[name].weight.detach()  # type: ignore[union-attr,index]
                 found[name] = {"ids": torch.arange(len(weight)), "rows": weight}
         return found
+
+
+def following(of_BL: Tensor, mask_BL: Tensor, last: Tensor) -> Tensor:
+    """What comes after every event: the next event's, and after the last one `last` [B, …]."""
+    end = (mask_BL.sum(1) - 1).clamp(min=0)
+    rows = torch.arange(len(end), device=end.device)
+    return of_BL.roll(-1, 1).index_put((rows, end), last)
 
 
 def check_dim(schema: FeatureSchema) -> int:
@@ -266,6 +326,10 @@ def collate(schema: FeatureSchema, batch: Any) -> dict[str, Tensor]:
     for name, values in batch.ids.items():
         made[f"{name}.ids"] = torch.from_numpy(np.ascontiguousarray(values))
     for name, one in batch.lists.items():
+        if name.endswith(TIMES):
+            length = schema.features[name.removesuffix(TIMES)].length
+            made[name] = torch.from_numpy(one.padded(length))
+            continue
         feature = schema.features[name]
         if feature.type == "sequence":
             counts = np.minimum(one.lengths, feature.length)

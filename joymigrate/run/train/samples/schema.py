@@ -48,6 +48,9 @@ class Feature:
     length: int = setting(50, "sequence: the last so many events", least=1)
     history: str | None = setting(None, "sequence: the field of the history store it comes from")
     text: bool = setting(False, "sequence: the column holds texts")
+    times: str | None = setting(
+        None, "sequence: the column (with history: the field) of the events' times, whole seconds"
+    )
 
     @property
     def is_dense(self) -> bool:
@@ -97,7 +100,7 @@ class FeatureSchema:
         wanted: list[str | None] = [*self.label, self.group, self.time]
         for name, feature in self.features.items():
             if feature.type != "cross" and feature.history is None:
-                wanted.append(self.column(name))
+                wanted += [self.column(name), feature.times]
         if self.histories is not None:
             wanted += [self.histories.key, self.histories.count, self.histories.time]
         return list(dict.fromkeys(name for name in wanted if name is not None))
@@ -211,6 +214,8 @@ def check_feature(schema: FeatureSchema, name: str, feature: Feature) -> None:
         raise JoyError(
             "history goes with type sequence, and needs `histories`", where=f"{where}.history"
         )
+    if feature.times is not None and feature.type != "sequence":
+        raise JoyError("times goes with type sequence", where=f"{where}.times")
     if feature.text and feature.type != "sequence":
         raise JoyError("text goes with type sequence", where=f"{where}.text")
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from joymigrate.run.train.samples.job import TableSettings
+    from joymigrate.run.train.semantic_ids.codes import SemanticIds
 
 
 class FeatureTask(Task):
@@ -66,8 +67,12 @@ class FeatureTask(Task):
                 help="model: {from_config: {model_type: deepfm}}; the same run folder continues",
             )
         sizes = recommendation.sizes_of({"model_type": self.MODEL, **source.settings})
-        model = Recommender(self.schema, sizes, self.tables, source.seed)
+        model = Recommender(self.schema, sizes, self.tables, source.seed, self.codes())
         return model.to(getattr(torch, source.dtype))
+
+    def codes(self) -> SemanticIds | None:
+        """The semantic ids of the items, for tasks that have some."""
+        return None
 
     def forward(self, model: Any, batch: Batch) -> torch.Tensor:
         """Logits [B, T]."""
@@ -317,12 +322,20 @@ TASKS: dict[str, type[FeatureTask]] = {
 }
 
 
+def known_tasks() -> dict[str, type[FeatureTask]]:
+    """Every task over features by name."""
+    from joymigrate.run.train.samples.generative import GenerativeTask
+
+    return {**TASKS, "generative": GenerativeTask}
+
+
 def find(name: str) -> type[FeatureTask]:
     """The task of a name; `JoyError` with the nearest one."""
-    if name not in TASKS:
+    tasks = known_tasks()
+    if name not in tasks:
         raise JoyError(
-            f"task '{name}' does not read features.{did_you_mean(name, TASKS)}",
+            f"task '{name}' does not read features.{did_you_mean(name, tasks)}",
             where="task",
-            help=f"with data.schema one of {', '.join(TASKS)}",
+            help=f"with data.schema one of {', '.join(tasks)}",
         )
-    return TASKS[name]
+    return tasks[name]

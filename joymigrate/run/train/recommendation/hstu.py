@@ -1,0 +1,96 @@
+"""HSTU: the next event from all before it, by pointwise SiLU attention over time and place.
+
+Sequences are packed: a padded place costs nothing in attention or projections. The attention is the
+kernel registry's, so the same model runs on whatever a device has.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from joymigrate.run import kernels
+from joymigrate.run.kernels.mask import Jagged
+from joymigrate.run.kernels.scores import Bias, Silu
+from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes, need_events
+
+PAPER = "Zhai et al., Actions Speak Louder than Words, ICML 2024, eq. 1-3 (arXiv 2402.17152)"
+SIZES: Sizes = {"layers": 2, "heads": 2, "dropout": 0.2, "buckets": 128}
+LINEAR = False
+FIRST = 0.02  # deviation of first weights and biases, as in the published code
+
+
+class HstuLayer(nn.Module):
+    """U, V, Q, K = SiLU(W norm(x)); y = x + W' (norm(attention(Q, K, V)) * U)."""
+
+    def __init__(self, dim: int, heads: int, length: int, dropout: float, buckets: int) -> None:
+        super().__init__()
+        self.dim, self.heads, self.length, self.dropout = dim, heads, length, dropout
+        self.norm_1, self.norm_2 = (nn.LayerNorm(dim, eps=1e-6) for _ in range(2))
+        self.inner = nn.Linear(dim, 4 * dim, bias=False)
+        self.outer = nn.Linear(dim, dim)
+        self.by_place = nn.Parameter(torch.empty(1, 2 * length - 1).normal_(std=FIRST))
+        self.by_time = nn.Parameter(torch.empty(1, buckets + 1).normal_(std=FIRST))
+        nn.init.normal_(self.inner.weight, std=FIRST)
+        nn.init.xavier_uniform_(self.outer.weight)
+
+    def forward(self, x_TD: Tensor, mask: Jagged, times: tuple[Tensor, Tensor] | None) -> Tensor:
+        """`times`: of the events as keys, and as queries: when the next one comes [T]."""
+        mixed = nn.functional.silu(self.inner(self.norm_1(x_TD)))
+        u_TD, v, q, k = mixed.chunk(4, -1)
+        bias = Bias(position=self.by_place)
+        if times is not None:
+            bias = Bias(self.by_place, self.by_time, times[0], times[1])
+        q, k, v = (t.view(len(t), self.heads, -1) for t in (q, k, v))
+        found = kernels.op("attention")(
+            q, k, v, mask, scale=1.0, bias=bias, activation=Silu(float(self.length))
+        ).flatten(1)
+        gated = nn.functional.dropout(self.norm_2(found) * u_TD, self.dropout, self.training)
+        y_TD: Tensor = x_TD + self.outer(gated)
+        return y_TD
+
+
+class Hstu(nn.Module):
+    """States of all events, of length 1: their product with an item's row is a cosine."""
+
+    def __init__(self, shape: Shape, layers: int, heads: int, dropout: float, buckets: int) -> None:
+        super().__init__()
+        need_events(shape, "hstu")
+        self.dim, self.dropout, length = shape.dim, dropout, shape.events[0]
+        self.positions = nn.Embedding(length, shape.dim)
+        nn.init.trunc_normal_(self.positions.weight, std=(1 / shape.dim) ** 0.5)
+        self.layers = nn.ModuleList(
+            HstuLayer(shape.dim, heads, length, dropout, buckets) for _ in range(layers)
+        )
+
+    def states(self, events_BLD: Tensor, mask_BL: Tensor, times_BL: Tensor | None = None) -> Tensor:
+        """What is known after every event [B, L, D]; 0 behind the last."""
+        counts = mask_BL.sum(1)
+        at = mask_BL.flatten().nonzero().squeeze(-1)
+        places = torch.arange(mask_BL.shape[1], device=at.device).repeat(len(counts))[at]
+        x_TD = events_BLD.flatten(0, 1)[at] * self.dim**0.5 + self.positions(places)
+        x_TD = nn.functional.dropout(x_TD, self.dropout, self.training)
+        offsets = nn.functional.pad(counts.cumsum(0), (1, 0))
+        mask, times = Jagged(offsets), None
+        if times_BL is not None:
+            known = times_BL.flatten()[at]
+            # A query asks with the time of the event that comes next; the last one with its own.
+            following = known.roll(-1)
+            ends = (offsets[1:] - 1)[counts > 0]
+            times = (known, following.index_put((ends,), known[ends]))
+        for layer in self.layers:
+            x_TD = layer(x_TD, mask, times)
+        x_TD = x_TD / x_TD.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+        found: Tensor = x_TD.new_zeros(mask_BL.numel(), self.dim).index_copy(0, at, x_TD)
+        return found.view(*mask_BL.shape, self.dim)
+
+    def forward(self, x: RowInputs) -> Tensor:
+        """The candidate's logit after the last event [B, 1]; 0 without events."""
+        events_BLD, mask_BL, target_BD = x.events[0]
+        last = (mask_BL.sum(1) - 1).clamp(min=0)
+        rows = torch.arange(len(last), device=last.device)
+        state_BD = self.states(events_BLD, mask_BL, x.times_of(0))[rows, last]
+        return (state_BD * target_BD).sum(-1, keepdim=True)
+
+
+MODEL = Hstu

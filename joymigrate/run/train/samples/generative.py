@@ -1,0 +1,191 @@
+"""The generative task: the next item, by its row (HSTU) or written as a semantic id (OneRec).
+
+B rows, L events, N negatives, K levels, V entries of a level.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train.samples.tasks import FeatureTask
+from joymigrate.run.train.tasks.task import Batch
+
+if TYPE_CHECKING:
+    import torch
+
+    from joymigrate.run.train.semantic_ids.codes import SemanticIds
+
+TOP = 10
+
+
+class GenerativeTask(FeatureTask):
+    """Learns the item that comes next. Rows with a label of 0 teach nothing.
+
+    A model with a state after every event (hstu, sasrec) learns at every event: cross entropy of
+    the next item's cosine, over `temperature`, among `negatives` random items (0: all items), as
+    the mean over a row's events (Zhai et al., 2024, section 4.1.1 and its published settings).
+    A model that writes ids (onerec) learns the codes of the row's item.
+
+    `train evaluate` ranks the row's item among all items of the table, or of `codes`.
+    """
+
+    MODEL: ClassVar[str] = "hstu"
+    OPTIONS: ClassVar[Mapping[str, Any]] = {"negatives": 128, "temperature": 0.05, "codes": None}
+
+    def check(self) -> None:
+        """There is a sequence of items, in a table of known size."""
+        super().check()
+        if not self.schema.sequences():
+            raise JoyError(
+                "this task needs a feature of type sequence", where="data.schema", help="add one"
+            )
+        name = self.schema.sequences()[0]
+        rows = self.schema.tables()[self.schema.table_of(name)].rows
+        if rows is None:
+            raise JoyError(
+                f"'{name}' is of a dynamic table: nobody knows which items there are",
+                where=f"features.{name}",
+                help="give the feature of the item `rows`",
+            )
+        self.items = rows
+        temperature, negatives = self.options["temperature"], self.options["negatives"]
+        if not isinstance(temperature, int | float) or temperature <= 0:
+            raise JoyError(f"temperature is above 0, got {temperature!r}", where="task.temperature")
+        if not isinstance(negatives, int) or negatives < 0:
+            raise JoyError(f"negatives are 0 or more, got {negatives!r}", where="task.negatives")
+
+    @functools.cached_property
+    def semantic(self) -> SemanticIds | None:
+        """The file of `codes`, read once."""
+        from joymigrate.run.train.semantic_ids.codes import read_codes
+
+        named = self.options["codes"]
+        return None if named is None else read_codes(Path(named))
+
+    def codes(self) -> SemanticIds | None:
+        """The semantic ids of the items."""
+        return self.semantic
+
+    @property
+    def target(self) -> str:
+        """The feature that holds a row's item."""
+        from joymigrate.run.train.samples.lookup import candidate_of
+
+        return candidate_of(self.schema, self.schema.sequences()[0])
+
+    # -- loss ---------------------------------------------------------------------------------
+
+    def loss(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Summed over rows."""
+        return self.objective(self.forward(model, batch), batch)
+
+    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Log-probabilities of the rows' ids [B, 1], or cosines [B, L, 1 + N]."""
+        if self.writes(model):
+            found: torch.Tensor = model(batch)
+            return found
+        found = model({**batch, "negatives": self.draw(batch)})
+        return found
+
+    def draw(self, batch: Batch) -> torch.Tensor:
+        """The items that the right one is told from: uniform, or all [N]."""
+        import torch
+
+        device, count = batch["labels"].device, int(self.options["negatives"])
+        if not count:
+            return torch.arange(self.items, device=device)
+        return torch.randint(self.items, (count,), device=device)
+
+    def writes(self, model: Any) -> bool:
+        """Whether the model writes ids."""
+        return hasattr(getattr(model, "module", model).dense, "write")
+
+    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Cross entropy."""
+        import torch
+
+        right = batch["labels"][:, 0] > 0
+        if output.dim() == 2:  # log-probabilities of whole ids
+            lost: torch.Tensor = -(output[:, 0] * right).sum()
+            return lost
+        name = self.schema.sequences()[0]
+        mask = batch[f"{name}.mask"] & right[:, None]
+        logs = (output.float() / float(self.options["temperature"])).log_softmax(-1)[..., 0]
+        # A masked place may be -inf or nan: it is chosen away, not multiplied.
+        sums = torch.where(mask, -logs, 0.0).sum(1)
+        total: torch.Tensor = (sums / mask.sum(1).clamp(min=1)).sum()
+        return total
+
+    # -- evaluation ---------------------------------------------------------------------------
+
+    def predict(self, model: Any, batch: Batch) -> Iterator[dict[str, Any]]:
+        """The rank of the row's item among all, from 0."""
+        items = batch[f"{self.target}.ids"]
+        if self.writes(model):
+            scores, known = self.written(model, batch), self.semantic
+            assert known is not None
+            ids = known.ids.to(items.device)
+        else:
+            scores, ids = self.compared(model, batch), None
+        for row, item in enumerate(items.tolist()):
+            at = item
+            if ids is not None:
+                found = (ids == item).nonzero()
+                at = int(found[0, 0]) if len(found) else -1
+            mine = scores[row]
+            rank = int((mine > mine[at]).sum()) if at >= 0 else len(mine)
+            yield {
+                "prediction": rank,
+                "score": float(mine[at]) if at >= 0 else float("-inf"),
+                "reference": int(batch["labels"][row, 0]),
+                "among": len(mine),
+            }
+
+    def compared(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Cosines of the last state with all items [B, items]."""
+        import torch
+
+        from joymigrate.run.train.samples.lookup import NEGATIVES
+
+        everything = torch.arange(self.items, device=batch["labels"].device)
+        found, rows = model.look_up_both({**batch, NEGATIVES: everything})
+        mask = found.events[0][1]
+        at = torch.arange(len(mask), device=mask.device)
+        state = model.states(found)[at, (mask.sum(1) - 1).clamp(min=0)]
+        unit = torch.nn.functional.normalize
+        return unit(state, dim=-1) @ unit(rows, dim=-1).T
+
+    def written(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Log-probabilities of all ids [B, N], one row of the batch after the other."""
+        import torch
+
+        known = self.semantic
+        assert known is not None
+        memory = model.dense.read(model.look_up(batch))
+        codes = known.codes.to(batch["labels"].device)
+        found = []
+        for row in range(len(batch["labels"])):
+            mine, parts = memory.row(row), []
+            for part in torch.split(codes, 2048):
+                logits = model.dense.write(mine.repeated(len(part)), part)
+                parts.append(model.dense.log_probability(logits, part)[:, 0])
+            found.append(torch.cat(parts))
+        return torch.stack(found)
+
+    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Recall (hit rate) and NDCG at 10, and MRR, over the rows with a label of 1."""
+        ranks = [row["prediction"] for row in rows if row["reference"]]
+        if not ranks:
+            return {}
+        gains = [1 / math.log2(rank + 2) if rank < TOP else 0.0 for rank in ranks]
+        return {
+            f"recall@{TOP}": sum(rank < TOP for rank in ranks) / len(ranks),
+            f"ndcg@{TOP}": sum(gains) / len(gains),
+            "mrr": sum(1 / (rank + 1) for rank in ranks) / len(ranks),
+            "ranked_among": sum(row["among"] for row in rows) / len(rows),
+        }
