@@ -36,6 +36,7 @@ ROWS: list[list[str]] = [
         "run.serve.monitor",
         "run.train.formats",
         "run.tensorflow",
+        "run.beam",
     ],
     [
         "run.rehearse",
