@@ -7,15 +7,16 @@ from typing import Any
 from joymigrate.extras import need
 from joymigrate.run.train.job import Job, data_files
 from joymigrate.run.train.samples import schema as schemas
-from joymigrate.run.train.samples import tasks
+from joymigrate.run.train.samples import task_names
 from joymigrate.run.train.samples.balance import Balancer, workload
 from joymigrate.run.train.samples.feed import SampleFeed
 from joymigrate.run.train.samples.open_rows import open_rows
 from joymigrate.run.train.samples.readers import start_readers
+from joymigrate.run.train.samples.tasks import FeatureTask
 from joymigrate.run.train.tasks.task import Context
 
 
-def task_of(job: Job) -> tasks.FeatureTask:
+def task_of(job: Job) -> FeatureTask:
     """The job's task over its schema."""
     need("rec", "pyarrow", "torchmetrics", what="data.schema")
     assert job.data.schema is not None
@@ -24,7 +25,7 @@ def task_of(job: Job) -> tasks.FeatureTask:
     if isinstance(options.get("codes"), str):
         options["codes"] = str(job.path(options["codes"]))
     context = Context(tokenizer=None, seed=job.seed, options=options)
-    return tasks.find(job.task.name)(context, schema, job.tables)
+    return task_names.find(job.task.name)(context, schema, job.tables)
 
 
 def feed_of(job: Job, task: Any, size: int, micro: int, rank: int, ranks: int) -> SampleFeed:

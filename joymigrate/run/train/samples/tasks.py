@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.errors import JoyError
 from joymigrate.run.train.samples.batch import SampleBatch
 from joymigrate.run.train.samples.schema import FeatureSchema
 from joymigrate.run.train.tasks.task import Batch, Context, Task
@@ -312,30 +312,3 @@ class MultiTask(FeatureTask):
             )
             found |= {f"{name}.{key}": value for key, value in made.items()}
         return found
-
-
-TASKS: dict[str, type[FeatureTask]] = {
-    "ctr": ClickTask,
-    "ranking": ListTask,
-    "sequence": NextItemTask,
-    "multitask": MultiTask,
-}
-
-
-def known_tasks() -> dict[str, type[FeatureTask]]:
-    """Every task over features by name."""
-    from joymigrate.run.train.samples.generative import GenerativeTask
-
-    return {**TASKS, "generative": GenerativeTask}
-
-
-def find(name: str) -> type[FeatureTask]:
-    """The task of a name; `JoyError` with the nearest one."""
-    tasks = known_tasks()
-    if name not in tasks:
-        raise JoyError(
-            f"task '{name}' does not read features.{did_you_mean(name, tasks)}",
-            where="task",
-            help=f"with data.schema one of {', '.join(tasks)}",
-        )
-    return tasks[name]
