@@ -17,6 +17,7 @@ from joymigrate.run.train.samples import hashing, position, readers
 from joymigrate.run.train.samples.batch import SampleBatch, joined
 from joymigrate.run.train.samples.encode import Encoder
 from joymigrate.run.train.samples.histories import HistoryStore, LmdbPieces, RedisPieces
+from joymigrate.run.train.samples.lookup import padded
 from joymigrate.run.train.samples.schema import FeatureSchema, load
 from joymigrate.schema import read
 
@@ -188,7 +189,9 @@ def test_every_type_of_feature() -> None:
     assert made.numbers[:, 0].tolist() == pytest.approx([0.0, np.log(2), 1.0])
     assert made.lists["tags"].lengths.tolist() == [2, 0, 0]
     assert made.lists["names"].values[0] == made.lists["names"].values[1]
-    assert made.lists["seen"].padded(2).tolist() == [[2, 3], [0, 0], [4, 0]]
+    ids, mask = padded(made.lists["seen"], 2)
+    assert ids.tolist() == [[2, 3], [0, 0], [4, 0]]
+    assert mask.tolist() == [[True, True], [False, False], [True, False]]
     assert schema.tables()["names"].rows is None
 
 

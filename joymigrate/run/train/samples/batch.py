@@ -29,17 +29,6 @@ class Jagged:
         offsets = self.offsets[first : last + 1]
         return Jagged(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
-    def padded(self, length: int) -> Array:
-        """Ids [B, length], 0 behind the last one; longer rows keep their end."""
-        lengths = self.lengths
-        counts = np.minimum(lengths, length)
-        found = np.zeros((len(counts), length), dtype=np.int64)
-        values = self.values
-        if len(lengths) and lengths.max() > length:
-            values = values[ranges(self.offsets[1:] - counts, counts)]
-        found[np.arange(length) < counts[:, None]] = values
-        return found
-
 
 def ranges(starts: Array, counts: Array) -> Array:
     """`starts[0] … starts[0] + counts[0] - 1, starts[1] …` as one array."""

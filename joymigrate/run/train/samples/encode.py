@@ -187,12 +187,13 @@ class EncodePass:
         """Ids as the table takes them; `lengths` says which row a value of a list is of."""
         if feature.hash:
             return hashing.folded(hashing.of_ids(values), rows)
-        wrong = values < 0
-        self.refuse_values(wrong, f"'{column}' has a negative id", values, lengths)
-        if rows is not None:
-            beyond = values >= rows
-            reason = f"'{column}' has an id beyond its table of {rows} rows"
-            self.refuse_values(beyond, reason, values, lengths)
+        if len(values) and (values.min() < 0 or (rows is not None and values.max() >= rows)):
+            wrong = values < 0
+            self.refuse_values(wrong, f"'{column}' has a negative id", values, lengths)
+            if rows is not None:
+                beyond = values >= rows
+                reason = f"'{column}' has an id beyond its table of {rows} rows"
+                self.refuse_values(beyond, reason, values, lengths)
         return values
 
     def listed(self, name: str, feature: Feature) -> Jagged:
@@ -218,7 +219,7 @@ class EncodePass:
                 gone = inner.is_null().to_numpy(zero_copy_only=False)
                 self.refuse_values(gone, f"'{column}' has a missing id in a list", gone, lengths)
                 inner = inner.fill_null(0)
-            numbers = inner.to_numpy().astype(np.int64)
+            numbers = inner.to_numpy().astype(np.int64, copy=False)  # read-only where int64
             values = self.ids(column, numbers, feature, rows, lengths)
         return Jagged(values, offsets)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from joymigrate.errors import JoyError
 from joymigrate.run.train import recommendation
 from joymigrate.run.train.recommendation.inputs import RowInputs, Shape
+from joymigrate.run.train.samples.batch import Jagged, ranges
 from joymigrate.run.train.samples.encode import TIMES
 from joymigrate.run.train.samples.job import TableSettings
 from joymigrate.run.train.samples.schema import FeatureSchema
@@ -328,16 +329,26 @@ def collate(schema: FeatureSchema, batch: Any) -> dict[str, Tensor]:
     for name, one in batch.lists.items():
         if name.endswith(TIMES):
             length = schema.features[name.removesuffix(TIMES)].length
-            made[name] = torch.from_numpy(one.padded(length))
+            made[name], _ = padded(one, length)
             continue
         feature = schema.features[name]
         if feature.type == "sequence":
-            counts = np.minimum(one.lengths, feature.length)
-            mask = np.arange(feature.length) < counts[:, None]
-            made[f"{name}.ids"] = torch.from_numpy(one.padded(feature.length))
-            made[f"{name}.mask"] = torch.from_numpy(mask)
+            made[f"{name}.ids"], made[f"{name}.mask"] = padded(one, feature.length)
         else:
-            made[f"{name}.ids"] = torch.from_numpy(np.ascontiguousarray(one.values))
+            made[f"{name}.ids"] = torch.from_numpy(np.require(one.values, requirements="CW"))
             owner = np.repeat(np.arange(len(batch)), one.lengths)
             made[f"{name}.rows"] = torch.from_numpy(owner)
     return made
+
+
+def padded(lists: Jagged, length: int) -> tuple[Tensor, Tensor]:
+    """Ids [B, length], 0 behind the last one, and where they are; longer rows keep their end."""
+    import numpy as np
+
+    values, lengths = lists.values, lists.lengths
+    counts = np.minimum(lengths, length)
+    if len(lengths) and lengths.max() > length:
+        values = values[ranges(lists.offsets[1:] - counts, counts)]
+    mask = torch.arange(length) < torch.from_numpy(counts)[:, None]
+    ids = torch.zeros(mask.shape, dtype=torch.int64)
+    return ids.masked_scatter_(mask, torch.from_numpy(np.require(values, requirements="CW"))), mask
