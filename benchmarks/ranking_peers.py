@@ -1,18 +1,22 @@
 """Ranking servers side by side: requests per processor-second and p99 over HTTP, one client.
 
     python -m benchmarks.ranking_peers [--peers aiohttp,ray] [--clients 16] [--requests 1500]
+                                       [--model din.pt2]
 
 The same exported model, the same JSON body, one torch thread. Peers: `aiohttp` (a plain loop, one
 request after the other), `ray` (Ray Serve with @serve.batch; its batch is merged by the code that
-we use; never run yet: it needs ray[serve]). Ours: eager, and with the package that lies in
-$JOYMIGRATE_CACHE. Processor time is that of the server's process and all its children, Ray's own
-processes included.
+we use; needs ray[serve]). Ours: eager, and with its package, which is waited for: without `--model`
+and a package of it in $JOYMIGRATE_CACHE it is compiled first. Processor time is that of the
+server's process and all its children, Ray's own processes included. `queued` is how long the
+server's threads stood ready for a processor that others had, by wall time (Linux: schedstat): on a
+machine that is busy with other work it is what makes p99, and on an idle one it is near 0.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -108,6 +112,30 @@ def processor_seconds(root: int) -> float:
     return whole
 
 
+def queued_seconds(root: int) -> float:
+    """How long the threads of a process and its children waited for a processor."""
+    whole = 0
+    for one in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):
+        for found in Path(f"/proc/{one.pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                whole += int(found.read_text().split()[1])
+    return whole / 1e9
+
+
+async def package(session: aiohttp.ClientSession, url: str, seconds: float) -> None:
+    """Wait until compiled code answers."""
+    end = time.monotonic() + seconds
+    while True:
+        async with session.get(url) as reply:
+            states = [line for line in (await reply.text()).splitlines()
+                      if "compile_state{" in line and line.endswith((" 1", " 1.0"))]  # fmt: skip
+        if any('"ready"' in line for line in states):
+            return
+        if time.monotonic() > end:
+            raise SystemExit(f"no package after {seconds:.0f} s: {states}")
+        await asyncio.sleep(1)
+
+
 async def ready(session: aiohttp.ClientSession, url: str, body: bytes, seconds: float) -> None:
     """Wait for a first right answer."""
     end = time.monotonic() + seconds
@@ -124,13 +152,15 @@ async def ready(session: aiohttp.ClientSession, url: str, body: bytes, seconds: 
 
 
 async def load_of(
-    url: str, bodies: list[bytes], clients: int, requests: int, root: int
+    url: str, bodies: list[bytes], clients: int, requests: int, root: int, compiled: bool
 ) -> dict[str, float]:
     """A closed loop of clients; the first tenth warms up."""
     connector = aiohttp.TCPConnector(limit=0)
     headers = {"Content-Type": "application/json"}
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
         await ready(session, url, bodies[0], 120)
+        if compiled:
+            await package(session, url.replace("/v1/rank", "/metrics"), 900)
         times: list[float] = []
 
         async def client(numbers: Any) -> None:
@@ -145,13 +175,16 @@ async def load_of(
         warm = iter(range(requests // 10))
         await asyncio.gather(*(client(warm) for _ in range(clients)))
         times.clear()
-        used, began = processor_seconds(root), time.perf_counter()
+        used, queued = processor_seconds(root), queued_seconds(root)
+        began = time.perf_counter()
         numbers = iter(range(requests))
         await asyncio.gather(*(client(numbers) for _ in range(clients)))
         seconds, used = time.perf_counter() - began, processor_seconds(root) - used
+        queued = queued_seconds(root) - queued
     times.sort()
     return {"per_cpu_s": requests / used, "per_s": requests / seconds,
-            "p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100]}  # fmt: skip
+            "p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100],
+            "queued": queued / seconds}  # fmt: skip
 
 
 def main() -> None:
@@ -173,7 +206,8 @@ def main() -> None:
         server = subprocess.Popen(command(name, path, port), env=dict(os.environ))
         try:
             url = f"http://127.0.0.1:{port}/v1/rank"
-            measured = load_of(url, bodies, options.clients, options.requests, server.pid)
+            measured = load_of(url, bodies, options.clients, options.requests, server.pid,
+                               name == "ours-compiled")  # fmt: skip
             rows[name] = asyncio.run(measured)
         finally:
             for one in psutil.Process(server.pid).children(recursive=True):
@@ -182,7 +216,8 @@ def main() -> None:
             server.wait()
         row = rows[name]
         print(f"{name:<14} {row['per_cpu_s']:8.0f} requests per CPU-second {row['per_s']:8.0f}/s  "
-              f"p50 {row['p50']:7.1f} ms  p99 {row['p99']:7.1f} ms", flush=True)  # fmt: skip
+              f"p50 {row['p50']:7.1f} ms  p99 {row['p99']:7.1f} ms  "
+              f"queued {row['queued']:.0%}", flush=True)  # fmt: skip
     for peer in options.peers.split(","):
         for ours in ("ours", "ours-compiled"):
             print(f"{ours} / {peer}: {rows[ours]['per_cpu_s'] / rows[peer]['per_cpu_s']:.2f}x")
