@@ -335,7 +335,7 @@ def collate(schema: FeatureSchema, batch: Any) -> dict[str, Tensor]:
         if feature.type == "sequence":
             made[f"{name}.ids"], made[f"{name}.mask"] = padded(one, feature.length)
         else:
-            made[f"{name}.ids"] = torch.from_numpy(np.require(one.values, requirements="CW"))
+            made[f"{name}.ids"] = torch.from_numpy(np.require(one.values, requirements=["C", "W"]))
             owner = np.repeat(np.arange(len(batch)), one.lengths)
             made[f"{name}.rows"] = torch.from_numpy(owner)
     return made
@@ -351,4 +351,6 @@ def padded(lists: Jagged, length: int) -> tuple[Tensor, Tensor]:
         values = values[ranges(lists.offsets[1:] - counts, counts)]
     mask = torch.arange(length) < torch.from_numpy(counts)[:, None]
     ids = torch.zeros(mask.shape, dtype=torch.int64)
-    return ids.masked_scatter_(mask, torch.from_numpy(np.require(values, requirements="CW"))), mask
+    return ids.masked_scatter_(
+        mask, torch.from_numpy(np.require(values, requirements=["C", "W"]))
+    ), mask
