@@ -1,7 +1,8 @@
 """Imports of TorchRec, where joymigrate's own tables have every name that a file uses.
 
-All imports of a file change together, or none: objects of the two libraries don't mix. Operators of
-fbgemm are reported one by one, with what the chip's data know of each.
+All imports of a file change together, or none: objects of the two libraries don't mix. With them go
+the operators of fbgemm that the file calls by name, for nobody registers these any more then. In
+files that stay they are reported one by one, with what the chip's data know of each.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ from joymigrate.rewrite.module import Module
 RULE = "JM235"
 PACKAGE = "torchrec"
 OPERATORS = "torch.ops.fbgemm."
+MODULE = "fbgemm"  # of joymigrate's tables: these operators in torch
 
 
 def find(module: Module) -> Iterator[Finding]:
     """One finding for each import statement of the package, and each operator of fbgemm."""
     if module.vocabulary.same_device:
         return
+    moved: set[ast.expr] = set()
     if PACKAGE in module.source.text:
-        yield from imports(module)
+        yield from imports(module, moved)
     if "fbgemm" in module.source.text:
-        yield from operators(module)
+        yield from operators(module, moved)
 
 
-def imports(module: Module) -> Iterator[Finding]:
-    """One finding for each import statement of the package."""
+def imports(module: Module, moved: set[ast.expr]) -> Iterator[Finding]:
+    """One finding for each import statement of the package; operators that move are in `moved`."""
     statements = [
         node
         for node in (*module.names.nodes[ast.Import], *module.names.nodes[ast.ImportFrom])
@@ -41,6 +44,7 @@ def imports(module: Module) -> Iterator[Finding]:
     data = next(item for item in module.rule(RULE).match if item.get("by") == "codemod")
     module.handled.update(statements)
     note = refusal(module, statements, data)
+    called = named_operators(module)
     for node in statements:
         guard = module.guarded(node) or note
         if guard is not None:
@@ -48,17 +52,40 @@ def imports(module: Module) -> Iterator[Finding]:
             reason = Text.join("; ", (guard, road.note if road is not None else ""))
             yield module.find(RULE, node, tier=Tier.REPORT, reason=reason)
             continue
-        edits = [(*module.span(node), replacement(node, str(data["to"]), data["renamed"]))]
+        text = replacement(node, str(data["to"]), data["renamed"])
+        edits = [(*module.span(node), text)]
+        if called and not moved:
+            alias = free_name(module)
+            bound = MODULE if alias == MODULE else f"{MODULE} as {alias}"
+            indent = " " * node.col_offset
+            edits = [(*module.span(node), f"{text}\n{indent}from {data['to']} import {bound}")]
+            edits += [(*module.span(top), f"{alias}.{name}") for top, name in called]
+            moved |= {top for top, _ in called}
         yield module.find(RULE, node, edits=edits)
 
 
-def operators(module: Module) -> Iterator[Finding]:
-    """Operators of fbgemm that are called by name."""
+def named_operators(module: Module) -> list[tuple[ast.expr, str]]:
+    """Where operators of fbgemm are called, and their names (with an overload's); "": of all."""
+    return [
+        (top, dotted.removeprefix(OPERATORS[:-1]).lstrip("."))
+        for top, dotted in module.names.imported_chains()
+        if f"{dotted}.".startswith(OPERATORS)
+    ]
+
+
+def free_name(module: Module) -> str:
+    """What the file may call the module of operators."""
+    bound = set().union(*(scope.names for scope in module.names.scopes.values()))
+    return f"joymigrate_{MODULE}" if MODULE in bound else MODULE
+
+
+def operators(module: Module, moved: set[ast.expr]) -> Iterator[Finding]:
+    """Operators of fbgemm that are called by name, and stay."""
     known = libraries.load(module.context.chip.folder / "ops" / "libraries.yaml")
-    for top, dotted in module.names.imported_chains():
-        if not dotted.startswith(OPERATORS):
+    for top, dotted in named_operators(module):
+        if top in moved or not dotted:
             continue
-        name = "fbgemm::" + dotted.removeprefix(OPERATORS).split(".")[0]
+        name = "fbgemm::" + dotted.split(".")[0]
         found = known.of(name)
         if found is None:
             reason = Text("no counterpart of {name} is known", name=name)
@@ -92,6 +119,8 @@ def refusal(
     if PACKAGE in names:
         return Text("the package itself is passed on")
     missing = sorted(name for name in used if not covered(name, known))
+    held = set(map(str, data["operators"]))  # type: ignore[call-overload]
+    missing += sorted({f"{OPERATORS}{n}" for _, n in named_operators(module) if n not in held})
     if missing:
         return Text("joymigrate's tables don't have {names}", names=", ".join(missing))
     words = {keyword.arg for call in module.names.nodes[ast.Call] for keyword in call.keywords}

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run import kernels
+from joymigrate.run.kernels.ops.jagged_padded import padded_gather
 
 
 def to_offsets(lengths: Tensor) -> Tensor:
@@ -446,9 +447,14 @@ def move(tensor: Tensor | None, device: torch.device, non_blocking: bool) -> Ten
 
 
 def pad(values: Tensor, offsets: Tensor, length: int | None, fill: float) -> Tensor:
-    """The registry's `jagged_to_padded`; without a length up to the longest sequence."""
+    """The registry's `jagged_to_padded`; without a length up to the longest sequence.
+
+    Whole numbers are moved by its gather: the kernels are of floats.
+    """
     if length is None:
         longest = offsets.diff()
         length = int(longest.max()) if len(longest) else 0
+    if not values.is_floating_point():
+        return padded_gather(values, offsets, length, fill=int(fill))
     padded: Tensor = kernels.op("jagged_to_padded")(values, offsets, length, fill=fill)
     return padded
