@@ -350,7 +350,6 @@ def padded(lists: Jagged, length: int) -> tuple[Tensor, Tensor]:
     if len(lengths) and lengths.max() > length:
         values = values[ranges(lists.offsets[1:] - counts, counts)]
     mask = torch.arange(length) < torch.from_numpy(counts)[:, None]
+    source = np.require(values, dtype=np.int64, requirements=["C", "W"])
     ids = torch.zeros(mask.shape, dtype=torch.int64)
-    return ids.masked_scatter_(
-        mask, torch.from_numpy(np.require(values, requirements=["C", "W"]))
-    ), mask
+    return ids.masked_scatter_(mask, torch.from_numpy(source)), mask
