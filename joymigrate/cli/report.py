@@ -31,7 +31,10 @@ def command(
         None, metavar="[FINDING]", help="After `repro`: the case of a kit, or its operator."
     ),
     score: Path = typer.Option(
-        Path("score.json"), "--score", metavar="FILE", help="With `repro`: the kit's score."
+        Path("score.json"),
+        "--score",
+        metavar="FILE",
+        help="With `repro`: the kit's score, a seal, or the JSON of a rehearsal or of coverage.",
     ),
     serve: bool = typer.Option(False, "--serve", help="Show the project's page, live."),
     port: int = typer.Option(9310, "--port", min=0, max=65535, help="With --serve; 0: a free one."),
@@ -93,12 +96,17 @@ def command(
 def write_repro(word: Path, finding: str, score: Path, output: Path | None) -> int:
     """The script of a finding, for the vendor's tracker."""
     from joymigrate.cli.kit import read_json
-    from joymigrate.run.kit import repro
+    from joymigrate.run.kit import predicted, repro, seal
     from joymigrate.run.kit.score import check, judged
 
     if str(word) != "repro":
         raise JoyError(f"one file at a time: '{finding}' is too much", help="report repro FINDING")
-    document = {**check(read_json(score), str(score))}
+    raw = read_json(score)
+    if isinstance(raw, dict) and raw.get("schema") in predicted.SCHEMAS:
+        read = seal.read(score) if raw["schema"] == predicted.SEAL else raw
+        emit(predicted.script(read, finding), output)
+        return Exit.OK
+    document = {**check(raw, str(score))}
     document["results"] = judged(document)
     emit(repro.script(document, repro.find(document, finding)), output)
     return Exit.OK

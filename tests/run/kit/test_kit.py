@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from joymigrate.chips import calibration, get
 from joymigrate.chips.calibration import Calibration
 from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
-from joymigrate.run.kit import bound, cases, make, repro, score, seal
+from joymigrate.run.kit import bound, cases, make, predicted, repro, score, seal
 from joymigrate.run.kit.runner.judge import attribute, deviations
 from joymigrate.run.rehearse.numerics import unit_of
 
@@ -376,3 +377,59 @@ def test_how_often_a_call_was_made_does_not_name_its_case() -> None:
     assert len(names) == 1
     left = cases.of_signature({**matmul(1), "args": ["<not recorded>"]}, {})
     assert left == "has an argument that is neither a tensor nor a number"
+
+
+TENSOR = {"tensor": {"dtype": "float64", "shape": [2, 3], "strides": [1, 2]}}
+
+
+def predicted_documents() -> dict[str, dict[str, Any]]:
+    rows = [
+        {"op": "aten::expm1", "args": [TENSOR], "kwargs": {}, "outcome": "refused",
+         "messages": ['not "implemented" for DT_DOUBLE'], "calls": 1},
+        {"op": "aten::sum.dim_IntList", "args": [TENSOR, [1], True], "kwargs": {"dtype": None},
+         "outcome": "refused", "messages": [], "calls": 1},
+        {"op": "aten::gelu", "args": [TENSOR], "kwargs": {}, "outcome": "accepted", "messages": []},
+        {"op": "aten::to", "args": [TENSOR, "<dtype>"], "kwargs": {}, "outcome": "refused"},
+    ]  # fmt: skip
+    sealed = seal.finish("rehearsal", "ascend", {"torch_npu": "2.13.0"}, {"signatures": rows})
+    ops = [{"op": "aten::add", "overload": "Tensor", "status": "missing", "note": "no kernel"},
+           {"op": "aten::mul", "overload": "", "status": "native"}]  # fmt: skip
+    coverage = {"schema": predicted.COVERAGE, "chip": "ascend", "version": "2.13", "ops": ops}
+    rehearsal = {"schema": predicted.REHEARSAL, "chip": "ascend", "package": {"torch_npu": "2.13"},
+                 "fallbacks": [{"op": "aten::unique_dim", "calls": 1}],
+                 "refusals": [{"op": "aten::expm1", "message": "no"}]}  # fmt: skip
+    return {"seal": sealed, "coverage": coverage, "rehearsal": rehearsal}
+
+
+@pytest.mark.parametrize(
+    ("document", "finding", "line"),
+    [
+        ("seal", "aten::expm1", "torch.ops.aten.expm1.default(tensor([2, 3], [1, 2], torch.f"),
+        ("seal", "aten::sum.dim_IntList", "[1], True, dtype=None)"),
+        ("coverage", "aten::add.Tensor", 'name = "aten::add.Tensor"'),
+        ("rehearsal", "aten::unique_dim", 'name = "aten::unique_dim"'),
+    ],
+)
+def test_what_is_predicted_becomes_a_script_too(
+    document: str, finding: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "document.json"
+    path.write_text(json.dumps(predicted_documents()[document]))
+    assert run(["report", "repro", finding, "--score", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert line in text
+    assert len(text.splitlines()) <= repro.MOST_LINES
+    compile(text, "repro.py", "exec")
+    here = text.replace("import torch_npu\n", "").replace('"npu"', '"cpu"')
+    with pytest.raises(SystemExit) if "key" in here else nullcontext():
+        exec(here.replace("PrivateUse1", "CPU"), {})  # on the CPU both kinds show no fault
+
+
+def test_a_prediction_without_its_arguments_says_so() -> None:
+    documents = predicted_documents()
+    with pytest.raises(JoyError, match="holds no arguments"):
+        predicted.script(documents["rehearsal"], "aten::expm1")
+    with pytest.raises(JoyError, match="takes an argument whose value"):
+        predicted.script(documents["seal"], "aten::to")
+    with pytest.raises(JoyError, match="no finding is called 'aten::gelu'"):
+        predicted.script(documents["seal"], "aten::gelu")
