@@ -39,13 +39,13 @@ demo: env
 	@$(BIN)/python -m examples.demo
 
 quick: env
-	$(BIN)/python -m pytest -n $(JOBS) --quick -m "not slow and not gpu" $(TESTS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --quick -m "not slow and not gpu" $(TESTS)
 
 test: env
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not gpu"
 
 test-slow: env
-	$(BIN)/python -m pytest -n $(JOBS) -m "not gpu"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not gpu"
 
 lint: env
 	$(BIN)/ruff check .

@@ -94,6 +94,7 @@ def test_killed_before_any_disk_call_the_tree_is_old_or_new(tmp_path: Path) -> N
     assert outcomes == sorted(outcomes), "once decided, a change is always completed"
 
 
+@pytest.mark.slow
 def test_killed_during_recovery_the_next_recovery_ends_it(tmp_path: Path) -> None:
     start = 0
     for at_call in range(1, 1000):  # the first call at which the change is decided

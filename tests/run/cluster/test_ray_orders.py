@@ -46,6 +46,7 @@ class Shell:
         return json.loads(self(*words, "--format", "json"))
 
 
+@pytest.mark.slow
 def test_a_day(fleet: Fleet, tmp_path: Path) -> None:
     shell = Shell(fleet)
     fleet.ask("submit", [job("a", kind="gpu-8", cards_per_pod=8, minutes=60)])

@@ -148,6 +148,7 @@ def test_killed_twenty_times_under_load(fleet: Fleet, tmp_path: Path) -> None:
     print(f"{KILLS} kills, {len(rows)} jobs, {tries} starts")
 
 
+@pytest.mark.slow
 def test_live_pods_are_adopted_and_their_whole_output_is_there(
     fleet: Fleet, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_module_is_run_with_and_without_python(rehearse: Run, tmp_path: Path) 
         assert done.out.startswith("__main__ ")
 
 
+@pytest.mark.slow
 def test_shebang_scripts_and_pytest_take_part(rehearse: Run, tmp_path: Path) -> None:
     script = tmp_path / "tool"
     script.write_text("#!/usr/bin/env python\nimport torch\nprint(torch.ones(2).npu().device)\n")
@@ -98,6 +99,7 @@ print(torch.ones(1, device="npu").device, "site-packages" in torch_npu.__file__)
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_loads_the_package_itself_decides_when(
     rehearse: Run, tmp_path: Path
 ) -> None:
@@ -149,6 +151,7 @@ def test_outside_a_rehearsal_the_entry_point_loads_nothing() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_two_rehearsals_side_by_side_do_not_disturb_each_other(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "joymigrate", "rehearse", "-q", "--", "python"]
     program = str(PROGRAMS / "gpt.py")

@@ -91,6 +91,7 @@ def test_under_the_policy_error_they_are_refused(rehearse: Run, tmp_path: Path) 
 
 
 @pytest.mark.compiler
+@pytest.mark.slow
 def test_memory_models_and_counts_of_devices_are_the_asked_for_ones(
     rehearse: Run, tmp_path: Path
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_program_killed_by_a_signal_ends_with_its_number(rehearse: Run) -> Non
 
 
 @pytest.mark.compiler
+@pytest.mark.slow
 def test_a_dry_run_holds_more_memory_than_the_machine_touches(
     rehearse: Run, tmp_path: Path
 ) -> None:

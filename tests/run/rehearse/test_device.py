@@ -34,7 +34,7 @@ def test_the_device_behaves_as_its_checks_say(rehearse: Run) -> None:
     assert done.code == 0, done.out[-4000:]
 
 
-@pytest.mark.parametrize("flags", [(), ("--sdpa",)])
+@pytest.mark.parametrize("flags", [pytest.param((), marks=pytest.mark.slow), ("--sdpa",)])
 def test_training_a_gpt_gives_the_losses_of_the_cpu(rehearse: Run, flags: tuple[str]) -> None:
     wanted = losses_on_the_cpu("20", *flags)
     done = rehearse("python", str(PROGRAMS / "gpt.py"), "npu", "20", *flags)
@@ -57,6 +57,7 @@ def test_small_models_of_many_kinds_match_the_cpu(rehearse: Run) -> None:
         assert result.get("tokens_equal", True), name
 
 
+@pytest.mark.slow
 def test_torchs_own_operator_samples_agree(rehearse: Run) -> None:
     done = rehearse("python", str(ROOT / "benchmarks" / "rehearse_opinfo.py"), "float32")
     assert done.code == 0, done.out

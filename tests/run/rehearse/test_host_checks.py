@@ -81,6 +81,7 @@ def test_what_decides_nothing_refuses_nothing_and_is_counted(rehearse, checkouts
 
 
 @pytest.mark.compiler
+@pytest.mark.slow
 def test_the_model_is_told_and_the_settings_name_the_checkouts(
     rehearse, checkouts: Path, tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_the_model_is_told_and_the_settings_name_the_checkouts(
 
 
 @pytest.mark.compiler
+@pytest.mark.slow
 def test_an_index_of_numbers_is_asked_and_a_mask_is_not(
     rehearse, checkouts: Path, tmp_path: Path
 ) -> None:
@@ -118,6 +120,7 @@ def test_an_index_of_numbers_is_asked_and_a_mask_is_not(
 
 
 @pytest.mark.compiler
+@pytest.mark.slow
 def test_tensors_of_the_rehearsals_own_making_are_not_held_against_a_program(
     rehearse, checkouts: Path, tmp_path: Path
 ) -> None:
@@ -134,6 +137,7 @@ def test_tensors_of_the_rehearsals_own_making_are_not_held_against_a_program(
 
 
 @pytest.mark.compiler
+@pytest.mark.slow
 def test_what_a_model_lacks_altogether_is_refused_where_the_host_code_answers(
     rehearse, checkouts: Path, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +18,15 @@ NUMBER = re.compile(r"loss (\d+\.\d+)")
 pytestmark = pytest.mark.compiler
 
 
-def migrate(rehearse: Run, script: str, *options: str) -> Outcome:
-    """A sample under `rehearse --migrate`, started as a user starts it."""
-    path = str(SAMPLES / script)
+def migrate(rehearse: Run, folder: Path, script: str, *options: str) -> Outcome:
+    """A sample under `rehearse --migrate`, started as a user starts it.
+
+    In a folder of its own: where it stands, the whole of joymigrate would be scanned with it.
+    """
+    project = folder / "project"
+    shutil.copytree(SAMPLES, project)
+    (project / "pyproject.toml").touch()
+    path = str(project / script)
     start = ["torchrun", "--nproc-per-node", "2"] if script == "ddp_train.py" else ["python"]
     return rehearse(*start, path, options=("--migrate", *options))
 
@@ -59,7 +66,7 @@ def on_cpu(script: str, folder: Path) -> str:
 def test_an_unchanged_program_runs_to_its_end_on_the_chips_device(
     rehearse: Run, tmp_path: Path, script: str, tolerance: float | None
 ) -> None:
-    done = migrate(rehearse, script)
+    done = migrate(rehearse, tmp_path, script)
     assert done.code == 0, done.err
     assert done.out.rstrip().endswith("done")
     # The programs raise when a tensor is elsewhere; the count shows that the device computed.
@@ -104,15 +111,19 @@ def test_dropout_trains_in_layers_and_in_attention_without_a_false_warning(
 
 
 @pytest.mark.slow
-def test_data_parallel_training_over_nccl_runs_in_two_processes(rehearse: Run) -> None:
-    done = migrate(rehearse, "ddp_train.py")
+def test_data_parallel_training_over_nccl_runs_in_two_processes(
+    rehearse: Run, tmp_path: Path
+) -> None:
+    done = migrate(rehearse, tmp_path, "ddp_train.py")
     assert done.code == 0, done.err
     assert done.out.rstrip().endswith("over 2 ranks done")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", [*ALONE, "ddp_train.py"])
-def test_the_vendors_shim_alone_does_not_reach_the_end(rehearse: Run, script: str) -> None:
-    done = migrate(rehearse, script, "--switch", "vendor")
+def test_the_vendors_shim_alone_does_not_reach_the_end(
+    rehearse: Run, tmp_path: Path, script: str
+) -> None:
+    done = migrate(rehearse, tmp_path, script, "--switch", "vendor")
     assert done.code != 0
     assert not done.out.rstrip().endswith("done")

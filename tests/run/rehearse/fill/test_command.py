@@ -59,6 +59,7 @@ def test_removing_the_fills_gives_the_operators_back(every: Any) -> None:
 
 
 @pytest.mark.compiler
+@pytest.mark.slow
 def test_a_program_fails_without_fill_and_gives_the_cpus_numbers_with_it() -> None:
     program = str(PROGRAMS / "twenty.py")
     without = rehearsed("--", "python", program, "npu:0")

@@ -19,7 +19,13 @@ PLAN = Plan(min_step_seconds=0)
 RUNS = 2000
 
 
-@pytest.mark.parametrize(("rate", "allowed"), [(0.0002, 0.01), (0.0005, 0.05)])
+@pytest.mark.parametrize(
+    ("rate", "allowed"),
+    [
+        (0.0002, 0.01),
+        pytest.param(0.0005, 0.05, marks=pytest.mark.slow),
+    ],
+)
 def test_a_healthy_standby_is_hardly_ever_rolled_back(rate: float, allowed: float) -> None:
     seen = simulate.characterise("cusum", PLAN, Cusum, rate=rate, runs=RUNS, horizon=100_000)
     assert seen.share <= allowed
@@ -27,7 +33,13 @@ def test_a_healthy_standby_is_hardly_ever_rolled_back(rate: float, allowed: floa
 
 @pytest.mark.parametrize(
     ("rate", "within"),
-    [(1.0, 10), (0.1, 200), (0.01, 2500), (0.005, 5000), (0.002, 25_000)],
+    [
+        (1.0, 10),
+        (0.1, 200),
+        (0.01, 2500),
+        pytest.param(0.005, 5000, marks=pytest.mark.slow),
+        pytest.param(0.002, 25_000, marks=pytest.mark.slow),
+    ],
 )
 def test_a_failing_standby_is_rolled_back_in_time(rate: float, within: int) -> None:
     seen = simulate.characterise("cusum", PLAN, Cusum, rate=rate, runs=RUNS, horizon=1_000_000)

@@ -26,6 +26,7 @@ def ranked(engine: Engine, *requests: Any) -> list[Any]:
     return asyncio.run(ask())
 
 
+@pytest.mark.slow
 def test_processes_answer_as_threads_see_new_weights_and_outlive_a_kill(din_path: Path) -> None:
     model = program.load(din_path)
     engine = Engine(model, lanes=1, kind=PROCESSES)
@@ -58,6 +59,7 @@ def test_the_number_of_lanes_is_measured(
     assert lane_bench.choose(din, most=2) in (1, 2)
 
 
+@pytest.mark.slow
 def test_the_benchmark_prints_a_row_for_each_setting(
     din_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

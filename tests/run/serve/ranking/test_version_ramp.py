@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import numpy as np
+import pytest
 
 from joymigrate.run.serve.gateway import settings, version_ramp
 from joymigrate.run.serve.gateway.answers import ranks_otherwise
@@ -100,6 +101,7 @@ class Place:
         return f"http://127.0.0.1:{self.gateway.port}"
 
 
+@pytest.mark.slow
 def test_good_versions_arrive_and_a_bad_one_goes_back(
     balance: program.Program,  # noqa: F811
     tmp_path: Path,

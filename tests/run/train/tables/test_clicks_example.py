@@ -27,6 +27,7 @@ def python(*words: object) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_it_goes_on_behind_the_last_click_that_it_learned(server: Server, tmp_path: Path) -> None:  # noqa: F811
     first = json.loads(python("train.py", "--steps", 15, "--out", tmp_path))
     known = first["rows_learned"]["user"]

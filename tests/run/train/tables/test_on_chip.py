@@ -17,6 +17,7 @@ PROGRAM = str(Path(__file__).parent / "programs" / "on_chip.py")
 
 @pytest.mark.compiler
 @pytest.mark.parametrize("what", ["bags", "cached"])
+@pytest.mark.slow
 def test_losses_are_the_cpus_and_nothing_falls_back(rehearse: Run, what: str) -> None:  # noqa: F811
     done = rehearse("python", PROGRAM, what, options=("--memory", "1GiB"))
     assert done.code == 0, done.err[-3000:]
