@@ -48,6 +48,7 @@ ROWS: list[list[str]] = [
         "run.cluster",
     ],
     ["run.serve.gateway", "run.serve.ranking", "run.render"],
+    ["run.serve.generative"],
     ["report"],
     ["journey", "api", "codemods"],
     ["cli"],

@@ -217,6 +217,9 @@ class RankingOptions:
         int | None,
         Option("--grpc-port", min=0, max=65535, help="Ranking: KServe over gRPC there, too."),
     ] = None
+    beams: Annotated[
+        int, Option("--beams", min=1, help="Generative: beams searched at the same time.")
+    ] = 4096
     lanes: Annotated[int, Option("--lanes", min=0, help=LANES)] = 0
     lane_kind: Annotated[
         str, Option("--lane-kind", help="Ranking: threads or processes.")

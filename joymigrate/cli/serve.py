@@ -55,7 +55,7 @@ def serve(
     ),
     config: Path | None = typer.Option(None, "--config", help="A gateway's file instead."),
     kind: str = typer.Option(
-        "auto", "--kind", help="auto, language, ranking; auto looks at the model."
+        "auto", "--kind", help="auto, language, ranking, generative; auto looks at the model."
     ),
 ) -> int:
     """Serve a model: `serve MODEL_DIR`; or a gateway: `serve --config gateway.yaml`."""
@@ -72,7 +72,14 @@ def serve(
         return gateway(config, server)
     if model is None:
         raise JoyError("what to serve is missing", help="serve MODEL_DIR, or serve --config FILE")
-    one_of(kind, ("auto", "language", "ranking"), "--kind")
+    one_of(kind, ("auto", "language", "ranking", "generative"), "--kind")
+    from joymigrate.cli import _serve_generative
+
+    if kind == "generative" or (kind == "auto" and _serve_generative.recognise(model)):
+        if preflight.check or not choice.own or extra:
+            raise JoyError("--check and --engine are for language models", where=str(model))
+        need_extra("torch")
+        return _serve_generative.serve(model, server, ranking)
     if kind == "ranking" or (kind == "auto" and _serve_ranking.recognise(model)):
         if preflight.check or not choice.own or extra:
             raise JoyError("--check and --engine are for language models", where=str(model))

@@ -77,6 +77,7 @@ class BeamSearch:
         self.waiting: collections.deque[tuple[int, BeamRequest]] = collections.deque()
         self.active: list[Beams] = []
         self.admitted = 0
+        self.reading: list[int] = []  # requests whose prompts the model reads just now
 
     def admit(self, request: BeamRequest) -> int:
         """Queue a request; its number. Raises `JoyError` where it can never run."""
@@ -132,6 +133,7 @@ class BeamSearch:
             new.append(self.waiting.popleft())
         if not new:
             return
+        self.reading = [number for number, _ in new]
         read = self.writer.begin([request.prompt for _, request in new])
         for (number, request), (state, logits) in zip(new, read, strict=True):
             device = logits.device
@@ -148,6 +150,16 @@ class BeamSearch:
                     torch.zeros(1, 0, dtype=torch.long, device=device),
                 )
             )
+
+        self.reading = []
+
+    def drop(self, error: JoyError) -> list[BeamAnswer]:
+        """End what was running when the model failed; what waits stays."""
+        none = torch.zeros(0), torch.zeros(0, 0), torch.zeros(0, 0, dtype=torch.long)
+        numbers = [*self.reading, *(beams.number for beams in self.active)]
+        self.active, self.reading = [], []
+        nodes = torch.zeros(0, dtype=torch.long)
+        return [BeamAnswer(number, *none, nodes, error) for number in dict.fromkeys(numbers)]
 
     def extend(self, beams: Beams) -> tuple[Tensor, Tensor]:
         """Choose one request's new beams; the parents and codes that the model has to know."""

@@ -192,11 +192,14 @@ class OneRec(nn.Module):
         parts = []
         for place in range(codes_BS.shape[1]):
             level = first + place
-            row = self.start.expand(len(codes_BS), -1)
-            if level:
-                row = self.codes[level - 1](codes_BS[:, place])
-            parts.append(row + self.level.weight[level])
+            parts.append(self.embed_level(codes_BS[:, place], level))
         return torch.stack(parts, 1)
+
+    def embed_level(self, codes_B: Tensor, level: int) -> Tensor:
+        """What the decoder reads at one level [B, D]; the first one reads no code."""
+        row = self.codes[level - 1](codes_B) if level else self.start.expand(len(codes_B), -1)
+        found: Tensor = row + self.level.weight[level]
+        return found
 
     def write(self, memory: Memory, codes_BK: Tensor) -> list[Tensor]:
         """Logits of every level, given the levels before it [B, V] each; memory of B rows."""

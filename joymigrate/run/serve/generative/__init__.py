@@ -1,0 +1,1 @@
+"""Serves generative recommenders: beam search over the ids of items, behind HTTP."""

@@ -1,0 +1,352 @@
+"""HTTP in front of a generative recommender: OpenAI completions, KServe v2 and `/v1/rank`.
+
+A prompt is a history: item ids, the oldest first. A choice is an item; its text is the item's id
+and its tokens are the codes of its semantic id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from joymigrate.errors import JoyError
+from joymigrate.run.beam import BeamAnswer, BeamRequest
+from joymigrate.run.serve.engine.http.fields import Fields, is_whole
+from joymigrate.run.serve.engine.http.triton.tensors import header_of
+from joymigrate.run.serve.generative.loop import BeamLoop
+from joymigrate.run.serve.generative.recommender import ItemRecommender
+from joymigrate.run.serve.ranking import wire
+from joymigrate.run.serve.web import messages
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.keys import Keys
+from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.messages import Ask, Reply, data
+
+log = logging.getLogger("joymigrate.serve")
+LEAST_WIDTH = 32  # beams of a request that names none
+PROMPTS = 256  # of a request
+PLATFORM = "joymigrate_generative"
+INPUTS = ("history", "candidate")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How a request is searched: `answers` items out of `width` beams."""
+
+    answers: int = 1
+    width: int = LEAST_WIDTH
+    top_k: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Items, best first, with the logarithm of their probability, and those of each code."""
+
+    items: list[int]
+    scores: list[float]
+    codes: list[list[int]]
+    gains: list[list[float]]
+
+
+@dataclass(slots=True)
+class GenerativeService:
+    """What handlers know. Stands behind the one HTTP server (`Answering`)."""
+
+    served: ItemRecommender
+    loop: BeamLoop
+    names: tuple[str, ...]
+    limits: Limits = field(default_factory=Limits)
+    keys: Keys = field(default_factory=Keys)
+    draining: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
+
+    async def rank(
+        self, history: Sequence[int], wanted: Wanted, candidates: Sequence[int] | None = None
+    ) -> Ranked:
+        """Search for one history; with `candidates` among these items only."""
+        if self.draining:
+            raise Refusal(503, "stopping: no new requests are taken")
+        for name, items in (("history", history), ("candidate", candidates or ())):
+            unknown = self.served.unknown(items) if len(items) else None
+            if unknown is not None:
+                raise Refusal(400, f"{name}: the model does not know item {unknown}", param=name)
+        try:
+            rules = None if candidates is None else self.served.narrowed(candidates)
+            answer = await self.loop.ask(
+                BeamRequest(list(history), wanted.width, wanted.top_k, rules)
+            )
+        except JoyError as error:
+            raise Refusal(400, str(error)) from None
+        return ranked(answer, (rules or self.served.trie), wanted.answers)
+
+    def check_model(self, name: Any) -> str:
+        """The model's name; another one is refused."""
+        if name not in self.names:
+            raise Refusal(404, f"unknown model: '{name}'; this server has '{self.names[0]}'",
+                          code="model_not_found", param="model")  # fmt: skip
+        return str(name)
+
+    # As `Answering` asks
+
+    async def answer(self, ask: Ask) -> Reply:
+        """Answer a request; never raises but when it is cancelled."""
+        try:
+            self.keys.check(ask.path, ask.headers)
+            reply = await route(self, ask)
+        except Exception as error:
+            if not isinstance(error, Refusal):
+                log.exception("a request failed: %s %s", ask.method, ask.path)
+                error = Refusal(500, f"{type(error).__name__}: {error}")
+            reply = messages.refused(ask.path, error)
+        reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
+        return reply
+
+    def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
+        """Count a request; mistakes go to the log."""
+        outcome = "client_closed" if gone else "ok" if status < 400 else str(status)
+        if ask.method == "POST":
+            self.counts[outcome] = self.counts.get(outcome, 0) + 1
+        if status >= 400:
+            log.log(
+                logging.ERROR if status >= 500 else logging.INFO,
+                "%s %s %s", ask.method, ask.path, status,
+            )  # fmt: skip
+
+    async def close(self) -> None:
+        """Stop the search."""
+        self.loop.close()
+
+
+def ranked(answer: BeamAnswer, trie: Any, count: int) -> Ranked:
+    """The first items of an answer."""
+    items = trie.items_of(answer.nodes)[:count].tolist()
+    parts = (answer.scores[:count], answer.tokens[:count], answer.gains[:count])
+    scores, codes, gains = (part.tolist() for part in parts)
+    return Ranked(items, scores, codes, gains)
+
+
+async def route(service: GenerativeService, ask: Ask) -> Reply:
+    """Find the handler of a path and call it."""
+    path = ask.path.rstrip("/") or "/"
+    if path in ("/health", "/v2/health/live", "/v2/health/ready"):
+        works = service.loop.thread.is_alive() and not (service.draining and "ready" in path)
+        return data({"status": "ok" if works else "stopping"}, 200 if works else 503)
+    if path == "/metrics":
+        return Reply(200, metrics(service), "text/plain; version=0.0.4; charset=utf-8")
+    if path == "/v1/models":
+        rows = [{"id": name, "object": "model", "owned_by": "joymigrate"} for name in service.names]
+        return data({"object": "list", "data": rows})
+    handlers = {"/v1/completions": completions, "/v1/rank": rank}
+    if path in handlers:
+        if ask.method != "POST":
+            raise Refusal(405, f"{path} takes POST", headers={"Allow": "POST"})
+        return await handlers[path](service, ask)
+    parts = path.split("/")[1:]
+    if parts[:2] == ["v2", "models"] and len(parts) in (3, 4):
+        name = service.check_model(parts[2])
+        if parts[3:] == ["infer"] and ask.method == "POST":
+            return await infer(service, ask, name)
+        if parts[3:] == ["ready"]:
+            return data({"ready": not service.draining})
+        if not parts[3:]:
+            return data(describe(service, name))
+    raise Refusal(404, f"there is no {path}")
+
+
+def metrics(service: GenerativeService) -> bytes:
+    """Counters in Prometheus' form."""
+    search = service.loop.search
+    lines = [
+        f'joymigrate_generative_requests_total{{outcome="{outcome}"}} {count}'
+        for outcome, count in sorted(service.counts.items())
+    ]
+    active = sum(len(beams.tokens) for beams in list(search.active))
+    lines += [
+        f"joymigrate_generative_rounds_total {service.loop.rounds}",
+        f"joymigrate_generative_waiting {len(search.waiting)}",
+        f"joymigrate_generative_beams {active}",
+    ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def describe(service: GenerativeService, name: str) -> dict[str, Any]:
+    """What goes in and out."""
+    return {
+        "name": name,
+        "versions": ["1"],
+        "platform": PLATFORM,
+        "inputs": [
+            {"name": "history", "datatype": "INT64", "shape": [-1]},
+            {"name": "candidate", "datatype": "INT64", "shape": [-1],
+             "parameters": {"optional": True}},
+        ],
+        "outputs": [
+            {"name": "item", "datatype": "INT64", "shape": [-1]},
+            {"name": "score", "datatype": "FP32", "shape": [-1]},
+        ],
+    }  # fmt: skip
+
+
+def read_wanted(service: GenerativeService, fields: Fields) -> Wanted:
+    """`n`, `beam_width` and `top_k` of a request."""
+    capacity = service.loop.search.capacity
+    answers = fields.whole("n", 1, low=1, high=capacity) or 1
+    width = fields.whole("beam_width", min(capacity, max(answers, LEAST_WIDTH)), low=1,
+                         high=capacity)  # fmt: skip
+    assert width is not None
+    if answers > width:
+        raise Refusal(400, f"n is {answers}, and only {width} beams are searched", param="n")
+    return Wanted(answers, width, fields.whole("top_k", low=1))
+
+
+def histories(raw: Any) -> list[list[int]]:
+    """The prompts of a completion: ids, lists of ids, or texts with ids between spaces."""
+    if isinstance(raw, str):
+        return [numbers(raw)]
+    if isinstance(raw, list) and raw:
+        if all(is_whole(item) for item in raw):
+            return [raw]
+        if len(raw) <= PROMPTS and all(isinstance(one, str) for one in raw):
+            return [numbers(one) for one in raw]
+        lists = all(isinstance(one, list) and one and all(map(is_whole, one)) for one in raw)
+        if len(raw) <= PROMPTS and lists:
+            return [list(one) for one in raw]
+    raise Refusal(
+        400, f"prompt is a list of item ids, or up to {PROMPTS} such lists", param="prompt",
+        code="invalid_type",
+    )  # fmt: skip
+
+
+def numbers(text: str) -> list[int]:
+    """The ids of a text."""
+    try:
+        found = [int(word) for word in text.replace(",", " ").split()]
+    except ValueError:
+        found = []
+    if not found:
+        raise Refusal(400, "a text prompt holds item ids between spaces", param="prompt")
+    return found
+
+
+async def completions(service: GenerativeService, ask: Ask) -> Reply:
+    """POST /v1/completions."""
+    fields = Fields(ask.json())
+    model = service.check_model(fields.raw("model"))
+    prompts = histories(fields.required("prompt"))
+    wanted = read_wanted(service, fields)
+    logprobs = fields.whole("logprobs", low=0, high=5)
+    rounds = service.served.trie.rounds
+    limit = fields.whole("max_tokens", rounds, low=1)
+    assert limit is not None
+    if limit < rounds:
+        raise Refusal(400, f"an item is {rounds} tokens, max_tokens is {limit}", param="max_tokens")
+    fields.refuse("stream", "all items of a request are known at the same time", unless=(False,))
+    fields.refuse("temperature", "beam search draws nothing", unless=(0, 1))
+    fields.close()
+    found = await asyncio.gather(*(service.rank(prompt, wanted) for prompt in prompts))
+    choices = [
+        choice(place * wanted.answers + index, one, index, logprobs)
+        for place, one in enumerate(found)
+        for index in range(len(one.items))
+    ]
+    read, written = sum(map(len, prompts)), rounds * len(choices)
+    usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    return data(
+        {
+            "id": f"cmpl-{ask.id}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+            "choices": choices,
+            "usage": usage,
+        }
+    )
+
+
+def choice(number: int, found: Ranked, index: int, logprobs: int | None) -> dict[str, Any]:
+    """One item."""
+    made: dict[str, Any] = {
+        "index": number,
+        "text": str(found.items[index]),
+        "logprobs": None,
+        "finish_reason": "stop",
+        "item": found.items[index],
+        "score": found.scores[index],
+        "token_ids": found.codes[index],
+    }
+    if logprobs is not None:
+        made["logprobs"] = {
+            "tokens": [str(code) for code in found.codes[index]],
+            "token_logprobs": found.gains[index],
+            "top_logprobs": None,
+            "text_offset": [0] * len(found.codes[index]),
+        }
+    return made
+
+
+async def rank(service: GenerativeService, ask: Ask) -> Reply:
+    """POST /v1/rank: `{"inputs": {"history": […], "candidate"?: […]}, "n"?, "beam_width"?}`."""
+    fields = Fields(ask.json())
+    model = service.check_model(fields.raw("model") or service.names[0])
+    inputs = fields.required("inputs")
+    wanted = read_wanted(service, fields)
+    fields.close()
+    if not isinstance(inputs, dict):
+        raise Refusal(400, 'inputs is an object: {"history": [ids]}', param="inputs")
+    arrays = {
+        name: wire.from_values(name, np.dtype("int64"), None, values)
+        for name, values in inputs.items()
+    }
+    found = await service.rank(*read_arrays(arrays, wanted))
+    outputs = {"item": found.items, "score": found.scores}
+    return data({"model": model, "model_version": "1", "outputs": outputs})
+
+
+async def infer(service: GenerativeService, ask: Ask, name: str) -> Reply:
+    """POST …/infer: KServe v2, JSON or binary; `n`, `beam_width`, `top_k` are parameters."""
+    header, binary = header_of(ask.body, ask.headers.get("Inference-Header-Content-Length"))
+    given = header.get("parameters") or {}
+    if not isinstance(given, dict):
+        raise Refusal(400, "parameters is an object", param="parameters")
+    raw = bool(given.get("binary_data_output"))
+    fields = Fields({k: v for k, v in given.items() if k != "binary_data_output"}, "parameters.")
+    wanted = read_wanted(service, fields)
+    fields.close()
+    found = await service.rank(*read_arrays(wire.read_inputs(header, binary), wanted))
+    head: dict[str, Any] = {"model_name": name, "model_version": "1"}
+    if header.get("id") is not None:
+        head["id"] = str(header["id"])
+    outputs: dict[str, Any] = {
+        "item": np.array(found.items, np.int64),
+        "score": np.array(found.scores, np.float32),
+    }
+    body, size = wire.write(head, outputs, dict.fromkeys(outputs, raw))
+    if size is None:
+        return Reply(200, body)
+    more = {"Inference-Header-Content-Length": str(size)}
+    return Reply(200, body, "application/octet-stream", more)
+
+
+def read_arrays(
+    arrays: dict[str, Any], wanted: Wanted
+) -> tuple[list[int], Wanted, list[int] | None]:
+    """The history and the candidates of a request's tensors."""
+    for name, array in arrays.items():
+        if name not in INPUTS:
+            raise Refusal(400, f"the model has no input '{name}', only {', '.join(INPUTS)}",
+                          param="inputs")  # fmt: skip
+        if array.dtype.kind not in "iu" or array.ndim > 2 or (array.ndim == 2 and len(array) != 1):
+            raise wire.refuse(name, "one list of whole numbers")
+    if "history" not in arrays or not arrays["history"].size:
+        raise Refusal(400, "the input 'history' is missing or empty", param="inputs")
+    if "candidate" in arrays and not arrays["candidate"].size:
+        raise wire.refuse("candidate", "it is empty; leave it out to search all items")
+    history: list[int] = arrays["history"].ravel().tolist()
+    candidates = arrays["candidate"].ravel().tolist() if "candidate" in arrays else None
+    return history, wanted, candidates
