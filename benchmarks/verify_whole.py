@@ -1,19 +1,22 @@
 """Faults outside of modules: how many a verdict finds, and at the right place.
 
     python benchmarks/verify_whole.py [--modes float32,bfloat16,autocast] [--only TEXT] [--every N]
+        [--programs lm,cnn,…] [--clean N] [--log FILE]
 
-Every fault is a change of a whole program's source (tests/verify/whole_faults.py): loss, gradients,
-updates, buffers, copies, modes, decoding, schedules, results. The target differs from the baseline
-by one unit in the last place of every product and reduction, as another chip would. Clean runs are
-the programs themselves with that noise.
+Every fault is a change of a whole program's source (tests/verify/whole_faults.py and
+more_faults.py): loss, gradients, updates, buffers, copies, modes, decoding, schedules, results.
+The target differs from the baseline by one unit in the last place of every product and reduction,
+as another chip would. Clean runs are the programs themselves with that noise.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -25,6 +28,7 @@ WRITES = ("loader",)  # programs that write files
 
 def main() -> int:
     from tests.verify.harness import record, replay
+    from tests.verify.more_faults import MORE_FAULTS
     from tests.verify.whole_faults import PROGRAMS, WHOLE_FAULTS
 
     options = argparse.ArgumentParser(description=__doc__)
@@ -33,8 +37,11 @@ def main() -> int:
     options.add_argument("--every", type=int, default=1, help="one fault of so many")
     options.add_argument("--clean", type=int, default=1, help="clean runs per program and mode")
     options.add_argument(
-        "--programs", default="lm,cnn,ctr,gan,rl,diffusion,functional,loader,speech"
+        "--programs",
+        default="lm,cnn,ctr,gan,rl,diffusion,functional,loader,speech,"
+        "trainer,accelerate,transforms,einsum,serve,moe",
     )
+    options.add_argument("--log", help="a file for one JSON line per run")
     chosen = options.parse_args()
     names = chosen.programs.split(",")
     planted: Counter[str] = Counter()
@@ -42,7 +49,9 @@ def main() -> int:
     placed: Counter[str] = Counter()
     single: Counter[str] = Counter()
     clean = alarms = 0
-    faults = [f for f in WHOLE_FAULTS if f.program in names and chosen.only in f.name]
+    faults = [
+        f for f in (*WHOLE_FAULTS, *MORE_FAULTS) if f.program in names and chosen.only in f.name
+    ]
     for mode in chosen.modes.split(","):
         with tempfile.TemporaryDirectory() as folder:
             room, out = Path(folder), Path(folder) / "out"
@@ -58,6 +67,7 @@ def main() -> int:
                         room / f"{name}.jmb", source, bundle, environment, there, noise=1.0
                     )
                     clean += 1
+                    note(chosen.log, mode, f"clean {name}", found, found.verdict.value != "fail")
                     if found.verdict.value == "fail":
                         alarms += 1
                         show(mode, f"CLEAN {name}", "", found)
@@ -81,6 +91,7 @@ def main() -> int:
                 right = {"optimiser": "update"}.get(phase or "", phase) in fault.where.split()
                 placed[mode] += right
                 single[mode] += right and failures == 1
+                note(chosen.log, mode, fault.name, found, right and failures == 1)
                 if not right or failures != 1:
                     show(mode, fault.name, fault.where, found)
     for mode in planted:
@@ -90,6 +101,26 @@ def main() -> int:
         )
     print(f"clean runs: {alarms} false alarms in {clean}")
     return int(alarms > 0 or sum(caught.values()) < sum(planted.values()))
+
+
+def note(log: str | None, mode: str, name: str, found: object, right: bool) -> None:
+    """One line of the log."""
+    if log is None:
+        return
+    first = found.first_divergence  # type: ignore[attr-defined]
+    line = {
+        "time": time.strftime("%H:%M:%S"),
+        "mode": mode,
+        "name": name,
+        "verdict": found.verdict.value,  # type: ignore[attr-defined]
+        "reason": str(found.reason or ""),  # type: ignore[attr-defined]
+        "right": bool(right),
+        "failures": sum(row.status.failed for row in found.records),  # type: ignore[attr-defined]
+        "first": [first.stage, first.module, first.phase, first.op] if first else None,
+        "cause": first.cause if first else None,
+    }
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(json.dumps(line, default=str) + "\n")
 
 
 def show(mode: str, name: str, where: str, found: object) -> None:

@@ -42,6 +42,11 @@ from joymigrate.verify.pairing import Pairing, pair
 from joymigrate.verify.rest_stage import Rest
 from joymigrate.verify.tolerance import Tolerance
 
+# A gradient at a model's output in the very first step, of equal weights and data: an error above
+# this is no rounding. Our own choice; the largest in clean runs (benchmarks/verify_whole.py) was
+# below a third of it.
+FIRST = {"float64": 1e-6, "float32": 0.02, "float16": rest_stage.FREE, "bfloat16": rest_stage.FREE}
+
 
 @dataclass(slots=True)
 class Found:
@@ -153,7 +158,7 @@ def judge_replay(
             found.causes[id(item.difference)] = item.cause
     for name in ("S3", "S4"):
         rows = [item.difference for item in judged if item.difference.stage == name]
-        reason = None if table else "the baseline kept no tensors (--stats-only, or too large)"
+        reason = None if table else why_not_taught(ours)
         if table and not replayed.passes:
             reason = "the target made no call that the baseline was taught by"
         made = stage(name, rows, reason=reason)
@@ -165,12 +170,30 @@ def judge_replay(
     return replayed
 
 
+def why_not_taught(ours: Rank) -> Any:
+    """Why the baseline holds no tensors of modules."""
+    roots = ours.program.get("roots", [])
+    if not roots:
+        return "the program calls no modules: what it computes is judged as the rest of the step"
+    sharded = [str(root["name"]) for root in roots if root.get("sharded")]
+    if sharded:
+        text = "parameters of {names} are spread over processes (DTensor): no process holds them"
+        return Text(text, names=", ".join(sharded))
+    return "the baseline kept no tensors (--stats-only, or too large)"
+
+
 def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Found) -> Rest:
     """S4R: what the program computes outside of its models."""
     rest = rest_stage.judge_rest(ours, theirs, alike)
-    formula = next((r for r in rest.rows if r.status.failed and r.phase == "input"), None)
-    if formula is not None:  # the batch differs because the program computes it otherwise
-        same = [r.stage == "S1" and r.status.failed and is_batch(r) for r in found.rows]
+    formula = next((r for r in rest.rows if r.status.failed), None)
+    if formula is not None:
+        # The batch differs because the program computes it otherwise, or did something else in a
+        # step before.
+        since = (formula.step or 0) + (formula.phase != "input")
+        same = [
+            r.stage == "S1" and r.status.failed and is_batch(r) and (r.step or 0) >= since
+            for r in found.rows
+        ]
         found.rows = [
             replace(row, status=Status.WARN, consequence_of=formula.module) if there else row
             for row, there in zip(found.rows, same, strict=True)
@@ -182,6 +205,14 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Found) -> Rest:
         rest.rows = [
             replace(row, status=Status.WARN, consequence_of=unequal.module)
             if row.status.failed
+            else row
+            for row in rest.rows
+        ]
+    wrong = next((r for r in found.rows if r.status.failed and r.stage in ("S3", "S4")), None)
+    if wrong is not None:  # a value that a model keeps beside what it returns
+        rest.rows = [
+            replace(row, status=Status.WARN, consequence_of=wrong.module)
+            if row.status.failed and row.op == "given"
             else row
             for row in rest.rows
         ]
@@ -360,6 +391,9 @@ def steps(
     view = Display(ours.program)
     explained = next((row.module for row in found.rows if row.status.failed), None)
     rows = alone(list(optimisers(ours, theirs, pairing.names)), lambda first, row: True)
+    setting = next((r for r in rows if r.status.failed and r.metric == "setting"), None)
+    if setting is not None:
+        under_setting(setting, found)
     narrowed: Counter[str] = Counter()
     walked = not any(row.status.failed for row in rows) and explained is None
     reason, settled = None, 0.0
@@ -382,11 +416,16 @@ def steps(
             culprit, reason = first_of(walk, replayed, probed)
         elif walked and reason is None and explained is None:
             culprit = later(walk, probed, drawing(theirs), settled)
-        if culprit is not None and culprit.op != "mode":
+        if culprit is None and walked and explained is None:
+            culprit = walk.buffers()
+        if culprit is not None and culprit.op != "mode" and culprit.phase != "state":
             # Every part agrees on the baseline's values: what the free run shows is rounding. One
             # gradient whose terms cancel may be nothing else.
             single = str(culprit.op).startswith("gradient of") and culprit.phase == "backward"
-            if rest.explains(walk.typical("grad") if single else culprit.value):
+            first = step == ours.steps[0] and step == 0
+            most = FIRST[walk.dtype] if first else rest_stage.FREE
+            single = single and not (first and (culprit.value or 0.0) > most)
+            if rest.explains(walk.typical("grad") if single else culprit.value, most):
                 culprit = None
         settled = max(walk.worst("param"), 2.0**-20)
         rows += free_rows(compared, walk, step, culprit, explained)
@@ -402,6 +441,25 @@ def steps(
     elif made.verdict is not Outcome.FAIL and missing(baseline, target):
         made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=missing(baseline, target))
     found.stages.append(made)
+
+
+def under_setting(setting: Difference, found: Found) -> None:
+    """What an optimiser is told is a fact: gradients and state that differ follow from it."""
+    follows = ("gradients", "state", "optimiser", "schedule")
+    found.rows = [
+        replace(row, status=Status.WARN, consequence_of=setting.module)
+        if row.status.failed
+        and row.stage == rest_stage.STAGE
+        and (row.phase in follows or row.op == "accumulated")
+        and (row.step or 0) >= (setting.step or 0)
+        else row
+        for row in found.rows
+    ]
+    rows = [row for row in found.rows if row.stage == rest_stage.STAGE]
+    found.stages = [
+        replace(stage(s.stage, rows), reason=s.reason) if s.stage == rest_stage.STAGE else s
+        for s in found.stages
+    ]
 
 
 def missing(baseline: Bundle, target: Bundle) -> str | None:

@@ -28,7 +28,7 @@ CHANGED = "gradients inside of the model agree: it is reduced, clipped or added 
 IN_TRAINING = "in training mode here, in evaluation mode in the baseline"
 IN_EVALUATION = "in evaluation mode here, in training mode in the baseline"
 PHASES = {"grad": Phase.BACKWARD, "gout": Phase.BACKWARD, "param": Phase.OPTIMISER}
-PHASES |= {"state": Phase.OPTIMISER}
+PHASES |= {"state": Phase.OPTIMISER, "buffer": Phase.STATE}
 
 
 @dataclass(slots=True)
@@ -210,6 +210,7 @@ class Walk:
         table, errors = self.found.table, self.found.errors
         limit = max(LOSS[self.dtype], JUMP * self.worst("gout"))
         usual = self.usual_gradient()
+        wrong: list[int] = []
         for row in range(len(table)):
             if table.kind[row] != "grad":
                 continue
@@ -225,13 +226,24 @@ class Walk:
             # A gradient that is zero but for rounding (a bias before a batch norm) tells nothing.
             size = float(table.stats[row, 3]) / max(elements(table.shape[row]), 1) ** 0.5
             if errors[row] * size > limit * max(size, 0.01 * usual):
-                return self.difference(
-                    row,
-                    Phase.BACKWARD,
-                    Text("gradient of {leaf}", leaf=leaf),
-                    limit,
-                    self.scaled(row) or CHANGED,
-                )
+                wrong.append(row)
+        if not wrong:
+            return None
+        # What is clipped by the norm of all of them carries one wrong gradient to the others.
+        row = max(wrong, key=lambda row: errors[row])
+        row = wrong[0] if errors[row] < JUMP * errors[wrong[0]] else row
+        words = Text("gradient of {leaf}", leaf=table.leaf[row])
+        return self.difference(row, Phase.BACKWARD, words, limit, self.scaled(row) or CHANGED)
+
+    def buffers(self) -> Difference | None:
+        """A buffer that differs by more than what its model computes, as a step ends."""
+        table, errors = self.found.table, self.found.errors
+        limit = max(MOVED[self.dtype], JUMP * self.worst("out"))
+        for row in range(len(table)):
+            if table.kind[row] == "buffer" and errors[row] > limit:
+                words = Text("buffer {leaf}", leaf=table.leaf[row])
+                reason = "this is updated otherwise"
+                return self.difference(row, Phase.STATE, words, limit, reason)
         return None
 
     def parameters(self) -> Difference | None:

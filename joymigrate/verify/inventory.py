@@ -66,6 +66,7 @@ class Inventory:
                     "name": root,
                     "class": type(module).__name__,
                     "parameters": sum(1 for _ in module.parameters()),
+                    "sharded": any(type(p).__name__ == "DTensor" for p in module.parameters()),
                 }
                 for root, module in roots.modules.items()
             ],

@@ -61,6 +61,8 @@ def judge_printed(ours: Rank, theirs: Rank, watched: Watched) -> PrintedNumbers:
 def drift(watched: Watched) -> float:
     """The largest error of the free runs' losses; infinite where none was looked at."""
     known = [row.value for row in watched.rows if row.phase == "loss" and row.value is not None]
+    if not known and watched.alike:
+        return 0.0  # a program without losses whose models return the same to the end
     return max(known, default=math.inf)
 
 
@@ -76,7 +78,7 @@ def rows_of(
     """One column: PASS, FAIL, or nothing where it can't be told."""
     found = errors(ours, theirs)
     worst = max(found)
-    jump = CHOSEN if watched.chooses else least
+    jump = CHOSEN if watched.chooses and (drifted or not watched.alike) else least
     at = next((n for n, e in enumerate(found) if math.isinf(e)), None)
     reason: str = "one side alone is not finite"
     if at is None:
@@ -85,7 +87,12 @@ def rows_of(
     if at is None and worst > least:
         differs = statistics.median(found) > jump
         whole = all(p.whole for p in ours)
-        if differs and column.named and drifted < LEAST_LOSS and not (whole and watched.chooses):
+        if (
+            differs
+            and (column.named or not drifted)
+            and drifted < LEAST_LOSS
+            and not (whole and watched.chooses)
+        ):
             at, reason = 0, "it differs, although the losses agree to the end"
         else:
             words = "they differ; free runs that drift or choose otherwise print other numbers"

@@ -25,7 +25,7 @@ from joymigrate.verify.environment import environment
 from joymigrate.verify.inventory import Inventory, tensor_hash
 from joymigrate.verify.log import Log
 from joymigrate.verify.modes import mode_of
-from joymigrate.verify.module_names import ModuleNames, unwrapped
+from joymigrate.verify.module_names import ModuleNames, plain, unwrapped
 from joymigrate.verify.module_replay import ModuleReplay
 from joymigrate.verify.optimisers import probe, settings_of
 from joymigrate.verify.printing import Printing
@@ -79,7 +79,9 @@ class Recorder:
         self.made: dict[int, torch.Tensor] = {}  # results of top-level calls, by storage
         self.batches: list[dict[str, Any]] = []
         self.spread: tuple[int, int, int] | None = None  # rank, world, rows of the local batch
+        self.copies_done = False  # gradients beside copies of parameters are in this step
         self.lossed = False  # a backward pass has begun in this step
+        self.transformed: set[str] = set()  # transforms that gave gradients in this step
         self.writer: RankWriter | None = None
         self.notes: list[str] = []
         self.over = False
@@ -150,7 +152,9 @@ class Recorder:
         self.watch_call(f"{root}:{path}", pytree.arguments(args, kwargs))
         try:
             if self.recording:
-                return self.recorded_root(root, path, module, args, kwargs, real)
+                made = self.recorded_root(root, path, module, args, kwargs, real)
+                self.watch_result(f"{root}:{path}", made)
+                return made
             if fresh and not self.settings.window:
                 self.inventory.see(self.module_names, root)
                 self.replay_call(root, path, module, args, kwargs)
@@ -162,6 +166,7 @@ class Recorder:
             finally:
                 self.stack.pop()
             self.tape.outputs(place, number, made)
+            self.watch_result(place, made)
             return made
         finally:
             if self.exact:
@@ -173,6 +178,12 @@ class Recorder:
         derived = {id(t): self.is_derived(t) for _, t in leaves} if self.recording else None
         with self.own_work():
             self.run_watch.call(place, self.step, given, derived)
+
+    def watch_result(self, place: str, made: Any) -> None:
+        """A model's result in a call without gradients, as it is seen in every step."""
+        if not torch.is_grad_enabled() and not self.over:
+            with self.own_work():
+                self.run_watch.result(place, self.step, made)
 
     @contextmanager
     def own_work(self) -> Iterator[None]:
@@ -333,6 +344,8 @@ class Recorder:
                 if parameter.grad is not None and self.settings.gradients:
                     place, _, leaf = name.rpartition(".")
                     self.log.add(place, 0, "grad", leaf, parameter.grad)
+        if not any(id(p) in names for g in optimiser.param_groups for p in g["params"]):
+            self.copied_gradients()
         # The learning rate changes at every step of a schedule; the code does not.
         kind = [{**g["settings"], "lr": None, "initial_lr": None} for g in groups]
         key = f"{id(optimiser)}{kind}"
@@ -346,6 +359,18 @@ class Recorder:
                 self.busy = False
         entry = {"class": type(optimiser).__name__, "groups": groups, "probe": results}
         self.facts.setdefault("optimisers", []).append(entry)
+
+    def copied_gradients(self) -> None:
+        """Gradients of models whose optimiser works on copies of their parameters."""
+        if not self.settings.gradients or self.copies_done:
+            return
+        self.copies_done = True
+        for root in sorted(self.trained):
+            for name, parameter in self.module_names.modules[root].named_parameters():
+                place, _, leaf = f"{root}:{name}".rpartition(".")
+                place, leaf = (place, leaf) if place else (f"{root}:", name)
+                if parameter.grad is not None:
+                    self.log.add(place, 0, "grad", leaf, parameter.grad)
 
     def after_update(self, optimiser: Any) -> None:
         """Parameters and state after the update; the step's end is near."""
@@ -394,12 +419,32 @@ class Recorder:
                 else:
                     self.log.add("loss:", number, "loss", "", tensor.detach().reshape(1))
 
+    def transform(self, call: Any, name: str, given: Any) -> None:
+        """Gradients by a transform of torch.func: without modules, its next call begins a step."""
+        self.log_of_program.backward += 1
+        alone = not self.called and not self.optimisers
+        key = f"{name} {id(getattr(call, 'origin', call))}"
+        closes = alone and key in self.transformed
+        if alone and not self.called_any:  # what came before made the weights
+            self.called_any = True
+            self.tape.tape.clear()
+            with self.own_work():
+                self.run_watch.begin()
+        self.tape.arguments(name, given, closes)
+        if not alone:
+            return
+        if closes:
+            self.tape.end_of_step()
+            self.close_step(functional=True)
+        self.transformed.add(key)
+
     def batch(self, iterator: Any, value: Any) -> None:
         """A batch that a data loader hands out."""
         if self.over or os.getpid() != self.process:
             return
         with self.own_work():
             self.run_watch.batch(iterator, value)
+        self.tape.handed_out(value)
         if len(self.batches) > 4 * (self.settings.last + 1):
             return
         found = {}
@@ -418,9 +463,10 @@ class Recorder:
             self.tape.end_of_step()
         with self.own_work():
             self.run_watch.end_of_step(self.step, self.models())
-        if self.recording and (self.log.meta or self.inputs):
+        if self.recording and self.worth_writing():
             if not self.optimisers:
                 self.own_update()
+            self.buffers()
             try:
                 self.flush()
             except OSError as error:
@@ -435,14 +481,29 @@ class Recorder:
         self.calls.clear()
         self.facts, self.inputs, self.made = {}, [], {}
         self.lossed = functional
+        self.copies_done = False
+        self.transformed.clear()
         if self.exact:
             self.tape.enter()
         else:
             self.tape.leave()
 
+    def worth_writing(self) -> bool:
+        """Whether anything of this step was recorded; a program without modules has events only."""
+        alone = not self.module_names.modules and not self.broken
+        return bool(self.log.meta or self.inputs or (alone and self.tape.events))
+
     def models(self) -> dict[str, Any]:
         """Models that were called with gradients in this step."""
         return {root: self.module_names.modules[root] for root in sorted(self.trained)}
+
+    def buffers(self) -> None:
+        """Buffers of trained models as a step ends, also those that nothing reads."""
+        for root in sorted(self.trained):
+            for name, buffer in self.module_names.modules[root].named_buffers():
+                place, _, leaf = f"{root}:{plain(name)}".rpartition(".")
+                place, leaf = (place, leaf) if place else (f"{root}:", plain(name))
+                self.log.add(place, 0, "buffer", leaf, buffer)
 
     def own_update(self) -> None:
         """Parameters of a program that updates them without an optimiser of torch."""
@@ -538,9 +599,10 @@ class Recorder:
         with self.own_work():
             self.run_watch.end_of_step(self.step, self.models())
         try:
-            if self.recording and (self.log.meta or self.inputs):
+            if self.recording and self.worth_writing():
                 if not self.optimisers:
                     self.own_update()
+                self.buffers()
                 self.flush()
             elif self.writer is not None and not self.broken:
                 self.flush_rest()

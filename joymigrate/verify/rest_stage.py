@@ -24,6 +24,8 @@ NATIVE = {False: 2e-4, True: 2.0**-5}
 RATIO = 10.0
 RETURNED = 2.0**-7  # a value given back to a model may be rounded to bfloat16
 FREE = 0.5  # relative error of a free step that rounding is not believed to make
+# Draws that make data; others follow from what a model returned, or from its mode.
+DATA = ("draw:randn", "draw:rand", "draw:randint", "draw:randperm", "draw:normal")
 GIVEN = 1e-4  # tensors from elsewhere, in the first step
 PHASES = {
     "input": Phase.INPUT,
@@ -44,13 +46,13 @@ class Rest:
     uncovered: list[dict[str, Any]] = field(default_factory=list)
     broken: str | None = None  # the target's own calls could not be run again
 
-    def explains(self, error: float | None) -> bool:
+    def explains(self, error: float | None, most: float = FREE) -> bool:
         """Whether an error of the free run can only be rounding that has added up: losses,
         gradients and state of all recorded steps agree on the baseline's values."""
         whole = all(self.compared.get(k, 0) == n for k, n in self.recorded.items())
         judged = self.compared.get("loss", 0) > 0 and not self.broken
         clean = not any(row.status.failed for row in self.rows)
-        return whole and judged and clean and (error is None or error < FREE)
+        return whole and judged and clean and (error is None or error < most)
 
     def leave_out(self, what: str, count: int, reason: Any) -> None:
         """Something that was not looked at."""
@@ -183,6 +185,7 @@ class EventJudge:
             )
             yield self.row("accumulated", Status.FAIL, None, None, reason, Phase.GRADIENTS)
         yield from self.given()
+        yield from self.flows()
         for name, theirs in event["sinks"].items():
             row = twin.get("rows", {}).get(name)
             if row is None:
@@ -200,13 +203,29 @@ class EventJudge:
                 words = CHANGED if self.kind == "gradients" else "only the target changes this"
                 yield self.row(name, Status.FAIL, None, None, words)
 
+    def flows(self) -> Iterator[Difference]:
+        """Whether gradients flow back to where an input of a model comes from."""
+        mine, other = self.event.get("flows", {}), (self.twin or {}).get("flows", {})
+        for name, back in mine.items():
+            if other.get(name, back) != back:
+                reason = (
+                    "no gradient flows back from here, as it does in the baseline"
+                    if back
+                    else "gradients flow back from here, as they do not in the baseline"
+                )
+                yield self.row(name, Status.FAIL, None, None, reason)
+
     def given(self) -> Iterator[Difference]:
         """Labels and other tensors that come from elsewhere."""
         for fact in (self.twin or {}).get("given", []):
             if fact.get("missing"):
                 self.rest.leave_out(self.kind, 1, "a tensor did not fit --budget")
             error, role = fact.get("error"), fact["role"]
-            if not error or role.startswith("draw:"):
+            if role == "batch:loader":  # S1 and S5W compare all batches
+                continue
+            start = self.event["step"] == 0 and self.event["number"] <= 0
+            drawn = role.startswith("draw:")
+            if not error or (drawn and not (start and fact.get("alike") and role in DATA)):
                 continue
             whole = fact["dtype"].startswith(("int", "uint", "bool"))
             twin = self.twin or {}
@@ -218,7 +237,10 @@ class EventJudge:
             first = self.event["step"] == 0 and self.event["number"] <= 0
             first = first and self.kind in ("input", "loss") and role == "other"
             first |= role.startswith("made:")
-            if whole or (first and error > GIVEN):
+            if drawn:
+                reason = "random numbers that this is computed from differ: no seed, or another"
+                yield self.row("given", Status.FAIL, error, 0.0, reason, Phase.INPUT)
+            elif whole or (first and error > GIVEN):
                 what = "whole numbers" if whole else "values"
                 reason = Text("{what} that this is computed from differ", what=what)
                 yield self.row("given", Status.FAIL, error, 0.0 if whole else GIVEN, reason)

@@ -38,6 +38,7 @@ class RunWatch:
         self.derived: dict[str, bool] = {}  # input → made from what a model returned
         self.shapes: dict[str, str] = {}  # hash of a call's shapes → the shapes
         self.sampled: dict[str, tuple[Any, torch.Tensor]] = {}  # parameter, values after the step
+        self.own: dict[str, torch.Tensor] = {}  # trained tensors that are in no module
         self.called: dict[str, int] = {}
         self.last: dict[str, int] = {}  # generator → state after the step before
         self.generators: dict[str, torch.Generator] = {}  # of loaders and their samplers
@@ -75,6 +76,7 @@ class RunWatch:
         """A model is called from outside. `derived`: which inputs a model made; None: not known."""
         leaves = list(pytree.tensors(given, objects=True))
         words = " ".join(f"{leaf}{list(t.shape)}" for leaf, t in leaves)
+        words += "".join(f" {leaf}={value}" for leaf, value in settings_in(given))
         key = f"{zlib.crc32(words.encode()):08x}"
         if len(self.shapes) < 1000:
             self.shapes.setdefault(key, words[:400])
@@ -90,6 +92,16 @@ class RunWatch:
                 self.derived[name] = self.derived.get(name, False) or derived[id(tensor)]
             if not self.derived.get(name):
                 self.later(name, step, fingerprint(tensor.detach()))
+
+    def result(self, place: str, step: int, made: Any) -> None:
+        """What a model returned in a call without gradients: losses tell nothing of it."""
+        number = self.called.get(place, 0)
+        if number >= MOST_CALLS:
+            return
+        for leaf, tensor in pytree.tensors(made):
+            plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
+            if plain and tensor.is_floating_point() and tensor.numel() and not tensor.is_meta:
+                self.later(f"result {place} {leaf} {number}", step, fingerprint(tensor.detach()))
 
     def loss(self, step: int, tensors: Any) -> None:
         """A backward pass begins."""
@@ -125,6 +137,9 @@ class RunWatch:
             if self.last.get(name) != state:
                 self.note(f"random {name}", step, state)
                 self.last[name] = state
+        if not trained:
+            for name, tensor in list(self.own.items())[:MOST_PARAMETERS]:
+                self.sampled.setdefault(name, (tensor, strided(tensor.detach(), 0)))
         for name, parameter in list(self.chosen(trained)):
             now = strided(parameter.detach(), SAMPLED).float().clone()
             before = self.sampled.get(name)
@@ -184,6 +199,12 @@ class RunWatch:
         }
 
 
+def settings_in(given: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Whole numbers, truths and words that a model is called with, and where they stand."""
+    found = [(k, v) for k, v in pytree.scalars(given).items() if isinstance(v, bool | int | str)]
+    return found[:64]
+
+
 def hash_of(state: torch.Tensor) -> int:
     """A generator's state in one number."""
     return zlib.crc32(state.cpu().numpy().tobytes())
@@ -192,6 +213,8 @@ def hash_of(state: torch.Tensor) -> int:
 def strided(tensor: torch.Tensor, most: int) -> torch.Tensor:
     """Up to `most` elements, spread evenly."""
     flat = tensor.reshape(-1)
+    if not most:
+        return flat[:0]
     return flat[:: -(-flat.numel() // most)] if flat.numel() > most else flat
 
 

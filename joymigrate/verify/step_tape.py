@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +25,7 @@ from joymigrate.verify.isolated_pass import content_of
 from joymigrate.verify.module_names import plain, variable
 from joymigrate.verify.signs import WIDTH, signs
 from joymigrate.verify.tape import External, Slot, Tape
+from joymigrate.verify.transforms import tensors_in
 
 MOST_EVENTS = {"input": 12, "loss": 8, "gradients": 4, "state": 1, "output": 1}  # of one step
 MOST_READS = 32  # values read in one step
@@ -58,6 +61,9 @@ class StepTape:
         self.derived: set[int] = set()  # inputs of the model that is called, made from a model's
         self.steps: list[int] = []  # looked at to their end
         self.trained: set[int] = set()  # tensors that got a gradient in this step
+        # Loaders hand out batches ahead of the step that uses them.
+        self.handed: deque[weakref.ref[torch.Tensor]] = deque(maxlen=64)
+        self.leaves: dict[int, torch.Tensor] = {}  # what the last loss is differentiated by
         self.differentiating = False  # inside of torch.autograd.grad
         self.baseline: dict[tuple[str, int, int], dict[str, Any]] | None = None
 
@@ -91,6 +97,8 @@ class StepTape:
 
     def role(self, tensor: torch.Tensor) -> str:
         """What a tensor from elsewhere is, as far as that is known."""
+        if any(held() is tensor for held in self.handed):
+            return "batch:loader"
         name = self.names.get(id(tensor))
         if name is None and isinstance(tensor, torch.nn.Parameter):
             found = self.recorder.inventory.parameter_names(self.recorder.module_names)
@@ -123,6 +131,12 @@ class StepTape:
             for leaf, tensor in pytree.tensors(made, objects=True):
                 self.tape.call_as(tensor, f"out:{root}:{path}#{number}.{leaf}")
 
+    def handed_out(self, value: Any) -> None:
+        """A data loader's batch comes from elsewhere: how it was put together is not looked at."""
+        for _, tensor in pytree.tensors(value, objects=True):
+            self.handed.append(weakref.ref(tensor))
+            self.tape.known.pop(id(tensor), None)
+
     def grads(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         """(name, parameter, gradient) of everything that is trained."""
         recorder = self.recorder
@@ -132,6 +146,10 @@ class StepTape:
                 if parameter.grad is not None:
                     name = self.translated(held.get(id(parameter), "?:?"))
                     yield name, parameter, parameter.grad
+        if not recorder.module_names.modules:  # a program of plain tensors
+            for number, tensor in enumerate(self.leaves.values()):
+                if tensor.is_leaf and tensor.grad is not None:
+                    yield f"leaf {number}", tensor, tensor.grad
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -149,7 +167,8 @@ class StepTape:
         returned = {n: role for n, role in returned.items() if role.startswith("out:")}
         if sinks or returned:
             where = self.translated(place)
-            self.event("input", sinks, ahead=ahead, where=where, returned=returned)
+            flows = {n: leaves[n].requires_grad for n in (*sinks, *returned)}
+            self.event("input", sinks, ahead=ahead, where=where, returned=returned, flows=flows)
 
     def depends(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is computed from what a model returned, or from weights."""
@@ -169,6 +188,8 @@ class StepTape:
         """A backward pass begins."""
         if not self.active() or self.differentiating:
             return
+        outside = [e.tensor for e in self.tape.externals.values() if e.role == "leaf"]
+        self.leaves = {id(tensor): tensor for tensor in outside}
         given = tensors if isinstance(tensors, list | tuple) else [tensors]
         sinks = {f"loss {i}".removesuffix(" 0"): t for i, t in enumerate(given) if is_tensor(t)}
         held = any(bool(g.detach().count_nonzero()) for _, _, g in self.grads())
@@ -192,16 +213,38 @@ class StepTape:
                     role = self.role(start) if not again else "slope"
                     self.tape.call_as(gradient, f"grad:{role} {number}")
 
+    def arguments(self, name: str, given: Any, ahead: bool) -> None:
+        """A transform is about to be called: what the program made by itself of its arguments."""
+        if not self.active():
+            return
+        made = {f"argument {n}": t for n, t in enumerate(tensors_in(given))}
+        sinks = {n: t for n, t in made.items() if self.tape.computed(t) and self.depends(t)}
+        if sinks:
+            self.event("input", sinks, ahead=int(ahead), where=name)
+
+    def differentiated(self, given: Any, made: Any) -> None:
+        """A transform of torch.func gave gradients: an event, and from here on given values."""
+        if not self.active():
+            return
+        self.trained |= {id(tensor) for tensor in tensors_in(given)}
+        found = {f"result {n}": tensor for n, tensor in enumerate(tensors_in(made))}
+        floating = {n: t for n, t in found.items() if t.is_floating_point() or t.is_complex()}
+        self.event("loss", floating)
+        for name, tensor in floating.items():
+            self.tape.call_as(tensor, f"grad:transform {self.counts.get('loss', 0)} {name}")
+
     def before_update(self, optimiser: Any) -> None:
         """An optimiser takes the gradients."""
         if not self.active():
             return
-        mine = {id(p) for group in optimiser.param_groups for p in group["params"]}
-        sinks = {
-            name: gradient
-            for name, parameter, gradient in self.grads()
-            if id(parameter) in mine and self.tape.computed_or_changed(gradient)
-        }
+        names = self.recorder.inventory.parameter_names(self.recorder.module_names)
+        mine = [p for group in optimiser.param_groups for p in group["params"]]
+        sinks: dict[str, torch.Tensor] = {}
+        for number, parameter in enumerate(mine):  # also copies that are in no module
+            gradient = parameter.grad
+            if gradient is not None and self.tape.computed_or_changed(gradient):
+                own = names.get(id(parameter))
+                sinks[self.translated(own) if own else f"parameter {number}"] = gradient
         self.event("gradients", sinks)
 
     def end_of_step(self, clear: bool = True) -> None:
@@ -224,6 +267,10 @@ class StepTape:
             if sinks:
                 trained = {e.slot for e in changed if id(e.tensor) in self.trained}
                 names = [name for name, slot in sinks.items() if slot in trained]
+                held = {e.slot: e.tensor for e in changed}
+                if not self.recorder.trained:
+                    own = {f"weights:{n}": held[sinks[n]] for n in names}
+                    self.recorder.run_watch.own = {**own, **self.recorder.run_watch.own}
                 self.event("state", sinks, trained=names)
             chosen = [*tape.choices[:MOST_READS], *self.compared_reads()]
             if any(self.from_models(slot) for slot in chosen):
@@ -336,6 +383,7 @@ class StepTape:
             "content": content,
             "dtype": str(value.dtype).removeprefix("torch."),
             "shape": list(value.shape),
+            "device": external.tensor.device.type,
         }
 
     def compare(
@@ -408,6 +456,7 @@ class StepTape:
             free.remove(item)
             theirs = tensors.get(item["content"] or "")
             fact: dict[str, Any] = {"role": external.role, "dtype": item["dtype"]}
+            fact["alike"] = external.tensor.device.type == "cpu" == item.get("device")
             if theirs is not None:
                 values[external.slot.number] = theirs
                 if mine is not None:
@@ -421,7 +470,13 @@ class StepTape:
 
         rest = []
         for external in outside:
-            named = external.role.partition(":")[0] not in ("other", "leaf", "draw", "made")
+            named = external.role.partition(":")[0] not in (
+                "other",
+                "leaf",
+                "draw",
+                "made",
+                "batch",
+            )
             item = next(
                 (i for i in free if named and i["role"] == external.role and shaped(i, external)),
                 None,

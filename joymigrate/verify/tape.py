@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from joymigrate.chips import all_chips
 from joymigrate.verify.isolated_pass import default_of, exactly, undisturbed
+from joymigrate.verify.transforms import Again, Taken, tensors_in
 
 VIEWS = ("T", "mT", "H", "mH", "real", "imag")
 READS = ("tolist", "__float__", "__int__", "__format__", "__repr__", "numpy", "__array__")
@@ -177,6 +178,25 @@ class Tape(TorchFunctionMode):
         self.inside = True
         try:
             return self.record(call, args, kwargs, name)
+        finally:
+            self.inside = False
+
+    def whole(self, call: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """One call of a transform, with the tensors that its function takes from around it."""
+        self.inside = True
+        try:
+            own = {id(tensor) for tensor in tensors_in((args, kwargs))}
+            with Taken(RANDOM.match) as around:
+                made = call(*args, **kwargs)
+            taken = [t for key, t in around.tensors.items() if key not in own]
+            given = [*taken, *tensors_in((args, kwargs))]
+            for tensor in given:
+                self.slot(tensor)
+            stored: tuple[Any, Any] = (self.stored((taken, args, kwargs)), {})
+            outputs = list(tensors_in(made))
+            again = Again(call, taken, around.random)
+            self.note(again, name, stored, given, outputs, [])
+            return made
         finally:
             self.inside = False
 
@@ -551,18 +571,6 @@ def written_by(name: str, args: Sequence[Any]) -> list[torch.Tensor]:
     if not inplace or name in FLAGS or not args:
         return []
     return list(tensors_in(args[:2] if name.startswith("_amp_") else args[0]))
-
-
-def tensors_in(value: Any) -> Iterable[torch.Tensor]:
-    """Tensors in arguments: lists, tuples and dictionaries."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for member in value:
-            yield from tensors_in(member)
-    elif isinstance(value, dict):
-        for member in value.values():
-            yield from tensors_in(member)
 
 
 def numbers_in(value: Any) -> Iterable[Number]:

@@ -16,6 +16,7 @@ from torch.optim.optimizer import (
 from joymigrate import attach
 from joymigrate.verify.recorder import Recorder
 from joymigrate.verify.settings import OPS, Settings
+from joymigrate.verify.transforms import watch_transforms, within
 
 DISTRIBUTED = "torch.distributed.tensor"
 
@@ -70,7 +71,7 @@ def watch_modules(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
             return real(module, *args, **kwargs)
         if recorder.module_replay is not None:
             return recorder.module_replay.call(module, args, kwargs, real)
-        if not recorder.watches():
+        if not recorder.watches() or within():
             return real(module, *args, **kwargs)
         return recorder.call(module, args, kwargs, real)
 
@@ -110,7 +111,7 @@ def watch_backward(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
     @functools.wraps(plain)
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         tape = recorder.tape
-        if tape.differentiating or recorder.busy:
+        if tape.differentiating or recorder.busy or within():
             return plain(outputs, inputs, *args, **kwargs)
         again = bool(kwargs.get("create_graph") or (len(args) > 2 and args[2]))
         if not again:
@@ -139,6 +140,7 @@ def watch_functions(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
         return tape.tape.around(call, f"apply {cls.__name__}", args, kwargs)
 
     replace(undo, owner, "apply", classmethod(apply))
+    watch_transforms(recorder, undo, replace)
     recorder.tape.enter()
     undo.append(recorder.tape.leave)
 

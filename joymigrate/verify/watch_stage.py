@@ -25,6 +25,8 @@ STAGE = "S5W"
 SUDDEN = 20.0
 LEAST_LOSS = 0.02  # relative
 LEAST_UPDATE = 0.12  # |log of the ratio of two sizes|
+ALIKE = 1e-4  # relative: results that rounding alone tells apart
+LEAST_ONE_UPDATE = 0.7  # of a single weight
 LEAST_INPUT = 1e-2  # relative
 START = 1e-3  # an error that rounding makes in any step
 CARRIED = 50.0  # a result's error by that of the losses before it
@@ -42,6 +44,9 @@ class Watched:
     printed: tuple[int, int] = (0, 0)  # numbers that were compared, and printed
     files: tuple[int, int] = (0, 0)  # that were compared, and written
     chooses: bool = False  # a program reads whole numbers of its models
+    alike: bool = (
+        False  # results of all calls without gradients agree, and no choice fell otherwise
+    )
 
     def leave_out(self, what: str, count: int, reason: Any) -> None:
         """Something that changes and was not compared."""
@@ -128,6 +133,7 @@ class RunJudge:
         yield from self.batches()
         yield from self.shapes()
         yield from self.inputs()
+        yield from self.results()
         yield from self.losses()
         yield from self.updates()
 
@@ -180,6 +186,11 @@ class RunJudge:
             wrong = next(((x, y) for x, y in pairs if x[1] != y[1]), None)
             step = wrong[0][0] if wrong else None
             reason: Any = None
+            chosen = self.chosen_at(place) if self.found.chooses else None
+            if step is not None and chosen is not None and chosen <= step:
+                why = "the program chose otherwise by its models' results"
+                self.found.leave_out(f"calls of {self.view(place)}", 1, why)
+                continue
             if wrong is not None:
                 reason = Text(
                     "called with {have}, with {want} in the baseline",
@@ -203,6 +214,38 @@ class RunJudge:
             reason = "other values are given to the model from here on"
             yield self.row(self.view(place), f"input {leaf}", Phase.INPUT, wrong, reason, 3)
 
+    def chosen_at(self, place: str) -> int | None:
+        """The first step in which a model is given other whole numbers; None for none."""
+        found = []
+        for name, ours, theirs in self.named("input"):
+            if name.rsplit(" ", 2)[0] != place or theirs is None:
+                continue
+            pairs = [(x, y) for x, y in zip(ours, theirs, strict=False) if x[0] == y[0]]
+            whole = [(x, y) for x, y in pairs if all(isinstance(v, int) for v in x[1:])]
+            found += [x[0] for x, y in whole if x[1:] != y[1:]][:1]
+        return min(found, default=None)
+
+    def results(self) -> Iterator[Difference]:
+        """Results of calls without gradients that leave the baseline's at once, as long as the
+        model is given the same."""
+        worst: list[float] = []
+        for name, ours, theirs in self.named("result"):
+            place, leaf, _ = name.rsplit(" ", 2)
+            chosen = self.chosen_at(place)
+            there = {item[0]: item[1:] for item in theirs or ()}
+            errors = [
+                (step, fingerprint_error((folded, norm), there[step]))
+                for step, folded, norm in ours
+                if step in there and (chosen is None or step < chosen)
+            ]
+            if chosen is not None:
+                why = "the model is given other whole numbers from there on"
+                self.found.leave_out(f"results of {self.view(place)}", len(ours) - len(errors), why)
+            worst += [max((e for _, e in errors), default=0.0), *([1.0] if chosen else [])]
+            op = f"result {leaf}".rstrip()
+            yield self.judged(self.view(place), op, errors, LEAST_LOSS, Phase.FORWARD, 4)
+        self.found.alike = bool(worst) and max(worst) < ALIKE
+
     def losses(self) -> Iterator[Difference]:
         """Losses that leave the baseline's at once."""
         for name, ours, theirs in self.named("loss"):
@@ -225,9 +268,29 @@ class RunJudge:
                         by_step.setdefault(step, []).append(log_ratio(moved, there[step][0], norm))
             errors = [(step, statistics.median(found)) for step, found in sorted(by_step.items())]
             module = self.view(f"{root}:")
-            yield self.judged(
+            row = self.judged(
                 module, "size of the update", errors, LEAST_UPDATE, Phase.OPTIMISER, 5
             )
+            if row.status is not Status.FAIL:
+                row = self.one_update(root) or row
+            yield row
+
+    def one_update(self, root: str) -> Difference | None:
+        """One weight that moves by quite another size at once, where the others agree."""
+        for name, ours, theirs in self.named("update"):
+            if name.partition(":")[0] != root:
+                continue
+            there = {item[0]: item[1:] for item in theirs or ()}
+            errors = [(s, log_ratio(m, there[s][0], n)) for s, m, n in ours if s in there]
+            step = sudden(errors, LEAST_ONE_UPDATE)
+            if step is not None and max(e for s, e in errors if s < step) < START * SUDDEN:
+                owner, _, leaf = name.rpartition(".")
+                made = self.judged(
+                    self.view(owner), f"size of the update of {leaf}", errors, LEAST_ONE_UPDATE,
+                    Phase.OPTIMISER, 5,
+                )  # fmt: skip
+                return made
+        return None
 
     def judged(
         self,
@@ -310,6 +373,14 @@ def other_input(mine: Sequence[Any], other: Sequence[Any]) -> bool:
     norm = max(abs(mine[2]), 1e-30)
     gap = max(abs(mine[1] - other[1]), abs(mine[2] - other[2]))
     return bool(gap / norm > LEAST_INPUT)
+
+
+def fingerprint_error(mine: Sequence[float], other: Sequence[float]) -> float:
+    """Relative distance of two results by two numbers of each; infinite for one not finite."""
+    gap = max(abs(mine[0] - other[0]), abs(mine[1] - other[1]))
+    if not math.isfinite(gap):
+        return 0.0 if str(tuple(mine)) == str(tuple(other)) else math.inf
+    return gap / max(abs(mine[1]), 1e-30)
 
 
 def log_ratio(mine: float, other: float, norm: float) -> float:

@@ -10,7 +10,8 @@ from torch.overrides import resolve_name
 
 from joymigrate.verify.isolated_pass import exactly, undisturbed
 from joymigrate.verify.measure import relative_error
-from joymigrate.verify.tape import tensors_in, widened
+from joymigrate.verify.tape import widened
+from joymigrate.verify.transforms import tensors_in
 
 RATIO = 10.0  # error on the device by that of the same call on the CPU
 FLOOR = 2.0**-22
