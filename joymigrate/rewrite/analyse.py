@@ -46,6 +46,9 @@ class Result:
     lines: int
     findings: tuple[Finding, ...]
     open: tuple[Pending, ...] = ()
+    # Comparisons that move when a value they see is rewritten elsewhere, and what goes elsewhere.
+    watched: tuple[Pending, ...] = ()
+    sent: frozenset[tuple[str, str]] = frozenset()  # kind and key
     suppressed: int = 0
     unused: tuple[tuple[str, int, str], ...] = ()
     kept: tuple[Kept, ...] = ()
@@ -71,33 +74,43 @@ def analyse(file: File, job: Job) -> Result:
         )
     try:
         source = decode(file.relative, data, python=file.kind == "python")
-        found, pending = look(source, file, job)
+        module, found, pending = look(source, file, job)
     except Unreadable as error:
         return unreadable(job, file, data, error)
-    return result(source, job, found, pending)
+    done = result(source, job, found, pending)
+    return done if module is None else abroad(module, done)
 
 
-def look(source: Source, file: File, job: Job) -> tuple[list[Finding], list[Pending]]:
-    """Findings of one file, and those that wait for other files."""
+def abroad(module: Module, done: Result) -> Result:
+    """A file's result with what it gives to other files, and what waits for their values."""
+    written = {(each.line, each.column) for each in done.findings if each.edits}
+    hoped = written | {(each.yes.line, each.yes.column) for each in done.open}
+    sent = {
+        (kind, key if "::" in key or key.startswith(".") else f"{done.path}::{key}")
+        for at, (kind, keys) in module.sent.items()
+        if at in hoped
+        for key in keys
+    }
+    watched = [each for each in module.watched if (each.no.line, each.no.column) not in written]
+    module.names.release()
+    return replace(done, sent=frozenset(sent), watched=tuple(watched))
+
+
+def look(
+    source: Source, file: File, job: Job
+) -> tuple[Module | None, list[Finding], list[Pending]]:
+    """The module of a Python file, its findings, and those that wait for other files."""
     if file.kind != "python":
         if OURS.search(source.text, 0, 2000):
-            return [], []  # a report of ours quotes what it found
-        return list(readers.readers()[file.kind].read(source, job.context)), []
+            return None, [], []  # a report of ours quotes what it found
+        return None, list(readers.readers()[file.kind].read(source, job.context)), []
     if source.text.startswith(MARK):
-        return [], []
+        return None, [], []
     project = project_of(job, file.relative)
     if not project.entry and not prefilter(source.text, job.context):
         python.check(source)
-        return [], []
+        return None, [], []
     module = Module.parse(source, job.context, project)
-    try:
-        return seen(module, file, job)
-    finally:
-        module.names.release()
-
-
-def seen(module: Module, file: File, job: Job) -> tuple[list[Finding], list[Pending]]:
-    """What the codemods say about one module, and what waits for other files."""
     raw = python.raw(module)
     pending = [item for item in raw if isinstance(item, Pending)]
     found = [item for item in raw if isinstance(item, Finding)]
@@ -106,9 +119,9 @@ def seen(module: Module, file: File, job: Job) -> tuple[list[Finding], list[Pend
         pending = []
     if pending:
         # The import is added after the last word on the open sites.
-        return python.settle(found), pending
+        return module, python.settle(found), pending
     _, statement = job.tree.helper_home(file.relative)
-    return python.finish(module, found, statement), []
+    return module, python.finish(module, found, statement), []
 
 
 def prefilter(text: str, context: Context) -> bool:
@@ -222,20 +235,43 @@ def settled(file: File, job: Job, answers: Mapping[str, bool]) -> Result:
     source = decode(file.relative, data, python=True)
     module = Module.parse(source, job.context, project_of(job, file.relative))
     found = []
-    for item in python.raw(module):
-        if isinstance(item, Pending):
-            found.append(item.yes if answers.get(place(item)) else item.no)
-        else:
+    raw = python.raw(module)
+    watched = {(item.no.line, item.no.column, item.no.rule): item for item in module.watched}
+    for item in raw:
+        waiting = item if isinstance(item, Pending) else None
+        if isinstance(item, Finding) and not item.edits:
+            waiting = watched.get((item.line, item.column, item.rule))
+        if waiting is not None:
+            found.append(waiting.yes if answers.get(place(waiting)) else waiting.no)
+        elif isinstance(item, Finding):
             found.append(item)
     _, statement = job.tree.helper_home(file.relative)
-    done = result(source, job, python.finish(module, found, statement), [])
-    module.names.release()
-    return done
+    return abroad(module, result(source, job, python.finish(module, found, statement), []))
 
 
 def place(item: Pending) -> str:
     """The name of an open site inside its file."""
     return f"{item.yes.line}:{item.yes.column}"
+
+
+def origins(file: File, job: Job, keys: frozenset[str]) -> set[str]:
+    """Where values under keys of this file (`#NAME`, `function()`, `function@1`) come from.
+
+    Keys with their file: of other files, or of this one where others give it values.
+    """
+    try:
+        source = decode(file.relative, file.path.read_bytes(), python=True)
+        module = Module.parse(source, job.context, project_of(job, file.relative))
+    except (Unreadable, OSError):
+        return set()
+    found = set()
+    for key in keys:
+        for local in entries(module, key):
+            found |= {local} if "::" in local else module.flow.sources([local])
+    module.names.release()
+    return {
+        key if "::" in key or key.startswith(".") else f"{file.relative}::{key}" for key in found
+    }
 
 
 def answer(file: File, job: Job, keys: frozenset[str]) -> dict[str, tuple[set[str], set[str]]]:

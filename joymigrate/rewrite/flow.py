@@ -509,6 +509,47 @@ class Flow:
                     todo.append(target)
         return kinds, outside
 
+    def sources(self, keys: Iterable[str]) -> set[str]:
+        """Keys that values under `keys` come from and that code of other files can give a value.
+
+        Those are keys of other files, `.name` keys, and this file's module variables; parameters
+        come as `function#name` and as `function@position`.
+        """
+        back = self._back()
+        found: set[str] = set()
+        seen = set(keys)
+        todo = list(seen)
+        while todo:
+            key = todo.pop()
+            function, hash_, name = key.partition("#")
+            if hash_ and function in self.functions and "::" not in key:
+                found |= self._given(function, name)
+            elif self.visible(key):
+                found.add(key)
+            for source in (*back.get(key, ()), *self._same_attribute(key)):
+                if source not in seen:
+                    seen.add(source)
+                    todo.append(source)
+        return found
+
+    def _given(self, function: str, name: str) -> set[str]:
+        """How callers name a parameter of a function, or of the class that it makes."""
+        arguments = getattr(self.functions[function], "args", None)
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)] if arguments else []
+        owner, dot, last = function.rpartition(".")
+        if dot and last == "__init__":
+            function, names = owner, names[1:]
+        at = {f"{function}@{names.index(name)}"} if name in names else set()
+        return {f"{function}#{name}", *at}
+
+    def _back(self) -> dict[str, set[str]]:
+        """The graph, turned round."""
+        back: dict[str, set[str]] = defaultdict(set)
+        for source, targets in self.edges.items():
+            for target in targets:
+                back[target].add(source)
+        return back
+
     def _same_attribute(self, key: str) -> tuple[str, ...]:
         """Other keys of one attribute: `Class.x` is `.x` of its instances and its subclasses."""
         if "::" in key or "#" in key or key.endswith("()") or "." not in key:
@@ -527,10 +568,7 @@ class Flow:
 
     def connected(self, keys: Iterable[str]) -> set[str]:
         """All keys that share values with `keys`, in both directions, everyday names left out."""
-        back: dict[str, set[str]] = defaultdict(set)
-        for source, targets in self.edges.items():
-            for target in targets:
-                back[target].add(source)
+        back = self._back()
         found: set[str] = set()
         todo = list(keys)
         while todo:

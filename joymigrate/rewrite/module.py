@@ -36,12 +36,16 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A site whose proof lies in another file: `yes` when a key flows to a `kind` sink."""
+    """A site whose proof lies in another file: `yes` when a key flows to a `kind` sink.
+
+    `sources` are keys that other files give values to: `yes` also where such a value is rewritten.
+    """
 
     yes: Finding
     no: Finding
     keys: frozenset[str]
     kind: str
+    sources: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -60,6 +64,10 @@ class Module:
     _serves_target: bool | None = None
     # Strings that were not seen to be devices, by place: their keys, kind, and what would be found.
     doubts: dict[tuple[int, int], tuple[frozenset[str], str, Finding]] = field(default_factory=dict)
+    # Comparisons that only a rewritten value of another file would move.
+    watched: list[Pending] = field(default_factory=list)
+    # What rewritten values, by place, go on to in other files: their kind and keys.
+    sent: dict[tuple[int, int], tuple[str, frozenset[str]]] = field(default_factory=dict)
     closure: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that share those
     proven: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that hold such values
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 # Below this many bytes a second process costs more than it saves.
 PARALLEL_BYTES = 1_500_000
+STEPS = 8  # files that a value is followed through on its way to a comparison
 WORD = re.compile(r"\w+")
 
 
@@ -355,18 +356,32 @@ def settle(
 ) -> list[analyse.Result]:
     """Decide the open sites by following their keys through the other files."""
     waiting = [result for result in results if result.open]
-    if not waiting:
-        return results
     asked = Questions(files, job)
     asked.explore({key for r in waiting for item in r.open for key in owned(item.keys, r.path)})
     decided: dict[str, analyse.Result] = {}
+    answers: dict[str, dict[str, bool]] = {}
     for result in waiting:
-        answers = {
+        answers[result.path] = {
             analyse.place(item): asked.reaches(owned(item.keys, result.path), item.kind)
             for item in result.open
         }
-        decided[result.path] = analyse.settled(files[result.path], job, answers)
-    return [decided.get(result.path, result) for result in results]
+        decided[result.path] = analyse.settled(files[result.path], job, answers[result.path])
+    results = [decided.get(result.path, result) for result in results]
+    # A rewritten value moves the comparisons that see it in other files.
+    sent: dict[str, set[str]] = defaultdict(set)
+    for result in results:
+        for kind, key in result.sent:
+            sent[kind].add(key)
+    for number, result in enumerate(results):
+        moved = {
+            analyse.place(item): True
+            for item in result.watched
+            if asked.comes_from(owned(item.sources, result.path), sent[item.kind])
+        }
+        if moved:
+            known = answers.get(result.path, {}) | moved
+            results[number] = analyse.settled(files[result.path], job, known)
+    return results
 
 
 def owned(keys: Iterable[str], path: str) -> set[str]:
@@ -383,6 +398,7 @@ class Questions:
         self.texts: dict[str, str] = {}
         self.kinds: dict[str, set[str]] = defaultdict(set)
         self.links: dict[str, set[str]] = defaultdict(set)
+        self._origins: dict[str, set[str]] = {}  # key → where its values come from
 
     def explore(self, keys: set[str]) -> None:
         """Ask every file that could know one of `keys`, then for the keys they lead to."""
@@ -410,6 +426,27 @@ class Questions:
             fresh = self.links[key] - seen
             seen |= fresh
             todo += fresh
+        return False
+
+    def comes_from(self, keys: set[str], values: set[str]) -> bool:
+        """Whether a value under any of `keys` may be one of `values`, through other files."""
+        seen: set[str] = set()
+        fresh = set(keys) if values else set()
+        for _ in range(STEPS):
+            if fresh & values:
+                return True
+            seen |= fresh
+            by_file: dict[str, set[str]] = defaultdict(set)
+            for key in fresh:
+                owner, _, local = key.partition("::")
+                if local and owner in self.files and key not in self._origins:
+                    by_file[owner].add(local)
+            for path, wanted in sorted(by_file.items()):
+                for local in wanted:
+                    self._origins[f"{path}::{local}"] = analyse.origins(
+                        self.files[path], self.job, frozenset((local,))
+                    )
+            fresh = {each for key in fresh for each in self._origins.get(key, ())} - seen
         return False
 
     def candidates(self, key: str) -> list[str]:

@@ -299,9 +299,18 @@ def moved_rule(name: str) -> str:
     return "JM140" if "autocast" in name else "JM103"
 
 
+REPLACING = ("object", "setattr", "delattr")  # of mock.patch and pytest's monkeypatch
+
+
+def replacing(call: ast.Call) -> bool:
+    """Whether a call replaces an attribute in a test: `patch.object(o, "name")`."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in REPLACING
+
+
 def asked_by_name(module: Module, call: ast.Call) -> bool:
     """Whether a call is `getattr(torch.cuda, "name")` with a name that means the same there."""
-    if getattr(call.func, "id", "") not in ("getattr", "hasattr") or len(call.args) < 2:
+    asked = getattr(call.func, "id", "") in ("getattr", "hasattr") or replacing(call)
+    if not asked or len(call.args) < 2:
         return False
     name = call.args[1]
     if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
@@ -331,7 +340,11 @@ def bare(module: Module, top: ast.expr) -> Iterator[Finding]:
         )
         return
     if module.context.style is Style.AGNOSTIC:
-        edits = [(module.span(top)[0], token[1], f"{module.helper}.device_module()")]
+        written = f"{module.helper}.device_module()"
+        if isinstance(parent, ast.Call) and top in parent.args and replacing(parent):
+            # The module itself: without an accelerator the helper's stand-in asks it.
+            written = f"getattr({module.text(top.value)}, {module.helper}.accelerator())"
+        edits = [(module.span(top)[0], token[1], written)]
     else:
         edits = [(*token, module.vocabulary.to_device)]
     yield module.find("JM101", top, edits=edits, needs=need(module))

@@ -218,23 +218,33 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if module.context.style is Style.SHIM and text.shape != "composite":
         return
     if where_available(module, text.whole):
-        module.proven.setdefault(text.kind, set()).update(module.flow.literals.get(node, ()))
-        yield fix(module, text, "JM121" if text.rule == "JM120" else text.rule)
+        yield sent(module, text, fix(module, text, "JM121" if text.rule == "JM120" else text.rule))
         return
     targets = module.flow.literals.get(node, set())
     kinds, outside = module.flow.reach(targets)
     if text.kind in kinds:
         direct = any(target == SINK + text.kind for target in targets)
-        module.proven.setdefault(text.kind, set()).update(targets)
-        yield fix(module, text, "JM121" if text.rule == "JM120" and not direct else text.rule)
+        rule = "JM121" if text.rule == "JM120" and not direct else text.rule
+        yield sent(module, text, fix(module, text, rule))
         return
     doubt = report(module, text, language.Text(UNPROVEN, why=why(module, text, targets)), "JM121")
-    yes = fix(module, text, "JM121")
+    yes = sent(module, text, fix(module, text, "JM121"), proven=False)
     module.doubts[doubt.line, doubt.column] = (frozenset(targets), text.kind, yes)
     if outside:
         yield Pending(yes, doubt, frozenset(outside), text.kind)
         return
     yield doubt
+
+
+def sent(module: Module, text: Text, fixed: Finding, *, proven: bool = True) -> Finding:
+    """The rewritten literal, with a note of the keys that take its value to other files."""
+    targets = module.flow.literals.get(text.node, set())
+    if proven:
+        module.proven.setdefault(text.kind, set()).update(targets)
+    _, outside = module.flow.reach(targets)
+    if outside:
+        module.sent[fixed.line, fixed.column] = (text.kind, frozenset(outside))
+    return fixed
 
 
 def where_available(module: Module, node: ast.expr) -> bool:
@@ -464,10 +474,12 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
     )
     yes = fix(module, text, rule, compare=True)
     module.doubts[doubt.line, doubt.column] = (frozenset(keys), text.kind, yes)
-    if outside:
-        yield Pending(yes, doubt, frozenset(outside), text.kind)
-        return
-    yield doubt
+    waiting = Pending(
+        yes, doubt, frozenset(outside), text.kind, frozenset(flow.sources(keys) if keys else ())
+    )
+    if waiting.sources:
+        module.watched.append(waiting)
+    yield waiting if outside else doubt
 
 
 def evident(module: Module, other: ast.expr, kind: str) -> bool:
@@ -537,7 +549,7 @@ def fix(module: Module, text: Text, rule: str, *, compare: bool = False) -> Find
 def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     """The helper's expression for a literal."""
     words, jm = module.vocabulary, module.helper
-    compare = compare or mixed_precision(module, text)
+    compare = compare or mixed_precision(module, text) or choice(text)
     device = f"{jm}.accelerator()" if compare else f"{jm}.device_type()"
     if isinstance(getattr(text.node, "parent", None), ast.MatchValue):
         return report(module, text, "a pattern takes no call; compare before the match", rule)
@@ -576,6 +588,17 @@ def mixed_precision(module: Module, text: Text) -> bool:
     if not isinstance(call, ast.Call):
         return False
     return (module.names.dotted(call.func) or "") in module.flow.sinks.precision
+
+
+def choice(text: Text) -> bool:
+    """Whether a literal is a value that an option allows: the origin's stays allowed on a CPU."""
+    outer = getattr(text.whole, "parent", None)
+    if not isinstance(outer, (ast.List, ast.Tuple, ast.Set)):
+        return False
+    taker = getattr(outer, "parent", None)
+    if isinstance(taker, ast.Call):
+        return getattr(taker.func, "attr", getattr(taker.func, "id", "")) == "Choice"
+    return isinstance(taker, ast.keyword) and taker.arg == "choices"
 
 
 def inside_fstring(module: Module, node: ast.AST) -> bool:

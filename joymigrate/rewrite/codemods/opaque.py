@@ -1,4 +1,4 @@
-"""Code that can't be read: attributes by name, code in strings, mock paths. Only reported."""
+"""Code that can't be read: attributes by name, code in strings. Paths of mocks are moved."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite.codemods.device_names import asked_by_name
+from joymigrate.rewrite.codemods.device_names import REPLACING, asked_by_name
 from joymigrate.rewrite.codemods.device_strings import annotation
 from joymigrate.rewrite.module import Module
 
@@ -27,6 +27,10 @@ def find(module: Module) -> Iterator[Finding]:
             continue
         parent = getattr(node, "parent", None)
         if isinstance(parent, (ast.JoinedStr, ast.Expr)) or words.typed_tensor.match(node.value):
+            continue
+        replaced = mocked(module, node)
+        if replaced is not None:
+            yield replaced
             continue
         if inside.search(node.value) and code_like(node.value):
             written = annotated(module, node)
@@ -55,6 +59,37 @@ def annotated(module: Module, node: ast.Constant) -> Finding | None:
         at = start + match.start(1) - 1
         edits.append((at - len(words.device), at, words.to_device))
     return module.find("JM101", node, edits=edits, needs="package") if edits else None
+
+
+def mocked(module: Module, node: ast.Constant) -> Finding | None:
+    """The path of what a test replaces (`patch("torch.cuda.is_available")`), in the target's words.
+
+    It goes with the code that it replaces: names that have no form on the target stay. None for
+    any other string.
+    """
+    words = module.vocabulary
+    parent = getattr(node, "parent", None)
+    value = node.value if isinstance(node.value, str) else ""
+    found = re.fullmatch(rf"([\w.]+\.)?{re.escape(words.module)}\.(\w+)[\w.]*", value)
+    if found is None or not isinstance(parent, ast.Call) or node not in parent.args[:1]:
+        return None
+    called = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
+    start, end = module.span(node)
+    text = module.source.text[start:end]
+    if called not in ("patch", *REPLACING) or text[1:-1] != value:
+        return None
+    if module.context.style is Style.SHIM or module.guarded(node):
+        return None
+    advice = words.name(found[2])
+    if advice.to != found[2] or advice.tier is not Tier.SAFE:
+        return None
+    at = start + 1 + found.start(2) - 1 - len(words.device)
+    if module.context.style is Style.DIRECT:
+        edits = [(at, at + len(words.device), words.to_device)]
+        return module.find("JM101", node, edits=edits, needs="package")
+    device = f"{{{module.helper}.accelerator()}}"
+    edits = [(start, start, "f"), (at, at + len(words.device), device)]
+    return module.find("JM101", node, edits=edits, needs="helper")
 
 
 def code_like(text: str) -> bool:
