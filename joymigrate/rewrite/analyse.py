@@ -49,6 +49,7 @@ class Result:
     # Comparisons that move when a value they see is rewritten elsewhere, and what goes elsewhere.
     watched: tuple[Pending, ...] = ()
     sent: frozenset[tuple[str, str]] = frozenset()  # kind and key
+    options: tuple[tuple[str, str], ...] = ()  # options with rewritten values: name and kind
     suppressed: int = 0
     unused: tuple[tuple[str, int, str], ...] = ()
     kept: tuple[Kept, ...] = ()
@@ -92,8 +93,10 @@ def abroad(module: Module, done: Result) -> Result:
         for key in keys
     }
     watched = [each for each in module.watched if (each.no.line, each.no.column) not in written]
+    options = module.flow.options if sent else set()
+    named = tuple((key[1:], kind) for kind, key in sorted(sent) if key[1:] in options)
     module.names.release()
-    return replace(done, sent=frozenset(sent), watched=tuple(watched))
+    return replace(done, sent=frozenset(sent), watched=tuple(watched), options=named)
 
 
 def look(

@@ -21,6 +21,8 @@ class Context:
     rules: Mapping[str, Rule]
     version: str | None = None
     codemods: tuple[type[Any], ...] = ()  # subclasses of `codemod.Codemod`
+    # Options of the project's programs that hold a device or a backend: name and kind.
+    options: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def between(

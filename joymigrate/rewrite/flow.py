@@ -43,6 +43,7 @@ class Flow:
         self.literals: dict[ast.expr, set[str]] = defaultdict(set)
         self.device_like: set[str] = set()  # variables assigned from a device expression
         self.functions: dict[str, ast.AST] = {}
+        self.options: set[str] = set()  # names of options that the module defines
         self._attributes: dict[str, list[str]] | None = None
         for scope in list(names.scopes.values()):
             self._scope(scope)
@@ -232,6 +233,7 @@ class Flow:
         dest = option_name(call, keywords, clicks=name in ("option", "argument"))
         if dest is None:
             return
+        self.options.add(dest)
         kind = self.sinks.names.get(dest)
         targets = [f".{dest}", *([SINK + kind] if kind else [])]
         decorated = getattr(call, "parent", None)

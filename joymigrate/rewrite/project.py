@@ -381,7 +381,28 @@ def settle(
         if moved:
             known = answers.get(result.path, {}) | moved
             results[number] = analyse.settled(files[result.path], job, known)
-    return results
+    return launched(results, files, job)
+
+
+def launched(
+    results: list[analyse.Result], files: dict[str, File], job: analyse.Job
+) -> list[analyse.Result]:
+    """Read launch lines again that give values to options whose values were rewritten.
+
+    `run.sh: --place cuda` goes with `add_argument("--place", choices=["cuda", "cpu"])`.
+    """
+    options = dict(each for result in results for each in result.options)
+    if not options:
+        return results
+    words = "|".join(re.escape(name).replace("_", "[-_]") for name in sorted(options))
+    given = re.compile(rf"--(?:{words})\b")
+    job = replace(job, context=replace(job.context, options=tuple(sorted(options.items()))))
+    return [
+        analyse.analyse(files[result.path], job)
+        if files[result.path].kind != "python" and given.search(read_text(files[result.path].path))
+        else result
+        for result in results
+    ]
 
 
 def owned(keys: Iterable[str], path: str) -> set[str]:

@@ -64,6 +64,17 @@ def test_a_comparison_stays_with_a_value_that_stays(tmp_path: Path) -> None:
     assert (tmp_path / "pkg/use.py").read_text() == use
 
 
+@pytest.mark.parametrize("line", ["--place cuda", "--place=cuda:1", "-v --place 'cuda'"])
+def test_a_launch_line_goes_with_the_choices_of_its_option(line: str, tmp_path: Path) -> None:
+    dev = DEV.replace("place", "put_there")
+    line = line.replace("place", "put-there")
+    run = f"python -m pkg.dev {line}\npython -m pkg.dev --other cuda\n"
+    write(tmp_path, {"pkg/__init__.py": "", "pkg/dev.py": dev, "run.sh": run})
+    move(tmp_path)
+    moved = line.replace("cuda", "npu")
+    assert (tmp_path / "run.sh").read_text() == run.replace(line, moved)
+
+
 def test_choices_keep_the_origins_name_on_a_machine_without_accelerator(tmp_path: Path) -> None:
     write(tmp_path, {"pkg/__init__.py": "", "pkg/dev.py": DEV})
     move(tmp_path, Style.AGNOSTIC)

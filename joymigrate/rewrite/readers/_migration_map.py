@@ -88,6 +88,7 @@ class MigrationMap:
         """`device` or `backend` for an option, key or variable that is known to hold one."""
         plain = name.strip("-+").rpartition(".")[2].replace("-", "_").lower()
         found = flow_sinks.load(self.context.origin.device).keyword(plain)
+        found = found or dict(self.context.options).get(plain)
         if found:
             return found
         if plain.endswith(("_backend", "comm_backend_name")):
@@ -105,7 +106,8 @@ def migration_map(context: Context) -> MigrationMap:
     """The vocabulary of a context, made once."""
     slot = moves_of((context.origin.folder, context.chip.folder, context.style))
     known = slot.get("moves")
-    if known is None or known.context.rules is not context.rules:
+    same = known is not None and known.context.rules is context.rules
+    if not same or known.context.options != context.options:
         slot["moves"] = known = make(context)
     found: MigrationMap = known
     return found
