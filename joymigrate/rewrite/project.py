@@ -185,7 +185,7 @@ def scripted(
         if guarded and not RELATIVE.search(text) and not names & {package[0], *tops_of(tree)}:
             found.add(folder)  # `python tools/train.py`, as far as this file can tell
             continue
-        for name in names:
+        for name in names - {PurePosixPath(path).stem}:  # `deepspeed.py` imports the package
             beside = f"{folder}/{name}.py" in tree.paths or f"{folder}/{name}" in tree.folders
             above = f"{name}.py" in tree.paths or name in tree.folders
             if beside and not above and name not in sys.stdlib_module_names:

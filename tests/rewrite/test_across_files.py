@@ -75,6 +75,38 @@ def test_a_launch_line_goes_with_the_choices_of_its_option(line: str, tmp_path: 
     assert (tmp_path / "run.sh").read_text() == run.replace(line, moved)
 
 
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        ('os.environ.pop("CUDA_VISIBLE_DEVICES")', "os.environ"),
+        ("if x: del env['CUDA_VISIBLE_DEVICES']", "env"),
+        ("os.environ.pop('CUDA_VISIBLE_DEVICES', None); go()", "os.environ"),
+    ],
+)
+def test_a_variable_set_for_both_is_taken_away_for_both(
+    line: str, more: str, tmp_path: Path
+) -> None:
+    write(tmp_path, {"run.py": f'import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\n{line}\n'})
+    move(tmp_path, Style.AGNOSTIC)
+    after = (tmp_path / "run.py").read_text()
+    assert after.count("CUDA_VISIBLE_DEVICES") == after.count("ASCEND_RT_VISIBLE_DEVICES")
+    assert f"; {more}.pop(" in after
+    compile(after, "run.py", "exec")
+
+
+def test_a_module_named_like_what_it_imports_makes_no_folder_of_scripts(tmp_path: Path) -> None:
+    files = {
+        "lib/__init__.py": "",
+        "lib/strategy/__init__.py": "",
+        "lib/strategy/deepspeed.py": "import deepspeed\nimport torch\ntorch.cuda.synchronize()\n",
+    }
+    write(tmp_path, files)
+    move(tmp_path, Style.AGNOSTIC)
+    after = (tmp_path / "lib/strategy/deepspeed.py").read_text()
+    assert "from lib import joymigrate_device as jm" in after
+    assert not (tmp_path / "lib/strategy/joymigrate_device.py").exists()
+
+
 def test_choices_keep_the_origins_name_on_a_machine_without_accelerator(tmp_path: Path) -> None:
     write(tmp_path, {"pkg/__init__.py": "", "pkg/dev.py": DEV})
     move(tmp_path, Style.AGNOSTIC)

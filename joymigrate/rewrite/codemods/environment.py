@@ -89,6 +89,13 @@ def agnostic(module: Module, node: ast.Constant, name: str, rule: str, advice: A
         return module.find(
             rule, subscript, after=f"{text[start:end]} = {twin}", edits=edits, tier=advice.tier
         )
+    holder = removed_from(node)
+    if holder is not None:
+        statement, owner = holder
+        start, end = module.span(statement)
+        quote = module.source.text[module.span(node)[0]]
+        twin = f"; {module.text(owner)}.pop({quote}{advice.to}{quote}, None)"
+        return module.find(rule, statement, edits=[(end, end, twin)], tier=advice.tier)
     if rule == "JM170" and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
         written = f"{module.helper}.visible_devices_variable()"
         return module.find(
@@ -100,6 +107,21 @@ def agnostic(module: Module, node: ast.Constant, name: str, rule: str, advice: A
         tier=Tier.REPORT,
         reason=Text("{chip} reads {to}", chip=module.context.chip.name, to=advice.to),
     )
+
+
+def removed_from(node: ast.Constant) -> tuple[ast.stmt, ast.expr] | None:
+    """The statement that takes a variable away, and the mapping that it is taken from.
+
+    `os.environ.pop("NAME", …)` and `del os.environ["NAME"]`; None for any other use.
+    """
+    place = getattr(node, "parent", None)
+    statement = getattr(place, "parent", None)
+    if isinstance(place, ast.Subscript) and isinstance(statement, ast.Delete):
+        return (statement, place.value) if statement.targets == [place] else None
+    if not isinstance(place, ast.Call) or not isinstance(statement, ast.Expr):
+        return None
+    popped = isinstance(place.func, ast.Attribute) and place.func.attr == "pop"
+    return (statement, place.func.value) if popped and node in place.args[:1] else None  # type: ignore[attr-defined]
 
 
 def keyword(module: Module, node: ast.keyword, rule: str, advice: Advice) -> Iterator[Finding]:
