@@ -335,7 +335,7 @@ def mentions(module: Module) -> Iterator[Mention]:
         if inside and not isinstance(getattr(top, "ctx", None), ast.Store):
             asked = dotted.rpartition(".")[2] in ("is_available", "device_count")
             yield Mention(top, *module.span(top), hard=not asked and dotted != words.module)
-        elif dotted.startswith(f"torch.version.{words.device}"):
+        elif dotted.startswith(f"torch.version.{words.device}") or lacking(module, dotted):
             yield Mention(top, *module.span(top), hard=False)
     method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
     for node in module.names.nodes[ast.Attribute]:
@@ -351,6 +351,12 @@ def mentions(module: Module) -> Iterator[Mention]:
             continue
         if device_strings.special_place(module, text, parent) != "silent":
             yield Mention(text.node, *text.span, hard=False)
+
+
+def lacking(module: Module, dotted: str) -> bool:
+    """Whether a name of the profiler is one that the target's package lacks."""
+    advice = module.vocabulary.moved(dotted) if dotted.startswith("torch.profiler.") else None
+    return advice is not None and advice.to is None
 
 
 def spelled(module: Module, node: ast.expr) -> bool:

@@ -107,6 +107,17 @@ def test_a_module_named_like_what_it_imports_makes_no_folder_of_scripts(tmp_path
     assert not (tmp_path / "lib/strategy/joymigrate_device.py").exists()
 
 
+@pytest.mark.parametrize("style", [Style.DIRECT, Style.AGNOSTIC])
+def test_a_list_with_an_activity_that_the_chip_lacks_stays(style: Style, tmp_path: Path) -> None:
+    text = (
+        "import torch\n"
+        "many = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.XPU]\n"
+    )
+    write(tmp_path, {"run.py": text})
+    move(tmp_path, style)
+    assert (tmp_path / "run.py").read_text().count("torch.profiler.ProfilerActivity") == 2
+
+
 def test_choices_keep_the_origins_name_on_a_machine_without_accelerator(tmp_path: Path) -> None:
     write(tmp_path, {"pkg/__init__.py": "", "pkg/dev.py": DEV})
     move(tmp_path, Style.AGNOSTIC)

@@ -209,11 +209,21 @@ def moved_part(module: Module, top: ast.expr, dotted: str) -> tuple[ast.expr, st
     node, name = top, dotted
     while True:
         advice = module.vocabulary.moved(name)
-        if advice is not None:
+        if advice is not None and (advice.to is not None or not under_moved_import(module, node)):
             return node, name, advice
         if not isinstance(node, ast.Attribute):
             return None
         node, name = node.value, name.rpartition(".")[0]
+
+
+def under_moved_import(module: Module, node: ast.expr) -> bool:
+    """Whether a chain starts at an imported name that moves at its import."""
+    root = node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    bound = module.names.dotted(root)
+    base = module.vocabulary.moved(bound) if bound else None
+    return base is not None and base.to is not None
 
 
 def through_import(module: Module, node: ast.expr, to: str) -> str | None:

@@ -105,12 +105,14 @@ def moves_of(context_key: tuple[Path, Path, Style]) -> dict[str, Any]:
 def migration_map(context: Context) -> MigrationMap:
     """The vocabulary of a context, made once."""
     slot = moves_of((context.origin.folder, context.chip.folder, context.style))
-    known = slot.get("moves")
-    same = known is not None and known.context.rules is context.rules
-    if not same or known.context.options != context.options:
+    known: MigrationMap | None = slot.get("moves")
+    if (
+        known is None
+        or known.context.rules is not context.rules
+        or known.context.options != context.options
+    ):
         slot["moves"] = known = make(context)
-    found: MigrationMap = known
-    return found
+    return known
 
 
 def make(context: Context) -> MigrationMap:
