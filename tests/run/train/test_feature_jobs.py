@@ -105,7 +105,10 @@ def test_every_task_trains(
 def test_tables_with_their_own_optimiser_train_on_any_number_of_processes(
     clicks: Path, tmp_path: Path, kind: str
 ) -> None:
-    """Two processes, then one on their checkpoint; the export has the rows of both."""
+    """Two processes, then one on their checkpoint; the export has the rows of both.
+
+    The dense part is copied (DDP) in one case, cut (FSDP2) in the other.
+    """
     data = {"train": str(clicks / "clicks-*.parquet"), "schema": str(tmp_path / "features.yaml")}
     schema = yaml.safe_load((clicks / "features.yaml").read_text())
     schema["histories"]["store"] = str(clicks / "histories")
@@ -116,7 +119,8 @@ def test_tables_with_their_own_optimiser_train_on_any_number_of_processes(
         tables["cache_rows"] = 600
     (tmp_path / "features.yaml").write_text(yaml.safe_dump(schema))
     settings = {"data": data, "tables": tables, "epochs": None, "schedule": "constant"}
-    both = job_of(clicks, tmp_path / "run", steps=7, layout={"dp": 2}, **settings)
+    layout = {"dp": 2} if kind == "static" else {"fsdp": 2}
+    both = job_of(clicks, tmp_path / "run", steps=7, layout=layout, **settings)
     lines = train(both)
     assert lines[-1]["samples"] == 630 + 2 * 128
     alone = train(job_of(clicks, tmp_path / "run", steps=14, **settings))

@@ -68,7 +68,8 @@ def lay_out_tables(
 ) -> None:
     """Bring fused tables to a device and cut them over the processes of a job.
 
-    Raises `JoyError` where the processes are not all replicas of the dense part (`layout: dp`).
+    `replicas`: processes that see other samples than the others, whether they hold the dense part
+    whole (`layout: dp`) or a share of it (`fsdp`). Raises `JoyError` where that is not all of them.
     """
     fused = [collection for collection in collections_of(model) if collection.fused()]
     for collection in fused:
