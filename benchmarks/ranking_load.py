@@ -1,4 +1,4 @@
-"""Ranking under load: p99 at 80 %, while compiling, killed compilers, and weights that change.
+"""Ranking under load: p99 at 80 %, killed compilers, weights that change, shards that are lost.
 
     python -m benchmarks.ranking_load [--seconds 20] [--kills 20] [--updates 60] [--only NAME]
 
@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -29,8 +32,10 @@ from joymigrate.run.serve.ranking.inputs import draw
 from joymigrate.run.serve.ranking.lanes import Engine
 from joymigrate.run.serve.ranking.meters import compilations
 from joymigrate.run.serve.ranking.packages import Packages
-from joymigrate.run.serve.ranking.program import Program, load
+from joymigrate.run.serve.ranking.program import Program, load, take_tables_out
+from joymigrate.run.serve.ranking.remote import Shards
 from joymigrate.run.serve.ranking.versions import Versions
+from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.train.formats import versions as published
 
 CANDIDATES, LENGTH = 5, 20
@@ -197,6 +202,16 @@ def publish(folder: Path, number: int, rows: int) -> None:
     }, content)  # fmt: skip
 
 
+def publishing(place: Path, rows: int) -> None:
+    """A version a second, until this process is killed."""
+    torch.set_num_threads(1)
+    number = 1
+    while True:
+        time.sleep(1.0)
+        number += 1
+        publish(place, number, rows)
+
+
 def updating(seconds: float, rows: int = 20_000) -> None:
     """Deltas at 1/s under load: mixed versions, and p99 beside no deltas."""
     with tempfile.TemporaryDirectory() as folder:
@@ -212,19 +227,16 @@ def updating(seconds: float, rows: int = 20_000) -> None:
         following = Versions(engine, str(place), poll_seconds=0.1)
         following.start()
         quiet, failed, wrong = asyncio.run(open_loop(engine, 200, min(seconds, 20), whole))
-        stop = threading.Event()
-
-        def publishing() -> None:
-            number = 1
-            while not stop.wait(1.0):
-                number += 1
-                publish(place, number, rows)
-
-        thread = threading.Thread(target=publishing)
-        thread.start()
+        # A trainer is another process: in this one it would take the interpreter from the lanes.
+        trainer = multiprocessing.get_context("spawn").Process(
+            target=publishing, args=(place, rows), daemon=True
+        )
+        trainer.start()
+        while following.number < 2:
+            time.sleep(0.1)
         busy, more_failed, more_wrong = asyncio.run(open_loop(engine, 200, seconds, whole))
-        stop.set()
-        thread.join()
+        trainer.kill()
+        trainer.join()
         following.stop()
         engine.close()
         print(f"deltas of {rows} rows at 1/s for {seconds:.0f} s, 200 requests/s: "
@@ -232,6 +244,55 @@ def updating(seconds: float, rows: int = 20_000) -> None:
               f"{failed + more_failed} failed of {len(quiet) + len(busy)} requests, "
               f"p99 {at(quiet, 0.99):.2f} -> {at(busy, 0.99):.2f} ms "
               f"({at(busy, 0.99) / at(quiet, 0.99):.2f}x)")  # fmt: skip
+
+
+def losing(path: Path, turns: int = 3) -> None:
+    """A shard is killed, and one is stopped: how long until requests get what was declared."""
+    for what, sign in (("killed", signal.SIGKILL), ("stopped", signal.SIGSTOP)):
+        for how in ("default", "error"):
+            delays, longest = [], []
+            for turn in range(turns):
+                delay, slowest = asyncio.run(lose(path, sign, how, 18600 + turn))
+                delays.append(delay)
+                longest.append(slowest)
+            print(
+                f"shard {what}, {how}: declared after {max(delays):.0f} ms at most (<= 100), "
+                f"slowest request {max(longest):.0f} ms; {len(delays)} times", flush=True
+            )  # fmt: skip
+
+
+async def lose(path: Path, sign: int, how: str, port: int) -> tuple[float, float]:
+    """Milliseconds from the loss of the only shard to the declared answer; the slowest request."""
+    start = [sys.executable, "-W", "ignore", "-m", "joymigrate", "serve", str(path)]
+    server = subprocess.Popen([*start, "--part", "sparse", "--shard", "0/1", "--port", str(port)],
+                              stderr=subprocess.DEVNULL)  # fmt: skip
+    shards = Shards([[f"http://127.0.0.1:{port}"]])
+    try:
+        shards.start(120)
+        program = load(path)
+        take_tables_out(program, shards, how)
+        engine = Engine(program)
+        engine.start()
+        request = asked(engine)[0]
+        for _ in range(20):
+            assert not (await engine.rank(request)).degraded
+        slowest, lost = 0.0, time.perf_counter()
+        os.kill(server.pid, sign)
+        declared = False
+        while not declared:
+            began = time.perf_counter()
+            try:
+                declared = bool((await engine.rank(request)).degraded)
+            except Refusal as refusal:
+                declared = refusal.status == 503
+            slowest = max(slowest, time.perf_counter() - began)
+        delay = time.perf_counter() - lost
+        engine.close()
+    finally:
+        shards.stop()
+        server.kill()
+        server.wait()
+    return 1e3 * delay, 1e3 * slowest
 
 
 def whole(found: Any) -> bool:
@@ -244,7 +305,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--updates", type=float, default=60.0, help="seconds of deltas")
-    parser.add_argument("--only", choices=("tail", "compiling", "updating"))
+    parser.add_argument("--only", choices=("tail", "compiling", "updating", "losing"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     path = example.export(Path(tempfile.mkdtemp()) / "din.pt2")
@@ -254,6 +315,8 @@ def main() -> None:
         compiling(path, options.seconds, options.kills)
     if options.only in (None, "updating"):
         updating(options.updates)
+    if options.only in (None, "losing"):
+        losing(path)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,9 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
     if job.data.schema is not None:
         from joymigrate.run.train.tables.parallel_model import lay_out_tables
 
-        lay_out_tables(model, device.at(), layout.world, layout.data_ranks, tell if first else silent)
+        lay_out_tables(
+            model, device.at(), layout.world, layout.data_ranks, tell if first else silent
+        )
     laid = lay_out(model, layout, device, mesh, computed_in(job))
     traffic = compress.attach(laid, job.comm.dtype)
     made = optimise.optimiser(laid.model, job.optimiser, device.type)
