@@ -226,7 +226,7 @@ class Loop:
             "step_s": round(elapsed / steps, 6),
             "mfu": parts.work.mfu(per_s, parts.peak),
         }
-        figures |= self.rows_read(elapsed) | parts.feed.figures()
+        figures |= self.rows_read(elapsed) | parts.feed.figures() | parts.runner.figures()
         parts.log.write(figures)
         self.last = {key: clean(value) for key, value in figures.items()}
         if now >= self.next_status or state.step == parts.steps:

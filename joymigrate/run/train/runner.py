@@ -19,6 +19,7 @@ class Runner(Protocol):
     """Leaves the gradients of the step's mean loss; returns this rank's sum of losses."""
 
     def step(self, portion: RankShare, scale: float) -> torch.Tensor: ...
+    def figures(self) -> dict[str, float]: ...
 
 
 def runner_for(laid: ParallelModel, task: Task, passes: int) -> Runner:
@@ -53,6 +54,10 @@ class AccumulatedPasses:
         result: torch.Tensor = total
         return result
 
+    def figures(self) -> dict[str, float]:
+        """What the task says of its last pass."""
+        return self.task.figures()
+
     @contextlib.contextmanager
     def exchanging(self, on: bool) -> Iterator[None]:
         """Whether this pass exchanges gradients."""
@@ -77,7 +82,7 @@ class PipelineRunner:
     def __init__(self, laid: ParallelModel, task: Task, passes: int) -> None:
         from joymigrate.run.train.pipeline import Pipeline
 
-        self.laid = laid
+        self.laid, self.task = laid, task
         self.pipeline = Pipeline(laid, task, passes)
 
     def step(self, portion: RankShare, scale: float) -> torch.Tensor:
@@ -91,3 +96,7 @@ class PipelineRunner:
         with self.laid.device.autocast(self.laid.dtype):
             found = self.pipeline.step(moved(joined, device), factor)
         return torch.zeros((), device=device) if found is None else found
+
+    def figures(self) -> dict[str, float]:
+        """What the task says of its last pass."""
+        return self.task.figures()

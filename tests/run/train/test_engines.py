@@ -154,7 +154,7 @@ def test_more_than_twenty_tasks_are_listed_with_who_trains_them(
     rows = {row["task"]: row for row in json.loads(capsys.readouterr().out)["tasks"]}
     assert len(rows) >= 20
     assert rows["dpo"]["own"]
-    assert rows["grpo"] == {"task": "grpo", "own": False, "engines": ["swift"], "record": None}
+    assert rows["ppo"] == {"task": "ppo", "own": False, "engines": ["swift"], "record": None}
     assert all(row["own"] or row["engines"] for row in rows.values())
 
 

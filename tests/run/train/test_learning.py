@@ -51,7 +51,15 @@ CASES = {
 
 def test_every_task_is_learned_here_or_in_the_runs() -> None:
     # Those on samples with features are learned in test_recommendation.py.
-    assert set(names()) == {*CASES, "sft", "pretrain", "sequence", "multitask", "generative"}
+    assert set(names()) == {
+        *CASES,
+        "sft",
+        "pretrain",
+        "sequence",
+        "multitask",
+        "generative",
+        "grpo",
+    }
 
 
 def context(path: Path, case: Case, length: int = 128) -> Context:

@@ -126,6 +126,10 @@ class Task:
         """`forward` and `objective`; a task whose loss needs several passes overrides it."""
         return self.objective(self.forward(model, batch), batch)
 
+    def figures(self) -> dict[str, float]:
+        """What a line of metrics says beside the loss; nothing here."""
+        return {}
+
     # -- evaluation ---------------------------------------------------------------------------
 
     def predict(self, model: Any, batch: Batch) -> Iterable[dict[str, Any]]:

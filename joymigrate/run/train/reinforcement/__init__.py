@@ -1,0 +1,1 @@
+"""Reinforcement learning: rollouts, rewards, and the loss of a group of answers."""
