@@ -11,7 +11,8 @@ from uuid import uuid4
 
 import typer
 
-from joymigrate.cli import _cluster_orders
+from joymigrate.cli import _cluster_orders, _cluster_traffic
+from joymigrate.cli._cluster_traffic import read_text
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk, user
 from joymigrate.errors import Exit, JoyError
@@ -39,6 +40,7 @@ NEEDS = {
     "history": ("package:ray",),
     "usage": ("package:ray",),
     "apply": ("package:kubernetes",),
+    "forecast": ("package:statsmodels",),
 }
 WANTS = {"validate": {"package:kubernetes-validate": "schemas of core kinds"}}
 
@@ -372,14 +374,6 @@ def preflight(
     return Exit.FOUND if faults else Exit.OK
 
 
-def read_text(path: Path) -> str:
-    """A text file; one that cannot be read is the user's mistake."""
-    try:
-        return path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from error
-
-
 def read_json(path: Path) -> Any:
     """A JSON file."""
     try:
@@ -399,50 +393,5 @@ def planned(path: Path, job: str | None) -> list[tuple[str, list[int]]]:
     return [(pod["node"], pod["cards"]) for pod in placed[name]]
 
 
-@app.command("autoscale")
-def autoscale(
-    name: str = typer.Argument(..., help="The service (a Deployment's name)."),
-    target: float = typer.Option(..., "--target", help="Requests per second of one replica."),
-    least: int = typer.Option(1, "--min", help="Fewest replicas."),
-    most: int = typer.Option(64, "--max", help="Most replicas."),
-    window: float = typer.Option(300.0, "--down-window", help="Seconds before going down."),
-    traffic: Path | None = typer.Option(None, "--traffic", help="Record (CSV: at,rate) to play."),
-    engine: str | None = typer.Option(None, "--for", help="hpa or keda: write the manifest."),
-    server: str = typer.Option("http://prometheus:9090", "--prometheus", help="For keda."),
-    output: Path | None = OUTPUT,
-) -> int:
-    """Play a replica rule over recorded traffic, or write it for Kubernetes."""
-    import yaml
-
-    from joymigrate.run.cluster import autoscale as scaling
-
-    rule = scaling.Rule(target, least, most, window)
-    scaling.Autoscaler(rule)
-    if engine is not None:
-        metric = "joymigrate_requests_per_second"
-        query = f'sum(rate(joymigrate_requests_total{{service="{name}"}}[1m]))'
-        made = {
-            "hpa": scaling.hpa(name, rule, metric),
-            "keda": scaling.keda(name, rule, server, query),
-        }
-        one_of(engine, tuple(made), "--for")
-        emit(yaml.safe_dump(made[engine], sort_keys=False), output)
-        return Exit.OK
-    if traffic is None:
-        raise JoyError("nothing to do", help="give --traffic FILE, or --for hpa|keda")
-    played = scaling.play(scaling.read(read_text(traffic), str(traffic)), rule)
-    result = {
-        "schema": "joymigrate.autoscale/1",
-        "replica_hours": round(played.replica_hours, 3),
-        "overload_pct": round(played.overload_pct, 3),
-        "changes": played.changes,
-        "most": max(played.replicas),
-        "replicas": [
-            {"at": at, "replicas": n} for at, n in zip(played.at, played.replicas, strict=True)
-        ],
-    }
-    emit(json.dumps(result, indent=2) + "\n", output)
-    return Exit.OK
-
-
+_cluster_traffic.register(app)
 _cluster_orders.register(app)

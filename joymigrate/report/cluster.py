@@ -206,3 +206,22 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
         for row in rows
     ]
     return "\n".join(lines) + "\n"
+
+
+def forecast(data: Mapping[str, Any]) -> str:
+    """When the cards run out and how many to buy, as text."""
+    full, buy, test, days = data["full_in_days"], data["buy"], data["backtest"], data["days"]
+    when = {
+        key: f"not in {days} days" if day is None else f"day {day}" for key, day in full.items()
+    }
+    return (
+        f"cards run out: {when['expected']} "
+        f"(earliest {when['earliest']}, latest {when['latest']})\n"
+        f"to buy for {days} days: {buy['middle']:g} cards "
+        f"({100 * data['interval']:g} % interval {buy['low']:g} to {buy['high']:g})\n"
+        f"tried on the record's past: {test['forecasts']} forecasts over "
+        f"{test['days_ahead']} days, mean error {test['error_pct']:.1f} %, "
+        f"{test['inside_pct']:.0f} % of the days inside the model's interval, "
+        f"which is widened {test['widened']:.1f} times\n"
+        "Not looked at: prices, new customers, and anything that the record has not seen.\n"
+    )

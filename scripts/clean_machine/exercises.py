@@ -133,6 +133,10 @@ EXERCISES = (
         says="no saved_model.pb",
     ),
     Exercise("joymigrate cluster submit ray.yaml", ("cluster",)),
+    Exercise(
+        "joymigrate cluster forecast --traffic traffic.csv --target 8 --cards 64", ("cluster",),
+        says="cards run out",
+    ),
     Exercise("joymigrate cluster status --address 127.0.0.1:9", ("cluster",), code=2),
     Exercise("joymigrate cluster apply manifest.yaml --dry-run", ("cluster",), code=2),
 )  # fmt: skip

@@ -96,6 +96,9 @@ jobs:
 - {name: one, kind: gpu-8, pods: 1, cards_per_pod: 2, minutes: 10}
 """
 
+TRAFFIC = "at,rate\n" + "".join(
+    f"{3600 * hour},{40 + hour // 24 + hour % 24}\n" for hour in range(24 * 12)
+)
 TRACE = """name,kind,pods,cards_per_pod,arrival_minutes,minutes
 one,gpu-8,1,2,0,10
 two,gpu-8,1,8,5,30
@@ -155,6 +158,7 @@ def filled(folder: Path, example: Path) -> None:
         "inventory.yaml": INVENTORY,
         "jobs.yaml": JOBS,
         "trace.csv": TRACE,
+        "traffic.csv": TRAFFIC,
         "trace.jsonl": OPERATORS,
         "ray.yaml": RAY_JOBS,
         "faults.yaml": FAULTS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.errors import JoyError
+
+HOURS = 24  # of a day
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,12 @@ class Autoscaler:
         self.replicas = max(rule.least, replicas if replicas is not None else rule.least)
         self.wanted: deque[tuple[float, int]] = deque()
 
-    def on(self, load: Load) -> int:
-        """Take in a load and decide."""
+    def on(self, load: Load, ahead: float = 0.0) -> int:
+        """Take in a load and decide.
+
+        `ahead`: requests per second that a forecast expects before a new replica could be ready;
+        replicas for it come at once, `up_per_step` bounds only what follows the load.
+        """
         rule = self.rule
         ratio = load.rate / (rule.target * max(self.replicas, 1))
         raw = self.replicas
@@ -67,6 +74,7 @@ class Autoscaler:
         if raw > self.replicas:
             grown = max(self.replicas + 1, math.floor(self.replicas * rule.up_per_step))
             raw = min(raw, grown)
+        raw = max(raw, min(math.ceil(ahead / rule.target - 1e-9), rule.most))
         self.wanted.append((load.at, raw))
         while self.wanted and self.wanted[0][0] < load.at - rule.down_window_s:
             self.wanted.popleft()
@@ -86,15 +94,20 @@ class AutoscaleReplay:
     changes: int
 
 
-def play(loads: Sequence[Load], rule: Rule) -> AutoscaleReplay:
-    """Run a rule over recorded traffic; a new replica carries load after `start_s`."""
+def play(
+    loads: Sequence[Load], rule: Rule, ahead: Sequence[float] | None = None
+) -> AutoscaleReplay:
+    """Run a rule over recorded traffic; a new replica carries load after `start_s`.
+
+    `ahead`: what a forecast expected at each of these moments (`Autoscaler.on`).
+    """
     scaler = Autoscaler(rule)
     numbers: list[int] = []
     pending: list[tuple[float, int]] = []
     ready, hours, asked, over, changes = scaler.replicas, 0.0, 0.0, 0.0, 0
     for i, load in enumerate(loads):
         before = scaler.replicas
-        now = scaler.on(load)
+        now = scaler.on(load, ahead[i] if ahead else 0.0)
         changes += now != before
         if now > before:
             pending.append((load.at + rule.start_s, now))
@@ -163,8 +176,13 @@ def hpa(name: str, rule: Rule, metric: str) -> dict[str, Any]:
     }
 
 
-def keda(name: str, rule: Rule, server: str, query: str) -> dict[str, Any]:
-    """The rule as a KEDA ScaledObject over a Prometheus query; it can go to no replica at all."""
+def keda(
+    name: str, rule: Rule, server: str, query: str, plan: Sequence[int] = ()
+) -> dict[str, Any]:
+    """The rule as a KEDA ScaledObject over a Prometheus query; it can go to no replica at all.
+
+    `plan`: replicas for each hour of a day in UTC. KEDA takes the largest of what its triggers ask.
+    """
     window = {"scaleDown": {"stabilizationWindowSeconds": round(rule.down_window_s)}}
     return {
         "apiVersion": "keda.sh/v1alpha1",
@@ -184,7 +202,8 @@ def keda(name: str, rule: Rule, server: str, query: str) -> dict[str, Any]:
                         "query": query,
                         "threshold": f"{rule.target:g}",
                     },
-                }
+                },
+                *crons(plan, rule),
             ],
         },
     }
@@ -193,3 +212,31 @@ def keda(name: str, rule: Rule, server: str, query: str) -> dict[str, Any]:
 def quantity(value: float) -> str:
     """A number as a Kubernetes quantity."""
     return f"{value:g}" if float(value).is_integer() else f"{round(value * 1000)}m"
+
+
+def crons(plan: Sequence[int], rule: Rule) -> list[dict[str, Any]]:
+    """Triggers for the hours that need more than the fewest replicas, equal ones together."""
+    found: list[dict[str, Any]] = []
+    hour = 0
+    for replicas, hours in itertools.groupby(plan):
+        begin, hour = hour, hour + len(list(hours))
+        if replicas <= rule.least:
+            continue
+        end = "59 23" if hour == HOURS else f"0 {hour}"
+        times = {"timezone": "Etc/UTC", "start": f"0 {begin} * * *", "end": f"{end} * * *"}
+        wanted = {"desiredReplicas": str(min(replicas, rule.most))}
+        found.append({"type": "cron", "metadata": times | wanted})
+    return found
+
+
+def hourly(loads: Sequence[Load], rule: Rule, ahead: Sequence[float]) -> list[int]:
+    """Replicas for each hour of a day: the most that was expected in it on the record's last day.
+
+    `at` of the rows is in seconds since a midnight in UTC.
+    """
+    most = [0.0] * HOURS
+    for load, rate in zip(loads, ahead, strict=True):
+        if load.at > loads[-1].at - HOURS * 3600:
+            hour = int(load.at // 3600) % HOURS
+            most[hour] = max(most[hour], rate)
+    return [min(math.ceil(rate / rule.target - 1e-9), rule.most) for rate in most]

@@ -1,0 +1,140 @@
+"""The commands of `cluster` that look at a service's traffic: replicas, and cards to buy."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import typer
+
+from joymigrate.cli._output import emit, one_of, talk
+from joymigrate.errors import Exit, JoyError
+from joymigrate.run.cluster import autoscale as scaling
+
+FORMAT = typer.Option("text", "--format", help="text or json.")
+OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
+TARGET = typer.Option(..., "--target", help="Requests per second of one replica.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `cluster`."""
+    app.command("autoscale")(autoscale)
+    app.command("forecast")(forecast)
+
+
+def read_text(path: Path) -> str:
+    """A text file; one that cannot be read is the user's mistake."""
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from error
+
+
+def read_traffic(path: Path) -> list[scaling.Load]:
+    """A record of traffic."""
+    return scaling.read(read_text(path), str(path))
+
+
+def autoscale(
+    name: str = typer.Argument(..., help="The service (a Deployment's name)."),
+    target: float = TARGET,
+    least: int = typer.Option(1, "--min", help="Fewest replicas."),
+    most: int = typer.Option(64, "--max", help="Most replicas."),
+    window: float = typer.Option(300.0, "--down-window", help="Seconds before going down."),
+    traffic: Path | None = typer.Option(None, "--traffic", help="Record (CSV: at,rate) to play."),
+    start: float = typer.Option(60.0, "--start", help="Seconds until a new replica carries load."),
+    season: float | None = typer.Option(
+        None, "--season", help="Hours after which traffic repeats: replicas come before it rises."
+    ),
+    engine: str | None = typer.Option(None, "--for", help="hpa or keda: write the manifest."),
+    server: str = typer.Option("http://prometheus:9090", "--prometheus", help="For keda."),
+    output: Path | None = OUTPUT,
+) -> int:
+    """Play a replica rule over recorded traffic, or write it for Kubernetes."""
+    import yaml
+
+    from joymigrate.run.cluster import forecast as foretelling
+
+    if start < 0 or (season is not None and not 0 < season <= 24 * 366):
+        raise JoyError("--start is at least 0 seconds, --season above 0 and at most 8784 hours")
+    rule = scaling.Rule(target, least, most, window, start_s=start)
+    scaling.Autoscaler(rule)
+    loads = [] if traffic is None else read_traffic(traffic)
+    if season is not None and not loads:
+        raise JoyError("--season needs a record", help="give --traffic FILE")
+    ahead = foretelling.ahead(loads, season * 3600, start) if season is not None else None
+    if engine is not None:
+        if ahead and (engine != "keda" or season != 24):
+            raise JoyError(
+                "a forecast is written as hours of a day, for KEDA only",
+                help="use --for keda --season 24, or leave --season out",
+            )
+        metric = "joymigrate_requests_per_second"
+        query = f'sum(rate(joymigrate_requests_total{{service="{name}"}}[1m]))'
+        plan = scaling.hourly(loads, rule, ahead) if ahead else ()
+        made = {
+            "hpa": scaling.hpa(name, rule, metric),
+            "keda": scaling.keda(name, rule, server, query, plan),
+        }
+        one_of(engine, tuple(made), "--for")
+        emit(yaml.safe_dump(made[engine], sort_keys=False), output)
+        return Exit.OK
+    if not loads:
+        raise JoyError("nothing to do", help="give --traffic FILE, or --for hpa|keda")
+    played = scaling.play(loads, rule, ahead)
+    if ahead and not any(ahead):
+        talk(["warning: two seasons must be known before a forecast begins; nothing was forecast"])
+    result = {
+        "schema": "joymigrate.autoscale/1",
+        "replica_hours": round(played.replica_hours, 3),
+        "overload_pct": round(played.overload_pct, 3),
+        "changes": played.changes,
+        "most": max(played.replicas),
+        "replicas": [
+            {"at": at, "replicas": n} for at, n in zip(played.at, played.replicas, strict=True)
+        ],
+    }
+    emit(json.dumps(result, indent=2) + "\n", output)
+    return Exit.OK
+
+
+def forecast(
+    traffic: Path = typer.Option(
+        ..., "--traffic", help="Record (CSV: at,rate) of ten days or more."
+    ),
+    target: float = TARGET,
+    cards: int = typer.Option(..., "--cards", help="Cards that there are for this service."),
+    per_replica: int = typer.Option(1, "--cards-per-replica", help="Cards of one replica."),
+    days: int = typer.Option(90, "--days", help="How far to look ahead."),
+    level: float = typer.Option(0.9, "--interval", help="Share of outcomes the interval holds."),
+    form: str = FORMAT,
+    output: Path | None = OUTPUT,
+) -> int:
+    """Say when a service needs more cards than there are, and how many to buy, with an interval."""
+    from joymigrate.report import cluster as report
+    from joymigrate.run.cluster import forecast as foretelling
+
+    one_of(form, ("text", "json"), "--format")
+    if target <= 0 or cards < 0 or per_replica < 1 or not 1 <= days <= 1000 or not 0 < level < 1:
+        raise JoyError(
+            f"target {target:g}, cards {cards}, per replica {per_replica}, days {days}, "
+            f"interval {level:g}",
+            help="target above 0, cards from 0, per replica from 1, days to 1000, interval below 1",
+        )
+    loads = read_traffic(traffic)
+    found = foretelling.outgrow(loads, target, cards, per_replica, days, level)
+    test = found.backtest
+    data = {
+        "schema": "joymigrate.forecast/1",
+        "cards": cards,
+        "interval": level,
+        "days": days,
+        "full_in_days": dict(zip(("earliest", "expected", "latest"), found.full, strict=True)),
+        "buy": dataclasses.asdict(found.buy),
+        "backtest": dataclasses.asdict(test),
+        "needed": [dataclasses.asdict(span) for span in found.days],
+    }
+    text = report.forecast(data)
+    emit(json.dumps(data, indent=2) + "\n" if form == "json" else text, output)
+    return Exit.OK
