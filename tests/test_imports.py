@@ -47,7 +47,7 @@ ROWS: list[list[str]] = [
         "run.train",
         "run.cluster",
     ],
-    ["run.serve.gateway", "run.serve.ranking", "run.render"],
+    ["run.serve.gateway", "run.serve.ranking", "run.render", "run.bundle"],
     ["run.serve.generative"],
     ["report"],
     ["journey", "api", "codemods"],

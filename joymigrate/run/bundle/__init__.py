@@ -1,0 +1,1 @@
+"""`bundle --offline`: everything that a machine without network needs, in one folder."""
