@@ -409,3 +409,50 @@ def test_a_boolean_mask_reads_writes_and_has_a_gradient() -> None:
     z = torch.zeros(6, device="npu")
     z[mask] = 2.0
     assert z.tolist() == [2, 0, 2, 0, 2, 0]
+
+
+# Defects that were reported from outside, one check each.
+def test_the_backward_of_max_pool2d_is_that_of_the_cpu() -> None:
+    host = torch.randn(1, 2, 8, 8).requires_grad_()
+    device = host.detach().to(NPU).requires_grad_()
+    for one in (host, device):
+        F.max_pool2d(one, 2).sum().backward()
+    assert torch.equal(device.grad.cpu(), host.grad)
+
+
+@pytest.mark.parametrize("name", ["hann", "hamming", "blackman", "bartlett"])
+def test_window_functions_are_made_on_the_device(name: str) -> None:
+    window = getattr(torch, f"{name}_window")
+    same(window(16, device=NPU), window(16), 1e-5)
+
+
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+def test_bfloat16_is_resized_with_antialias(mode: str) -> None:
+    image = torch.randn(1, 3, 16, 16, dtype=torch.bfloat16)
+    words = {"size": (8, 8), "mode": mode, "antialias": True}
+    found = F.interpolate(image.to(NPU), **words)
+    assert found.dtype == torch.bfloat16
+    same(found.float(), F.interpolate(image.float(), **words), 2e-2)  # 8 bits of mantissa
+
+
+def test_gaps_of_the_cpu_are_not_the_chips() -> None:
+    cube = torch.ones(1, 2, 4, 4, 4, dtype=torch.bfloat16, device=NPU)
+    assert F.avg_pool3d(cube, 2).cpu().float().eq(1).all()
+    points = torch.eye(4, dtype=torch.float16, device=NPU)
+    same(torch.cdist(points, points), (1 - torch.eye(4)).mul(2**0.5).half(), 2e-3)
+    experts = torch.tensor([0, 1, 1, 7], dtype=torch.int32, device=NPU)
+    counted = torch.histc(experts, bins=8, min=0, max=7)
+    assert counted.cpu().tolist() == [1, 2, 0, 0, 0, 0, 0, 1]
+    whole = torch.ones(3, dtype=torch.uint64, device=NPU)
+    assert (whole + whole).cpu().tolist() == [2, 2, 2]
+
+
+def test_ctc_loss_is_that_of_the_cpu() -> None:
+    chances, labels = torch.randn(10, 2, 5).log_softmax(-1), torch.tensor([[1, 2, 3], [4, 1, 2]])
+    lengths = torch.full((2,), 10), torch.full((2,), 3)
+    on_device = [one.to(NPU) for one in (chances, labels, *lengths)]
+    same(F.ctc_loss(*on_device), F.ctc_loss(chances, labels, *lengths), 1e-4)
+
+
+def test_device_memory_is_shared_where_it_lies() -> None:
+    assert torch.ones(3, device=NPU).share_memory_().cpu().tolist() == [1, 1, 1]
