@@ -69,10 +69,9 @@ def advice(path: Path) -> None:
 
 
 def engines(path: Path) -> None:
-    from joymigrate.chips import read_yaml
     from joymigrate.run.serve.engine.launch import read_launchers
 
-    read_launchers(read_yaml(path), path.parent.name, str(path))
+    read_launchers(path, path.parent.name)
 
 
 def image(path: Path) -> None:

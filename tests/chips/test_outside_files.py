@@ -20,7 +20,10 @@ WRONG = {
         "'function' is missing",
     ),
     "advice.yaml": ("rulez: []", "rules"),
-    "serve.yaml": ("schema: joymigrate.serve/1\nengines: {own: {program: own}}", "module, install"),
+    "serve.yaml": (
+        "schema: joymigrate.chip-serve/1\nengines: {own: {program: own}}",
+        "'module' is missing",
+    ),
     "image.yaml": ("schema: joymigrate.image/1\nbse: acme/base:1", "bse"),
 }
 

@@ -51,7 +51,7 @@ rules:
   source: acme
 """,
     "serve.yaml": """
-schema: joymigrate.serve/1
+schema: joymigrate.chip-serve/1
 engines: {acme-llm: {module: acme_llm, program: acme-llm, install: pip install acme-llm}}
 """,
     "triton.yaml": "schema: joymigrate.triton/1\npackage: triton-acme\nsource: acme\n",
@@ -140,7 +140,7 @@ def test_the_package_is_valid_and_each_mistake_in_it_is_named(site: Path) -> Non
     done = python(site, "-m", "joymigrate", "chips", "validate", "acme")
     (rules / "serve.yaml").write_text(FILES["serve.yaml"])
     assert done.returncode == 1
-    assert f"{rules / 'serve.yaml'}: not a list of engines" in done.stdout
+    assert f"{rules / 'serve.yaml'}:1: schema: the schema is" in done.stdout
 
 
 def test_a_chip_that_can_not_be_rehearsed_says_so(site: Path) -> None:

@@ -21,13 +21,14 @@ LOST = ("device is lost", "device lost")  # each chip's own words are in its ser
 def lost_words() -> tuple[str, ...]:
     """What errors say after which no call to a device succeeds, of all chips, in lower case."""
     from joymigrate import chips
-    from joymigrate.run.serve.engine.launch import FILE, read_lost
+    from joymigrate.run.serve.engine.launch import FILE, EnginesFile
+    from joymigrate.schema import read_file
 
     found = list(LOST)
     for chip in chips.all_chips().values():
-        data = chip.data(FILE)
-        if data is not None:
-            found += read_lost(data, str(chip.folder / FILE))
+        path = chip.folder / FILE
+        if path.is_file():
+            found += [words.lower() for words in read_file(EnginesFile, path).lost]
     return tuple(found)
 
 

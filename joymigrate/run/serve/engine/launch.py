@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.schema import document, read_file, setting
 
 if TYPE_CHECKING:
     from joymigrate.chips.versions import Companion
 
 FILE = "serve.yaml"
-SCHEMA = "joymigrate.serve/1"
 OWN = "joymigrate"
 POLL_SECONDS = 0.25
 TERM_SECONDS = 20.0
@@ -41,6 +41,40 @@ OPTIONS = {
     "max_model_len": "--max-model-len",
     "tensor_parallel": "--tensor-parallel-size",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFile:
+    """The settings that an engine reads from a file instead of options."""
+
+    variable: str = setting(help="The environment variable that names the file.")
+    base: str = setting(help="The installed file that it starts from; $NAME is filled in.")
+    set: Mapping[str, Any] = setting(make=dict, help="Keys with dots, and values; {wish} is one.")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEntry:
+    """One engine of another project."""
+
+    program: str = setting(help="The words that run it.")
+    module: str = setting(help="Its Python module; empty for a program that is no Python.")
+    install: str = setting(help="How to get it, in words.")
+    start: tuple[str, ...] = setting((), "Modules to run where the program is not found.")
+    words: tuple[str, ...] = setting(WORDS, "Its arguments; {model}, {name}, {port} are filled in.")
+    options: Mapping[str, str] = setting(make=OPTIONS.copy, help="What it calls other wishes.")
+    health: str = setting("/health", "The path that answers when it is ready.")
+    settings: EngineFile | None = setting(None, "For an engine that reads a file.")
+    source: str = setting("", "Where this was read.")
+    date: str = setting("", "When it was read.")
+
+
+@document("chip-serve", "Other projects' engines on a chip: `serve.yaml` in its folder.")
+@dataclass(frozen=True, slots=True)
+class EnginesFile:
+    """A chip's serve.yaml."""
+
+    engines: Mapping[str, EngineEntry] = setting(make=dict, help="Engines by name.")
+    lost: tuple[str, ...] = setting((), "What errors say when the device is gone.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +94,7 @@ class Launcher:
     words: tuple[str, ...] = WORDS
     options: Mapping[str, str] = field(default_factory=lambda: OPTIONS)
     health: str = "/health"
-    settings: Mapping[str, Any] | None = None
+    settings: EngineFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,50 +120,30 @@ def launchers(wanted: str | None = None) -> dict[str, Launcher]:
 
     found: dict[str, Launcher] = {}
     for chip in sorted(chips.all_chips().values(), key=lambda c: (c.name == wanted, c.origin)):
-        data = chip.data(FILE)
-        if data is not None:
-            where = str(chip.folder / FILE)
-            found |= read_launchers(data, chip.name, where, chip.matrix().companions)
+        path = chip.folder / FILE
+        if path.is_file():
+            found |= read_launchers(path, chip.name, chip.matrix().companions)
     return found
 
 
 def read_launchers(
-    data: Any,
-    chip: str,
-    where: str,
-    companions: Mapping[str, Sequence[Companion]] | None = None,
+    path: Path, chip: str, companions: Mapping[str, Sequence[Companion]] | None = None
 ) -> dict[str, Launcher]:
-    """The engines of one serve.yaml, checked. What a release fits stands in versions.yaml."""
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise JoyError("not a list of engines", where=where, help=f"schema: {SCHEMA}")
-    read_lost(data, where)
-    found = {}
-    for name, entry in (data.get("engines") or {}).items():
-        lacking = [key for key in ("module", "program", "install") if key not in entry]
-        if lacking:
-            raise JoyError(f"needs {', '.join(lacking)}", where=f"{where} engines.{name}")
-        found[str(name)] = launcher(str(name), chip, entry, (companions or {}).get(str(name), ()))
-    return found
-
-
-def read_lost(data: Any, where: str) -> list[str]:
-    """What a chip's errors say when the device is gone, in lower case; from one serve.yaml."""
-    words = data.get("lost") or []
-    if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
-        raise JoyError("lost: must be a list of texts", where=where)
-    return [word.lower() for word in words]
+    """The engines of one serve.yaml. What a release fits stands in versions.yaml."""
+    return {
+        name: launcher(name, chip, entry, (companions or {}).get(name, ()))
+        for name, entry in read_file(EnginesFile, path).engines.items()
+    }
 
 
 def launcher(
-    name: str, chip: str, entry: dict[str, Any], companions: Sequence[Companion] = ()
+    name: str, chip: str, entry: EngineEntry, companions: Sequence[Companion] = ()
 ) -> Launcher:
-    """One entry of serve.yaml."""
+    """One engine of a chip."""
     fits = tuple(row.parts() for row in companions)
     return Launcher(
-        name, chip, str(entry["module"] or ""), str(entry["program"]),
-        tuple(entry.get("start") or ()), str(entry["install"]), fits,
-        tuple(str(word) for word in entry["words"]) if "words" in entry else WORDS,
-        entry.get("options", OPTIONS), str(entry.get("health", "/health")), entry.get("settings"),
+        name, chip, entry.module, entry.program, entry.start, entry.install, fits, entry.words,
+        entry.options, entry.health, entry.settings,
     )  # fmt: skip
 
 
@@ -189,7 +203,7 @@ def configured(launcher: Launcher, wish: Wish, port: int, folder: Path) -> dict[
     if wish.container is not None:
         raise JoyError(f"{launcher.name} reads a file, which a container would not see",
                        help="start it by itself, and put a gateway before its address")  # fmt: skip
-    base = Path(os.path.expandvars(str(launcher.settings["base"])))
+    base = Path(os.path.expandvars(launcher.settings.base))
     try:
         made = json.loads(base.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -198,14 +212,14 @@ def configured(launcher: Launcher, wish: Wish, port: int, folder: Path) -> dict[
     known = {"model": wish.model, "name": wish.name, "port": port,
              "length": wish.max_model_len, "tensor_parallel": wish.tensor_parallel,
              "device_lists": [list(range(wish.tensor_parallel))]}  # fmt: skip
-    for path, value in launcher.settings["set"].items():
+    for path, value in launcher.settings.set.items():
         value = known[value[1:-1]] if isinstance(value, str) and value[:1] == "{" else value
         if value is not None:
             put(made, str(path).split("."), value, str(base))
     target = folder / "config.json"
     target.write_text(json.dumps(made, indent=2), encoding="utf-8")
     target.chmod(0o640)  # engines refuse settings that everybody may read
-    return {str(launcher.settings["variable"]): str(target)}
+    return {launcher.settings.variable: str(target)}
 
 
 def put(table: Any, path: Sequence[str], value: Any, where: str) -> None:
