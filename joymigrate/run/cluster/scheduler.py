@@ -407,6 +407,8 @@ class Scheduler:
         self._why[number] = refused
         if refused.code in PHYSICAL and self.settings.hold:
             self._make_hold(entry)
+        elif refused.code != "held":  # no card helps it: others may have those that it held
+            self._release([hold for hold in self.admission.holds if hold.entry is entry])
         if self._strict(entry.job.queue) or refused.code not in ("held", *PHYSICAL):
             return False
         return self._try_others(entry, group, actions)

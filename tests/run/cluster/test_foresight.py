@@ -309,6 +309,16 @@ def test_ten_thousand_worlds() -> None:
     print(f"{WORLDS} worlds: {dict(told.most_common())}")
 
 
+def test_cards_are_not_held_for_a_job_that_its_queue_keeps_back() -> None:
+    world = World(1_003_854)  # a job over its queue's share held idle cards for ever
+    scheduler = world.scheduler
+    scheduler.on(Tick(world.now))
+    assert [hold.entry.job.name for hold in scheduler.admission.holds] == ["j0"]
+    scheduler.on(Ended("j3", world.now))
+    assert "j6" in scheduler.running
+    assert not [hold for hold in scheduler.admission.holds if hold.entry.job.name == "j0"]
+
+
 def test_a_copy_leaves_the_scheduler_alone_and_lives_on_by_itself() -> None:
     world = World(3)
     twin = clone(world.scheduler)
