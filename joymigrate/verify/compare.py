@@ -43,8 +43,7 @@ from joymigrate.verify.rest_stage import Rest
 from joymigrate.verify.tolerance import Tolerance
 
 # A gradient at a model's output in the very first step, of equal weights and data: an error above
-# this is no rounding. Our own choice; the largest in clean runs (benchmarks/verify_whole.py) was
-# below a third of it.
+# this is no rounding. Our own choice, tried on few clean runs (benchmarks/verify_whole.py).
 FIRST = {"float64": 1e-6, "float32": 0.02, "float16": rest_stage.FREE, "bfloat16": rest_stage.FREE}
 
 
