@@ -39,7 +39,9 @@ def command(
     style: str | None = typer.Option(
         None, "--style", help="What rewritten code would look like: direct, agnostic or shim."
     ),
-    format: str = typer.Option("text", "--format", help="text, json, sarif, github, md or html."),
+    format: str = typer.Option(
+        "text", "--format", help="text, json, sarif, github, md, html or csv."
+    ),
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="FILE", help="Write to FILE."
     ),
