@@ -2,7 +2,7 @@
 
 `brute` knows nothing of the placer: it tries every way to lay a job's pods on free cards. A reason
 must be true of the world, its figures those of the world, and what is said to be enough must start
-the job in a scheduler that was never copied. JOYMIGRATE_WORLDS says how many (300).
+the job in a scheduler that was never copied. JOYMIGRATE_WORLDS says how many (10,000).
 """
 
 from __future__ import annotations
