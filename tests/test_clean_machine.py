@@ -43,6 +43,7 @@ def test_every_extra_has_a_command_that_needs_it() -> None:
 def test_every_command_is_tried_unless_it_says_why_not() -> None:
     left_out = {
         "run": "needs a chip",
+        "bundle": "collects hundreds of wheels; tests/run/bundle installs one",
         "migrate": "its plan is; the whole journey is what make demo does",
         "kit": "needs a chip, or the simulated one; tests/run/kit has it",
         "convert": "needs another platform's files; tests/run/checkpoint, tests/run/tensorflow",

@@ -67,7 +67,7 @@ def test_every_command_stands_on_a_page(command: str) -> None:
     assert said, f"no page of docs/ shows `joymigrate {command}` ({hidden})"
 
 
-PAGE_OF = {"serve": "serve-engine.md"}
+PAGE_OF = {"serve": "serve-engine.md", "bundle": "first-hour.md"}
 
 
 @pytest.mark.parametrize("command", _main.command_names())

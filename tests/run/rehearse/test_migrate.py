@@ -107,7 +107,7 @@ def test_dropout_trains_in_layers_and_in_attention_without_a_false_warning(
     done = rehearse("python", "main.py", options=("--migrate",))
     assert done.out == "[0.0, 1.25]\nTrue\n", done.err
     assert done.report is not None
-    assert "documented" not in done.err
+    assert "(documented:" not in done.err
 
 
 @pytest.mark.slow

@@ -352,10 +352,9 @@ def test_a_rehearsed_verdict_opens_the_gate_of_a_rehearsal_only(
         Step("verify", chip="ascend", subject=of_folder(folder), verdict="pass", stage="S6",
              grade="rehearsed")
     )  # fmt: skip
-    start: Any = type("Start", (), {"ledger": tmp_path, "model": folder})
     chip = chips.target("ascend")
     with pytest.raises(JoyError, match="rehearsed verdict only"):
-        _serve_model.refuse_unproven(start, chip)
+        _serve_model.refuse_unproven(folder, tmp_path, chip)
     monkeypatch.setenv("JOYMIGRATE_REHEARSE", "1")
-    _serve_model.refuse_unproven(start, chip)
+    _serve_model.refuse_unproven(folder, tmp_path, chip)
     assert os.environ["JOYMIGRATE_REHEARSE"] == "1"
