@@ -51,7 +51,10 @@ KINDS: dict[str, tuple[str, str, str | None]] = {
 TEXT_TO_IMAGE = "text-to-image"
 RECOMMENDATION = "recommendation"
 ALL_KINDS = (*KINDS, TEXT_TO_IMAGE, RECOMMENDATION)
-FEATURE_TASKS = {"sasrec": "sequence", "mmoe": "multitask", "ple": "multitask"}  # others: ctr
+FEATURE_TASKS = {
+    "sasrec": "sequence", "hstu": "generative", "onerec": "generative",
+    "mmoe": "multitask", "ple": "multitask",
+}  # others: ctr  # fmt: skip
 Tell = Callable[[str], None]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate.cli import _main
-from joymigrate.run.train import families, family_layouts, family_step, shrink
+from joymigrate.run.train import families, family_layouts, family_step, recommendation, shrink
 
 
 @pytest.fixture(autouse=True)
@@ -40,9 +40,9 @@ def test_families_of_every_kind_take_a_step(capsys: pytest.CaptureFixture[str]) 
 
 def test_recommendation_models_take_a_step() -> None:
     found = families.survey(kinds=[families.RECOMMENDATION])
-    assert len(found) == 10
+    assert len(found) == len(recommendation.names()) == 12
     assert [(one.family, one.step, one.reason) for one in found if one.step != "pass"] == []
-    assert {one.trained_by for one in found} == {"ctr", "multitask", "sequence"}
+    assert {one.trained_by for one in found} == {"ctr", "multitask", "sequence", "generative"}
 
 
 def test_what_was_verified_is_remembered_by_versions(monkeypatch: pytest.MonkeyPatch) -> None:

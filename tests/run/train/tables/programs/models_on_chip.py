@@ -15,7 +15,10 @@ from joymigrate.run.train.recommendation.inputs import RowInputs
 
 def moved(x: RowInputs, device: str) -> RowInputs:
     events = tuple(tuple(part.to(device) for part in one) for one in x.events)
-    return RowInputs(x.fields_BFD.to(device), x.numbers_BG.to(device), x.linear_B.to(device), events)
+    codes = tuple((one.to(device), candidate.to(device)) for one, candidate in x.codes)
+    return RowInputs(
+        x.fields_BFD.to(device), x.numbers_BG.to(device), x.linear_B.to(device), events, codes=codes
+    )
 
 
 def losses(name: str, device: str, steps: int) -> list[float]:
