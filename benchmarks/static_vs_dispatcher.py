@@ -41,7 +41,7 @@ def main() -> int:
     arguments = parser.parse_args()
     real = dump()
     version = ".".join(real["version"].split(".")[:2])
-    failed = False
+    failed, wheels, wrong = False, 0, 0
     print("| list | torch's overloads equal | generated | the chip's own |\n|---|---|---|---|")
     for name, oplist in (("shipped", of("ascend", version)), ("live", from_wheel("ascend"))):
         found = compare.validate(oplist, real)
@@ -55,8 +55,11 @@ def main() -> int:
         read = from_wheel("ascend", wheel)
         changes = compare.diff(of("ascend", read.version), read)
         worse = [c for c in changes if c.after is not None]
-        print(f"wheel {read.version}: {len(worse)} differences with the shipped list")
+        print(f"wheel {read.version}: {len(worse)} differences with the shipped list", flush=True)
         failed |= bool(worse)
+        wheels, wrong = wheels + 1, wrong + bool(worse)
+    if wheels:
+        print(f"{wheels} wheels, {wrong} with differences")
     return int(failed)
 
 

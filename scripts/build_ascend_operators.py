@@ -2,11 +2,12 @@
 
     python -m scripts.build_ascend_operators --wheels DIR --op-plugin GIT_DIR --kernels CSV
 
-`--wheels` holds the first torch-npu wheel of each version (`pip download --no-deps torch-npu==V`),
+`--wheels` holds torch-npu wheels, one of each release (`pip download --no-deps torch-npu==V`),
 `--op-plugin` is a clone of Ascend/op-plugin (kernel names, replacements of deprecated operators,
 and the versions that have no wheel yet), `--kernels` a table of kernel inputs read from the
 documents of hicann/ops-* (columns aclnn, param, io, dtypes, noncontiguous). Facts only are kept:
-names, versions, dtypes.
+names, versions, dtypes. With `--wheels` alone the releases are read anew, and kernels, replacements
+and versions without a wheel stay what the present table says.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import yaml
 from joymigrate.data import rules_root
 from joymigrate.profile.oplist import package
 from joymigrate.profile.oplist.build import build
-from joymigrate.profile.oplist.entries import Entry, Package, Release, read
+from joymigrate.profile.oplist.entries import Entries, Entry, Package, Release, read, read_csv
 from joymigrate.profile.oplist.package import Shipped
 
 PLUGIN = "op_plugin/config/op_plugin_functions.yaml"
@@ -58,8 +59,8 @@ def main() -> None:
     """Read all sources and write both tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--wheels", type=Path, required=True)
-    parser.add_argument("--op-plugin", type=Path, required=True)
-    parser.add_argument("--kernels", type=Path, required=True)
+    parser.add_argument("--op-plugin", type=Path)
+    parser.add_argument("--kernels", type=Path)
     arguments = parser.parse_args()
     folder = rules_root() / "ascend" / "ops"
     where = Package(
@@ -68,6 +69,15 @@ def main() -> None:
         "torch_npu/version.py",
     )
     shipped = [package.read_wheel(path, where) for path in sorted(arguments.wheels.glob("*.whl"))]
+    if arguments.op_plugin is None or arguments.kernels is None:
+        table = tuple(read_csv(folder / "operators.csv"))
+        before = replace(read(folder / "operators.yaml"), entries=table)
+        lost = (v for v in before.releases if v not in {one.release.version for one in shipped})
+        shipped += [known(before, version) for version in lost if version.count(".") == 1]
+        built = build(shipped, "npu", kept(before))
+        (folder / "operators.csv").write_text(built.table(), encoding="utf-8")
+        print(f"{built.versions()}{len(built.rows)} rows")
+        return
     shipped.append(from_plugin(arguments.op_plugin, "2.15", newest(shipped)))
     built = build(shipped, "npu", extras(arguments.op_plugin, shipped))
     (folder / "operators.csv").write_text(built.table(), encoding="utf-8")
@@ -83,6 +93,31 @@ def main() -> None:
         writer.writerows(kernel_parameters(arguments.kernels))
     read.cache_clear()
     print(f"{len(built.rows)} rows, {len(inputs)} kernels")
+
+
+def known(before: Entries, version: str) -> Shipped:
+    """A version without a wheel, as the present table has it."""
+    names: dict[str, str] = {}
+    custom: dict[str, str] = {}
+    for entry in before.of(version):
+        space, _, base = entry.name.partition("::")
+        name = f"{base}.{entry.overload}" if entry.overload else base
+        note = entry.note.partition("; ")[0]
+        (names if space == "aten" else custom)[name] = note if note in NOTES else ""
+    return Shipped(before.releases[version], names, custom)
+
+
+def kept(before: Entries) -> list[Entry]:
+    """Kernels, replacements and notes of the present table, without what wheels say themselves."""
+    found = []
+    for entry in before.entries:
+        notes = [part for part in entry.note.split("; ") if part and part not in NOTES]
+        found.append(replace(entry, note="; ".join(notes)))
+    # A row that has kernels says more than one of another status.
+    return sorted(found, key=lambda entry: (bool(entry.kernels), bool(entry.note)))
+
+
+NOTES = ("compiled per shape (acl_op only)", package.QUANTISED, package.SPARSE)
 
 
 def newest(shipped: Iterable[Shipped]) -> Shipped:

@@ -26,9 +26,18 @@ NAME = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:\s+(?P<span>[\d.,-]+))?$")
 VERSION = re.compile(r"version\s+(?P<version>\d+\.\d+)\s+(?P<source>.+)$")
 
 
+RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.(\d+)(?:\.post(\d+))?)?")
+
+
 def version_key(version: str) -> tuple[int, ...]:
     """Sort key of `major.minor…`: 2.9 before 2.13."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def release_key(version: str) -> tuple[int, ...]:
+    """Sort key of a release; what is not written is 0: 2.6, 2.6.0.post3, 2.6.0.post11, 2.6.1."""
+    found = RELEASE.match(version)
+    return tuple(int(part or 0) for part in found.groups()) if found else (0,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +151,30 @@ def expand(
 
 
 def inside(part: str, versions: Iterable[str], where: str) -> list[str]:
-    """Versions inside one range: `2.6-`, `-2.4`, `2.1-2.3` or `2.5`."""
+    """Versions inside one range: `2.6-`, `-2.4`, `2.1-2.3`, `2.5` or `2.6.0.post3-`.
+
+    An end of two numbers stands for all releases of that version.
+    """
     low, dash, high = part.partition("-")
-    if not re.fullmatch(r"(\d+\.\d+)?(-(\d+\.\d+)?)?", part) or not (low or high):
+    wrong = [end for end in (low, high) if end and not RELEASE.fullmatch(end)]
+    if wrong or not (low or high):
         raise JoyError(f"not a range of versions: {part!r}", where=where, help="such as 2.1-2.3")
-    first = version_key(low) if low else (0,)
-    last = (version_key(high) if high else (9999,)) if dash else first
-    return [v for v in versions if first <= version_key(v) <= last]
+    high = high if dash else low
+    return [
+        v for v in versions
+        if (not low or ends(low, v) >= ends(low, low))
+        and (not high or ends(high, v) <= ends(high, high))
+    ]  # fmt: skip
+
+
+def ends(end: str, version: str) -> tuple[int, ...]:
+    """What is compared of a version with one end of a range."""
+    return release_key(version)[: 2 if end.count(".") == 1 else None]
 
 
 def span_of(present: Iterable[str], versions: Iterable[str]) -> str:
     """The shortest span text for `present` among the sorted `versions`; empty for all."""
-    ordered = sorted(versions, key=version_key)
+    ordered = sorted(versions, key=release_key)
     inside_it = set(present)
     runs: list[list[int]] = []
     for index, version in enumerate(ordered):
@@ -170,6 +191,18 @@ def span_of(present: Iterable[str], versions: Iterable[str]) -> str:
 
 def run_text(first: int, last: int, ordered: list[str]) -> str:
     """Text of one run of consecutive versions."""
+    low, high = run_end(first, -1, ordered), run_end(last, 1, ordered)
     if last == len(ordered) - 1:
-        return f"{ordered[first]}-"
-    return ordered[first] if first == last else f"{ordered[first]}-{ordered[last]}"
+        return f"{low}-"
+    if first == last or low == high:
+        return max(low, high, key=len)  # the one that says which release
+    return f"{low}-{high}"
+
+
+def run_end(index: int, step: int, ordered: list[str]) -> str:
+    """One end of a run: `major.minor` where no other release of it lies outside."""
+    version, beside = ordered[index], index + step
+    short = ".".join(map(str, version_key(version)))
+    if 0 <= beside < len(ordered) and version_key(ordered[beside]) == version_key(version):
+        return version if version != short else f"{short}.0"
+    return short

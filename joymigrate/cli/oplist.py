@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from joymigrate.chips.names import version_key
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.errors import Exit, JoyError, did_you_mean
@@ -224,11 +225,12 @@ def validate(
     oplist = choose_list(to, version, ops, wheel)
     raw = read_json(dump) if dump else rehearsed_dump(oplist)
     real = dispatcher.read(raw, str(dump or "the rehearsal"))
-    short = ".".join(str(real.get("version", "")).split(".")[:2])
+    seen = str(real.get("version", ""))
+    short = ".".join(seen.split(".")[:2])
     if version is None and ops is None and wheel is None and short in oplist.entries.releases:
-        oplist = choose_list(to, short)
-    if short and oplist.version and short != oplist.version:
-        talk([f"warning: the list is for {oplist.version}, the dispatcher has {short}"])
+        oplist = choose_list(to, seen)
+    if short and oplist.version and version_key(short) != version_key(oplist.version):
+        talk([f"warning: the list is for {oplist.version}, the dispatcher has {seen}"])
     found = compare.validate(oplist, real)
     if form == "json":
         emit(dumps(report.validation_document(oplist, found)), output)

@@ -369,6 +369,10 @@ def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = (
     ]
     ops.sort(key=lambda op: (op.status.supported, -weight(op, basis), -op.calls, op.name))
     notes = [Text("{file}: {note}", file=t.path.name, note=note) for t in read for note in t.notes]
+    later = oplist.entries.later(oplist.version)
+    if later is not None:
+        told = "the list is that of {source}; later releases up to {later} register other operators"
+        notes.append(Text(told, source=str(oplist.release), later=later))
     return Coverage(
         chip=oplist.chip.name,
         version=oplist.version,

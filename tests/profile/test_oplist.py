@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from joymigrate.chips import all_chips, rules_root
+from joymigrate.chips.names import inside, span_of
 from joymigrate.errors import JoyError
 from joymigrate.profile.oplist import Status, from_wheel, of
 from joymigrate.profile.oplist import entries as lists
@@ -106,8 +109,34 @@ def test_a_version_nobody_has_read_is_refused_with_the_known_ones() -> None:
     assert "2.13" in str(raised.value)
 
 
-def test_a_patch_version_means_its_minor_version() -> None:
-    assert of("ascend", "2.7.1.post2").version == "2.7"
+@pytest.mark.parametrize(
+    ("asked", "listed"),
+    [
+        ("2.6", "2.6"), ("2.6.0", "2.6"), ("2.6.0.post3", "2.6.0.post3"), ("2.6.1", "2.6.0.post5"),
+        ("2.6.0.post4", "2.6.0.post3"), ("2.7.1.post10", "2.7.1.post10"), ("2.13.0+cpu", "2.13"),
+    ],
+)  # fmt: skip
+def test_a_release_is_itself_or_the_newest_one_listed_before(asked: str, listed: str) -> None:
+    assert of("ascend", asked).version == listed
+
+
+def test_a_later_release_has_operators_that_the_first_lacks() -> None:
+    name = "npu::_npu_dtype_cast"
+    assert of("ascend", "2.6").status(name, "").status is not Status.NATIVE
+    assert of("ascend", "2.6.0.post5").status(name, "").status is Status.NATIVE
+    assert of("ascend", "2.6").entries.later("2.6") == "2.6.0.post5"
+    assert of("ascend", "2.13").entries.later("2.13") is None
+
+
+RELEASES = ("2.1", "2.1.0.post3", "2.1.0.post10", "2.5", "2.6", "2.6.0.post3", "2.6.1", "2.10")
+
+
+@given(st.sets(st.sampled_from(RELEASES), min_size=1))
+def test_a_span_text_stands_for_the_releases_that_it_was_made_from(present: set[str]) -> None:
+    text = span_of(present, RELEASES)
+    parts = text.split(",") if text else []
+    found = {v for part in parts for v in inside(part, RELEASES, "here")}
+    assert found == present or (text == "" and present == set(RELEASES))
 
 
 def test_newer_versions_have_more_kernels() -> None:
@@ -149,7 +178,7 @@ custom:
 - func: npu_new_thing(Tensor self) -> Tensor
 """
     oplist = from_wheel("ascend", wheel(tmp_path, text))
-    assert oplist.version == "2.13"
+    assert oplist.version == "2.13.0"
     assert oplist.release.commit == "abc123"
     assert oplist.status("aten::mm", "").status is Status.NATIVE
     assert oplist.status("aten::lgamma", "").status is Status.NATIVE  # through its out variant
@@ -223,7 +252,7 @@ def test_a_csv_alone_is_a_list(tmp_path: Path) -> None:
         ("ops: {aten::mm: {dtypes: [FLOAT16]}}\n", "is not a dtype"),
         ("ops: {aten::mm: {versions: new}}\n", "not a range of versions"),
         ("schema: joymigrate.operators/9\nops: [aten::mm]\n", "is not one this joymigrate reads"),
-        ("versions: {2.10.1: {}}\nops: [aten::mm]\n", "is not a torch version"),
+        ("versions: {2.10.x: {}}\nops: [aten::mm]\n", "is not a torch version"),
         ("default: '2.9'\nops: [aten::mm]\n", "'default' names no version"),
         ("table: gone.csv\n", "there is no file 'gone.csv'"),
         ("meta: {chip: acme}\n", "needs `ops` or `table`"),

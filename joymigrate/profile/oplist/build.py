@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from joymigrate.chips import Chip
-from joymigrate.chips.names import span_of, version_key
+from joymigrate.chips.names import release_key, span_of, version_key
 from joymigrate.profile.oplist.entries import Entries, Entry
 from joymigrate.profile.oplist.package import Shipped, entries_of
 
@@ -55,11 +55,14 @@ def value(row: Entry, column: str) -> str:
 def build(shipped: Sequence[Shipped], namespace: str, more: Iterable[Entry] = ()) -> Built:
     """One table of several releases; `more` adds kernels, notes and replacements by name.
 
+    The first release of a version is called `2.6`, later ones by their full name (`2.6.0.post3`).
     An operator whose status differs between releases gets a row for each status.
     """
-    releases = {
-        one.release.version: one for one in sorted(shipped, key=lambda s: version_key(order(s)))
-    }
+    releases: dict[str, Shipped] = {}
+    for one in sorted(shipped, key=lambda s: release_key(s.full or s.release.version)):
+        short = one.release.version
+        later = short in releases and one.full != releases[short].full
+        releases[one.full if later else short] = one
     seen: dict[tuple[str, str, str, str], list[str]] = {}
     for version, one in releases.items():
         for entry in entries_of(one, namespace):
@@ -83,11 +86,6 @@ def build(shipped: Sequence[Shipped], namespace: str, more: Iterable[Entry] = ()
         )
     rows.sort(key=lambda row: (row.name, row.overload or "", row.status))
     return Built(tuple(rows), releases)
-
-
-def order(shipped: Shipped) -> str:
-    """What releases are sorted by."""
-    return shipped.release.version or "0"
 
 
 def head(known: Entries, chip: Chip, built: Built) -> str:

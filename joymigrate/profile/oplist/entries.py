@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.chips import Chip, read_yaml
-from joymigrate.chips.names import inside, version_key
+from joymigrate.chips.names import RELEASE, inside, release_key, version_key
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.profile.support import Status
 
@@ -100,20 +100,31 @@ class Entries:
     environment: Mapping[str, str] | None = None
 
     def pick(self, version: str | None) -> str:
-        """The listed version that `version` belongs to; the default one for None."""
+        """The listed release that `version` is, or the newest listed one before it; the default one
+        for None. Two numbers (`2.6`) are the first release of that version."""
         if not self.releases:
             return version or ""
         if version is None:
             return self.default or max(self.releases, key=version_key)
-        for known in self.releases:
-            if version_key(known) == version_key(version):
-                return known
+        before = [
+            known for known in self.releases
+            if version_key(known) == version_key(version)
+            and release_key(known) <= release_key(version)
+        ]  # fmt: skip
+        if before:
+            return max(before, key=release_key)
         listed = ", ".join(sorted(self.releases, key=version_key))
         raise JoyError(
             f"no operators are known for version {version}",
             where=str(self.path),
             help=f"known versions: {listed}",
         )
+
+    def later(self, version: str) -> str | None:
+        """The newest listed release behind the first one of a `major.minor`; None: no other."""
+        same = [v for v in self.releases if version_key(v) == version_key(version)]
+        newest = max(same, key=release_key, default=version)
+        return newest if version in same and newest != version and version.count(".") == 1 else None
 
     def of(self, version: str) -> Iterator[Entry]:
         """The entries that exist in a picked version."""
@@ -216,7 +227,7 @@ def read_releases(
         fields = {k: str(meta[k]) for k in RELEASE_KEYS if meta.get(k)}
         found[version] = Release(version, **fields)
     for version in found:
-        if not re.fullmatch(r"\d+\.\d+", version):
+        if not RELEASE.fullmatch(version):
             raise JoyError(
                 f"{version!r} is not a torch version", where=str(path), help='quote it: "2.10"'
             )

@@ -46,7 +46,7 @@ class OpList:
 
     @property
     def version(self) -> str:
-        """The version of the chip's torch package, `major.minor`."""
+        """The version of the chip's torch package: `2.6` (its first release) or `2.6.0.post3`."""
         return self.release.version
 
     @property
@@ -215,7 +215,8 @@ def from_wheel(
     namespace = found.namespaces[0] if found.namespaces else owner.device
     known = {(e.name, e.overload or ""): e for e in found.entries}
     merged = [merge(e, known) for e in package.entries_of(shipped, namespace)]
-    return make(owner, found, shipped.release, merged, table)
+    release = replace(shipped.release, version=shipped.full or shipped.release.version)
+    return make(owner, found, release, merged, table)
 
 
 def merge(own: Entry, known: dict[tuple[str, str], Entry]) -> Entry:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ class Shipped:
     release: Release
     names: Mapping[str, str]  # base or base.overload → note
     custom: Mapping[str, str]
+    full: str = ""  # 2.6.0.post3, where `release.version` is 2.6
 
 
 def read_wheel(path: Path, package: Package) -> Shipped:
@@ -50,7 +51,7 @@ def read_wheel(path: Path, package: Package) -> Shipped:
     except (zipfile.BadZipFile, OSError) as error:
         raise JoyError(f"not a wheel: {error}", where=str(path), help="--wheel FILE.whl") from None
     release = release_of(version, f"{package.distribution} {{version}} wheel, {package.list}", date)
-    return parse(text, release, str(path))
+    return replace(parse(text, release, str(path)), full=full_version(version))
 
 
 def member(archive: zipfile.ZipFile, name: str, path: Path) -> str:
@@ -75,16 +76,22 @@ def read_installed(package: Package) -> Shipped | None:
     version = Path(str(distribution.locate_file(package.version))) if package.version else None
     text = version.read_text(encoding="utf-8") if version and version.is_file() else ""
     title = f"{package.distribution} {{version}} installed, {package.list}"
-    return parse(path.read_text(encoding="utf-8"), release_of(text, title, ""), str(path))
+    found = parse(path.read_text(encoding="utf-8"), release_of(text, title, ""), str(path))
+    return replace(found, full=full_version(text))
 
 
 def release_of(text: str, title: str, date: str) -> Release:
     """A release from the package's version.py."""
-    version = re.search(r"__version__ = '([^']+)'", text)
+    full = full_version(text)
     commit = re.search(r"git_version = '([0-9a-f]+)'", text)
-    full = version[1] if version else ""
     short = ".".join(full.split(".")[:2])
     return Release(short, title.format(version=full), commit[1][:12] if commit else "", date)
+
+
+def full_version(text: str) -> str:
+    """The version in a version.py, without its local part; empty where there is none."""
+    version = re.search(r"__version__ = '([^'+]+)", text)
+    return version[1] if version else ""
 
 
 def parse(text: str, release: Release, where: str) -> Shipped:
