@@ -135,12 +135,18 @@ class Flow:
             kind = self.sinks.names.get(target.attr)
             key = self.key(target)
             return [*([SINK + kind] if kind else []), *([key] if key else [])]
-        if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
-            name = target.slice.value
-            if isinstance(name, str) and name.isidentifier():
-                kind = self.sinks.names.get(name)
-                return [f".{name}", *([SINK + kind] if kind else [])]
-        return []
+        if not isinstance(target, ast.Subscript):
+            return []
+        name = target.slice.value if isinstance(target.slice, ast.Constant) else None
+        if isinstance(name, str) and name.isidentifier():
+            kind = self.sinks.keyword(name)
+            return [f".{name}", *([SINK + kind] if kind else [])]
+        # `device_map[key] = …`: a value of the table, whatever its key.
+        if not isinstance(target.value, (ast.Name, ast.Attribute)):
+            return []
+        kind = self.sinks.keyword(getattr(target.value, "id", getattr(target.value, "attr", "")))
+        table = self.key(target.value)
+        return [*([SINK + kind] if kind else []), *([table] if table else [])]
 
     def _return(self, node: ast.Return) -> None:
         function = self.names.enclosing(node, (*FUNCTIONS, ast.Lambda))

@@ -437,6 +437,17 @@ def leaving(branch: ast.If) -> bool:
     return name in ("exit", "skip", "skipTest", "fail", "_exit", "quit")
 
 
+def elsewhere(module: Module, node: ast.AST) -> bool:
+    """Whether a node stands in the branch of another back end."""
+    pattern = foreign_words(module.vocabulary.device, module.vocabulary.to_device)
+    for test, body in guards_of(node):
+        if isinstance(test, ast.expr) and not negative(test) and body:
+            found = pattern.search(module.text(test))
+            if found is not None and module.vocabulary.device not in module.text(test):
+                return True
+    return False
+
+
 @functools.cache
 def foreign_words(origin: str, target: str) -> re.Pattern[str]:
     """Names of other back ends in a condition."""

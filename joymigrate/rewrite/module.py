@@ -61,6 +61,7 @@ class Module:
     _flow: Flow | None = None
     _alias: str | None = None
     handled: set[ast.AST] = field(default_factory=set)  # nodes that a codemod has dealt with
+    unmoved: set[str] = field(default_factory=set)  # listed as moved, imported as they were
     _serves_target: bool | None = None
     # Strings that were not seen to be devices, by place: their keys, kind, and what would be found.
     doubts: dict[tuple[int, int], tuple[frozenset[str], str, Finding]] = field(default_factory=dict)

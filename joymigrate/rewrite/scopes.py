@@ -362,9 +362,27 @@ class Names:
                 and isinstance(binding.node, ast.Name)
             ):
                 targets.add(self.dotted(binding.value, depth + 1))
+            elif isinstance(binding.value, ast.Call) and self._loads(node.id, binding.value):
+                targets.add(node.id)
             else:
                 return None
         return targets.pop() if len(targets) == 1 else None
+
+    def _loads(self, name: str, call: ast.Call) -> bool:
+        """Whether a call gives the module of this name, perhaps when it is first used.
+
+        `torch = import_module("torch")`, `torch = Lazy("torch", …)`, or `torch = Lazy()` of a
+        class here whose `__getattr__` imports torch.
+        """
+        if any(isinstance(each, ast.Constant) and each.value == name for each in call.args):
+            return True
+        found = self.root.names.get(call.func.id, []) if isinstance(call.func, ast.Name) else []
+        for made in (each.node for each in found if isinstance(each.node, ast.ClassDef)):
+            for method in made.body:
+                if getattr(method, "name", "") in ("__getattr__", "__getattribute__"):
+                    imports = (n for n in ast.walk(method) if isinstance(n, ast.Import))
+                    return any(alias.name == name for each in imports for alias in each.names)
+        return False
 
     def imported_chains(self) -> list[tuple[ast.expr, str]]:
         """Every maximal attribute chain (or bare name) that starts at an import, with its name."""
@@ -390,7 +408,9 @@ class Names:
         names = set(self.imported)
         for scope in self.scopes.values():
             for name, bindings in scope.names.items():
-                if any(isinstance(b.value, (ast.Attribute, ast.Name)) for b in bindings):
+                if any(isinstance(b.value, (ast.Attribute, ast.Name)) for b in bindings) or any(
+                    isinstance(b.value, ast.Call) and self._loads(name, b.value) for b in bindings
+                ):
                     names.add(name)
         return names
 

@@ -181,3 +181,44 @@ def test_code_for_when_the_target_is_absent_stays(text: str, tmp_path: Path) -> 
 def test_code_for_the_target_itself_is_rewritten(tmp_path: Path) -> None:
     text = "import torch\nif device == 'npu':\n    torch.cuda.synchronize()\n"
     assert "torch.npu.synchronize()" in rewritten(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "table[f'layers.{i}'] = f'cuda:{i}'",
+        "table['layers.0'] = 'cuda:0'",
+        "kw['device_map'] = 'cuda'",
+        "device_map[i] = 'cuda'",
+        "if device in {f'cuda:{i}' for i in range(n)}: go()",
+        "if device not in [f'cuda:{i}' for i in range(n)]: go()",
+    ],
+)
+def test_devices_in_tables_and_sets_move(line: str, tmp_path: Path) -> None:
+    head = "def run(m, kw, device, n, i):\n    table = {}\n"
+    text = f"{head}    {line}\n    m.load(device_map=table)\n"
+    after = rewritten(tmp_path, text)
+    assert line.replace("cuda", "npu") in after
+
+
+@pytest.mark.parametrize("line", ["names[0] = 'cuda'", "names['a b'] = 'cuda'"])
+def test_other_tables_stay(line: str, tmp_path: Path) -> None:
+    text = f"def run(names, device):\n    {line}\n    show(names)\n"
+    assert rewritten(tmp_path, text) == text
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "import importlib\ntorch = importlib.import_module('torch')",
+        "import pytest\ntorch = pytest.importorskip('torch', '2.1')",
+        "class Late:\n    def __getattr__(self, name):\n        import torch\n"
+        "        return getattr(torch, name)\ntorch = Late()",
+    ],
+)
+def test_torch_that_is_loaded_by_a_call_is_torch(bound: str, tmp_path: Path) -> None:
+    text = (
+        f'{bound}\ndef sync(device):\n    if "cuda" in device:\n        torch.cuda.synchronize()\n'
+    )
+    after = rewritten(tmp_path, text)
+    assert 'if "npu" in device:\n        torch.npu.synchronize()' in after

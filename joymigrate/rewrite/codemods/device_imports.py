@@ -12,6 +12,7 @@ import libcst as cst
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite import groups
 from joymigrate.rewrite.codemods.device_names import moved_part, moved_rule, text_is_chain
 from joymigrate.rewrite.module import Module
 
@@ -366,6 +367,13 @@ def moved_names(module: Module, node: ast.ImportFrom, base: str) -> Iterator[Fin
     target = targets.pop()
     if bound_beside(module, node, moved, target, +1) is not None:
         return  # the next statement binds the names anew
+    lacking = [a for a in moved if lacking_use(module, f"{base}.{a.name}")]
+    if lacking:
+        # Those stay where they are, and each use that has a counterpart is written out.
+        module.unmoved.update(f"{base}.{a.name}" for a in lacking)
+        moved = [a for a in moved if a not in lacking]
+        if not moved:
+            return
     tier = Tier.UNSAFE if any(f.tier is Tier.UNSAFE for f in advice.values()) else Tier.SAFE
     for name in (a.asname or a.name for a in moved):
         module.handled.update(n for n in module.names.nodes[ast.Name] if n.id == name)
@@ -384,6 +392,18 @@ def moved_names(module: Module, node: ast.ImportFrom, base: str) -> Iterator[Fin
         )
         return
     yield rebind(module, node, rule, tier, target, [(a, advice[a].to or "") for a in moved])
+
+
+def lacking_use(module: Module, name: str) -> bool:
+    """Whether an imported name is used for something that its counterpart lacks.
+
+    A use in a branch for another back end, which the target never enters, does not count.
+    """
+    for top, dotted in module.names.imported_chains():
+        advice = module.vocabulary.moved(dotted) if dotted.startswith(f"{name}.") else None
+        if advice is not None and advice.to is None and not groups.elsewhere(module, top):
+            return True
+    return False
 
 
 def bound_beside(

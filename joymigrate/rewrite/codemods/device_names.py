@@ -198,7 +198,7 @@ def render(module: Module, dotted: str) -> str:
     best = dotted
     for name, bindings in module.names.root.names.items():
         target = bindings[0].dotted if bindings[0].kind == "import" else None
-        if target and len(bindings) == 1 and dotted.startswith(target + "."):
+        if target and len(bindings) == 1 and f"{dotted}.".startswith(f"{target}."):
             candidate = name + dotted[len(target) :]
             best = min(best, candidate, key=lambda text: (text.count("."), len(text)))
     return best
@@ -218,11 +218,13 @@ def moved_part(module: Module, top: ast.expr, dotted: str) -> tuple[ast.expr, st
 
 def under_moved_import(module: Module, node: ast.expr) -> bool:
     """Whether a chain starts at an imported name that moves at its import."""
+    if module.context.style is Style.AGNOSTIC:
+        return False  # imports stay there
     root = node
     while isinstance(root, ast.Attribute):
         root = root.value
     bound = module.names.dotted(root)
-    base = module.vocabulary.moved(bound) if bound else None
+    base = module.vocabulary.moved(bound) if bound and bound not in module.unmoved else None
     return base is not None and base.to is not None
 
 
@@ -232,7 +234,7 @@ def through_import(module: Module, node: ast.expr, to: str) -> str | None:
     while isinstance(root, ast.Attribute):
         root = root.value
     bound = module.names.dotted(root)
-    base = module.vocabulary.moved(bound) if bound else None
+    base = module.vocabulary.moved(bound) if bound and bound not in module.unmoved else None
     if base is None or not base.to or not to.startswith(base.to + "."):
         return None
     return module.text(root) + to[len(base.to) :]
@@ -248,7 +250,7 @@ def move(module: Module, node: ast.expr, name: str, advice: Advice) -> Finding |
         return module.find(rule, node, tier=Tier.REPORT, reason=advice.note or None)
     if module.context.style is Style.AGNOSTIC:
         return move_agnostic(module, rule, node, name, advice)
-    if not isinstance(node, ast.Attribute):
+    if not isinstance(node, ast.Attribute) and name not in module.unmoved:
         return None  # a name imported by itself: the import statement carries the edit
     before = module.text(node)
     if not text_is_chain(before):

@@ -423,6 +423,11 @@ def compared_with(node: ast.expr) -> ast.expr | None:
         if isinstance(parent, ast.Tuple) and isinstance(outer, ast.Call):
             return searched(outer, parent)
         return None
+    if isinstance(parent, (ast.SetComp, ast.ListComp, ast.GeneratorExp)) and node is parent.elt:
+        outer = getattr(parent, "parent", None)
+        if isinstance(outer, ast.Compare) and parent in outer.comparators:
+            return outer.left  # `device in {f"cuda:{i}" for i in range(n)}`
+        return None
     if isinstance(parent, ast.Compare):
         operands = [parent.left, *parent.comparators]
         others = [operand for operand in operands if operand is not node]
