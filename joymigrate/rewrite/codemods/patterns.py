@@ -83,7 +83,8 @@ def find(module: Module) -> Iterator[Finding]:
     table = patterns(module.context)
     yield from imports(module, table)
     for top, dotted in module.names.imported_chains():
-        yield from names(module, table, top, dotted)
+        if top not in module.handled:
+            yield from names(module, table, top, dotted)
     for call in module.names.nodes[ast.Call]:
         yield from called(module, table, call)
     for node in module.names.nodes[ast.Attribute] if table.attributes else ():
@@ -156,7 +157,7 @@ def imports(module: Module, table: Patterns) -> Iterator[Finding]:
             if lookup(base, table.imports, table.imports) is None:
                 dotted = [(f"{base}.{alias.name}", alias) for alias in node.names]
         for name, where in dotted:
-            if module.project.locate(name) is not None:
+            if where in module.handled or module.project.locate(name) is not None:
                 continue
             shim = module.context.chip.shim.get("import")
             if shim and name.startswith(str(shim)):

@@ -1,7 +1,7 @@
 """CUDA and C++ sources: which kernels there are, which operators they bind, and who calls those.
 
-Nothing is rewritten: a kernel has to be replaced by an operator of the target or written anew.
-What is known to compute the same stands in the chip's `kernels.replacements`.
+No kernel is rewritten: it has to be replaced by an operator of the target or written anew. What is
+known to compute the same stands in the chip's `kernels.replacements`. Host code moves (`_host`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from joymigrate.chips import Advice
 from joymigrate.language import Text
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.readers._host import host
 from joymigrate.rewrite.source import Source
 
 PATTERNS = ("*.cu", "*.cuh", "*.cpp", "*.cc", "*.cxx", "*.c++", "*.h", "*.hpp", "*.hxx", "*.inl")
@@ -55,6 +56,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     if not (device_code or OF_CUDA.search(text)):
         return
     found = [*kernels(source, text, context), *bound(source, text, context)]
+    found += host(source, text, context)
     if not found:
         include = INCLUDE.search(text)
         if include:
