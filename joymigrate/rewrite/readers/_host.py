@@ -23,6 +23,11 @@ STRING = re.compile(
     r'R"(?P<mark>\w*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S
 )
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?P<name>[^>"\n]+)[>"]', re.M)
+PLATFORM_HEADER = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?P<name>(?:cuda|cublas|cudnn|cub/|cute/|cutlass|nccl|"
+    r"thrust/|cooperative_groups|ATen/cuda|c10/cuda|torch/csrc/cuda|nvToolsExt|nvtx|mma)[^>\"]*)[>\"]",
+    re.M,
+)
 USING = re.compile(r"\busing\s+namespace\s+(?P<name>[\w:]+)\s*;")
 KEY = re.compile(r"\bTORCH_LIBRARY_IMPL\s*\(\s*\w+\s*,\s*(?P<key>\w+)")
 Span = tuple[int, int, str]
@@ -149,9 +154,7 @@ def included(text: str, known: Forms) -> Iterator[Span]:
 
 def foreign_headers(text: str, known: Forms) -> Iterator[re.Match[str]]:
     """Headers of the old platform without a counterpart."""
-    from joymigrate.rewrite.readers.kernels import INCLUDE as OF_PLATFORM
-
-    for match in OF_PLATFORM.finditer(text):
+    for match in PLATFORM_HEADER.finditer(text):
         own = match.group().endswith('"') and "/" in match["name"]  # `"cuda/ops.h"` of the project
         if match["name"] not in known.includes and not (own and match["name"][0].islower()):
             yield match

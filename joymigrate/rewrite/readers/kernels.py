@@ -17,7 +17,7 @@ from joymigrate.chips import Advice
 from joymigrate.language import Text
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.readers._host import host
+from joymigrate.rewrite.readers._host import PLATFORM_HEADER, host
 from joymigrate.rewrite.source import Source
 
 PATTERNS = ("*.cu", "*.cuh", "*.cpp", "*.cc", "*.cxx", "*.c++", "*.h", "*.hpp", "*.hxx", "*.inl")
@@ -40,11 +40,6 @@ OF_CUDA = re.compile(
     r"\bcuda[A-Z_]\w*|\bCUDA\b|\bcuda\b|__global__|__device__|<<<|\bcub(?:las|lasLt)?\b|\bcudnn\w*"
     r"|\bnccl[A-Z]\w*|_cuda\b|\bcu[A-Z][a-z]\w+"
 )
-INCLUDE = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?P<name>(?:cuda|cublas|cudnn|cub/|cute/|cutlass|nccl|"
-    r"thrust/|cooperative_groups|ATen/cuda|c10/cuda|torch/csrc/cuda|nvToolsExt|nvtx|mma)[^>\"]*)[>\"]",
-    re.M,
-)
 
 
 def read(source: Source, context: Context) -> Iterator[Finding]:
@@ -58,7 +53,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     found = [*kernels(source, text, context), *bound(source, text, context)]
     found += host(source, text, context)
     if not found:
-        include = INCLUDE.search(text)
+        include = PLATFORM_HEADER.search(text)
         if include:
             reason = Text("uses a library of the old platform through {name}", name=include["name"])
             found = [site(source, context, *include.span("name"), reason)]
