@@ -9,6 +9,7 @@ from typing import Any
 from joymigrate.run.serve.gateway.backend import Answer
 from joymigrate.run.serve.gateway.calls import Call, forwarded
 from joymigrate.run.serve.gateway.events import Served
+from joymigrate.run.serve.gateway.failures import OWN
 from joymigrate.run.serve.gateway.meters import UpstreamMeters
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
 from joymigrate.run.serve.web.telemetry import Trace, without_context
@@ -99,8 +100,11 @@ class Attempt:
         self.end(None, tokens, now)
 
     def failed(self, kind: str) -> None:
-        """The backend failed. The rollout hears of it at once."""
+        """The backend failed. The rollout hears of it at once, unless it was this machine."""
         if self.ended:
+            return
+        if kind == OWN:
+            self.no_evidence("unjudged")
             return
         self.meters.ends["failed"].value += 1
         if self.trace is not None:

@@ -23,6 +23,7 @@ from joymigrate.run.serve.gateway.failures import (
     TRUNCATED,
     Broken,
 )
+from joymigrate.run.serve.gateway.pulse import Pulse
 from joymigrate.run.serve.gateway.settings import Limits, UpstreamSettings
 
 HOP_BY_HOP = frozenset(
@@ -91,14 +92,14 @@ class Backend(Protocol):
 class HttpAnswer:
     """An answer over HTTP."""
 
-    __slots__ = ("begun", "content", "headers", "idle_seconds", "response", "status")
+    __slots__ = ("begun", "content", "headers", "limits", "pulse", "response", "status")
 
-    def __init__(self, response: Any, idle_seconds: float) -> None:
+    def __init__(self, response: Any, limits: Limits, pulse: Pulse) -> None:
         self.response = response
         self.content = response.content
         self.status: int = response.status
         self.headers: Mapping[str, str] = response.headers
-        self.idle_seconds = idle_seconds
+        self.limits, self.pulse = limits, pulse
         self.begun = False
 
     async def read(self) -> bytes:
@@ -107,7 +108,9 @@ class HttpAnswer:
         try:
             data: bytes = await self.content.readany()
         except aiohttp.ServerTimeoutError as error:
-            raise Broken(IDLE if self.begun else FIRST_BYTE, str(error)) from None
+            if self.begun:
+                raise late(IDLE, self.limits.idle_seconds, self.pulse, error) from None
+            raise late(FIRST_BYTE, self.limits.first_byte_seconds, self.pulse, error) from None
         except aiohttp.ClientPayloadError as error:
             raise Broken(TRUNCATED, str(error)) from None
         except (aiohttp.ClientError, OSError) as error:
@@ -118,7 +121,7 @@ class HttpAnswer:
         self.begun = True
         connection = self.response.connection
         if connection is not None and connection.protocol is not None:
-            connection.protocol.read_timeout = self.idle_seconds
+            connection.protocol.read_timeout = self.limits.idle_seconds
 
     async def finish(self) -> None:
         if not self.content.at_eof():
@@ -134,13 +137,17 @@ class HttpBackend:
     """Any server that speaks HTTP."""
 
     def __init__(
-        self, settings: UpstreamSettings, limits: Limits, context: ssl.SSLContext | None = None
+        self,
+        settings: UpstreamSettings,
+        limits: Limits,
+        context: ssl.SSLContext | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         import aiohttp
 
         from joymigrate.run.serve.gateway.connections import connector
 
-        self.limits = limits
+        self.limits, self.pulse = limits, pulse or Pulse()
         self.resumes = False  # until a health check says who answers
         self.change(settings, context)
         self.addresses: dict[str, Any] = {}
@@ -181,14 +188,14 @@ class HttpBackend:
                 server_hostname=self.server_name,
             )
         except aiohttp.ConnectionTimeoutError as error:
-            raise Broken(CONNECT, f"no connection in time: {error}") from None
+            raise late(CONNECT, self.limits.connect_seconds, self.pulse, error) from None
         except (TimeoutError, asyncio.TimeoutError) as error:
-            raise Broken(FIRST_BYTE, str(error)) from None
+            raise late(FIRST_BYTE, self.limits.first_byte_seconds, self.pulse, error) from None
         except aiohttp.ClientConnectorError as error:
             raise Broken(OWN if is_ours(error.os_error) else CONNECT, str(error)) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Broken(RESET, str(error) or type(error).__name__) from None
-        return HttpAnswer(response, self.limits.idle_seconds)
+        return HttpAnswer(response, self.limits, self.pulse)
 
     def address(self, url: str) -> Any:
         """The parsed address; most requests go to the same few."""
@@ -214,6 +221,8 @@ class HttpBackend:
                     status = response.status
                     self.resumes = ENGINE in response.headers
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+                if isinstance(error, TIMEOUTS) and self.pulse.excuses(timeout_seconds):
+                    raise Broken(OWN, "the gateway itself stood still") from None
                 return f"{type(error).__name__}: {error}"
             if status < 400:
                 return None
@@ -227,6 +236,13 @@ class HttpBackend:
         await self.session.close()
 
 
+def late(kind: str, limit_seconds: float, pulse: Pulse, error: Exception) -> Broken:
+    """What a limit that ran out says: nothing about the backend, where we stood still ourselves."""
+    if pulse.excuses(limit_seconds):
+        return Broken(OWN, f"{kind} while the gateway itself stood still")
+    return Broken(kind, str(error))
+
+
 OURS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENETDOWN, errno.ENETUNREACH,
         errno.ENOBUFS, errno.ENOMEM)  # fmt: skip
 
@@ -237,4 +253,5 @@ def is_ours(error: OSError) -> bool:
     return unsettled or error.errno in OURS
 
 
+TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
 ABSENT = (401, 403, 404, 405, 501)

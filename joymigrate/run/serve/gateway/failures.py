@@ -25,7 +25,7 @@ OVERSIZED = "oversized"
 EMPTY = "empty_output"  # the other backend had something to say
 CONTENT_TYPE = "content_type"
 NO_BODY = "no_body"
-OWN = "gateway"  # not the backend's: this machine has no descriptor, no port, no route, no name
+OWN = "gateway"  # not the backend's: no descriptor, port, route or name here, or we stood still
 ENDED_EARLY = (RESET, TRUNCATED)  # of a connection: the same server may well answer the next time
 KINDS = (
     CONNECT,

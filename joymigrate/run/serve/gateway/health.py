@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from joymigrate.run.serve.gateway.failures import Broken
 from joymigrate.run.serve.gateway.settings import HealthSettings
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
 
+UNKNOWN = None
 DEFAULT_PATHS = ("/health", "/v1/models", "/v2/health/ready")
 
 
@@ -25,18 +27,27 @@ async def check_once(
 ) -> None:
     """Check each server once, all at the same time."""
     paths = (upstream.settings.health,) if upstream.settings.health else DEFAULT_PATHS
+    instances = list(upstream.instances)
     troubles = await asyncio.gather(
-        *(
-            upstream.backend.check(instance.url, paths, settings.timeout_seconds)
-            for instance in upstream.instances
-        )
+        *(ask(upstream, instance, paths, settings.timeout_seconds) for instance in instances)
     )
     before = upstream.up
-    for instance, trouble in zip(upstream.instances, troubles, strict=True):
-        note(instance, trouble is None, settings)
+    for instance, trouble in zip(instances, troubles, strict=True):
+        if trouble is not UNKNOWN:
+            note(instance, not trouble, settings)
     if upstream.up != before:
         detail = "; ".join(trouble for trouble in troubles if trouble)
         tell(upstream, upstream.up, detail)
+
+
+async def ask(
+    upstream: Upstream, instance: Instance, paths: tuple[str, ...], timeout_seconds: float
+) -> str | None:
+    """What is wrong with a server; empty where nothing is, `UNKNOWN` where we could not ask."""
+    try:
+        return await upstream.backend.check(instance.url, paths, timeout_seconds) or ""
+    except Broken:
+        return UNKNOWN
 
 
 def note(instance: Instance, well: bool, settings: HealthSettings) -> None:

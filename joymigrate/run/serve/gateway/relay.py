@@ -207,10 +207,9 @@ class Relay:
                 return await self.raw(request, call, attempt, answer)
             return await self.in_one_piece(call, attempt, answer)
         except Broken as broken:
+            attempt.failed(broken.kind)
             if broken.kind == OWN:
-                attempt.no_evidence("unjudged")
-            else:
-                attempt.failed(broken.kind)
+                return Refused(OWN, error(503, str(broken), "overloaded", RETRY))
             return Refused(broken.kind)
 
     def check_type(self, call: Call, attempt: Attempt, content: str) -> None:
@@ -389,7 +388,7 @@ class Relay:
 
     def give_up(self, call: Call, last: Refused | None) -> web.StreamResponse:
         """No backend could answer: the last one's own words, or the gateway's."""
-        rejected = last is not None and last.kind in ("busy", "overloaded")
+        rejected = last is not None and last.kind in ("busy", "overloaded", OWN)
         self.settle(call, "rejected" if rejected else "error")
         if last is not None and last.reply is not None:
             return last.reply

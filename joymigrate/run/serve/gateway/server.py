@@ -36,6 +36,7 @@ from joymigrate.run.serve.gateway.events import (
 from joymigrate.run.serve.gateway.journal import Journal
 from joymigrate.run.serve.gateway.meters import Meters
 from joymigrate.run.serve.gateway.pages import Pages
+from joymigrate.run.serve.gateway.pulse import Pulse
 from joymigrate.run.serve.gateway.relay import Relay
 from joymigrate.run.serve.gateway.reloading import client_context, refuse_changes
 from joymigrate.run.serve.gateway.rollout import Rollout
@@ -89,6 +90,7 @@ class Gateway:
         self.journal = Journal(settings.log) if settings.log else None
         self.pages = Pages(self).by_path()
         self.tasks: list[asyncio.Task[None]] = []
+        self.pulse = Pulse()
         self.dirty = False
         self.keys = Keys.of(settings.keys)
         self.site = Site(
@@ -126,6 +128,7 @@ class Gateway:
             for up in both
         ]
         self.tasks.append(loop.create_task(self.tick()))
+        self.tasks.append(loop.create_task(self.pulse.run()))
         self.tasks.append(loop.create_task(self.monitor.run()))
 
     def assemble(self) -> None:
@@ -134,7 +137,8 @@ class Gateway:
         made = {
             up.role: Upstream(
                 up,
-                self.given.get(up.name) or HttpBackend(up, settings.limits, client_context(up)),
+                self.given.get(up.name)
+                or HttpBackend(up, settings.limits, client_context(up), self.pulse),
                 settings.limits,
             )
             for up in settings.upstreams
