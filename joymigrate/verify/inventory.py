@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
+import re
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -12,6 +15,10 @@ from joymigrate.verify.isolated_pass import raw_bytes
 from joymigrate.verify.module_names import ModuleNames, plain
 
 SETTINGS = (bool, int, float, str)
+# What turns a rounding error into another choice: routers, quantisers, samplers.
+CHOOSING = re.compile(
+    r"\b(topk|argmax|argmin|sort|argsort|kthvalue|multinomial|searchsorted|bucketize|round|floor)\b"
+)
 
 
 def tensor_hash(tensor: torch.Tensor) -> dict[str, Any]:
@@ -98,7 +105,25 @@ def describe(path: str, module: torch.nn.Module) -> dict[str, Any]:
         "params": {n: list(p.shape) for n, p in module.named_parameters(recurse=False)},
         "settings": settings,
         "heeds_mode": heeds_mode(module, settings),
+        "chooses": chooses(type(module)),
     }
+
+
+@functools.lru_cache(maxsize=4096)
+def chooses(kind: type) -> bool:
+    """Whether a module's class, or a function that its methods call by name, chooses by values: an
+    error of rounding can become a large one there. Code that can't be read counts as choosing."""
+    if kind.__module__.startswith("torch.nn.modules."):
+        return False
+    try:
+        texts = [inspect.getsource(kind)]
+        for method in vars(kind).values():
+            if isinstance(method, FunctionType):
+                named = (method.__globals__.get(name) for name in method.__code__.co_names)
+                texts += [inspect.getsource(f) for f in named if isinstance(f, FunctionType)]
+    except (OSError, TypeError):
+        return True
+    return any(CHOOSING.search(text) for text in texts)
 
 
 def heeds_mode(module: torch.nn.Module, settings: dict[str, Any]) -> bool:

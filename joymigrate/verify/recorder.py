@@ -462,7 +462,7 @@ class Recorder:
         if not functional:
             self.tape.end_of_step()
         with self.own_work():
-            self.run_watch.end_of_step(self.step, self.models())
+            self.run_watch.end_of_step(self.step, self.models(), self.exact)
         if self.recording and self.worth_writing():
             if not self.optimisers:
                 self.own_update()
@@ -597,7 +597,7 @@ class Recorder:
         """Write what is there of the step, and let go of torch."""
         self.tape.end_of_step()
         with self.own_work():
-            self.run_watch.end_of_step(self.step, self.models())
+            self.run_watch.end_of_step(self.step, self.models(), self.exact)
         try:
             if self.recording and self.worth_writing():
                 if not self.optimisers:

@@ -22,6 +22,7 @@ from joymigrate.verify.isolated_pass import accelerators
 MOST = 20_000  # numbers of one series
 MOST_CALLS = 4  # calls of one model in one step whose inputs are looked at
 MOST_PARAMETERS = 8  # whose moves are measured
+MOST_TOUCHED = 8  # more, that are changed in a way that no step recorded exactly has shown
 SAMPLED = 4096  # elements of one of them
 READ = 1 << 16  # elements of an input
 MOST_GENERATORS = 8
@@ -38,6 +39,9 @@ class RunWatch:
         self.derived: dict[str, bool] = {}  # input → made from what a model returned
         self.shapes: dict[str, str] = {}  # hash of a call's shapes → the shapes
         self.sampled: dict[str, tuple[Any, torch.Tensor]] = {}  # parameter, values after the step
+        self.versions: dict[str, int] = {}  # parameter → how often it was written, as a step ends
+        self.usual: dict[str, set[int]] = {}  # how often it is written in steps recorded exactly
+        self.touched: dict[str, Any] = {}  # parameters that were changed in another way
         self.own: dict[str, torch.Tensor] = {}  # trained tensors that are in no module
         self.called: dict[str, int] = {}
         self.last: dict[str, int] = {}  # generator → state after the step before
@@ -131,8 +135,10 @@ class RunWatch:
         series = f"batch {name}"
         self.note(series, len(self.series.get(series, ())), total)
 
-    def end_of_step(self, step: int, trained: Mapping[str, torch.nn.Module]) -> None:
-        """Random states, and how far the weights moved."""
+    def end_of_step(
+        self, step: int, trained: Mapping[str, torch.nn.Module], exact: bool = True
+    ) -> None:
+        """Random states, and how far the weights moved. `exact`: the step is recorded exactly."""
         for name, state in self.states():
             if self.last.get(name) != state:
                 self.note(f"random {name}", step, state)
@@ -140,18 +146,50 @@ class RunWatch:
         if not trained:
             for name, tensor in list(self.own.items())[:MOST_PARAMETERS]:
                 self.sampled.setdefault(name, (tensor, strided(tensor.detach(), 0)))
-        for name, parameter in list(self.chosen(trained)):
+        touched = self.touched_now(trained, exact)
+        for name, parameter in [*self.chosen(trained), *touched]:
             now = strided(parameter.detach(), SAMPLED).float().clone()
             before = self.sampled.get(name)
             if before is not None and before[1].shape == now.shape:
                 moved = torch.linalg.vector_norm(now - before[1])
                 norms = torch.stack([moved, torch.linalg.vector_norm(now)])
                 self.later(f"update {name}", step, norms)
+            elif name in self.touched:
+                self.later(f"weight {name}", step, torch.linalg.vector_norm(now).reshape(1))
             self.sampled[name] = (parameter, now)
         self.called.clear()
         self.steps = max(self.steps, step + 1)
         if step % BLOCK == BLOCK - 1:
             self.flush()
+
+    def touched_now(
+        self, trained: Mapping[str, torch.nn.Module], exact: bool
+    ) -> list[tuple[str, Any]]:
+        """Parameters that this step has written more or less often than any step that was recorded
+        exactly: a program changes them by hand now and then."""
+        found = []
+        for root, module in trained.items():
+            for leaf, parameter in module.named_parameters():
+                if parameter.is_inference():  # counts no versions
+                    continue
+                name, version = f"{root}:{leaf}", int(parameter._version)
+                before, self.versions[name] = self.versions.get(name), version
+                if before is None:
+                    continue
+                times = version - before
+                usual = self.usual.setdefault(name, set())
+                if exact:
+                    usual.add(times)
+                elif (
+                    times not in usual
+                    and name not in self.sampled
+                    and len(self.touched) < MOST_TOUCHED
+                    and type(parameter) is torch.nn.Parameter
+                    and not parameter.is_meta
+                ):
+                    self.touched[name] = parameter
+                    found.append((name, parameter))
+        return found
 
     def begin(self) -> None:
         """Before the first step: where random states begin."""

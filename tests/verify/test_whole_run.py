@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from joymigrate.verify import watch_stage
+from joymigrate.verify import run_watch, watch_stage
 from joymigrate.verify.files_stage import judge_files
 from joymigrate.verify.model import Outcome, Status
 from joymigrate.verify.text_numbers import columns, errors, read
@@ -56,6 +57,49 @@ def test_a_state_that_begins_alike_and_departs_fails_and_another_start_is_named(
     rows, left = judged(same, watched([[-1, 4], [2, 6], [4, 7]]))
     assert rows == []
     assert "no seed" in left[0]["reason"]
+
+
+def result_series(last: float) -> dict[str, Any]:
+    items = [[step, 5.0 * (1 + 1e-7 * step), 10.0] for step in range(6)]
+    return watched([], **{"result net: 0 0": [*items, [6, 5.0 + last, 10.0]]})
+
+
+@pytest.mark.parametrize(
+    ("short", "choosing", "status"),
+    [(False, set(), Status.FAIL), (True, set(), Status.PASS), (False, {"net"}, Status.PASS)],
+)
+def test_the_limit_of_results_follows_the_arithmetic(
+    short: bool, choosing: set[str], status: Status
+) -> None:
+    found = watch_stage.Watched(steps=7, of=7)
+    view: Any = lambda place: place  # noqa: E731
+    judge = watch_stage.RunJudge(result_series(0), result_series(0.1), {}, view, True, found)
+    judge.short, judge.choosing = short, choosing
+    assert [row.status for row in judge.results()] == [status]
+
+
+def test_a_weight_that_is_scaled_in_a_step_that_is_not_recorded_is_seen() -> None:
+    def run(factor: float) -> dict[str, Any]:
+        torch.manual_seed(0)
+        layer, watch = torch.nn.Linear(8, 8), run_watch.RunWatch()
+        net = torch.nn.ModuleDict({"layer": layer})
+        watch.sampled["other"] = layer.bias, layer.bias.detach().clone()
+        for step in range(8):
+            with torch.no_grad():
+                layer.weight.add_(0.001)
+                if step == 5:
+                    layer.weight.mul_(factor)
+            watch.end_of_step(step, {"net": net}, exact=step < 3)
+        assert [item[0] for item in watch.to_json()["series"]["weight net:layer.weight"]] == [5]
+        return watch.to_json()
+
+    # With room for no weight that is looked at in every step.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_watch, "MOST_PARAMETERS", 0)
+        base, same, other = run(0.999), run(0.999), run(0.99)
+    assert not any(row.status.failed for row in judged(base, same)[0])
+    wrong = [row for row in judged(base, other)[0] if row.status.failed]
+    assert (wrong[0].op, wrong[0].step) == ("norm of weight", 5)
 
 
 def test_files_are_judged_by_shape_words_and_distance(tmp_path: Path) -> None:
