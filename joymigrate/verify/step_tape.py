@@ -456,6 +456,7 @@ class StepTape:
             free.remove(item)
             theirs = tensors.get(item["content"] or "")
             fact: dict[str, Any] = {"role": external.role, "dtype": item["dtype"]}
+            fact["grown"] = external.tensor.grad_fn is not None
             fact["alike"] = external.tensor.device.type == "cpu" == item.get("device")
             if theirs is not None:
                 values[external.slot.number] = theirs
