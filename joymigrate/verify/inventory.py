@@ -94,6 +94,7 @@ def hashable(tensor: Any) -> bool:
 
 def describe(path: str, module: torch.nn.Module) -> dict[str, Any]:
     """A module's class, its own parameters and its settings (eps, p, stride, …)."""
+    kind: Any = type(module)
     settings = {
         key: value
         for key, value in vars(module).items()
@@ -101,11 +102,11 @@ def describe(path: str, module: torch.nn.Module) -> dict[str, Any]:
     }
     return {
         "path": path,
-        "class": type(module).__name__,
+        "class": kind.__name__,
         "params": {n: list(p.shape) for n, p in module.named_parameters(recurse=False)},
         "settings": settings,
         "heeds_mode": heeds_mode(module, settings),
-        "chooses": chooses(type(module)),
+        "chooses": chooses(kind),
     }
 
 
