@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Kept, Style, Tier
-from joymigrate.rewrite import groups, ignores, mentions, module_index, python, readers
+from joymigrate.rewrite import conditions, groups, ignores, mentions, module_index, python, readers
 from joymigrate.rewrite.codemods.patterns import patterns
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
@@ -35,6 +35,7 @@ class Job:
     active: Callable[[str], bool] = lambda rule: True
     want_kept: bool = False
     entries: frozenset[str] = frozenset()  # files where programs start; shim style only
+    held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,9 @@ class Result:
     watched: tuple[Pending, ...] = ()
     sent: frozenset[tuple[str, str]] = frozenset()  # kind and key
     options: tuple[tuple[str, str], ...] = ()  # options with rewritten values: name and kind
+    # Conditions of the project that code which stays stands behind, and those before written code.
+    holding: tuple[tuple[str, str], ...] = ()
+    guarding: frozenset[str] = frozenset()
     suppressed: int = 0
     unused: tuple[tuple[str, int, str], ...] = ()
     kept: tuple[Kept, ...] = ()
@@ -62,6 +66,7 @@ def project_of(job: Job, path: str) -> Project:
         own_methods=job.own_methods,
         package=job.tree.package(path),
         entry=path in job.entries,
+        held=job.held,
     )
 
 
@@ -96,7 +101,14 @@ def abroad(module: Module, done: Result) -> Result:
     options = module.flow.options if sent else set()
     named = tuple((key[1:], kind) for kind, key in sorted(sent) if key[1:] in options)
     module.names.release()
-    return replace(done, sent=frozenset(sent), watched=tuple(watched), options=named)
+    return replace(
+        done,
+        sent=frozenset(sent),
+        watched=tuple(watched),
+        options=named,
+        holding=tuple(module.holding.items()),
+        guarding=frozenset(module.guarding),
+    )
 
 
 def look(
@@ -275,6 +287,33 @@ def origins(file: File, job: Job, keys: frozenset[str]) -> set[str]:
     return {
         key if "::" in key or key.startswith(".") else f"{file.relative}::{key}" for key in found
     }
+
+
+def condition(file: File, job: Job, key: str) -> tuple[bool, set[str]]:
+    """Whether a condition defined in this file asks for the origin's device, and what else it asks.
+
+    The second part are keys of the project, its name in another file among them when this file
+    only hands it on.
+    """
+    try:
+        source = decode(file.relative, file.path.read_bytes(), python=True)
+        module = Module.parse(source, job.context, project_of(job, file.relative))
+    except (Unreadable, OSError):
+        return False, set()
+    node = conditions.defined(module).get(key)
+    if node is None:
+        local = key.partition("::")[2]
+        name, suffix = local.strip("#()"), "()" if local.endswith("()") else ""
+        binding = module.names.root.names.get(name, [])
+        dotted = binding[0].dotted if binding and binding[0].kind == "import" else None
+        place = module.project.locate(dotted) if dotted else None
+        module.names.release()
+        if place is None or not place[1]:
+            return False, set()
+        return False, {f"{place[0]}::{place[1]}()" if suffix else f"{place[0]}::#{place[1]}"}
+    found = conditions.asks(module, node), conditions.asked(module, node) - {key}
+    module.names.release()
+    return found
 
 
 def answer(file: File, job: Job, keys: frozenset[str]) -> dict[str, tuple[set[str], set[str]]]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from joymigrate.chips import all_chips
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite import conditions
 from joymigrate.rewrite.guards import leaves, negative
 from joymigrate.rewrite.module import Module
 
@@ -103,6 +104,7 @@ class Groups:
         """The findings with their groups; those whose group can't be written are reports."""
         self._patches()
         self._foreign_branches()
+        self._held()
         for mention in self.mentions:
             at = self.expression_at(mention.start)
             if at is not None and not self._mixed_before(at):
@@ -111,7 +113,9 @@ class Groups:
                 self._release_guard(mention)
             if at is not None and decisive(mention):
                 self._keep_behind(at, self._why(mention))
-        return self._written()
+        done = self._written()
+        self._guarding()
+        return done
 
     def _keep_behind(self, at: int, reason: str) -> None:
         """Where a condition stays the origin's, so does what runs under it."""
@@ -203,22 +207,60 @@ class Groups:
             reason = Text(FOREIGN, backend=next(filter(None, found.groups())).lower())
             self._leave(self._inside(node.body), reason)
 
+    # -- conditions of the project ---------------------------------------------------------------
+
+    def _hold(self, mention: Mention, test: ast.AST) -> None:
+        """Note that a condition stays, if the project defines it outside of this code."""
+        for key in conditions.asked(self.module, test):
+            self.module.holding.setdefault(key, self._why(mention))
+
+    def _held(self) -> None:
+        """Leave what the project's conditions that stay decide about, and their definitions."""
+        held = self.module.project.held
+        if not held:
+            return
+        for key, node in conditions.defined(self.module).items():
+            if key in held:
+                self._leave(self._inside([node]), held[key])
+        for at, numbers in list(self.members.items()):
+            for key in self._conditions(at) & held.keys():
+                self._leave(numbers, held[key])
+
+    def _conditions(self, at: int) -> set[str]:
+        """Conditions of the project that an expression stands behind or holds itself."""
+        node = self.expressions[at].node
+        tests = [test for test, _ in guards_of(node) if not isinstance(test, ast.Try)]
+        if any(isinstance(each, (ast.IfExp, ast.BoolOp)) for each in ast.walk(node)):
+            tests.append(node)
+        tests += [node] if isinstance(node, ast.expr) else []  # a condition
+        return {key for test in tests for key in conditions.asked(self.module, test)}
+
+    def _guarding(self) -> None:
+        """Note the conditions that code which is written stands behind."""
+        for at, numbers in self.members.items():
+            if any(number not in self.stay for number in numbers):
+                self.module.guarding |= self._conditions(at)
+
     # -- guards --------------------------------------------------------------------------------
 
     def _release_guard(self, mention: Mention) -> None:
         """Where code that stays stands behind a guard that would be moved, move neither."""
+        served = self.module.guarded(mention.node) or elsewhere(self.module, mention.node)
+        served = served or any(isinstance(test, ast.Try) for test, _ in guards_of(mention.node))
+        for operand in () if served else operands_before(mention.node):
+            self._hold(mention, operand)
         for test, body in guards_of(mention.node):
             if isinstance(test, ast.Try):
                 return  # a failure is caught
+            if not served and not self._stays(test):
+                self._hold(mention, test)
             start, _ = self.module.span(test)
             at = self.expression_at(start)
             sources = [at] if at is not None and self.members.get(at) else []
             names = self._guard_names(test)
             sources += [s for name in names for s in self._assigned(name) if self.members.get(s)]
             if not sources:
-                if at is not None and any(
-                    self.expression_at(other.start) == at for other in self.mentions
-                ):
+                if self._stays(test):
                     return  # the guard stays the origin's by itself
                 continue
             reason = self._why(mention)
@@ -228,6 +270,11 @@ class Groups:
             for name in names:
                 self._leave(self._inside(self._guarded_by(name)), reason)
             return
+
+    def _stays(self, test: ast.AST) -> bool:
+        """Whether a condition names the origin in a place that no edit touches."""
+        at = self.expression_at(self.module.span(test)[0])
+        return at is not None and any(self.expression_at(m.start) == at for m in self.mentions)
 
     def _guard_names(self, test: ast.AST) -> set[str]:
         """Variables and attributes that a condition asks."""
@@ -274,7 +321,7 @@ def bind(module: Module, findings: list[Finding]) -> list[Finding]:
     """Put findings into groups; a group that can't be written as a whole is reported."""
     if module.vocabulary.same_device or module.context.style is Style.SHIM:
         return findings
-    if not any(finding.edits for finding in findings):
+    if not findings:
         return findings
     return Groups(module, findings).bind()
 
@@ -389,6 +436,17 @@ def asks(module: Module, value: ast.AST) -> bool:
             if module.vocabulary.device in texts:
                 return True
     return False
+
+
+def operands_before(node: ast.AST) -> Iterator[ast.AST]:
+    """Conditions of an expression that come before a node: `A and node`, `node if A else …`."""
+    child, parent = node, getattr(node, "parent", None)
+    while isinstance(parent, ast.expr):
+        if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
+            yield from parent.values[: parent.values.index(child)]  # type: ignore[arg-type]
+        elif isinstance(parent, ast.IfExp) and child is parent.body:
+            yield parent.test
+        child, parent = parent, getattr(parent, "parent", None)
 
 
 def guards_of(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.AST]]]:

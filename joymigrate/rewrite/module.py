@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from joymigrate.language import Text
@@ -32,6 +33,7 @@ class Project:
     own_methods: frozenset[str] = frozenset()
     package: tuple[str, ...] = ()
     entry: bool = False  # whether programs start in this file
+    held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,9 @@ class Module:
     watched: list[Pending] = field(default_factory=list)
     # What rewritten values, by place, go on to in other files: their kind and keys.
     sent: dict[tuple[int, int], tuple[str, frozenset[str]]] = field(default_factory=dict)
+    # Conditions of the project, by key, that must stay as code behind them stays, with the reason.
+    holding: dict[str, str] = field(default_factory=dict)
+    guarding: set[str] = field(default_factory=set)  # conditions that written code stands behind
     closure: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that share those
     proven: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that hold such values
 

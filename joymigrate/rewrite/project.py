@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
+from joymigrate.language import Text
 from joymigrate.model import Finding, Scan, Style, Tier
 from joymigrate.rewrite import analyse, discover, module_index, native
 from joymigrate.rewrite.context import Context
@@ -379,9 +380,82 @@ def settle(
             if asked.comes_from(owned(item.sources, result.path), sent[item.kind])
         }
         if moved:
-            known = answers.get(result.path, {}) | moved
-            results[number] = analyse.settled(files[result.path], job, known)
-    return launched(results, files, job)
+            answers[result.path] = answers.get(result.path, {}) | moved
+            results[number] = analyse.settled(files[result.path], job, answers[result.path])
+    return launched(hold(results, files, job, answers), files, job)
+
+
+def hold(
+    results: list[analyse.Result],
+    files: dict[str, File],
+    job: analyse.Job,
+    answers: Mapping[str, Mapping[str, bool]],
+) -> list[analyse.Result]:
+    """Leave conditions of the project as they are where code behind them can't move.
+
+    `if is_cuda_available(): torch.cuda.only_there()`: the function stays, and with it all that
+    other files do behind it. What stays then may hold further conditions.
+    """
+    asking = Conditions(files, job)
+    for _ in range(STEPS):
+        fresh = {
+            each: reason_in(result.path, reason)
+            for result in results
+            for key, reason in result.holding
+            for each in asking.chain(key)
+            if each not in job.held
+        }
+        if not fresh:
+            break
+        job = replace(job, held={**job.held, **fresh})
+        owners = {key.partition("::")[0] for key in fresh}
+        names = {last_word(key) for key in fresh}
+        for number, result in enumerate(results):
+            used = {key for key in result.guarding if last_word(key) in names}
+            if result.path in owners or any(asking.chain(key) & fresh.keys() for key in used):
+                aliases = {
+                    k: next(iter(fresh.values())) for k in used if asking.chain(k) & fresh.keys()
+                }
+                own = replace(job, held={**job.held, **aliases})
+                known = answers.get(result.path, {})
+                results[number] = analyse.settled(files[result.path], own, known)
+    return results
+
+
+def reason_in(path: str, reason: str) -> str:
+    """A reason with the file that it speaks of."""
+    return Text("{reason}, in {path}", reason=reason, path=path)
+
+
+def last_word(key: str) -> str:
+    """The name at the end of a key."""
+    return key.strip("#()").rpartition("::")[2].strip("#()")
+
+
+class Conditions:
+    """Which conditions of a project ask for the origin's device, by themselves or by others."""
+
+    def __init__(self, files: dict[str, File], job: analyse.Job) -> None:
+        self.files = {path: file for path, file in files.items() if file.kind == "python"}
+        self.job = job
+        self._asks: dict[str, tuple[bool, set[str]]] = {}
+        self._chains: dict[str, frozenset[str]] = {}
+
+    def chain(self, key: str) -> frozenset[str]:
+        """The key and those that it asks, down to the question; empty where there is none."""
+        if key not in self._chains:
+            self._chains[key] = frozenset(self._followed(key, STEPS) or ())
+        return self._chains[key]
+
+    def _followed(self, key: str, steps: int) -> set[str]:
+        owner = key.partition("::")[0]
+        if owner not in self.files or not steps:
+            return set()
+        if key not in self._asks:
+            self._asks[key] = analyse.condition(self.files[owner], self.job, key)
+        asks, further = self._asks[key]
+        below = {each for other in further for each in self._followed(other, steps - 1)}
+        return {key, *below} if asks or below else set()
 
 
 def launched(

@@ -1,0 +1,94 @@
+"""Conditions that a project defines once and asks everywhere: `is_cuda_available()`, `HAS_GPU`.
+
+They are named by key, as in `flow`: `path::name()` for a function, `path::#name` for a variable.
+Whether one asks for the origin's device is decided in the file that defines it.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from joymigrate.rewrite.guards import branches
+
+if TYPE_CHECKING:
+    from joymigrate.rewrite.module import Module
+
+
+def asked(module: Module, test: ast.AST) -> set[str]:
+    """Keys of the project's functions and variables that a condition asks."""
+    found = set()
+    for node in ast.walk(test):
+        called = isinstance(node, ast.Call)
+        name = node.func if isinstance(node, ast.Call) else node
+        if not isinstance(name, (ast.Name, ast.Attribute)):
+            continue
+        if not called and getattr(getattr(name, "parent", None), "func", None) is name:
+            continue
+        key = key_of(module, name, called=called)
+        if key is not None:
+            found.add(key)
+    return found
+
+
+def key_of(module: Module, name: ast.Name | ast.Attribute, *, called: bool) -> str | None:
+    """The key of a name of this file or, through imports, of another file of the project."""
+    dotted = module.names.dotted(name)
+    if dotted is not None:
+        place = module.project.locate(dotted)
+        if place is None or not place[1] or "." in place[1]:
+            return None
+        return f"{place[0]}::{place[1]}()" if called else f"{place[0]}::#{place[1]}"
+    if not isinstance(name, ast.Name):
+        return None
+    found = module.names.lookup(name.id, name)
+    if found is None or found[0] is not module.names.root or not called:
+        return None  # variables of the file itself are followed in `groups`
+    return f"{module.source.path}::{name.id}()"
+
+
+def defined(module: Module) -> dict[str, ast.AST]:
+    """The functions and variables at a file's top level, by key."""
+    found: dict[str, ast.AST] = {}
+    for node in top_level(module.tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found[f"{module.source.path}::{node.name}()"] = node
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name):
+                    found[f"{module.source.path}::#{target.id}"] = node
+    return found
+
+
+def top_level(tree: ast.Module) -> list[ast.stmt]:
+    """Statements of a file, with those inside its `if` and `try`."""
+    found: list[ast.stmt] = []
+    todo = list(tree.body)
+    while todo:
+        node = todo.pop(0)
+        found.append(node)
+        if isinstance(node, (ast.If, ast.Try)):
+            todo += [
+                each for block in branches(node) for each in block if isinstance(each, ast.stmt)
+            ]
+            for handler in getattr(node, "handlers", ()):
+                todo += handler.body
+    return found
+
+
+def asks(module: Module, node: ast.AST) -> bool:
+    """Whether a definition answers if the origin's device is there."""
+    platform, device = module.vocabulary.module, module.vocabulary.device
+    questions = (f"{platform}.is_available", f"{platform}.device_count")
+    answers = isinstance(node, (ast.Assign, ast.AnnAssign))
+    found = False
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute):
+            found = found or module.names.dotted(each) in questions
+            found = found or each.attr == module.context.origin.tensor["is_cuda"]
+        elif isinstance(each, ast.Compare):
+            texts = (e.value for e in (each.left, *each.comparators) if isinstance(e, ast.Constant))
+            found = found or device in texts
+        elif isinstance(each, ast.Return) and each.value is not None:
+            answers = True
+    return found and answers
