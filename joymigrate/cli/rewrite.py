@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,7 @@ def command(
     ledger = one_project(paths)
 
     from joymigrate import rewrite
+    from joymigrate.rewrite import project_python
 
     if multi_card and (prove or unsafe or style or select or ignore):
         raise JoyError(
@@ -108,13 +110,15 @@ def command(
             proven = proved(scan, paths, program, unsafe, prove_timeout)
         else:
             proven = rewrite.patches(scan, unsafe=unsafe)
-    made = [p for p in proven if p.before != p.after]
+    kept, notes = project_python.checked(proven, ledger.root)
+    made = [p for p in kept if p.before != p.after]
     if diff and format == "text":
-        return show_diff(scan, made, ledger, lang)
+        return show_diff(scan, made, ledger, lang, notes)
     if diff or check:
         outcome = rewrite_outcome(scan, made, ledger)
     else:
         outcome = write(scan, made, paths, ledger, output, unsafe, allow_dirty)
+    outcome = replace(outcome, notes=(*outcome.notes, *notes))
     wrote = not (diff or check)
     if format == "json":
         emit(in_json(outcome, wrote=wrote, diff=diff, lang=lang))
@@ -204,7 +208,7 @@ def rewrite_outcome(scan: Scan, made: list[Patch], ledger: Ledger) -> Outcome:
     return Outcome(scan, tuple(made), ledger)
 
 
-def show_diff(scan: Scan, made: list[Patch], ledger: Ledger, lang: str) -> int:
+def show_diff(scan: Scan, made: list[Patch], ledger: Ledger, lang: str, notes: list[str]) -> int:
     """`--diff`: the patch to stdout as bytes, the count to stderr."""
     from joymigrate.report.rewriting import last_line
     from joymigrate.rewrite.outcome import diff
@@ -212,7 +216,9 @@ def show_diff(scan: Scan, made: list[Patch], ledger: Ledger, lang: str) -> int:
     sys.stdout.flush()
     sys.stdout.buffer.write(diff(made, scan.root))
     sys.stdout.flush()
-    talk([last_line(rewrite_outcome(scan, made, ledger), Language(lang), wrote=False)])
+    say = Language(lang)
+    told = [f"{say('note')}: {say(note)}" for note in notes]
+    talk([*told, last_line(rewrite_outcome(scan, made, ledger), say, wrote=False)])
     return Exit.FOUND if made else Exit.OK
 
 
