@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import ipaddress
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,20 @@ def test_a_head_that_does_not_end_is_given_up(sent: bytes) -> None:
         assert b"the head of the request" in said
 
     run(scenario, Echo(Limits(header_seconds=0.2)))
+
+
+def test_the_time_for_which_the_server_stood_still_is_no_clients() -> None:
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.site.port)
+        await asyncio.sleep(0.05)
+        held = server.site.connections
+        assert held is not None
+        time.sleep(0.4)  # the head would have come meanwhile
+        assert held.drop_slow_heads(0.3, 0.4) == 0
+        assert held.drop_slow_heads(0.0) == 1, "but what it takes from here on counts"
+        writer.close()
+
+    run(scenario)
 
 
 def test_a_connection_may_rest_between_requests() -> None:

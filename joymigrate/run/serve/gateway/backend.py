@@ -23,7 +23,7 @@ from joymigrate.run.serve.gateway.failures import (
     TRUNCATED,
     Broken,
 )
-from joymigrate.run.serve.gateway.pulse import Pulse
+from joymigrate.run.serve.gateway.pulse import TIMEOUTS, Pulse
 from joymigrate.run.serve.gateway.settings import Limits, UpstreamSettings
 
 HOP_BY_HOP = frozenset(
@@ -152,7 +152,7 @@ class HttpBackend:
         self.change(settings, context)
         self.addresses: dict[str, Any] = {}
         self.session = aiohttp.ClientSession(
-            connector=connector(limits.keepalive_seconds),
+            connector=connector(limits, self.pulse),
             timeout=aiohttp.ClientTimeout(
                 total=None,  # the relay keeps the time: a timer per request costs more
                 sock_connect=limits.connect_seconds,
@@ -189,7 +189,7 @@ class HttpBackend:
             )
         except aiohttp.ConnectionTimeoutError as error:
             raise late(CONNECT, self.limits.connect_seconds, self.pulse, error) from None
-        except (TimeoutError, asyncio.TimeoutError) as error:
+        except TIMEOUTS as error:
             raise late(FIRST_BYTE, self.limits.first_byte_seconds, self.pulse, error) from None
         except aiohttp.ClientConnectorError as error:
             raise Broken(OWN if is_ours(error.os_error) else CONNECT, str(error)) from None
@@ -253,5 +253,4 @@ def is_ours(error: OSError) -> bool:
     return unsettled or error.errno in OURS
 
 
-TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
 ABSENT = (401, 403, 404, 405, 501)

@@ -13,6 +13,7 @@ from collections import deque
 
 BEAT_SECONDS = 0.05
 KEPT = 1024  # stalls; each lasted a beat or more, so that they reach back 50 seconds at least
+TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
 SHARE = 0.5  # of a limit that this process may have stood still before it blames anybody
 
 

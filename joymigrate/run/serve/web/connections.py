@@ -65,11 +65,16 @@ class Connections(web.Server):
     def __call__(self) -> web_protocol.RequestHandler:
         return Connection(self, loop=self._loop, **self._kwargs)
 
-    def drop_slow_heads(self, limit_seconds: float) -> int:
-        """Close the connections whose head has taken longer; returns how many."""
+    def drop_slow_heads(self, limit_seconds: float, stood_still_seconds: float = 0.0) -> int:
+        """Close the connections whose head has taken longer; returns how many.
+
+        The time for which this process read nothing is no client's.
+        """
         now, dropped = asyncio.get_running_loop().time(), 0
         for connection in list(self.connections):
             since = getattr(connection, "since", 0.0)
+            if since and stood_still_seconds > 0 and isinstance(connection, Connection):
+                since = connection.since = min(now, since + stood_still_seconds)
             if since and now - since > limit_seconds and isinstance(connection, Connection):
                 connection.give_up()
                 dropped += 1

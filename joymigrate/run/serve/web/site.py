@@ -133,9 +133,11 @@ class Site:
 
     async def sweep(self, server: Connections) -> None:
         """Close connections whose heads take too long, for ever."""
+        clock = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(min(SWEEP_SECONDS, self.limits.header_seconds / 2))
-            dropped = server.drop_slow_heads(self.limits.header_seconds)
+            due = clock() + min(SWEEP_SECONDS, self.limits.header_seconds / 2)
+            await asyncio.sleep(due - clock())
+            dropped = server.drop_slow_heads(self.limits.header_seconds, clock() - due)
             if dropped:
                 log.info("%d connections closed: no request in %g s", dropped,
                          self.limits.header_seconds)  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import aiohttp
@@ -10,7 +11,10 @@ import pytest
 from aiohttp import web
 from aiohttp.client_proto import ResponseHandler
 
+from joymigrate.run.serve.gateway import connections
 from joymigrate.run.serve.gateway.connections import connector
+from joymigrate.run.serve.gateway.pulse import BEAT_SECONDS, Pulse
+from joymigrate.run.serve.gateway.settings import Limits
 
 LARGE = bytes(range(256)) * 2**14  # 4 MiB: far more than the reader's buffer
 
@@ -37,7 +41,9 @@ async def fetch(path: str, pause: int) -> bytes:
     await site.start()
     port = runner.addresses[0][1]
     got = b""
-    async with aiohttp.ClientSession(connector=connector(2.0), read_bufsize=2**14) as session:
+    async with aiohttp.ClientSession(
+        connector=connector(Limits(), Pulse()), read_bufsize=2**14
+    ) as session:
         for _ in range(2):  # the second time on the same connection
             async with session.get(f"http://127.0.0.1:{port}{path}") as response:
                 for _ in range(pause):
@@ -65,3 +71,72 @@ def test_a_paused_connection_goes_on_and_others_are_left_alone(
     assert got == (LARGE if path == "/large" else b"small")
     assert all(resumed), "resumed although nothing was paused"
     assert bool(resumed) == (path == "/large")
+
+
+async def asked(clients: int, limits: Limits, stall_seconds: float) -> list[int]:
+    """Statuses of requests that are begun together, before the process stands still for a while."""
+    app = web.Application()
+    app.router.add_get("/small", small)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    pulse = Pulse()
+    beats = asyncio.create_task(pulse.run())
+    await asyncio.sleep(BEAT_SECONDS)
+    timeout = aiohttp.ClientTimeout(sock_connect=limits.connect_seconds, ceil_threshold=60)
+    try:
+        async with aiohttp.ClientSession(
+            connector=connector(limits, pulse), timeout=timeout
+        ) as session:
+
+            async def one() -> int:
+                async with session.get(f"http://127.0.0.1:{runner.addresses[0][1]}/small") as got:
+                    return got.status
+
+            asks = [asyncio.create_task(one()) for _ in range(clients)]
+            asyncio.get_running_loop().call_soon(time.sleep, stall_seconds)
+            return list(await asyncio.gather(*asks))
+    finally:
+        beats.cancel()
+        await runner.cleanup()
+
+
+def test_a_connection_that_is_late_by_our_own_stall_is_begun_again() -> None:
+    limits = Limits(connect_seconds=0.1, first_byte_seconds=5.0)
+    assert asyncio.run(asked(3, limits, 0.3)) == [200] * 3
+    with pytest.raises(aiohttp.ConnectionTimeoutError):  # without patience: what happened before
+        asyncio.run(asked(3, Limits(connect_seconds=0.1, first_byte_seconds=0.0), 0.3))
+
+
+def test_few_connections_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = making = 0
+    original = aiohttp.TCPConnector._create_connection
+
+    async def counted(*given: Any, **named: Any) -> Any:
+        nonlocal most, making
+        making += 1
+        most = max(most, making)
+        try:
+            return await original(*given, **named)
+        finally:
+            making -= 1
+
+    monkeypatch.setattr(connections, "AT_ONCE", 4)
+    monkeypatch.setattr(aiohttp.TCPConnector, "_create_connection", counted)
+    assert asyncio.run(asked(40, Limits(), 0.0)) == [200] * 40
+    assert most == 4
+
+
+def test_a_backend_that_takes_no_connection_keeps_nobody_waiting_for_a_place() -> None:
+    async def scenario() -> float:
+        made: Any = connector(Limits(connect_seconds=0.1), Pulse())
+        made.places = asyncio.Semaphore(0)
+        begun = time.perf_counter()
+        async with made.place():
+            waited = time.perf_counter() - begun
+        assert made.places.locked(), "a place that was not taken is not given back"
+        await made.close()
+        return waited
+
+    assert asyncio.run(scenario()) >= 0.1
