@@ -25,6 +25,7 @@ UNVERIFIED = "Serve, or ramp a standby, without a passing verdict."
 PROBE = "Try a shrunk copy of the model beyond its limits against transformers at load."
 LORA = "A LoRA adapter; requests ask for it as model NAME. May be repeated."
 LOOKUP = "Tokens that a step tries behind a text, as it went on before; the text is the same."
+DRAFTS = "A smaller model that says tokens ahead, which the model checks; the text is the same."
 GENERATION = "Whose generation_config.json says how requests are sampled that do not say."
 LANES = "Ranking: what runs batches; 0: as many as are fastest here."
 SPARSE = "Of --part dense: each shard in order; behind | others with the same rows."
@@ -142,6 +143,12 @@ class LanguageOptions:
         default_factory=list
     )
     prompt_lookup: Annotated[int, Option("--prompt-lookup", min=0, help=LOOKUP)] = 0
+    draft_model: Annotated[
+        Path | None, Option("--draft-model", metavar="FOLDER", help=DRAFTS)
+    ] = None  # fmt: skip
+    draft_tokens: Annotated[
+        int, Option("--draft-tokens", min=1, help="Tokens that it says ahead.")
+    ] = 4  # fmt: skip
     generic: Annotated[
         bool, Option("--generic", help="Run the model through transformers.")
     ] = False  # fmt: skip
@@ -168,6 +175,8 @@ class LanguageOptions:
             "attention": self.attention,
             "tensor_parallel": self.tensor_parallel,
             "prompt_lookup": self.prompt_lookup,
+            "draft_model": str(self.draft_model) if self.draft_model is not None else None,
+            "draft_tokens": self.draft_tokens,
             "adapters": adapters_of(self.lora),
             "probe": self.probe,
             "generic": self.generic,

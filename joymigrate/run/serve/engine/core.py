@@ -17,7 +17,7 @@ from joymigrate.run.serve.engine.adapters import Adapters
 from joymigrate.run.serve.engine.batch import Batch, arrange, make_batch
 from joymigrate.run.serve.engine.blocks import BlockPool
 from joymigrate.run.serve.engine.cache import Cache
-from joymigrate.run.serve.engine.drafts import Lookup
+from joymigrate.run.serve.engine.drafts import Drafter, Lookups
 from joymigrate.run.serve.engine.live import Text, replay, root_of, texts_of
 from joymigrate.run.serve.engine.models.model import Model
 from joymigrate.run.serve.engine.recover import Recovery
@@ -79,9 +79,11 @@ class Engine:
         adapters: Adapters | None = None,
         free: Callable[[], None] = lambda: None,
         may_retry: bool = True,
+        drafter: Drafter | None = None,
     ) -> None:
         """`free` gives back memory that the allocator holds and does not use; `may_retry` says
-        whether a step that failed can be computed again."""
+        whether a step that failed can be computed again; `drafter` proposes tokens (none:
+        prompt lookup, where `options` ask for it)."""
         self.model = model
         self.cache = cache
         self.tokens = tokens
@@ -90,11 +92,14 @@ class Engine:
         self.max_model_len = max_model_len
         self.adapters = adapters or Adapters()
         self.pool = BlockPool(cache.blocks, cache.size, prefix_cache=options.prefix_cache)
+        if drafter is None and options.prompt_lookup and may_draft(model):
+            drafter = Lookups()
         self.scheduler = Scheduler(
             self.pool,
             max_batch_tokens=options.max_batch_tokens,
             max_running=options.max_running,
-            drafts=options.prompt_lookup if may_draft(model) else 0,
+            drafts=options.drafts if drafter is not None else 0,
+            drafter=drafter,
         )
         self.drafted = self.accepted = 0
         self.forward: Forward = forward or (lambda batch: model.hidden(batch, cache))
@@ -192,9 +197,6 @@ class Engine:
             root=root_of(seen, long, self.adapters.root(adapter)),
             adapter=adapter,
         )
-        if self.scheduler.drafts:
-            for text in texts:
-                text.sequence.lookup = Lookup()
         resumed = replay(texts[0], request.resume) if request.resume is not None else None
         self.texts[request.id] = list(texts)
         self.prompt_tokens += len(prompt)

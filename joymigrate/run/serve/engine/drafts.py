@@ -8,6 +8,9 @@ when tokens come, and never which. (A. Saxena, Prompt Lookup Decoding, 2023.)
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
+from typing import Protocol
+
+from joymigrate.run.serve.engine.sequence import Sequence
 
 LONGEST, SHORTEST = 3, 2  # tokens that must stand there again; long ones are tried first
 
@@ -30,3 +33,32 @@ class Lookup:
             if place is not None:
                 return tuple(ids[place : place + max(0, most)])
         return ()
+
+
+class Drafter(Protocol):
+    """Who says what may follow texts."""
+
+    def keep(self, running: Many[Sequence]) -> None:
+        """Forget the texts that run no more."""
+
+    def draft(self, wanted: Many[tuple[Sequence, int]]) -> list[tuple[int, ...]]:
+        """For each text at most so many tokens that may follow it; it changes no text."""
+        ...
+
+
+class Lookups:
+    """Drafts by prompt lookup for many texts."""
+
+    def __init__(self) -> None:
+        self.lookups: dict[Sequence, Lookup] = {}
+
+    def keep(self, running: Many[Sequence]) -> None:
+        """Forget the texts that run no more."""
+        for gone in self.lookups.keys() - set(running):
+            del self.lookups[gone]
+
+    def draft(self, wanted: Many[tuple[Sequence, int]]) -> list[tuple[int, ...]]:
+        """For each text at most so many tokens that stood behind the same words before."""
+        return [
+            self.lookups.setdefault(text, Lookup()).draft(text.ids, most) for text, most in wanted
+        ]

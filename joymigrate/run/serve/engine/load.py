@@ -16,12 +16,13 @@ from joymigrate.run.serve.engine import graphs
 from joymigrate.run.serve.engine.adapters import Adapters
 from joymigrate.run.serve.engine.adapting import attach
 from joymigrate.run.serve.engine.cache import Cache
-from joymigrate.run.serve.engine.core import Engine
+from joymigrate.run.serve.engine.core import Engine, may_draft
+from joymigrate.run.serve.engine.draft_model import DraftModel
 from joymigrate.run.serve.engine.models.model import Model
 from joymigrate.run.serve.engine.models.spec import describe, read_config
 from joymigrate.run.serve.engine.parallel import Share, Team
 from joymigrate.run.serve.engine.pooling import pooling_of
-from joymigrate.run.serve.engine.tokens import end_ids, load_tokens
+from joymigrate.run.serve.engine.tokens import Numbers, Tokens, end_ids, load_tokens
 from joymigrate.run.serve.engine.types import EngineOptions, ModelInfo
 from joymigrate.run.serve.engine.weights import Weights
 
@@ -29,6 +30,7 @@ CPU_BLOCK = 16
 CARD_BLOCK = 128  # the paged kernels of cards read blocks of 128 (and multiples of 16 or 256)
 CPU_SHARE = 0.3  # of the free memory, for keys and values
 CPU_MOST = 4 << 30
+OTHER_WORDS = 0.05  # of a vocabulary: what families add to it between sizes
 CARD_SHARE = 0.9  # of the card, for weights, activations, keys and values
 
 
@@ -58,7 +60,8 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
     share = team.share if team is not None else None
     with torch.inference_mode():
         model = load_model(folder, raw, dtype, card(device, options.device), options, share)
-        cache, notes = make_cache(model, options, device)
+        small = load_small(options, dtype, device)
+        cache, notes = make_cache(model, options, device, small)
     if team is not None:
         team.ready(cache)
     tokens = load_tokens(folder, trust_remote_code=options.trust_remote_code)
@@ -77,9 +80,21 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
         forward = graphs.Graphs(model, cache, longest=longest, most=options.max_running)
     elif options.graphs and not device.is_cpu:
         notes = (*notes, f"steps are not captured: {uncaptured}")
+    drafter = None
+    if small is not None:
+        same_words(tokens, load_tokens(Path(options.draft_model or "")), options)
+        if not (may_draft(model) and may_draft(small)):
+            raise JoyError(
+                "there are no drafts where positions depend on the text's length, or on images",
+                help="leave --draft-model out",
+            )
+        room = Cache(
+            small.shapes, cache.blocks, cache.size, small.dtype, small.device, options.attention
+        )
+        drafter = DraftModel(small, room, options.max_batch_tokens, model.vocabulary)
     engine = Engine(
         model, cache, tokens, ends, options, longest, forward,
-        adapters=adapters, free=device.empty_cache, may_retry=team is None,
+        adapters=adapters, free=device.empty_cache, may_retry=team is None, drafter=drafter,
     )  # fmt: skip
     if options.prompt_lookup and not engine.scheduler.drafts:
         notes = (*notes, "no prompt lookup: positions depend on the text's length, or on images")
@@ -103,6 +118,30 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
         notes=(*model.notes, *notes),
     )
     return Loaded(engine, info, folder, device, team)
+
+
+def load_small(options: EngineOptions, dtype: torch.dtype, device: Device) -> Model | None:
+    """The draft model that `options` name, in the dtype of the other; raises `JoyError`."""
+    if options.draft_model is None:
+        return None
+    if options.tensor_parallel > 1:
+        raise JoyError("a draft model does not go with --tensor-parallel")
+    folder = Path(options.draft_model)
+    return load_model(folder, read_config(folder), dtype, card(device, options.device), options)
+
+
+def same_words(ours: Tokens | Numbers, theirs: Tokens | Numbers, options: EngineOptions) -> None:
+    """Refuse a draft model whose ids mean other words: no draft of it would ever be right."""
+    if ours.hf is None or theirs.hf is None:
+        return
+    here, there = ours.hf.get_vocab(), theirs.hf.get_vocab()
+    other = sum(there.get(word) != number for word, number in here.items())
+    if other > OTHER_WORDS * len(here):
+        raise JoyError(
+            f"{other} of the model's {len(here)} tokens have another id in the draft model",
+            where=options.draft_model,
+            help="a draft model has the same tokenizer: a smaller one of the same family",
+        )
 
 
 def attach_adapters(model: Model, options: EngineOptions) -> Adapters:
@@ -215,12 +254,14 @@ def load_model(
 
 
 def make_cache(
-    model: Model, options: EngineOptions, device: Device
+    model: Model, options: EngineOptions, device: Device, small: Model | None = None
 ) -> tuple[Cache, tuple[str, ...]]:
-    """Blocks for as many tokens as the memory allows, and can be used."""
+    """Blocks for as many tokens as the memory allows, and can be used; the draft model `small`
+    needs as many."""
     size = options.block_size or (CPU_BLOCK if device.is_cpu else CARD_BLOCK)
     width = torch.empty(0, dtype=model.dtype).element_size()
-    per_block = size * width * sum(shape.numbers for shape in model.shapes)
+    both = (*model.shapes, *(small.shapes if small is not None else ()))
+    per_block = size * width * sum(shape.numbers for shape in both)
     longest = min(model.positions, options.max_model_len or model.positions)
     useful = -(-longest // size) * options.max_running
     notes: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ import heapq
 from dataclasses import dataclass
 
 from joymigrate.run.serve.engine.blocks import BlockPool
+from joymigrate.run.serve.engine.drafts import Drafter
 from joymigrate.run.serve.engine.sequence import Sequence
 
 
@@ -43,11 +44,18 @@ class Scheduler:
     """
 
     def __init__(
-        self, pool: BlockPool, *, max_batch_tokens: int, max_running: int, drafts: int = 0
+        self,
+        pool: BlockPool,
+        *,
+        max_batch_tokens: int,
+        max_running: int,
+        drafts: int = 0,
+        drafter: Drafter | None = None,
     ) -> None:
-        """`drafts`: tokens that a step may try behind a text, where there is room."""
+        """`drafts`: tokens that a step may try behind a text, where there is room; `drafter`
+        says which."""
         self.pool = pool
-        self.drafts = drafts
+        self.drafts, self.drafter = drafts, drafter
         self.max_batch_tokens = max_batch_tokens
         self.max_running = max_running
         self.waiting: list[tuple[tuple[int, int], Sequence]] = []  # a heap
@@ -100,24 +108,31 @@ class Scheduler:
             budget = self.max_batch_tokens - sum(chunk.count for chunk in chunks.values())
         if self.preemptions == preempted:  # else who was just sent back would push out another
             self.admit(chunks, budget)
-        if self.drafts:
-            self.add_drafts(chunks)
+        if self.drafter is not None:
+            self.add_drafts(chunks, self.drafter)
         return list(chunks.values())
 
-    def add_drafts(self, chunks: dict[Sequence, Chunk]) -> None:
+    def add_drafts(self, chunks: dict[Sequence, Chunk], drafter: Drafter) -> None:
         """Let decodes try what may follow, with tokens and blocks that nobody else needs now."""
+        drafter.keep(list(self.running))
         budget = self.max_batch_tokens - sum(chunk.count for chunk in chunks.values())
-        for sequence, chunk in list(chunks.items()):
-            length = len(sequence.ids)
-            if sequence.lookup is None or not sequence.decoding or not chunk.last:
+        free = self.pool.available
+        wanted: list[tuple[Sequence, int]] = []
+        for sequence, chunk in chunks.items():
+            if not sequence.decoding or not chunk.last:
                 continue
-            room = (len(sequence.blocks) + self.pool.available) * self.pool.size - length
+            length, held = len(sequence.ids), len(sequence.blocks)
+            room = (held + free) * self.pool.size - length
             most = min(self.drafts, budget, room, sequence.limit - length - 1)
-            found = sequence.lookup.draft(sequence.ids, most)
+            if most > 0:
+                wanted.append((sequence, most))
+                budget -= most
+                free -= max(0, self.pool.needed(length + most) - held)
+        for (sequence, _), found in zip(wanted, drafter.draft(wanted), strict=True):
             if found:
-                self.extend(sequence, length + len(found))
+                chunk = chunks[sequence]
+                self.extend(sequence, len(sequence.ids) + len(found))
                 chunks[sequence] = Chunk(sequence, chunk.start, chunk.count, found)
-                budget -= len(found)
 
     def admit(self, chunks: dict[Sequence, Chunk], budget: int) -> None:
         """Start waiting sequences while there are tokens, places and blocks for their prompts."""

@@ -7,7 +7,6 @@ from itertools import count
 from typing import Any
 
 from joymigrate.run.serve.engine.blocks import ROOT, chain
-from joymigrate.run.serve.engine.drafts import Lookup
 
 ARRIVALS = count()
 
@@ -36,7 +35,6 @@ class Sequence:
     blocks: list[int] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
     cached: int = -1  # prompt tokens found in the prefix cache at the first start; -1: not started
-    lookup: Lookup | None = None  # where drafts come from
     state: Any = None  # what the engine keeps with it
 
     @property

@@ -209,6 +209,8 @@ class EngineOptions:
     tensor_parallel: int = 1
     adapters: tuple[tuple[str, str], ...] = ()  # LoRA: (name, folder)
     prompt_lookup: int = 0  # tokens that a step tries behind a text, as it went on before
+    draft_model: str | None = None  # folder of a smaller model that says what a step tries
+    draft_tokens: int = 4  # of it, behind a text
     trust_remote_code: bool = False
     probe: bool = False  # try a shrunk copy beyond the model's limits at load; `serve` does
 
@@ -230,11 +232,19 @@ class EngineOptions:
         for name, value in sizes.items():
             if value is not None and value < 1:
                 raise JoyError(f"{name} is {value}, but must be at least 1", where=name)
-        if not 0 <= self.prompt_lookup <= MAX_DRAFTS:
+        for name, count in (("prompt_lookup", self.prompt_lookup), ("draft_tokens", self.drafts)):
+            if not 0 <= count <= MAX_DRAFTS:
+                raise JoyError(f"{name} is {count}, but must be in [0, {MAX_DRAFTS}]", where=name)
+        if self.draft_model is not None and self.prompt_lookup:
             raise JoyError(
-                f"prompt_lookup is {self.prompt_lookup}, but must be in [0, {MAX_DRAFTS}]",
-                where="prompt_lookup",
+                "drafts come from the prompt or from a draft model, not from both",
+                help="leave --prompt-lookup or --draft-model out",
             )
+
+    @property
+    def drafts(self) -> int:
+        """Tokens that a step tries behind a text."""
+        return self.draft_tokens if self.draft_model is not None else self.prompt_lookup
 
 
 @dataclass(frozen=True, slots=True)

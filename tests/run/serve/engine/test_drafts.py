@@ -1,4 +1,4 @@
-"""Prompt lookup: fewer steps, and not one other token."""
+"""Prompt lookup and draft models: fewer steps, and not one other token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("transformers", reason="pip install 'joymigrate[serve]'")
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.drafts import Lookup
-from joymigrate.run.serve.engine.load import load_engine
+from joymigrate.run.serve.engine.load import load_engine, same_words
 from joymigrate.run.serve.engine.types import EngineOptions, Output, Request, Sampling
 
 from .models import VOCABULARY, drain, greedy, prompts, save, tokens
@@ -91,6 +91,89 @@ def test_drafts_change_no_token_and_save_steps(
     assert fast.pool.used == plain.pool.used == 0
     if not more:
         assert stats.steps < plain.stats().steps
+
+
+@pytest.mark.parametrize(
+    ("kind", "small", "more"),
+    [
+        ("qwen2", {"kind": "qwen2", "num_hidden_layers": 1, "seed": 3}, {}),
+        ("qwen2", {"kind": "qwen2"}, {}),  # the same model: it is always right
+        pytest.param(
+            "qwen2",
+            {"kind": "gpt_neox"},
+            {"kv_blocks": 24, "max_running": 6},
+            marks=pytest.mark.slow,
+        ),
+        ("qwen2", {"kind": "qwen2", "vocab_size": VOCABULARY + 40}, {"max_batch_tokens": 16}),
+        pytest.param(
+            "gpt_neox",
+            {"kind": "qwen2", "vocab_size": VOCABULARY - 20},
+            {},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_draft_model_changes_no_token(
+    tmp_path: Path, kind: str, small: dict[str, Any], more: dict[str, Any]
+) -> None:
+    save(tmp_path / "large", kind)
+    save(tmp_path / "small", **small)
+    _, want = outputs_of(tmp_path / "large", **more)
+    fast, found = outputs_of(
+        tmp_path / "large", draft_model=str(tmp_path / "small"), draft_tokens=3, **more
+    )
+    assert {key: tokens(rows) for key, rows in found.items()} == {
+        key: tokens(rows) for key, rows in want.items()
+    }
+    stats, drafter = fast.stats(), fast.scheduler.drafter
+    assert stats.drafted > 0
+    assert drafter.failures == 0
+    drafter.keep([])
+    assert fast.pool.used == drafter.pool.used == 0
+    if small == {"kind": kind}:
+        engine = load_engine(tmp_path / "large", fast.options).engine
+        engine.add(Request("alone", tuple(prompts([9])[0]), greedy(40)))
+        drain(engine)
+        stats = engine.stats()
+        assert stats.accepted == stats.drafted == 29, "39 tokens behind the first, 3 of 4 drafted"
+        assert stats.steps == 11
+
+
+def test_a_draft_model_that_fails_costs_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path)
+    engine = load_engine(tmp_path, EngineOptions(**ROOM, draft_model=str(tmp_path))).engine
+    drafter: Any = engine.scheduler.drafter
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(drafter.model, "hidden", fail)
+    engine.add(Request("a", tuple(prompts([9])[0]), greedy(8)))
+    assert len(tokens(drain(engine)["a", 0])) == 8
+    assert drafter.failures == 6, "once a step that may try tokens"
+    assert drafter.pool.used == 0
+
+
+def test_a_draft_model_and_prompt_lookup_are_not_asked_together() -> None:
+    with pytest.raises(JoyError, match="not from both"):
+        EngineOptions(prompt_lookup=3, draft_model="small")
+
+
+def test_a_draft_model_of_other_words_is_refused() -> None:
+    class Words:
+        def __init__(self, first: int) -> None:
+            self.hf = self
+            self.first = first
+
+        def get_vocab(self) -> dict[str, int]:
+            return {f"w{i}": i + self.first for i in range(100)}
+
+    options = EngineOptions(draft_model="small")
+    same_words(Words(0), Words(0), options)  # type: ignore[arg-type]
+    with pytest.raises(JoyError, match="100 of the model's 100 tokens have another id"):
+        same_words(Words(0), Words(1), options)  # type: ignore[arg-type]
 
 
 def test_blocks_found_again_hold_what_they_say(tmp_path: Path) -> None:
