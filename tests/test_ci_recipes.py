@@ -98,6 +98,7 @@ def test_the_action_installs_this_checkout_with_pinned_torch() -> None:
     assert f"torch=={ACTION['inputs']['torch-version']['default']}" in pinned
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_a_test_that_fails_on_the_chip_fails_the_job_and_is_annotated(tmp_path: Path) -> None:
     run = job(tmp_path, command="python -m pytest -q -p no:cacheprovider tests/check_model.py")

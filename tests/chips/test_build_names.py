@@ -81,6 +81,7 @@ def test_one_list_says_since_when_a_name_exists(tmp_path: Path) -> None:
     assert parse(path).names("torch.acm", "2.9") == {"both", "old"}
 
 
+@pytest.mark.slow
 def test_the_origin_s_list_is_what_the_installed_torch_says() -> None:
     from joymigrate.chips import origin, read_yaml
     from scripts.build_names import names_of

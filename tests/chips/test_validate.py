@@ -177,7 +177,7 @@ SMALL_PATHS = sorted(places(yaml.safe_load(SMALL)), key=str)
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=120, deadline=None
 )
 @given(path=st.sampled_from(SMALL_PATHS), junk=JUNK)
 def test_junk_anywhere_is_a_problem_or_fine_but_never_a_crash(

@@ -99,7 +99,7 @@ CASES = {
         said=("train.py:53", "configs/base.yaml:5 `cuda` (JM120)"),
     ),
 }
-SLOW = {"gpt", "detector", "speech", "pretrain", "finetune_qwen"}
+SLOW = {"ctr", "diffusion", "gpt", "detector", "speech", "pretrain", "finetune_qwen"}
 
 
 def migrated(project: Path, entry: str, *words: str) -> dict[str, Any]:

@@ -47,6 +47,7 @@ def test_a_dry_run_shows_the_plan_and_touches_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in project.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_without_an_entry_it_scans_and_rewrites_and_goes_back(tmp_path: Path) -> None:
     project = copied("ctr", tmp_path)
     source = (project / "train.py").read_bytes()
@@ -77,6 +78,7 @@ def test_wrong_words_are_one_clear_error(words: list[str], named: str, tmp_path:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @needs_chip
 @pytest.mark.compiler
 def test_a_gate_holds_explains_and_a_second_call_goes_on(tmp_path: Path) -> None:

@@ -127,4 +127,4 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
+TestHistory.settings = settings(max_examples=6, stateful_step_count=12, deadline=None)

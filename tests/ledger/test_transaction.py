@@ -357,7 +357,7 @@ trees = st.dictionaries(names, st.binary(max_size=60), max_size=6)
 modes = st.sampled_from([0o644, 0o600, 0o755, 0o664])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(old=trees, new=trees, mode=modes)
 def test_rollback_restores_any_tree_from_any_change(
     tmp_path_factory: pytest.TempPathFactory,

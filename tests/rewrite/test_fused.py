@@ -170,6 +170,7 @@ def test_on_a_cpu_the_numbers_are_the_same_to_the_bit(rewritten: Path) -> None:
         assert torch.equal(after[name], value), name  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_on_the_simulated_chip_the_numbers_agree(rewritten: Path) -> None:
     import torch

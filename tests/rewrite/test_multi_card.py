@@ -107,6 +107,7 @@ def test_two_processes_share_the_data_and_keep_one_model(project: Path) -> None:
     assert list(torch.load(project / "model.pt")) == ["layer.weight", "layer.bias"]
 
 
+@pytest.mark.slow
 def test_the_launch_script_starts_it(project: Path) -> None:
     env = {**os.environ, "CARDS": "2", "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     env["PATH"] = f"{project}:{env['PATH']}"

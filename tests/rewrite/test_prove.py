@@ -44,6 +44,7 @@ def test_the_edit_that_changes_the_program_is_found_and_left_out(tmp_path: Path)
     assert done.left == ("main.py:4:12",)
 
 
+@pytest.mark.slow
 def test_a_program_that_differs_from_run_to_run_proves_nothing(tmp_path: Path) -> None:
     text = b"import time, torch\nprint('loss', time.time_ns())\ntorch.cuda.empty_cache()\n"
     write_tree(tmp_path, {"main.py": text})

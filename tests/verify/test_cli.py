@@ -58,6 +58,7 @@ def test_a_fault_is_named_and_fails(base: Path, tmp_path: Path) -> None:
     assert (first["module"], first["phase"]) == ("interact", "forward")
 
 
+@pytest.mark.slow
 def test_renamed_modules_compare_by_order_and_by_map(base: Path, tmp_path: Path) -> None:
     text = PROGRAM.read_text().replace("self.bottom", "self.dense_tower")
     (tmp_path / "target.py").write_text(text)
@@ -115,6 +116,7 @@ if world > 1: dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(DIVIDED)
     assert joy("record", "-o", "one.jmb", "--", "python", "p.py", cwd=tmp_path).returncode == 0

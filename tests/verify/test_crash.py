@@ -94,6 +94,7 @@ def test_a_crash_is_named_with_its_place(
     assert document["baseline"]["crash"] is None
 
 
+@pytest.mark.slow
 def test_a_crash_after_the_recorded_steps_is_named_as_well(base: Path, tmp_path: Path) -> None:
     document = replayed(base, tmp_path, "update", "step == 3")
     assert document["verdict"] == "inconclusive"

@@ -78,7 +78,9 @@ def replayed(base: Path, folder: Path, wrap: str, text: str = PROGRAM) -> tuple[
     return made.returncode, json.loads((folder / "v.json").read_text())
 
 
-@pytest.mark.parametrize("wrap", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp", "tp"])
+@pytest.mark.parametrize(
+    "wrap", ["fsdp", *(pytest.param(way, marks=pytest.mark.slow) for way in ("ddp", "tp"))]
+)
 def test_two_processes_equal_one_in_every_kind_of_record(
     wrap: str, base: Path, tmp_path: Path
 ) -> None:

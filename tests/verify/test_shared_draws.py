@@ -63,6 +63,7 @@ def test_ranks_draw_numbers_of_their_own(seeded: dict[str, object], tmp_path: Pa
     assert drawn(tmp_path, JOYMIGRATE_SEED="0", RANK="1")["weight"] != seeded["weight"]
 
 
+@pytest.mark.slow
 def test_shared_draws_are_counted_by_kind_and_shape(tmp_path: Path) -> None:
     told = tmp_path / "told.txt"
     words = {"JOYMIGRATE_SEED": "0", "JOYMIGRATE_DRAWS": str(told)}

@@ -138,6 +138,7 @@ def test_processes_see_exactly_the_planned_cards(fleet: Fleet) -> None:
     fleet.clear()
 
 
+@pytest.mark.slow
 def test_a_second_command_line_sees_and_cancels(fleet: Fleet) -> None:
     fleet.ask("submit", [job("mine", kind="gpu-8", cards_per_pod=8)])
     with pytest.raises(JoyError, match="is running"):
@@ -162,6 +163,7 @@ def test_a_second_command_line_sees_and_cancels(fleet: Fleet) -> None:
     fleet.clear()
 
 
+@pytest.mark.slow
 def test_a_claim_stops_lower_priority_and_runs(fleet: Fleet) -> None:
     fleet.ask("submit", [job("low", kind="gpu-8", cards_per_pod=8)])
     fleet.first_lines("low")
@@ -200,6 +202,7 @@ def test_a_failed_command_is_tried_again_as_often_as_it_may(fleet: Fleet) -> Non
     assert fleet.ask("logs", "fails") == [["no"]]
 
 
+@pytest.mark.slow
 def test_a_dead_node_sends_its_gang_elsewhere(fleet: Fleet) -> None:
     fleet.ask("submit", [job("gang", kind="ascend-910-8", cards_per_pod=8, pods=2)])
     fleet.first_lines("gang")

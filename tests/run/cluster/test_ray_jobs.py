@@ -66,6 +66,7 @@ def failed(fleet: Fleet) -> list[int]:
     return list(node["failed"])
 
 
+@pytest.mark.slow
 def test_cards_that_their_tool_calls_broken_are_not_granted(fleet: Fleet) -> None:
     until(lambda: failed(fleet) == [3])
     (fact,) = [one for one in fleet.ask("history") if one["kind"] == "cards_failed"]
@@ -74,6 +75,7 @@ def test_cards_that_their_tool_calls_broken_are_not_granted(fleet: Fleet) -> Non
     assert state(fleet, "four") == "waiting"
 
 
+@pytest.mark.slow
 def test_an_array_and_the_job_after_it(fleet: Fleet) -> None:
     script = "import os; print(os.environ['JOYMIGRATE_ARRAY_INDEX'], flush=True)"
     fleet.ask("submit", [say("a", script, array="0-2%1"), say("then", "print(1)", after="a")])
@@ -124,6 +126,7 @@ def test_a_command_beside_a_running_job(fleet: Fleet) -> None:
     assert "sleep" in commands
 
 
+@pytest.mark.slow
 def test_cards_on_which_three_programs_fail_in_a_row_are_taken_out(
     fleet: Fleet, tmp_path: Path
 ) -> None:

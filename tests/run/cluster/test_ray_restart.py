@@ -136,6 +136,7 @@ def judge(rows: dict[str, dict[str, Any]], folder: Path) -> None:
             assert 1 <= starts[f"{name} {rank}"] <= row["tries"]
 
 
+@pytest.mark.slow
 def test_a_killed_controller_finds_its_jobs_again(fleet: Fleet, tmp_path: Path) -> None:
     judge(play(fleet, tmp_path, kills=3), tmp_path)
 

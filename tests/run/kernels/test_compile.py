@@ -29,6 +29,7 @@ def compiled(folder: Path, *names: str) -> dict[str, dict[str, bool]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_kernels_compile_for_compute_capability_9(tmp_path: Path) -> None:
     found = compiled(tmp_path, *SMALL)
     assert len(found) == 7

@@ -108,6 +108,7 @@ def test_a_program_that_loads_the_package_itself_decides_when(
     assert done.out.splitlines() == ["not before the program asks for it", "npu:0 True"]
 
 
+@pytest.mark.slow
 def test_an_isolated_python_takes_part_through_the_entry_point(rehearse: Run) -> None:
     done = rehearse("python", "-I", "-c", "import torch; print(torch.ones(1).npu().device)")
     assert done.out == "npu:0\n", done.err

@@ -108,6 +108,7 @@ def test_memory_models_and_counts_of_devices_are_the_asked_for_ones(
     assert done.out == "3 Ascend910A False\nNPU out of memory\n"
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_a_dry_run_counts_chip_kernels_and_the_same_memory(rehearse: Run) -> None:
     program = (str(PROGRAMS / "gpt.py"), "npu", "2")
@@ -120,6 +121,7 @@ def test_a_dry_run_counts_chip_kernels_and_the_same_memory(rehearse: Run) -> Non
     assert dry.report["peak_memory_bytes"] == wet.report["peak_memory_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_precision_and_faults_change_the_numbers_by_what_was_asked(
     rehearse: Run, tmp_path: Path
@@ -150,6 +152,7 @@ def test_precision_and_faults_change_the_numbers_by_what_was_asked(
     assert fault == pytest.approx(1e-2, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_the_report_is_written_as_html_and_text_too(rehearse: Run, tmp_path: Path) -> None:
     done = rehearse(

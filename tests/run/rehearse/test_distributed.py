@@ -43,6 +43,7 @@ def test_four_ranks_equal_one_process(rehearse: Run) -> None:
     assert_equal_to_one_process(done, 4)
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_others_with_a_message(rehearse: Run) -> None:
     done = rehearse("python", str(PROGRAMS / "killed_rank.py"))
     assert "codes 1 -9" in done.out

@@ -61,7 +61,12 @@ def on_cpu(script: str, folder: Path) -> str:
 # other operators on the two devices, which was seen to move a loss by 1e-4.
 @pytest.mark.parametrize(
     ("script", "tolerance"),
-    [("amp_train.py", 5e-3), ("ctr.py", 1.1e-4), ("generate.py", None), ("options.py", None)],
+    [
+        pytest.param("amp_train.py", 5e-3, marks=pytest.mark.slow),
+        ("ctr.py", 1.1e-4),
+        ("generate.py", None),
+        pytest.param("options.py", None, marks=pytest.mark.slow),
+    ],
 )
 def test_an_unchanged_program_runs_to_its_end_on_the_chips_device(
     rehearse: Run, tmp_path: Path, script: str, tolerance: float | None

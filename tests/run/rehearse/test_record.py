@@ -53,6 +53,7 @@ def test_a_save_beside_a_program_that_counts_on_is_left_out(
         record.save(finished=True)
 
 
+@pytest.mark.slow
 def test_a_forked_child_of_multiprocessing_leaves_its_record(rehearse, tmp_path: Path) -> None:
     program = tmp_path / "forked.py"
     program.write_text(

@@ -93,7 +93,8 @@ for _ in range(3):
 @pytest.mark.parametrize(
     ("body", "options", "code", "calls"),
     [
-        ("x @ x", (), 0, 3),  # said aloud, and every call counts
+        # said aloud, and every call counts
+        pytest.param("x @ x", (), 0, 3, marks=pytest.mark.slow),
         ("x @ x", ("--strict",), 1, 1),  # raised at the first
         (
             "import contextlib\n    with contextlib.suppress(RuntimeError): x @ x",
@@ -101,7 +102,7 @@ for _ in range(3):
             1,
             3,
         ),
-        ("x + x", ("--strict",), 0, 0),
+        pytest.param("x + x", ("--strict",), 0, 0, marks=pytest.mark.slow),
         # torch_npu fills the gap before an index with an empty tensor of the values' type.
         ("y = x.float(); y[:, torch.tensor([0], device='npu')] = 1.0", ("--strict",), 0, 0),
     ],
@@ -189,6 +190,7 @@ torch_npu.npu_fusion_attention(q, q, q, 4, "BNSD", atten_mask=mask, scale=0.125)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_gaps_of_the_cpu_are_not_the_chips_and_mask_shapes_are(
     rehearse: Run, tmp_path: Path

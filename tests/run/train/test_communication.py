@@ -35,6 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS[1:])
 def test_rounded_gradients_hardly_move_the_losses(runs: Path, form: str) -> None:
     exact = jobs.losses(runs / "fp32-dp")

@@ -107,6 +107,7 @@ def test_adapters_and_small_passes_lose_as_one_process_does(tmp_path: Path) -> N
         assert worst(jobs.losses(tmp_path / name), expected) < NEAR, name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(PathFinder.find_spec("torch_npu") is None, reason="pip install torch-npu")
 def test_the_rehearsed_chip_loses_as_the_cpu_does(tmp_path: Path) -> None:
     path = jobs.write(tmp_path)

@@ -88,6 +88,7 @@ def same(folder: Path, expected: list[float]) -> bool:
     return max(abs(a - b) for a, b in zip(found, expected, strict=True)) < NEAR
 
 
+@pytest.mark.slow
 def test_killed_during_a_save_it_continues_from_the_one_before(
     path: Path, expected: list[float]
 ) -> None:

@@ -67,6 +67,7 @@ def plain(schema: str) -> str:
     return re.sub(r"\d\.\d{10,}e-\d+|\d+e-\d+|\d*\.\d+", lambda m: f"{float(m[0]):g}", schema)
 
 
+@pytest.mark.slow
 def test_gradients_through_the_packages_formulas_match_the_cpu(rehearse: Run) -> None:
     done = rehearse(
         *("pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(HERE)),

@@ -28,6 +28,7 @@ def test_losses_are_the_cpus_and_nothing_falls_back(rehearse: Run, what: str) ->
     assert done.report["refusals"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_without_the_cache_the_table_does_not_fit(rehearse: Run) -> None:  # noqa: F811
     done = rehearse("python", PROGRAM, "large", options=("--memory", "1GiB"))

@@ -64,6 +64,7 @@ def test_four_processes() -> None:
     assert [rank["different"] for rank in run(4, "evictions", "row")] == [0, 0, 0, 0]
 
 
+@pytest.mark.slow
 def test_rows_that_are_allowed_to_be_stale_are(request: pytest.FixtureRequest) -> None:
     """What the pipeline refreshes matters: without it the bits differ."""
     assert any(rank["different"] for rank in run(2, "static", "row", "cpu", "100"))
