@@ -215,7 +215,9 @@ class Answers:
         if log_evidence(wrong, max(texts, wrong), limit) >= log_evidence_needed(confidence):
             return ""
         needed = requests_needed(wrong, limit, confidence)
-        return f"{texts} of {needed} compared texts to show that less than {limit:.0%} differ"
+        silent = self.pairs - texts
+        why = f"; in {silent} pairs the primary had no text to compare" if silent else ""
+        return f"{texts} of {needed} compared texts to show that less than {limit:.0%} differ{why}"
 
     def state(self) -> dict[str, Any]:
         """What must survive a restart."""
