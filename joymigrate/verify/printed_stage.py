@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.model import Difference, Phase, Status
-from joymigrate.verify.text_numbers import Column, Printed, columns, errors
+from joymigrate.verify.text_numbers import Column, Printed, columns, counterparts, errors
 from joymigrate.verify.watch_stage import LEAST_LOSS, Watched, believed, first_only, sudden
 
 STAGE = "S5P"
@@ -44,8 +44,9 @@ def judge_printed(ours: Rank, theirs: Rank, watched: Watched) -> PrintedNumbers:
     mine, other = columns(a["lines"]), columns(b["lines"])
     made.of = sum(len(found) for found in mine.values())
     drifted, least = drift(watched), believed(watched, LEAST)
+    same = counterparts(mine, other)
     for order, (column, numbers) in enumerate(mine.items()):
-        there = other.get(column)
+        there = other.get(same.get(column, column))
         if there is None or column.measures:
             continue
         made.compared += min(len(numbers), len(there))

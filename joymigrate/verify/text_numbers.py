@@ -12,6 +12,7 @@ NUMBER = re.compile(
     r"(?<![\w./\\-])(?<!\d:)[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)(?![\w/\\]|[.:]\d)"
 )
 UNIT = re.compile(r"\s?[A-Za-z%/]+")
+NAMES_NEXT = re.compile(r"\s[\w/%.-]*[A-Za-z][\w/%.-]*\s*[=:]?\s*" + NUMBER.pattern)
 MEASURES = re.compile(
     r"time|sec|took|elapsed|eta\b|speed|throughput|mem|bytes|\b[kmg]i?b\b|\bms\b|\bus\b|\bs\b|/s\b"
     r"|it/s|tok|flops|date|\bpid\b|port|addr|host|version|device|\w*[gn]pu|cuda|seed|path|file|cpu",
@@ -64,11 +65,37 @@ def columns(lines: Iterable[str]) -> dict[Column, list[Printed]]:
         template = NUMBER.sub("#", line).strip()
         end = 0
         for index, match in enumerate(numbers):
-            unit = UNIT.match(line, match.end())
-            words = line[end : match.start()][-24:] + " " + (unit.group() if unit else "")
-            end = match.end()
+            before, end = line[end : match.start()][-24:], match.end()
+            words = f"{before} {unit_of(line, before, end)}"
             column = Column(template, index, NUMBER.sub("#", words))
             found.setdefault(column, []).append(read(match.group()))
+    return found
+
+
+def unit_of(line: str, before: str, end: int) -> str:
+    """The word behind a number; empty where it names the next one: `loss 2.6 tokens 30`."""
+    unit = UNIT.match(line, end)
+    if unit is None:
+        return ""
+    names_next = line[end : end + 1] == " " and NAMES_NEXT.match(line, end)
+    return "" if names_next and re.search(r"[A-Za-z]", before) else unit.group()
+
+
+def counterparts(ours: Iterable[Column], theirs: Iterable[Column]) -> dict[Column, Column]:
+    """Columns of both sides: of the same line, else the only ones left with the same words.
+
+    A line reads otherwise where a part of it names the machine: `memory None` beside `memory 13.3`.
+    """
+    mine, other = list(ours), set(theirs)
+    found = {column: column for column in mine if column in other}
+    left: dict[str, list[Column]] = {}
+    for column in other - found.keys():
+        left.setdefault(column.words, []).append(column)
+    for column in mine:
+        same = [one for one in mine if one not in found and one.words == column.words]
+        there = left.get(column.words, [])
+        if column not in found and column.named and len(same) == len(there) == 1:
+            found[column] = there[0]
     return found
 
 

@@ -13,7 +13,7 @@ import torch
 from joymigrate.verify import run_watch, watch_stage
 from joymigrate.verify.files_stage import judge_files
 from joymigrate.verify.model import Outcome, Status
-from joymigrate.verify.text_numbers import columns, errors, read
+from joymigrate.verify.text_numbers import columns, counterparts, errors, read
 from joymigrate.verify.watch_stage import sudden
 from joymigrate.verify.written_files import collect
 from tests.verify.harness import record, replay
@@ -36,6 +36,17 @@ def test_numbers_of_a_line_go_by_the_words_around_them() -> None:
     assert errors([read("0.25")], [read("0.26")]) == pytest.approx([0.0], abs=1e-9)  # printed so
     assert errors([read("0.25")], [read("0.30")])[0] > 0.1
     assert errors([read("1.0")], [read("nan")]) == [float("inf")]
+
+
+def test_a_line_that_names_the_machine_is_compared_number_by_number() -> None:
+    line = "step {} loss {} tokens_per_s {} peak_mib {} device {}"
+    mine = columns([line.format(0, 2.6, 231, None, "cpu")])
+    other = columns([line.format(0, 2.6, 277, 13.3, "npu:0")])
+    same = counterparts(mine, other)
+    assert [c.words.split()[0] for c in mine if c in same] == ["step", "loss"]
+    assert [c.measures for c in mine] == [False, False, True]  # "tokens" is not the loss's unit
+    # Two lines with the same words: nobody knows which is which.
+    assert not counterparts(columns(["a loss 1 x", "b loss 2 x"]), columns(["c loss 1 x"]))
 
 
 def watched(states: list[list[int]], **more: Any) -> dict[str, Any]:
