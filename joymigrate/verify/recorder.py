@@ -448,9 +448,10 @@ class Recorder:
         if len(self.batches) > 4 * (self.settings.last + 1):
             return
         found = {}
-        for leaf, tensor in pytree.tensors(value, objects=True):
-            if tensor.device.type == "cpu" and type(tensor) is torch.Tensor:
-                found[leaf] = tensor_hash(tensor)
+        with self.own_work():
+            for leaf, tensor in pytree.tensors(value, objects=True):
+                if tensor.device.type == "cpu" and type(tensor) is torch.Tensor:
+                    found[leaf] = tensor_hash(tensor)
         self.batches.append(found)
 
     # -- writing ---------------------------------------------------------------------------------

@@ -174,9 +174,14 @@ class StepTape:
         """Whether a tensor is computed from what a model returned, or from weights."""
         return self.from_models(self.tape.slot(tensor))
 
+    def computed_reads(self) -> list[Slot]:
+        """What the program computed and read as numbers in this step, in order."""
+        tape = self.tape
+        return [slot for _, slot in tape.read if slot.number not in tape.externals]
+
     def compared_reads(self) -> list[Slot]:
         """Numbers that were read and come from comparisons: shares of right answers."""
-        slots = [slot for _, slot in self.tape.read[:MOST_READS]]
+        slots = self.computed_reads()[:MOST_READS]
         return [s for s in slots if any(e.name in COMPARES for e in self.tape.needed([s])[0])]
 
     def from_models(self, slot: Slot) -> bool:
@@ -275,12 +280,13 @@ class StepTape:
             chosen = [*tape.choices[:MOST_READS], *self.compared_reads()]
             if any(self.from_models(slot) for slot in chosen):
                 self.recorder.run_watch.chooses = True
-            reads = {f"value {n}": slot for n, (_, slot) in enumerate(tape.read[:MOST_READS])}
-            if len(tape.read) > MOST_READS:
-                self.skipped["output"] = self.skipped.get("output", 0) + len(tape.read) - MOST_READS
-            computed = {k: s for k, s in reads.items() if s.number not in tape.externals}
+            # What comes from elsewhere is compared where it comes in; only one side may read it.
+            computed = self.computed_reads()
+            if len(computed) > MOST_READS:
+                self.skipped["output"] = self.skipped.get("output", 0) + len(computed) - MOST_READS
             if computed:
-                self.event("output", computed)
+                values = {f"value {n}": slot for n, slot in enumerate(computed[:MOST_READS])}
+                self.event("output", values)
         finally:
             tape.inside = was
         if clear or self.events:

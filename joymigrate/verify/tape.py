@@ -11,9 +11,11 @@ import contextlib
 import functools
 import operator
 import re
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +26,9 @@ from joymigrate.verify.isolated_pass import default_of, exactly, undisturbed
 from joymigrate.verify.transforms import Again, Taken, tensors_in
 
 VIEWS = ("T", "mT", "H", "mH", "real", "imag")
+TORCH = str(Path(torch.__file__).parent)
+LIBRARY = tuple(f"{TORCH}/{part}/" for part in ("optim", "amp", "nn/utils", "distributed"))
+INNER = (f"{TORCH}/", f"{Path(__file__).parent}/", "<")  # a read passes through these
 READS = ("tolist", "__float__", "__int__", "__format__", "__repr__", "numpy", "__array__")
 RANDOM = re.compile(
     r"^(rand|randn|randint|randperm|rand_like|randn_like|randint_like|normal|bernoulli|multinomial"
@@ -227,12 +232,13 @@ class Tape(TorchFunctionMode):
         self.wrote({g for t, g in zip(given, groups, strict=True) if any(t is m for m in mutated)})
         outputs = list(tensors_in(made))
         if name == "item" and isinstance(made, float) and given:
-            self.read.append(("item", self.slot(given[0])))
+            if not read_by_library():
+                self.read.append(("item", self.slot(given[0])))
             return self.number(made, func, args)
         if not outputs and not mutated:
             if name in CHOICES and given and not given[0].is_floating_point():
                 self.choices.append(self.slot(given[0]))
-            if name in READS and given:
+            if name in READS and given and not read_by_library():
                 self.read.append((name, self.slot(given[0])))
                 if given[0].is_floating_point() and name in ("tolist", "__float__", "__int__"):
                     self.untraced.add(self.group(given[0]))
@@ -477,6 +483,22 @@ class Tape(TorchFunctionMode):
                     )
                     result.gradients = dict(zip(starts, got, strict=True))
         return result
+
+
+def read_by_library() -> bool:
+    """Whether torch reads a value for itself: an optimiser's own count, a scaler's found overflow.
+
+    Only one side may do so (a fused optimiser reads nothing), and it is no result of the program.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(LIBRARY):
+            return True
+        if not file.startswith(INNER):
+            return False
+        frame = frame.f_back
+    return False
 
 
 @functools.cache

@@ -66,6 +66,17 @@ def test_arithmetic_on_a_number_that_was_read_stays_on_the_tape(tape: Tape) -> N
     assert again(tape, mean, {slot: given(1.0)}) == 3.0
 
 
+def test_what_torch_reads_for_itself_is_no_result_of_the_program(tape: Tape) -> None:
+    weight = given(1.0, 2.0).requires_grad_()
+    adam = torch.optim.Adam([weight], foreach=False, fused=False)  # counts its steps in a tensor
+    for _ in range(2):
+        weight.grad = given(0.1, 0.2)
+        adam.step()
+    assert tape.read == []
+    (weight.detach().sum() * 2).item()
+    assert [name for name, _ in tape.read] == ["item"]
+
+
 def test_what_is_rounded_stays_rounded_and_goes_on_in_float64(tape: Tape) -> None:
     exact = given(1.0 / 3.0)
     rounded = exact.to(torch.bfloat16) * 2
