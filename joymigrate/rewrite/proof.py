@@ -113,7 +113,7 @@ def check(
         return Problem(Text("not written: the helper would be used without its import"))
     if devices.origin == devices.target:
         return None
-    return mixed(source, tree, edits, before, devices)
+    return mixed(source, tree, edits, devices)
 
 
 def valid_json(data: bytes) -> bool:
@@ -147,9 +147,7 @@ def uses_unbound_helper(tree: ast.Module) -> bool:
     return used and not bound
 
 
-def mixed(
-    source: Source, tree: ast.Module, edits: list[Edit], before: bytes, devices: Devices
-) -> Problem | None:
+def mixed(source: Source, tree: ast.Module, edits: list[Edit], devices: Devices) -> Problem | None:
     """The first expression with an edit that names both devices, and did not before."""
     places = [(moved(edit.start, edits), edit) for edit in edits]
     for node in whole_expressions(tree):
@@ -161,9 +159,9 @@ def mixed(
         inside = [edit for at, edit in places if start <= at <= end]
         if not inside:
             continue
-        first, last = inside[0].start, inside[-1].end
-        around = before[before.rfind(b"\n", 0, first) + 1 : last + 200]
-        if not devices.agnostic and devices.target.encode() in around:
+        target = devices.target.encode()
+        written = sum(edit.text.count(target) for edit in inside)
+        if not devices.agnostic and source.data[start:end].count(target) > written:
             continue  # the program's author wrote both
         return Problem(Text("an expression of the result would name both devices"), (start, end))
     return None

@@ -87,3 +87,10 @@ def test_an_added_import_resolves_as_the_program_resolves_it(name: str, tmp_path
         [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_target_in_the_next_line_excuses_no_expression_with_both() -> None:
+    before = b'x = f("cuda", torch.cuda.y)\nz = torch.npu.q\n'
+    assert prove("a.py", before, [finding(7, 11, b"npu")], DIRECT).content == before
+    both = b'x = f("cuda", "npu", torch.cuda.y)\n'
+    assert prove("a.py", both, [finding(7, 11, b"npu")], DIRECT).content != both
