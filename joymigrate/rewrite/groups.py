@@ -211,7 +211,7 @@ class Groups:
 
     def _hold(self, mention: Mention, test: ast.AST) -> None:
         """Note that a condition stays, if the project defines it outside of this code."""
-        for key in conditions.asked(self.module, test):
+        for key in () if decorates(test) else conditions.asked(self.module, test):
             self.module.holding.setdefault(key, self._why(mention))
 
     def _held(self) -> None:
@@ -229,7 +229,8 @@ class Groups:
     def _conditions(self, at: int) -> set[str]:
         """Conditions of the project that an expression stands behind or holds itself."""
         node = self.expressions[at].node
-        tests = [test for test, _ in guards_of(node) if not isinstance(test, ast.Try)]
+        guards = (test for test, _ in guards_of(node))
+        tests = [test for test in guards if not isinstance(test, ast.Try) and not decorates(test)]
         if any(isinstance(each, (ast.IfExp, ast.BoolOp)) for each in ast.walk(node)):
             tests.append(node)
         tests += [node] if isinstance(node, ast.expr) else []  # a condition
@@ -436,6 +437,11 @@ def asks(module: Module, value: ast.AST) -> bool:
             if module.vocabulary.device in texts:
                 return True
     return False
+
+
+def decorates(node: ast.AST) -> bool:
+    """Whether a node is a decorator."""
+    return node in getattr(getattr(node, "parent", None), "decorator_list", ())
 
 
 def operands_before(node: ast.AST) -> Iterator[ast.AST]:

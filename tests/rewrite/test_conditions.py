@@ -91,3 +91,11 @@ def test_code_that_can_not_fail_there_holds_nothing(code: str, tmp_path: Path) -
     )
     move(tmp_path)
     assert "torch.npu.is_available()" in (tmp_path / "pkg/devices.py").read_text()
+
+
+def test_a_decorator_of_another_file_is_not_held(tmp_path: Path) -> None:
+    marks = "def gpu_test(f):\n    return skipif(torch.cuda.device_count() < 1)(f)\n"
+    use = f"import torch\nfrom marks import gpu_test\n@gpu_test\ndef test_x():\n    {LACKS}\n"
+    write(tmp_path, {"marks.py": f"import torch\n{marks}", "test_x.py": use})
+    move(tmp_path)
+    assert "torch.npu.device_count()" in (tmp_path / "marks.py").read_text()
