@@ -37,6 +37,9 @@ def command(
     max_elements: int = typer.Option(
         1 << 27, "--max-elements", min=1, help="Leave out calls with more input elements."
     ),
+    evidence: Path | None = typer.Option(
+        None, "--evidence", metavar="DIR", help="Write the first wrong call of a bundle as a case."
+    ),
     subject: str | None = _verdicts.SUBJECT,
     form: str = _verdicts.FORMAT,
     lang: str | None = _verdicts.LANG,
@@ -72,6 +75,7 @@ def command(
     order = Order(
         str(trace.resolve()), device, place.chip, noise, {} if rehearse else faults, edges,
         backward, level, seed, max_elements, tuple(split(op)),
+        str(evidence.resolve()) if evidence else None,
     )  # fmt: skip
     start: list[str] = []
     if rehearse:
@@ -81,6 +85,11 @@ def command(
         start += ["--devices", "1", *options, "--"]
     with Progress("replaying") as progress:
         outcome = work(order, start, progress)
+    if evidence is not None:
+        case = evidence / "reproduce.py"
+        none = "no evidence: no call with kept arguments is wrong (record with --arguments)"
+        words = f"evidence in {evidence}: python {case} DEVICE" if case.is_file() else none
+        print(f"verify: {words}", file=sys.stderr)
     verdict = documents.verdict(outcome.rows, limits.operator_coverage, outcome.facts)
     place = _verdicts.measured(place, outcome.facts)
     return _verdicts.finish(

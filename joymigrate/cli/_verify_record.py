@@ -34,6 +34,15 @@ def command(
     outputs: list[str] = typer.Option(
         [], "--outputs", metavar="PATTERN", help="Files it writes, to compare as well: 'out/*.npy'."
     ),
+    arguments: list[str] = typer.Option(
+        [],
+        "--arguments",
+        metavar="PATTERN",
+        help="Keep arguments of these operators, or of modules: 'aten::mm', 'layers.3*'.",
+    ),
+    arguments_budget: str = typer.Option(
+        "256MiB", "--arguments-budget", help="Most bytes of kept arguments."
+    ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     force: bool = typer.Option(False, "--force", help="Replace a bundle of that name."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing of our own."),
@@ -44,12 +53,12 @@ def command(
     from joymigrate.extras import need
     from joymigrate.verify import session
     from joymigrate.verify.bundle import open_bundle
-    from joymigrate.verify.settings import Settings
+    from joymigrate.verify.settings import OPS, Settings
 
     first, last = number_range(steps)
     settings = Settings(
         bundle=str(output.resolve()),
-        level=level_of(level),
+        level=OPS if arguments else level_of(level),
         first=first,
         last=last,
         tensor_steps=numbers(tensor_steps) or (first,),
@@ -59,10 +68,12 @@ def command(
         gradients=gradients,
         window=tuple(window),
         quiet=quiet,
+        arguments=tuple(arguments),
+        arguments_bytes=byte_size(arguments_budget),
     )
-    arguments = [*(["-m", module] if module else []), *(program or [])]
+    words = [*(["-m", module] if module else []), *(program or [])]
     need("torch", "torch", "safetensors", what="recording")
-    resolved = _program.resolve(arguments)
+    resolved = _program.resolve(words)
     session.make_room(output, force)
     environment = _program.environment()
     with session.recording(settings, resolved, environment, outputs) as running:

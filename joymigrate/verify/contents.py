@@ -59,6 +59,7 @@ KINDS = (
     ("printed", "printed lines", "lines that the program printed, as far as they hold numbers"),
     ("outputs", "written files", "files that --outputs names: lines of texts, sketches and hashes "
      "of the rest"),
+    ("ops", "activations", "arguments and results of operators that --arguments names"),
     ("evidence", "activations", "inputs, weights and results of the first wrong call"),
     ("tape.json", "table", "names, shapes, sketches and errors"),
     ("forced.json", "table", "names, shapes and errors"),

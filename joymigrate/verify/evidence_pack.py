@@ -75,8 +75,13 @@ def write_pack(rank: Rank, verdict: Verdict, folder: Path) -> str:
             help="evidence is kept of modules that are wrong in float32 (S3); the verdict itself "
             "holds the numbers of other places",
         )
+    return write_case(case, (rank.folder / EVIDENCE).read_bytes(), folder)
+
+
+def write_case(case: dict[str, Any], tensors: bytes, folder: Path) -> str:
+    """Write a case and its tensors (safetensors); returns a line on it."""
     folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / TENSORS, (rank.folder / EVIDENCE).read_bytes())
+    replace_file(folder / TENSORS, tensors)
     replace_file(folder / "reproduce.py", script(case).encode())
     replace_file(folder / "case.json", to_bytes(case))
     replace_file(folder / "README.md", (paragraph(case) + "\n").encode())
@@ -105,6 +110,8 @@ def source(value: dict[str, Any]) -> str:
         return f'x("{held}")'
     if kind == "dtype":
         return f"torch.{held}"
+    if kind == "device":
+        return "where"
     if kind == "list":
         return "(" + "".join(f"{source(member)}, " for member in held).rstrip(" ") + ")"
     if kind == "dict":

@@ -19,6 +19,7 @@ import torch
 from safetensors.numpy import save
 
 from joymigrate.verify import crash, pytree
+from joymigrate.verify.arguments import Arguments
 from joymigrate.verify.bundle.table import index_bytes
 from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.environment import environment
@@ -59,6 +60,8 @@ class Recorder:
         self.tape = StepTape(self)
         self.log_of_program = ProgramLog()
         self.run_watch = RunWatch()
+        kept = settings.arguments
+        self.arguments = Arguments(kept, settings.arguments_bytes) if kept else None
         self.printing = Printing(lambda: os.getpid() == self.process and not self.busy)
         self.updating = False  # an optimiser is at work
         self.new_mode = 0  # calls left that are looked at because their mode is new
@@ -532,6 +535,8 @@ class Recorder:
             writer.add_json(f"step-{self.step}.json", self.facts)
             self.replay_session.write(writer, self.step, self.inputs)
             self.tape.write(writer, self.step)
+            if self.arguments is not None:
+                self.arguments.write(writer)
             writer.add_json("log.json", self.log_of_program.to_json())
             writer.add_json("watch.json", self.run_watch.to_json())
             writer.add_json("printed.json", self.printing.to_json())
@@ -563,8 +568,12 @@ class Recorder:
             "batches": self.batches,
             "environment": environment(),
             "optimisers": self.optimisers,
-            "notes": [*self.notes, *self.replay_session.notes],
+            "notes": [*self.notes, *self.replay_session.notes, *self.argument_notes()],
         }
+
+    def argument_notes(self) -> list[str]:
+        """What was kept of operators' arguments."""
+        return self.arguments.notes() if self.arguments is not None else []
 
     def open_writer(self) -> RankWriter:
         """The writer of this process, once its rank is known."""

@@ -20,7 +20,8 @@ class Settings:
 
     `baseline` makes the run a replay: its modules are taught what that bundle holds. `window` are
     patterns of module names: only these are kept. `noise` is a simulated rounding difference, in
-    units in the last place.
+    units in the last place. `arguments` are patterns of operators or modules: arguments and
+    results of such calls are kept, in up to `arguments_bytes`.
     """
 
     bundle: str
@@ -37,6 +38,8 @@ class Settings:
     alignment: str | None = None
     noise: float = 0.0
     quiet: bool = False
+    arguments: tuple[str, ...] = ()
+    arguments_bytes: int = GIB >> 2
 
     @property
     def path(self) -> Path:

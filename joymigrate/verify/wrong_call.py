@@ -81,7 +81,9 @@ def written(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         return {"tensor": name}
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": value}
-    if isinstance(value, torch.dtype):
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
         return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, list | tuple):
         members = [written(member, tensors) for member in value]
@@ -99,6 +101,8 @@ def read(value: Any, tensors: Mapping[str, Any]) -> Any:
         return tensors[held]
     if kind == "dtype":
         return getattr(torch, held)
+    if kind == "device":
+        return torch.device(held)
     if kind == "list":
         return tuple(read(member, tensors) for member in held)
     if kind == "dict":

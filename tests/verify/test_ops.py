@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,13 @@ import torch
 
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
+from joymigrate.verify.arguments import Arguments
+from joymigrate.verify.bundle.write import RankWriter, complete, create
 from joymigrate.verify.model import Outcome, Status
 from joymigrate.verify.ops import Options, Result, Target, read_calls, replay
 from joymigrate.verify.ops import judge as judging
 from joymigrate.verify.ops.document import document, row, verdict
+from joymigrate.verify.ops.kept import kept_of
 from joymigrate.verify.ops.target import read_faults
 from joymigrate.verify.ops.worker import Order, work
 from joymigrate.verify.tolerance import Tolerance
@@ -283,3 +288,60 @@ def test_a_call_that_kills_the_process_is_named_and_the_rest_goes_on(tmp_path: P
     found = {one["op"]: (one["status"], one["metric"]) for one in outcome.rows}
     assert found == {"aten::addmm": ("FAIL", "crash"), "aten::gelu": ("IDENTICAL", "bits")}
     assert outcome.deaths == 1
+
+
+def test_a_bundle_with_arguments_is_replayed_by_its_own_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, case, given = tmp_path / "base.jmb", tmp_path / "case", torch.full((2, 4), 3.0)
+    create(base, {"command": [], "level": "ops", "steps": [0, 0]})
+    kept = Arguments(["aten::gelu", "head"], 10_000)
+    for func, module, args in (
+        (torch.ops.aten.gelu.default, "net:act", (given,)),
+        (torch.ops.aten.addmm.default, "net:head", (torch.ones(3), given, torch.ones(4, 3))),
+        (torch.ops.aten.mm.default, "net:other", (given, torch.ones(4, 3))),
+    ):
+        held = kept.before(func, module, args, {})
+        if held is not None:
+            kept.after(held, func(*args))
+    writer = RankWriter(base / "rank-0", {"rank": 0, "world": 1})
+    kept.write(writer)
+    writer.commit()
+    complete(base, {"command": [], "level": "ops", "steps": [0, 0]})
+
+    calls = read_calls(base)
+    assert [(c.op, c.module, c.kept) for c in calls] == [
+        ("aten::gelu", "act", True),
+        ("aten::addmm", "head", True),
+    ]
+    faulty = Target(Device("cpu"), faults={"gelu": 1e-2})
+    options = Options(edges=False, backward=False)
+    limits, held_there = Tolerance.of("ascend"), kept_of(base, case)
+    found = [
+        (one.call.op, one.inputs, one.finding.status)
+        for _, results in replay(calls, faulty, limits, options, kept=held_there)
+        for one in results
+    ]
+    assert found == [
+        ("aten::gelu", "recorded", Status.FAIL),
+        ("aten::addmm", "recorded", Status.IDENTICAL),
+    ]
+    assert len((case / "reproduce.py").read_text().splitlines()) <= 30
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["reproduce.py"])
+        runpy.run_path(str(case / "reproduce.py"))
+    recorded, now, _ = capsys.readouterr().out.splitlines()
+    assert float(recorded.split()[-1]) > 1e-4
+    assert float(now.split()[-1]) < 1e-6
+
+
+def test_arguments_that_do_not_fit_are_counted() -> None:
+    kept = Arguments(["aten::*"], 100)
+    func = torch.ops.aten.mm.default
+    small, large = torch.ones(2, 2), torch.ones(9, 9)
+    for tensor_ in (small, large):
+        held = kept.before(func, "net:", (tensor_, tensor_), {})
+        if held is not None:
+            kept.after(held, torch.mm(tensor_, tensor_))
+    assert (len(kept.lines), kept.too_large) == (1, 1)
+    assert "1 more do not fit" in kept.notes()[0]

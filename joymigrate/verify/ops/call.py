@@ -18,6 +18,7 @@ class TensorArg:
     shape: tuple[int, ...]
     stride: tuple[int, ...] | None = None
     requires_grad: bool = False
+    content: str | None = None  # the name of its kept values; None: they are drawn
 
     @property
     def elements(self) -> int:
@@ -47,6 +48,13 @@ class Call:
     phase: str | None = None
     where: str | None = None
     module: str | None = None
+    results: tuple[str, ...] = ()  # names of the kept results
+
+    @property
+    def kept(self) -> bool:
+        """Whether all of its tensors were kept."""
+        found = list(self.tensors())
+        return bool(found) and all(tensor.content for tensor in found)
 
     def tensors(self) -> Iterator[TensorArg]:
         """All tensor arguments, also inside of lists."""
@@ -94,6 +102,7 @@ def parse(raw: Any) -> Any:
             tuple(int(size) for size in raw["shape"]),
             None if stride is None else tuple(int(step) for step in stride),
             bool(raw.get("requires_grad")),
+            raw.get("content"),
         )
     if "float" in raw:
         return float(raw["float"])

@@ -45,6 +45,7 @@ def row(result: Any) -> dict[str, Any]:
         "case": result.case,
         "phase": result.phase,
         "level": result.level,
+        "inputs": result.inputs,
         "status": finding.status.value,
         "metric": finding.metric,
         "value": number(finding.value),
@@ -81,6 +82,8 @@ def verdict(rows: Sequence[Mapping[str, Any]], least: float, facts: Mapping[str,
             total=len(plain),
             least=f"{least:.0%}",
         )
+    left = tuple(facts.get("uncovered", ()))  # of what the bundle did not keep
+    unseen = sum(int(item["count"]) for item in left)
     tally = Counter(r.status.value for r in records)
     stage = StageResult(STAGE, outcome, len(compared), len(plain), dict(tally), reason)
     return Verdict(
@@ -91,9 +94,11 @@ def verdict(rows: Sequence[Mapping[str, Any]], least: float, facts: Mapping[str,
         records,
         (stage,),
         baseline={"device": "cpu", "precision": "float64 golden, recorded dtype as reference"},
-        target={key: value for key, value in facts.items() if key != "total"},
+        target={key: value for key, value in facts.items() if key not in ("total", "uncovered")},
         rehearsal=bool(facts.get("rehearsal")),
         reason=reason,
+        covered={"calls": {"compared": len(compared), "of": len(plain) + unseen}} if left else {},
+        uncovered=left,
     )
 
 
@@ -105,7 +110,8 @@ def counts(one: Mapping[str, Any]) -> bool:
 def difference(one: Mapping[str, Any], order: int) -> Difference:
     """A row as a record of the verdict."""
     case = "" if one["case"] == "recorded" else f"{one['case']} inputs; "
-    text = f"{case}{one['dtype']} {one['shapes']}"
+    kept = "recorded values; " if one.get("inputs") == "recorded" else ""
+    text = f"{case}{kept}{one['dtype']} {one['shapes']}"
     reason = Text.join(": ", (text, one["reason"])) if one.get("reason") else text
     return Difference(
         one.get("module") or "",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
@@ -116,6 +116,7 @@ class Maker:
     edge: Edge | None = None
     contiguous: bool = True
     requires_grad: bool = False
+    held: Mapping[str, torch.Tensor] = field(default_factory=dict)  # kept values by name
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments."""
@@ -137,7 +138,9 @@ class Maker:
     def tensor(self, wanted: TensorArg, name: str) -> torch.Tensor:
         """A tensor with the recorded strides (storage no larger than they reach)."""
         dtype = getattr(torch, wanted.dtype)
-        values = self.values(wanted, dtype, name)
+        values = self.held.get(wanted.content or "")
+        if values is None or values.shape != wanted.shape or values.dtype != dtype:
+            values = self.values(wanted, dtype, name)
         stride = wanted.stride
         if not self.contiguous and len(wanted.shape) > 1:
             values = spread(values)

@@ -6,14 +6,18 @@ import ast
 import gzip
 import json
 import re
+import tarfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.verify.bundle import open_bundle
 from joymigrate.verify.ops.call import Call, Named, TensorArg, key, parse
 
 SCHEMA = "joymigrate.trace/1"
+LINES, TENSORS = "ops.jsonl", "ops-arguments.safetensors"  # in a bundle
 HELP = "record one: joymigrate profile record -o NAME -- python train.py"
 NAME = re.compile(r"\w+::\w+(\.\w+)?")  # not torch::autograd::AccumulateGrad
 # Chrome's names of C++ types.
@@ -57,7 +61,7 @@ def read_calls(path: Path) -> list[Call]:
 
 def content(path: Path) -> bytes:
     """The file's bytes, unpacked."""
-    if path.is_dir():
+    if is_bundle(path):
         path = in_bundle(path)
     try:
         data = path.read_bytes()
@@ -69,14 +73,20 @@ def content(path: Path) -> bytes:
 
 def in_bundle(path: Path) -> Path:
     """The operators' file of a bundle that was recorded with them."""
-    found = sorted(path.glob("rank-*/ops.jsonl")) or sorted(path.glob("ops.jsonl"))
-    if not found:
+    rank = open_bundle(path).ranks[0]
+    if not rank.has(LINES):
         raise JoyError(
             "this bundle holds no operator calls",
             where=str(path),
-            help="record with --level ops, or give a trace: " + HELP,
+            help="record with --arguments 'aten::*' (operators or modules), or give a trace: "
+            + HELP,
         )
-    return found[0]
+    return rank.folder / LINES
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a path is a bundle: a folder, or its tar."""
+    return path.is_dir() or (path.is_file() and tarfile.is_tarfile(path))
 
 
 def distinct(calls: Iterable[Call]) -> list[Call]:
@@ -89,16 +99,7 @@ def distinct(calls: Iterable[Call]) -> list[Call]:
         if known is None:
             found[key(call)] = call
             continue
-        found[key(call)] = Call(
-            known.op,
-            known.overload,
-            known.args,
-            known.kwargs,
-            known.calls + call.calls,
-            known.phase,
-            known.where,
-            known.module,
-        )
+        found[key(call)] = replace(known, calls=known.calls + call.calls)
     return list(found.values())
 
 
@@ -120,6 +121,7 @@ def from_jsonl(data: bytes, path: Path) -> Iterator[Call]:
                 raw.get("phase"),
                 raw.get("where"),
                 raw.get("module"),
+                tuple(str(name) for name in raw.get("results", [])),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise JoyError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from joymigrate.verify.ops import judge as judging
 from joymigrate.verify.ops.call import Call, TensorArg
 from joymigrate.verify.ops.inputs import EDGES, Edge, Maker, moved, seed_of
 from joymigrate.verify.ops.judge import Finding
+from joymigrate.verify.ops.kept import Kept
 from joymigrate.verify.ops.operator import Operator, find, outputs
 from joymigrate.verify.ops.target import Target
 from joymigrate.verify.tolerance import Tolerance
@@ -49,6 +50,7 @@ class Result:
     finding: Finding
     level: str = ""
     dtype: str = ""
+    inputs: str = "drawn"  # or recorded: the program's own values
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class Bench:
     tolerance: Tolerance
     options: Options
     announce: Callable[[str], None] = lambda side: None
+    kept: Kept = field(default_factory=Kept)
 
 
 def replay(
@@ -103,11 +106,13 @@ def replay(
     options: Options,
     announce: Announce = silent,
     done: frozenset[Job] = frozenset(),
+    kept: Kept | None = None,
 ) -> Iterator[tuple[Job, list[Result]]]:
     """Results of all calls: as recorded first, then the edges of every operator once.
 
     Jobs in `done` are left out: an earlier process did them, or died of them.
     """
+    kept = kept or Kept()
     smallest: dict[tuple[str, str | None, str], tuple[int, Operator]] = {}
     for number, call in enumerate(calls):
         operator = find(call)
@@ -117,7 +122,7 @@ def replay(
                 yield job, [uncompared(call, operator)]
             continue
         if job not in done:
-            bench = Bench(target, tolerance, options, partial(announce, job))
+            bench = Bench(target, tolerance, options, partial(announce, job), kept)
             yield job, list(recorded(operator, bench))
         place = (call.op, operator.call.overload, operator.call.dtype)
         if place not in smallest or size(operator.call) < size(smallest[place][1].call):
@@ -141,16 +146,27 @@ def recorded(operator: Operator, bench: Bench) -> Iterator[Result]:
         )
         yield uncompared(call, reason)
         return
-    maker = Maker(call, generator(call, options), operator.argument_names)
+    held = bench.kept.tensors
+    maker = Maker(call, generator(call, options), operator.argument_names, held=held)
     try:
         sides = run(operator, bench, maker)
     except Failed as failed:
         yield raised(call, "recorded", "forward", failed)
         return
+    plain = sides.reference
+    reference = bench.kept.results(call, sides.golden)
+    if reference is not None:
+        sides = replace(sides, reference=reference, why_no_reference="")
     if operator.random and differs(operator, maker):
         yield drawn(call, sides)
         return
-    yield worst(operator, sides, "recorded", "forward", bench)
+    found = worst(operator, sides, "recorded", "forward", bench)
+    if call.kept and held:
+        found = replace(found, inputs="recorded")
+        if found.finding.status.failed and sides.target and sides.golden:
+            first = (sides.target[0], plain[0] if plain else None, sides.golden[0])
+            bench.kept.hand_on(operator, maker.arguments(), first, bench.target.name)
+    yield found
     wants = any(t.requires_grad for t in call.tensors()) or call.where is None
     if options.backward and wants and operator.differentiable:
         yield from backward(operator, bench)
@@ -249,7 +265,11 @@ def backward(operator: Operator, bench: Bench) -> Iterator[Result]:
     call, target = operator.call, bench.target
     grads_of = call if any(t.requires_grad for t in call.tensors()) else with_gradients(call)
     maker = Maker(
-        grads_of, generator(call, bench.options), operator.argument_names, requires_grad=True
+        grads_of,
+        generator(call, bench.options),
+        operator.argument_names,
+        requires_grad=True,
+        held=bench.kept.tensors,
     )
     args, kwargs = maker.arguments()
 

@@ -40,6 +40,7 @@ class Order:
     seed: int = 0
     max_elements: int = 1 << 27
     only: tuple[str, ...] = ()
+    evidence: str | None = None
     done: tuple[tuple[int, str], ...] = ()
 
 
@@ -186,6 +187,7 @@ def messages(
     import torch
 
     from joymigrate.verify.ops.document import brief, row
+    from joymigrate.verify.ops.kept import kept_of
     from joymigrate.verify.ops.places import opened
     from joymigrate.verify.ops.read import read_calls
     from joymigrate.verify.ops.replay import Job, Options, replay
@@ -196,8 +198,11 @@ def messages(
     if raw["only"]:
         calls = [c for c in calls if any(word in c.name for word in raw["only"])]
     device = opened(raw["device"], raw["chip"])
+    evidence = raw.get("evidence")
+    kept = kept_of(Path(raw["trace"]), Path(evidence) if evidence else None)
     facts = {
         "total": len(calls),
+        "uncovered": kept.uncovered,
         "torch": torch.__version__,
         "device": device.type,
         "device_name": device.name(),
@@ -213,7 +218,7 @@ def messages(
         call = brief(calls[job.number])
         say({"job": [job.number, job.case], "side": side, "call": call})
 
-    for job, results in replay(calls, target, tolerance, options, announce, done):
+    for job, results in replay(calls, target, tolerance, options, announce, done, kept):
         rows = [row(result) for result in results]
         yield {"job": [job.number, job.case], "rows": rows}
 
