@@ -60,7 +60,7 @@ def kept_of(path: Path, evidence: Path | None) -> Kept:
     with lines.open(encoding="utf-8") as stream:
         head = json.loads(stream.readline())
     uncovered = [
-        {"what": "calls", "count": head[key], "reason": reason}
+        {"what": "operators", "count": head[key], "reason": reason}
         for key, reason in LEFT_OUT.items()
         if head.get(key)
     ]
