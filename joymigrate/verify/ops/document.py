@@ -97,7 +97,9 @@ def verdict(rows: Sequence[Mapping[str, Any]], least: float, facts: Mapping[str,
         target={key: value for key, value in facts.items() if key not in ("total", "uncovered")},
         rehearsal=bool(facts.get("rehearsal")),
         reason=reason,
-        covered={"operators": {"compared": len(compared), "of": len(plain) + unseen}} if left else {},
+        covered={"operators": {"compared": len(compared), "of": len(plain) + unseen}}
+        if left
+        else {},
         uncovered=left,
     )
 
