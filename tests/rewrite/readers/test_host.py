@@ -33,7 +33,8 @@ void all(at::Tensor x) {
   c10::cuda::CUDAStream stream = at::cuda::getCurrentCUDAStream();
   c10::cuda::CUDAStreamGuard on(c10::cuda::getStreamFromPool(false, x.device().index()));
   c10::cuda::OptionalCUDAStreamGuard perhaps;
-  c10::cuda::CUDAMultiStreamGuard several({stream});
+  std::vector<c10::cuda::CUDAStream> streams{stream};
+  c10::cuda::CUDAMultiStreamGuard several(streams);
   auto other = getDefaultCUDAStream(x.get_device());
   c10::cuda::setCurrentCUDAStream(other);
   cudaStream_t raw = stream.stream();
