@@ -39,8 +39,10 @@ from joymigrate.verify.model import (
 )
 from joymigrate.verify.optimiser_stage import optimisers
 from joymigrate.verify.pairing import Pairing, pair
+from joymigrate.verify.rest_cause import cause_of_rest
 from joymigrate.verify.rest_stage import Rest
 from joymigrate.verify.tolerance import Tolerance
+from joymigrate.verify.update_cause import cause_of_update
 
 # A gradient at a model's output in the very first step, of equal weights and data: an error above
 # this is no rounding. Our own choice, tried on few clean runs (benchmarks/verify_whole.py).
@@ -57,6 +59,11 @@ class Found:
     replaced: dict[str, tuple[str, str]] = field(default_factory=dict)  # module → its two classes
     depth: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def explained_by(self, row: Difference, cause: tuple[str, Any] | None) -> None:
+        """Note what an experiment found for a failed row."""
+        if cause is not None:
+            self.causes[id(row)] = cause
 
 
 def compare(
@@ -215,6 +222,9 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Found) -> Rest:
             else row
             for row in rest.rows
         ]
+    wrong = next((row for row in rest.rows if row.status.failed), None)
+    if wrong is not None:
+        found.explained_by(wrong, cause_of_rest(ours, theirs, wrong))
     reason = None
     if not ours.json("tape.json"):
         reason = "the baseline holds nothing of it: --stats-only, or an older joymigrate"
@@ -390,6 +400,9 @@ def steps(
     view = Display(ours.program)
     explained = next((row.module for row in found.rows if row.status.failed), None)
     rows = alone(list(optimisers(ours, theirs, pairing.names)), lambda first, row: True)
+    code = next((r for r in rows if r.status.failed and r.metric == "update"), None)
+    if code is not None:
+        found.explained_by(code, first_update_cause(ours, theirs, code.step or 0))
     setting = next((r for r in rows if r.status.failed and r.metric == "setting"), None)
     if setting is not None:
         under_setting(setting, found)
@@ -440,6 +453,13 @@ def steps(
     elif made.verdict is not Outcome.FAIL and missing(baseline, target):
         made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=missing(baseline, target))
     found.stages.append(made)
+
+
+def first_update_cause(ours: Rank, theirs: Rank, step: int) -> tuple[str, Any] | None:
+    """What explains the first wrong update of a step's optimisers."""
+    a, b = (rank.facts(step).get("optimisers", []) for rank in (ours, theirs))
+    causes = (cause_of_update(mine, other) for mine, other in zip(a, b, strict=False))
+    return next((cause for cause in causes if cause is not None), None)
 
 
 def under_setting(setting: Difference, found: Found) -> None:

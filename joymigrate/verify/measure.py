@@ -8,14 +8,18 @@ from typing import Any
 import torch
 
 TINY = 1e-300
+# Masks hold the lowest number of their type, which another type can't hold: it means "never".
+NEVER = 1e38
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """The values as float64 on the CPU."""
+    """The values as float64 on the CPU; what float32 can hardly hold is inf."""
     tensor = tensor.detach()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
-    return tensor.to("cpu").to(torch.float64).reshape(-1)
+    values = tensor.to("cpu").to(torch.float64).reshape(-1)
+    never = values.abs() > NEVER
+    return torch.where(never, values.sign() * math.inf, values) if bool(never.any()) else values
 
 
 def relative_error(target: torch.Tensor, golden: torch.Tensor) -> float:

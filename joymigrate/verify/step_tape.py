@@ -438,7 +438,8 @@ class StepTape:
         if theirs["shape"] != mine["shape"]:
             return {"shapes": [theirs["shape"], mine["shape"]]}
         same = bool(theirs.get("content")) and theirs.get("content") == mine.get("content")
-        return {"error": 0.0 if same else apart(mine, theirs)}
+        error = 0.0 if same else apart(mine, theirs)
+        return {"error": error, "sketch": mine["sketch"]} if error else {"error": 0.0}
 
     def event_of(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
         """The baseline's event of the same kind, step and number."""

@@ -1,0 +1,121 @@
+"""Causes of wrong updates are found by experiment, on optimisers whose code is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from joymigrate.verify import rest_cause
+from joymigrate.verify.measure import relative_error
+from joymigrate.verify.optimisers import probe
+from joymigrate.verify.update_cause import cause_of_update
+
+ADAMW = {"lr": 1e-2, "weight_decay": 0.1}
+SGD = {"lr": 1e-2, "momentum": 0.9, "weight_decay": 0.01}
+
+
+def recorded(kind: type, settings: dict[str, Any]) -> dict[str, Any]:
+    optimiser = kind([torch.nn.Parameter(torch.ones(3))], **settings)
+    return {"class": kind.__name__, "probe": probe(optimiser)}
+
+
+def wrong(kind: type, **changed: Any) -> type:
+    """The optimiser with other settings than it says, in its step alone."""
+
+    class Wrong(kind):  # type: ignore[misc]
+        def step(self, closure: Any = None) -> None:
+            kept = [dict(group) for group in self.param_groups]
+            for group in self.param_groups:
+                for key, value in changed.items():
+                    group[key] = value(group[key]) if callable(value) else value
+            super().step(closure)
+            for group, before in zip(self.param_groups, kept, strict=True):
+                group.update(before)
+
+    Wrong.__name__ = kind.__name__
+    return Wrong
+
+
+class Late(torch.optim.SGD):
+    """A step that uses the gradient of the step before."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        (parameter,) = self.param_groups[0]["params"]
+        held = self.state[parameter].get("before", torch.zeros_like(parameter))
+        self.state[parameter]["before"] = parameter.grad.clone()
+        with torch.no_grad():
+            parameter.add_(held, alpha=-self.param_groups[0]["lr"])
+
+
+Late.__name__ = "SGD"
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "other", "causes"),
+    [
+        (torch.optim.AdamW, ADAMW, {"eps": 1e-3}, {"eps"}),
+        (torch.optim.AdamW, ADAMW, {"betas": (0.9, 0.95)}, {"beta"}),
+        (torch.optim.AdamW, ADAMW, {"betas": (0.999, 0.9)}, {"beta"}),
+        (torch.optim.AdamW, ADAMW, {"weight_decay": 0.0}, {"weight decay"}),
+        (torch.optim.AdamW, ADAMW, {"decoupled_weight_decay": False}, {"weight decay"}),
+        (torch.optim.Adam, ADAMW, {"decoupled_weight_decay": True}, {"weight decay"}),
+        (torch.optim.AdamW, ADAMW, {"amsgrad": True}, {"amsgrad", "beta"}),
+        (torch.optim.AdamW, ADAMW, {"lr": lambda rate: 2 * rate}, {"learning rate"}),
+        (torch.optim.SGD, SGD, {"nesterov": True}, {"momentum"}),
+        (torch.optim.SGD, SGD, {"momentum": 0.95}, {"momentum"}),
+        (torch.optim.SGD, SGD, {"maximize": True}, {None, "update scale"}),
+    ],
+)
+def test_the_changed_part_of_an_update_is_named(
+    kind: type, settings: dict[str, Any], other: dict[str, Any], causes: set[str | None]
+) -> None:
+    found = cause_of_update(recorded(kind, settings), recorded(wrong(kind, **other), settings))
+    assert (found[0] if found else None) in causes
+
+
+def test_an_update_that_comes_a_step_late_is_named() -> None:
+    plain = {"lr": 1e-2}
+    found = cause_of_update(recorded(torch.optim.SGD, plain), recorded(Late, plain))
+    assert found is not None
+    assert found[0] == "stale buffer"
+
+
+def test_an_update_that_no_experiment_explains_has_no_cause() -> None:
+    class Odd(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            super().step(closure)
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.data.copy_(p.data.sin())
+
+    Odd.__name__ = "SGD"
+    assert cause_of_update(recorded(torch.optim.SGD, SGD), recorded(Odd, SGD)) is None
+    assert cause_of_update(recorded(torch.optim.SGD, SGD), recorded(torch.optim.SGD, SGD)) is None
+
+
+def test_a_mask_of_lowest_numbers_is_the_same_in_every_type() -> None:
+    rows = torch.tensor([[0.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    masks = {
+        dtype: torch.zeros(2, 2, dtype=dtype).masked_fill(rows == 0, torch.finfo(dtype).min)
+        for dtype in (torch.float64, torch.float32, torch.bfloat16)
+    }
+    golden = masks[torch.float64]
+    assert relative_error(masks[torch.float32], golden) == 0.0
+    assert relative_error(masks[torch.bfloat16], golden) == 0.0
+    assert relative_error(torch.zeros(2, 2), golden) == float("inf")
+
+
+def test_gradients_that_are_clipped_lower_are_scaled_and_others_have_no_cause() -> None:
+    draw = np.random.Generator(np.random.PCG64(0))
+    golden = {name: draw.standard_normal(64) for name in ("a", "b")}
+
+    def named(made: dict[str, Any]) -> list[str]:
+        found = rest_cause.tried(golden, made, {})
+        return [cause for cause, _, value in found
+                if rest_cause.worst(value, made, golden) <= rest_cause.LEFT]  # fmt: skip
+
+    assert named({name: 0.8 * value for name, value in golden.items()})[0] == "scale"
+    assert named({"a": golden["a"], "b": golden["b"] + draw.standard_normal(64)}) == []
