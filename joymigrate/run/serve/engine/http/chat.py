@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from joymigrate.run.serve.engine.beams import BeamOptions
 from joymigrate.run.serve.engine.http import (
     aside,
     conversation,
@@ -13,6 +14,7 @@ from joymigrate.run.serve.engine.http import (
     logprobs,
     resuming,
     sampling,
+    searching,
     tools,
 )
 from joymigrate.run.serve.engine.http.call_pieces import CallPiece
@@ -44,6 +46,7 @@ class Asked:
     echo: str = ""  # the text that is continued, when it is to be repeated
     resume: Resume | None = None
     given: str = ""  # the words that another engine gave out, with `resume`
+    search: BeamOptions | None = None
 
 
 def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
@@ -66,9 +69,12 @@ def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
     given = resume.text if resume is not None else None
     if resume is not None and box is not None:
         resume = replace(resume, text="")  # words and calls are told apart here, not in the engine
+    others = {"guide": guide is not None, "images": bool(images), "tools": box is not None,
+              "resume": resume is not None, "echo": bool(echo)}  # fmt: skip
+    search = searching.read(fields, service.engine, chosen, others=others)
     asked = Asked(
         model, prompt, images, chosen, fields.flag("stream"), stream_options(fields), box,
-        fields.flag("return_token_ids"), echo, resume, given or "",
+        fields.flag("return_token_ids"), echo, resume, given or "", search,
     )  # fmt: skip
     fields.close()
     return asked, guide or enforced
@@ -139,7 +145,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
     ask.notes["model"] = asked.model
     generation = Generation(
         service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
-        resume=asked.resume, adapter=service.adapter(asked.model),
+        resume=asked.resume, adapter=service.adapter(asked.model), search=asked.search,
     )  # fmt: skip
     made = Chat(service, ask, asked, generation)
     if asked.stream:

@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from joymigrate.run.serve.engine.http import aside, formats, resuming, sampling
+from joymigrate.run.serve.engine.beams import BeamOptions
+from joymigrate.run.serve.engine.http import aside, formats, resuming, sampling, searching
 from joymigrate.run.serve.engine.http.fields import Fields, is_whole
 from joymigrate.run.serve.engine.http.generation import Generation
 from joymigrate.run.serve.engine.http.logprobs import Legacy, of_prompt
@@ -34,6 +35,7 @@ class Asked:
     numbers: bool = False  # prompt_logprobs
     texts: list[str] = field(default_factory=list)  # of the prompts, for echo
     resume: Resume | None = None
+    search: BeamOptions | None = None
 
 
 def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
@@ -59,9 +61,11 @@ def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
     fields.refuse("suffix", "there is no text after the answer", unless=("",))
     guide = formats.read(fields, service.guides)
     resume, chosen = resuming.checked(resumed, encoded, chosen)
+    others = {"guide": guide is not None, "resume": resume is not None, "echo": echo}
+    search = searching.read(fields, service.engine, chosen, others=others)
     asked = Asked(
         model, encoded, chosen, fields.flag("stream"), stream_options(fields), echo,
-        fields.flag("return_token_ids"), numbers, resume=resume,
+        fields.flag("return_token_ids"), numbers, resume=resume, search=search,
     )  # fmt: skip
     fields.close()
     if echo:
@@ -113,7 +117,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
     ask.notes["model"] = asked.model
     generation = Generation(
         service, ask, asked.prompts, asked.sampling, guide=guide, resume=asked.resume,
-        adapter=service.adapter(asked.model),
+        adapter=service.adapter(asked.model), search=asked.search,
     )  # fmt: skip
     made = Completion(service, ask, asked, generation)
     if asked.stream:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.beams import BeamOptions, search
 from joymigrate.run.serve.engine.http.admission import admit
 from joymigrate.run.serve.engine.http.service import Service
-from joymigrate.run.serve.engine.types import Output, Request, Resume, Sampling
+from joymigrate.run.serve.engine.text import Detokeniser
+from joymigrate.run.serve.engine.types import Output, Request, Resume, Sampling, Usage
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.messages import Ask
 
@@ -54,9 +56,11 @@ class Generation:
         guide: Any = None,
         resume: Resume | None = None,
         adapter: str | None = None,
+        search: BeamOptions | None = None,
     ) -> None:
         """Check everything that can be refused before the answer begins; raises `Refusal`."""
         self.service, self.ask, self.sampling = service, ask, sampling
+        self.search = search
         self.tally = Tally(prompt=sum(len(prompt) for prompt in prompts))
         self.resumed = self.tally.completion = len(resume.ids) if resume is not None else 0
         self.texts = len(prompts) * sampling.n
@@ -78,7 +82,10 @@ class Generation:
     async def outputs(self) -> AsyncGenerator[tuple[int, Output], None]:
         """(number of the prompt, output). Closing this generator frees what the texts hold."""
         self.service.texts += self.texts
-        source = self.single() if len(self.requests) == 1 else self.merged()
+        if self.search is not None:
+            source = self.searched(self.search)
+        else:
+            source = self.single() if len(self.requests) == 1 else self.merged()
         try:
             async for place, output in source:
                 self.note(output)
@@ -98,6 +105,22 @@ class Generation:
             raise Refusal(status, error.what, param=error.where) from None
         finally:
             await stream.aclose()
+
+    async def searched(self, options: BeamOptions) -> AsyncGenerator[tuple[int, Output], None]:
+        """The best texts of each prompt, when its search is over; one prompt after another."""
+        service = self.service
+        for place, request in enumerate(self.requests):
+            made = await search(service.engine, request, options)
+            for index, found in enumerate(made):
+                ended = found.reason == "stop"
+                shown = found.ids[:-1] if ended else found.ids
+                text = Detokeniser(
+                    service.words, request.prompt, skip_special=request.sampling.skip_special
+                )
+                yield place, Output(
+                    request.id, index, found.ids, text.feed(shown) + text.finish(), found.reason,
+                    usage=Usage(len(request.prompt), len(found.ids)),
+                )  # fmt: skip
 
     async def merged(self) -> AsyncGenerator[tuple[int, Output], None]:
         """Several prompts at once, as their outputs come."""

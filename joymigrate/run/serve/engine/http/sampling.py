@@ -69,9 +69,6 @@ def tiny() -> float:
 
 def refuse_what_is_missing(fields: Fields) -> None:
     """Other servers' fields that would change the answer, unless they say the usual thing."""
-    fields.refuse("use_beam_search", "there is no beam search", unless=(False,))
-    fields.refuse("length_penalty", "there is no beam search", unless=(1, 1.0))
-    fields.refuse("early_stopping", "there is no beam search", unless=(False,))
     fields.refuse("spaces_between_special_tokens", "text is decoded as one", unless=(True,))
     fields.refuse("allowed_token_ids", "use logit_bias or guided_choice", unless=([],))
     fields.refuse("bad_words", "use logit_bias with -100", unless=([],))

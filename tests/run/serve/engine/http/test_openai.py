@@ -24,6 +24,9 @@ def chat(client: Any, **more: Any) -> Any:
     )
 
 
+BARE = {"logit_bias": {}}  # for a search, with which it does not go
+
+
 # Models
 
 
@@ -383,6 +386,30 @@ def test_the_last_message_can_be_continued(client: Any) -> None:
     assert found.prompt_token_ids[-1] != 3, "the message is not closed"
 
 
+def test_beam_search_gives_its_best_texts(client: Any) -> None:
+    def ask(n: int, **more: Any) -> Any:
+        return client.completions.create(
+            model="tiny", prompt="Hello world", n=n, max_tokens=6,
+            extra_body={"use_beam_search": True, "return_token_ids": True}, **more,
+        )  # fmt: skip
+
+    greedy = client.completions.create(
+        model="tiny", prompt="Hello world", max_tokens=6, temperature=0
+    )
+    assert ask(1).choices[0].text == greedy.choices[0].text
+    made = ask(4)
+    assert [choice.index for choice in made.choices] == [0, 1, 2, 3]
+    assert len({tuple(choice.token_ids) for choice in made.choices}) == 4
+    assert made.usage.completion_tokens == sum(len(choice.token_ids) for choice in made.choices)
+    pieces = ["", "", "", ""]
+    for event in ask(4, stream=True):
+        for choice in event.choices:
+            pieces[choice.index] += choice.text
+    assert pieces == [choice.text for choice in made.choices]
+    talk = chat(client, **BARE, n=2, extra_body={"use_beam_search": True})
+    assert len(talk.choices) == 2
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -408,7 +435,9 @@ def test_what_changes_nothing_is_accepted(client: Any, more: dict[str, Any]) -> 
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"web_search_options": {}}, "web_search_options"),
         ({"extra_body": {"best_of": 4}}, "best_of"),
-        ({"extra_body": {"use_beam_search": True}}, "use_beam_search"),
+        ({**BARE, "n": 33, "extra_body": {"use_beam_search": True}}, "n"),
+        ({"extra_body": {"use_beam_search": True}}, "logit_bias"),
+        ({"extra_body": {"length_penalty": 0.5}}, "length_penalty"),
         ({"extra_body": {"tempreature": 1}}, "tempreature"),
         ({"extra_body": {"chat_template": "x"}}, "chat_template"),
         ({"reasoning_effort": "low"}, "reasoning_effort"),

@@ -52,6 +52,7 @@ class Job:
         self.echo = not fields.flag("exclude_input_in_output", True)
         self.stream = fields.flag("stream")
         limit = fields.whole("max_tokens", DEFAULT_TOKENS, low=1)
+        fields.refuse("use_beam_search", "ask /v1/completions", unless=(False,))
         chosen = sampling.read(fields, service.defaults, max_tokens=limit, logprobs=None, n=1)
         fields.close()
         self.text = text
