@@ -1,0 +1,269 @@
+"""One program the whole way: original, scan, rewrite in both styles, rehearsal, coverage, verify."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchmarks.board import limited
+from benchmarks.board.outcome import Attempt, Observed, attempt
+from benchmarks.board.programs import DATA, Program
+from benchmarks.public_projects import rewritten
+from joymigrate.errors import JoyError
+from joymigrate.journey import losses
+from joymigrate.model import Style, Tier
+
+ROOT = Path(__file__).parents[2]
+ROUNDING = 1e-2  # losses of other kernels after some steps; the figure itself stands in the row
+QUOTED = 300  # characters of an error that a row quotes
+JOYMIGRATE = (sys.executable, "-m", "joymigrate")
+
+
+def lay(program: Program, sources: Path | None, folder: Path) -> Path:
+    """A copy of the program's part of its checkout, with its data. Raises ValueError without one."""
+    target = folder / "original"
+    if sources is not None:
+        source = sources / program.checkout / program.folder
+        if not source.is_dir():
+            raise ValueError(f"no checkout of {program.repository} at {source}")
+        leave = shutil.ignore_patterns(".git", ".joymigrate")
+        shutil.copytree(source, target, ignore=leave, symlinks=True)
+    else:
+        whole = folder / "checkout"
+        url = f"https://github.com/{program.repository}"
+        subprocess.run(["git", "clone", "-q", "--no-checkout", url, str(whole)], check=True)
+        subprocess.run(["git", "checkout", "-q", program.commit], cwd=whole, check=True)
+        shutil.rmtree(whole / ".git")
+        shutil.move(str(whole / program.folder), target)
+    if program.data:
+        name, *words = shlex.split(program.data)
+        subprocess.run([sys.executable, str(DATA / f"{name}.py"), *words], cwd=target, check=True)
+    return target
+
+
+def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observed, dict[str, Any]]:
+    """What was observed, and the figures of the row. Every run happens in a copy under `folder`."""
+    copies = folder / "run" / "copies"  # programs look for data in ../data and ../../data
+    copies.mkdir(parents=True)
+    original = lay(program, sources, copies)
+    direct, agnostic = copies / "direct", copies / "agnostic"
+    shutil.copytree(original, direct, symlinks=True)
+    shutil.copytree(original, agnostic, symlinks=True)
+    row: dict[str, Any] = {}
+    wrong = rewrite_both(direct, agnostic, row)
+
+    words = shlex.split(program.baseline or program.command)
+    bundle = folder / "base.jmb"
+    ask = ["verify", "record", "--force", "-o", str(bundle), "--steps", "0-2", "--", *words]
+    ended = run(program, ask, original, folder / "original.log")
+    first = attempt(ended.code, ended.text, ended.stopped)
+    row["original"] = figures(first, ended)
+    if wrong or not (first.well or goes_on(first)):
+        nothing = Attempt(1)
+        return Observed(first, nothing, nothing, tuple(wrong)), row
+
+    on_chip = chip_run(program, direct, folder, row)
+    compared: dict[str, str] = {}
+    if first.well and on_chip.well:
+        compare_losses(folder, compared, row)
+    again, repeats = replay(program, agnostic, original, bundle, folder, compared, row)
+    refused = tuple(str(one) for one in row.get("refused", ()))
+    seen = Observed(
+        original=first,
+        direct=on_chip,
+        agnostic=again,
+        refused=refused,
+        compared=compared,
+        repeats=repeats,
+        operators=int(row.get("operators", 0)),
+    )
+    return seen, row
+
+
+def goes_on(original: Attempt) -> bool:
+    """Whether the chip is tried although the original did not end well: it wants a GPU."""
+    from benchmarks.board.outcome import NEEDS_GPU
+
+    return not original.stopped and bool(NEEDS_GPU.search(original.error))
+
+
+def rewrite_both(direct: Path, agnostic: Path, row: dict[str, Any]) -> list[str]:
+    """Rewrite both copies in place, twice; what went wrong."""
+    wrong: list[str] = []
+    for style, root in ((Style.DIRECT, direct), (Style.AGNOSTIC, agnostic)):
+        try:
+            found, files, broken = rewritten(root, style, unsafe=False)
+            second = rewritten(root, style, unsafe=False)[1]
+        except (JoyError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            wrong.append(f"{style.value}: {type(error).__name__}: {error}")
+            continue
+        wrong += [f"{style.value}: {name} cannot be read any more" for name in broken]
+        wrong += [f"{style.value}: a second rewrite changes more"] * bool(second)
+        if style is Style.DIRECT:
+            counts = Counter(finding.tier for finding in found.findings)
+            row["sites"] = {tier.value: counts[tier] for tier in Tier}
+            row["files"] = found.scanned
+            row["changed"] = files
+    return wrong
+
+
+def chip_run(program: Program, project: Path, folder: Path, row: dict[str, Any]) -> Attempt:
+    """The direct style on the simulated chip, its operators recorded as it runs."""
+    report, trace = folder / "rehearse.json", folder / "trace.jsonl.gz"
+    inner = [*JOYMIGRATE, "profile", "record", "-o", str(trace), "--"]
+    ask = ["rehearse", "-q", "--format", "json", "-o", str(report), "--", *inner]
+    ended = run(program, [*ask, *shlex.split(program.command)], project, folder / "direct.log")
+    found = attempt(ended.code, ended.text, ended.stopped)
+    row["direct"] = figures(found, ended)
+    if report.is_file():
+        read_rehearsal(json.loads(report.read_text(encoding="utf-8")), row)
+    if trace.is_file():
+        target = folder / "coverage.json"
+        ask = ["profile", "coverage", str(trace), "--to", "ascend", "--format", "json"]
+        run(program, [*ask, "-o", str(target)], folder, folder / "coverage.log")
+        if target.is_file():
+            covered = json.loads(target.read_text(encoding="utf-8"))
+            lacking = ("cpu_fallback", "missing", "unknown")
+            row["coverage"] = {
+                "calls_pct": round(100 * float(covered["share"]["calls"]), 2),
+                "operators": len(covered["ops"]),
+                "lacking": sorted({o["op"] for o in covered["ops"] if o["status"] in lacking}),
+            }
+    return found
+
+
+def read_rehearsal(found: dict[str, Any], row: dict[str, Any]) -> None:
+    """The figures of a rehearsal's report that a row keeps."""
+    row["operators"] = found["operators"]
+    row["calls"] = found["calls"]
+    row["grades"] = found["grades"]
+    row["judged"] = found["arguments_judged"]
+    row["fallbacks"] = sorted({str(one.get("op")) for one in found["fallbacks"]})
+    row["traps"] = [f"{one.get('title')} {one.get('where', '')}".strip() for one in found["traps"]]
+    row["unsimulated"] = [str(one.get("op", one)) for one in found["unsimulated"]]
+    row["refused"] = [
+        " ".join(str(one.get("message") or one.get("op")).split())[:QUOTED]
+        for one in found["refusals"]
+    ]
+
+
+def replay(
+    program: Program,
+    agnostic: Path,
+    original: Path,
+    bundle: Path,
+    folder: Path,
+    compared: dict[str, str],
+    row: dict[str, Any],
+) -> tuple[Attempt, bool | None]:
+    """The agnostic style on the simulated chip, held against the original's recording.
+
+    Where the two differ, the original is replayed on the CPU as well: does it repeat itself?
+    """
+    words = shlex.split(program.command)
+    log = folder / "agnostic.log"
+    if not bundle.exists():
+        ended = run(program, ["rehearse", "-q", "--", *words], agnostic, log)
+        found = attempt(ended.code, ended.text, ended.stopped)
+        row["agnostic"] = figures(found, ended)
+        return found, None
+    verdict = folder / "verdict.json"
+    ask = ["verify", "replay", str(bundle), "--to", "ascend", "--format", "json", "-o"]
+    ended = run(program, [*ask, str(verdict), "--rehearse", "--", *words], agnostic, log)
+    if not verdict.is_file():
+        found = attempt(ended.code or 1, ended.text, ended.stopped)
+        row["agnostic"] = figures(found, ended)
+        return found, None
+    judged = json.loads(verdict.read_text(encoding="utf-8"))
+    crash = (judged.get("target") or {}).get("crash")
+    found = attempt(1 if crash else 0, f"{ended.text}\n{crash or ''}", ended.stopped)
+    row["agnostic"] = figures(found, ended)
+    row["verify"] = {
+        "verdict": judged["verdict"],
+        "compared": judged["coverage"]["compared"],
+        "recorded": judged["coverage"]["recorded"],
+        "first_divergence": judged["first_divergence"],
+        "reason": str(judged["reason"] or "")[:QUOTED],
+        "grade": judged["grade"],
+    }
+    printed = (judged.get("covered") or {}).get("printed") or {}
+    row["verify"]["printed"] = printed
+    if judged["verdict"] == "fail":
+        compared["modules"] = "differs"
+    elif judged["coverage"]["compared"] and judged["verdict"] == "pass":
+        compared["modules"] = "same"
+    repeats = None
+    if "differs" in compared.values():
+        control = folder / "control.json"
+        words = shlex.split(program.baseline or program.command)
+        ask = ["verify", "replay", str(bundle), "--to", "cpu", "--format", "json", "-o"]
+        run(program, [*ask, str(control), "--", *words], original, folder / "control.log")
+        if control.is_file():
+            said = json.loads(control.read_text(encoding="utf-8"))["verdict"]
+            row["control"] = said
+            repeats = None if said == "inconclusive" else said == "pass"
+    return found, repeats
+
+
+def compare_losses(folder: Path, compared: dict[str, str], row: dict[str, Any]) -> None:
+    """Hold the losses that both sides printed against one another."""
+    sides = []
+    for name in ("original", "direct"):
+        text = (folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+        sides.append([value for _, value in losses.losses(text.splitlines())])
+    ours, theirs = sides
+    if not ours and not theirs:
+        return
+    apart = math.inf
+    if len(ours) == len(theirs):
+        apart = max(
+            (abs(a - b) / max(abs(a), abs(b), 1e-3) for a, b in zip(ours, theirs, strict=True)),
+            default=0.0,
+        )
+    row["losses"] = {"original": len(ours), "chip": len(theirs)}
+    if math.isfinite(apart):
+        row["losses"]["most_apart"] = float(f"{apart:.3g}")
+    compared["losses"] = "same" if apart <= ROUNDING else "differs"
+
+
+def run(program: Program, words: list[str], cwd: Path, log: Path) -> limited.Ended:
+    """One joymigrate command within the program's limits."""
+    environment = {
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "OMP_NUM_THREADS": "1",
+        "JOYMIGRATE_SEED": "0",
+        "PYTHONHASHSEED": "0",
+        "JOYMIGRATE_DRAWS": "1",
+        "MPLBACKEND": "agg",
+        "HF_HUB_OFFLINE": "1",
+        **program.environment,
+    }
+    paths = (environment.get("PYTHONPATH", ""), str(ROOT), os.environ.get("PYTHONPATH", ""))
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    return limited.run(
+        [*JOYMIGRATE, *words],
+        cwd,
+        log,
+        seconds=program.seconds,
+        gib=program.gib,
+        environment=environment,
+    )
+
+
+def figures(found: Attempt, ended: limited.Ended) -> dict[str, Any]:
+    """One run in a row."""
+    kept: dict[str, Any] = {"code": found.code, "seconds": round(ended.seconds, 1)}
+    if found.stopped:
+        kept["stopped"] = found.stopped
+    if found.error:
+        kept["error"] = found.error[:QUOTED]
+        kept["where"] = found.where
+    return kept

@@ -1,0 +1,154 @@
+"""What became of a program, decided by rule from what was observed. Nothing here looks at names.
+
+The rules, the first that fits decides:
+
+1. the rewrite raised, made a file unreadable, or found more to do the second time: our defect;
+2. the original ends badly on the CPU, and not for want of a GPU: the program's own;
+3. a limit of time or memory stopped a run: undecided;
+4. a run on the chip ended badly. The message or the innermost frame says whose: the chip refused
+   the call, or the vendor's own Python raised: it stops as a real chip would. Our own code raised,
+   or the program still asks for CUDA: our defect. A difference between the two styles, of which one
+   ends well: our defect. Else undecided;
+5. a result differs from the original's. The original, replayed on the CPU, differs from itself as
+   well: undecided, the program does not repeat itself. Else: our defect;
+6. calls were refused although the program went on: stops as a real chip would;
+7. nothing ran on the chip, or nothing was compared: undecided;
+8. else it passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
+ERROR = re.compile(
+    r"^(?:\[?rank\d+\]?:?\s*)?((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Found|Warning))"
+    r"(?:: (.*))?$",
+    re.MULTILINE,
+)
+NEEDS_GPU = re.compile(
+    r"not compiled with CUDA|No CUDA GPUs|Found no NVIDIA|cuda.*is not available|"
+    r"CUDA is not available|requires? (?:a )?(?:GPU|CUDA)|Invalid device id|NCCL",
+    re.IGNORECASE,
+)
+ASKS_CUDA = re.compile(
+    r"not compiled with CUDA|Found no NVIDIA|No CUDA GPUs|libcuda", re.IGNORECASE
+)
+REFUSED = re.compile(
+    r"error code is \d{6}|\bEZ\d{4}\b|\bERR\d{5}\b|joymigrate: refused|documents? "
+)
+VENDOR = re.compile(r"/torch_npu/")
+OURS = re.compile(r"/joymigrate/(?!.*site-packages/torch_npu)")
+
+
+class Outcome(Enum):
+    """The five ends."""
+
+    PASSES = "passes"
+    CHIP = "stops as a real chip would"
+    OURS = "our defect"
+    OWN = "the program's own"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run: `error` is its last error line, `where` the file of the innermost frame."""
+
+    code: int
+    stopped: str = ""
+    error: str = ""
+    where: str = ""
+
+    @property
+    def well(self) -> bool:
+        """Whether it ended by itself with exit code 0."""
+        return self.code == 0 and not self.stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What one program's journey left behind. `compared` names what was held against the original:
+    each of "modules", "losses", "printed" with "same" or "differs"; `refused` are the messages of
+    calls that the chip refuses, `repeats` whether the original agrees with itself (None: not
+    asked), `operators` how many distinct operators ran on the chip."""
+
+    original: Attempt
+    direct: Attempt
+    agnostic: Attempt
+    rewrite: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    compared: Mapping[str, str] = field(default_factory=dict)
+    repeats: bool | None = None
+    operators: int = 0
+
+
+def attempt(code: int, text: str, stopped: str = "") -> Attempt:
+    """A run with its last error and the place of it, read from what it printed."""
+    if code == 0 and not stopped:
+        return Attempt(code)
+    errors = ERROR.findall(text)
+    frames = FRAME.findall(text)
+    error = ": ".join(part for part in errors[-1] if part) if errors else ""
+    return Attempt(code, stopped, error or last_line(text), frames[-1][0] if frames else "")
+
+
+def last_line(text: str) -> str:
+    """The last line that is not blank."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
+def judge(seen: Observed) -> tuple[Outcome, str]:
+    """The outcome and its cause, in the order of the rules above."""
+    if seen.rewrite:
+        return Outcome.OURS, f"rewrite: {seen.rewrite[0]}"
+    original = seen.original
+    needs_gpu = bool(NEEDS_GPU.search(original.error))
+    if original.stopped:
+        return Outcome.UNDECIDED, f"limit of {original.stopped}: the original on the CPU"
+    if not original.well and not needs_gpu:
+        return Outcome.OWN, f"the original ends badly: {original.error}"
+    for style, run in (("direct", seen.direct), ("agnostic", seen.agnostic)):
+        if run.stopped:
+            return Outcome.UNDECIDED, f"limit of {run.stopped}: {style} on the chip"
+    bad = [
+        (style, run)
+        for style, run in (("direct", seen.direct), ("agnostic", seen.agnostic))
+        if not run.well
+    ]
+    if bad:
+        return blame(seen, bad)
+    apart = [what for what, said in seen.compared.items() if said == "differs"]
+    if apart:
+        if seen.repeats is False:
+            return Outcome.UNDECIDED, "the original does not repeat itself"
+        return Outcome.OURS, f"wrong result: {', '.join(apart)}"
+    if seen.refused:
+        return Outcome.CHIP, f"refused: {seen.refused[0]}"
+    if not seen.operators:
+        return Outcome.UNDECIDED, "nothing ran on the chip"
+    if "same" not in seen.compared.values():
+        why = "the original needs a GPU" if needs_gpu else "nothing was compared"
+        return Outcome.UNDECIDED, why
+    return Outcome.PASSES, ""
+
+
+def blame(seen: Observed, bad: list[tuple[str, Attempt]]) -> tuple[Outcome, str]:
+    """Who stopped a run on the chip."""
+    style, run = bad[0]
+    cause = f"{style}: {run.error}"
+    if ASKS_CUDA.search(run.error):
+        return Outcome.OURS, cause
+    if REFUSED.search(run.error):
+        return Outcome.CHIP, cause
+    if VENDOR.search(run.where):
+        return Outcome.CHIP, f"{cause} (the vendor's {run.where.rpartition('/torch_npu/')[2]})"
+    if OURS.search(run.where):
+        return Outcome.OURS, cause
+    if len(bad) == 1:
+        return Outcome.OURS, f"one style only: {cause}"
+    return Outcome.UNDECIDED, cause

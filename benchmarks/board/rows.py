@@ -1,0 +1,78 @@
+"""The board's rows: one JSON file each, written atomically, so that a shard can go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.board.programs import Program
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "rows"
+SCHEMA = "joymigrate.board-row/1"
+
+
+def load(folder: Path) -> dict[str, dict[str, Any]]:
+    """Rows by program; none where the folder is not there.
+
+    Raises ValueError for a file that is not a row.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            row = json.loads(path.read_text(encoding="utf-8"))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is not JSON ({error}); delete it to run it again") from error
+        if row.get("schema") != SCHEMA:
+            raise ValueError(f"{path} has schema {row.get('schema')!r}, not {SCHEMA}")
+        found[row["name"]] = row
+    return found
+
+
+def save(folder: Path, row: Mapping[str, Any]) -> None:
+    """Write one row; a reader sees the old one or the new one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{row['name']}.json"
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(row, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(part, path)
+
+
+def made(
+    program: Program,
+    outcome: str,
+    cause: str,
+    figures: Mapping[str, Any],
+    *,
+    before: Mapping[str, Any] | None,
+    day: str,
+) -> dict[str, Any]:
+    """A row. What the first try gave is kept from the row before."""
+    now = {"outcome": outcome, "cause": cause, "date": day, "tool": commit()}
+    return {
+        "schema": SCHEMA,
+        "name": program.name,
+        "repository": program.repository,
+        "commit": program.commit,
+        "licence": program.licence,
+        "family": program.family,
+        "command": program.command,
+        "baseline": program.baseline or program.command,
+        "chosen_before": program.chosen_before,
+        "first": dict(before["first"]) if before else now,
+        "final": now,
+        "tries": (int(before["tries"]) if before else 0) + 1,
+        **figures,
+    }
+
+
+def commit() -> str:
+    """The commit of joymigrate that ran; empty without git."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--short=10", "HEAD"], cwd=HERE, capture_output=True, text=True
+    )
+    return done.stdout.strip()
