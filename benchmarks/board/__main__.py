@@ -66,16 +66,15 @@ def run(given: argparse.Namespace, chosen: list[programs.Program]) -> int:
                 shutil.rmtree(kept, ignore_errors=True)
                 shutil.copytree(folder, kept, symlinks=True)
             shutil.rmtree(folder, ignore_errors=True)
-        outcome, cause = judge(seen)
         row = rows.made(
             program,
-            outcome.value,
-            cause,
+            seen,
             {**figures, "compared": dict(seen.compared)},
             before=known.get(program.name),
             day=date.today().isoformat(),
         )
         rows.save(given.results, row)
+        outcome, cause = judge(seen)
         print(f"{program.name}: {outcome.value}{f': {cause}' if cause else ''}", flush=True)
     return 0
 

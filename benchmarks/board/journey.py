@@ -1,4 +1,4 @@
-"""One program the whole way: original, scan, rewrite in both styles, rehearsal, coverage, verify."""
+"""One program the whole way: original, scan, both rewrites, rehearsal, coverage, verify."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.board import limited
-from benchmarks.board.outcome import Attempt, Observed, attempt
+from benchmarks.board.outcome import NEEDS_GPU, Attempt, Observed, attempt
 from benchmarks.board.programs import DATA, Program
 from benchmarks.public_projects import rewritten
 from joymigrate.errors import JoyError
@@ -28,7 +28,7 @@ JOYMIGRATE = (sys.executable, "-m", "joymigrate")
 
 
 def lay(program: Program, sources: Path | None, folder: Path) -> Path:
-    """A copy of the program's part of its checkout, with its data. Raises ValueError without one."""
+    """A copy of the program's part of its checkout, with its data; ValueError without a checkout."""
     target = folder / "original"
     if sources is not None:
         source = sources / program.checkout / program.folder
@@ -84,14 +84,13 @@ def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observ
         compared=compared,
         repeats=repeats,
         operators=int(row.get("operators", 0)),
+        phase=str((row.get("verify", {}).get("first_divergence") or {}).get("phase") or ""),
     )
     return seen, row
 
 
 def goes_on(original: Attempt) -> bool:
     """Whether the chip is tried although the original did not end well: it wants a GPU."""
-    from benchmarks.board.outcome import NEEDS_GPU
-
     return not original.stopped and bool(NEEDS_GPU.search(original.error))
 
 

@@ -10,7 +10,9 @@ The rules, the first that fits decides:
    or the program still asks for CUDA: our defect. A difference between the two styles, of which one
    ends well: our defect. Else undecided;
 5. a result differs from the original's. The original, replayed on the CPU, differs from itself as
-   well: undecided, the program does not repeat itself. Else: our defect;
+   well: undecided, the program does not repeat itself. The first difference is in what goes into
+   the model, before anything was computed: undecided, the program takes other data where there is
+   a device (it shuffles, or loads in another process). Else: our defect;
 6. calls were refused although the program went on: stops as a real chip would;
 7. nothing ran on the chip, or nothing was compared: undecided;
 8. else it passes.
@@ -22,6 +24,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 ERROR = re.compile(
@@ -74,7 +77,8 @@ class Observed:
     """What one program's journey left behind. `compared` names what was held against the original:
     each of "modules", "losses", "printed" with "same" or "differs"; `refused` are the messages of
     calls that the chip refuses, `repeats` whether the original agrees with itself (None: not
-    asked), `operators` how many distinct operators ran on the chip."""
+    asked), `operators` how many distinct operators ran on the chip, `phase` where the first
+    difference stands ("input", "forward", …)."""
 
     original: Attempt
     direct: Attempt
@@ -84,6 +88,14 @@ class Observed:
     compared: Mapping[str, str] = field(default_factory=dict)
     repeats: bool | None = None
     operators: int = 0
+    phase: str = ""
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Observed:
+        """What `dataclasses.asdict` wrote."""
+        runs = {name: Attempt(**given[name]) for name in ("original", "direct", "agnostic")}
+        texts = {name: tuple(given[name]) for name in ("rewrite", "refused")}
+        return cls(**{**given, **runs, **texts})
 
 
 def attempt(code: int, text: str, stopped: str = "") -> Attempt:
@@ -126,6 +138,8 @@ def judge(seen: Observed) -> tuple[Outcome, str]:
     if apart:
         if seen.repeats is False:
             return Outcome.UNDECIDED, "the original does not repeat itself"
+        if seen.phase == "input":
+            return Outcome.UNDECIDED, "the program takes other data where there is a device"
         return Outcome.OURS, f"wrong result: {', '.join(apart)}"
     if seen.refused:
         return Outcome.CHIP, f"refused: {seen.refused[0]}"

@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.board.outcome import Observed, Outcome, judge
 from benchmarks.board.programs import Program
 
 HERE = Path(__file__).parent
@@ -44,15 +46,17 @@ def save(folder: Path, row: Mapping[str, Any]) -> None:
 
 def made(
     program: Program,
-    outcome: str,
-    cause: str,
+    seen: Observed,
     figures: Mapping[str, Any],
     *,
     before: Mapping[str, Any] | None,
     day: str,
 ) -> dict[str, Any]:
-    """A row. What the first try gave is kept from the row before."""
-    now = {"outcome": outcome, "cause": cause, "date": day, "tool": commit()}
+    """A row. What the first try gave is kept from the row before.
+
+    A try keeps what was observed, so that `judged` can hold an old row against today's rules.
+    """
+    now = {"date": day, "tool": commit(), "seen": asdict(seen)}
     return {
         "schema": SCHEMA,
         "name": program.name,
@@ -68,6 +72,11 @@ def made(
         "tries": (int(before["tries"]) if before else 0) + 1,
         **figures,
     }
+
+
+def judged(row: Mapping[str, Any], which: str) -> tuple[Outcome, str]:
+    """The outcome and cause of a row's "first" or "final" try."""
+    return judge(Observed.read(row[which]["seen"]))
 
 
 def commit() -> str:
