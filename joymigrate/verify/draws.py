@@ -19,7 +19,8 @@ from joymigrate.modes import WatchingMode
 
 DROPOUTS = ("dropout", "dropout_", "native_dropout")
 FEATURE_DROPOUTS = ("dropout1d", "dropout2d", "dropout3d", "feature_dropout", "feature_dropout_")
-ATTENTION = "scaled_dot_product_attention"
+# Where each takes its dropout by position. The second calls the first where no mode sees it.
+ATTENTION = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}
 
 
 class Draws:
@@ -58,12 +59,14 @@ class DropoutMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if name == ATTENTION and (kwargs.get("dropout_p") or (len(args) > 4 and args[4])):
-            self.draws.generator("attention dropout", kwargs.get("dropout_p") or args[4])
+        place = ATTENTION.get(name, len(args))
+        given = kwargs.get("dropout_p") or (args[place] if len(args) > place else 0.0)
+        if name in ATTENTION and given and kwargs.get("training", True):
+            self.draws.generator("attention dropout", given)
             if "dropout_p" in kwargs:
                 kwargs["dropout_p"] = 0.0
             else:
-                args = (*args[:4], 0.0, *args[5:])
+                args = (*args[:place], 0.0, *args[place + 1 :])
         elif name in DROPOUTS + FEATURE_DROPOUTS and isinstance(args[0], torch.Tensor):
             return self.dropout(name, args, kwargs)
         return func(*args, **kwargs)

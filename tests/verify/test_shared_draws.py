@@ -78,3 +78,19 @@ def test_shared_draws_are_counted_by_kind_and_shape(tmp_path: Path) -> None:
     assert first["whole"] == "torch.int64"
     assert first["half"] == 2
     assert set(told.read_text().split()) == {"multinomial"}
+
+
+def test_attention_inside_of_a_module_runs_without_its_dropout() -> None:
+    import torch
+
+    from joymigrate.verify.draws import Draws, DropoutMode
+
+    module = torch.nn.MultiheadAttention(8, 2, dropout=0.5)
+    tokens = torch.ones(3, 1, 8)
+    expected = module.eval()(tokens, tokens, tokens, need_weights=False)[0]
+    module.train()
+    for number, weights in enumerate((False, True)):
+        torch.manual_seed(number)
+        with DropoutMode(Draws(lambda: "")):
+            made = module(tokens, tokens, tokens, need_weights=weights)[0]
+        assert torch.allclose(made, expected)
