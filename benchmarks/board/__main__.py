@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
 import sys
 import tempfile
 from datetime import date
@@ -51,7 +52,7 @@ def main() -> int:
 
 def run(given: argparse.Namespace, chosen: list[programs.Program]) -> int:
     """Run what has no row yet, and what is to be run again."""
-    known = rows.load(given.results)
+    known, failed = rows.load(given.results), 0
     for program in chosen:
         if given.name and program.name not in given.name + given.again:
             continue
@@ -60,6 +61,10 @@ def run(given: argparse.Namespace, chosen: list[programs.Program]) -> int:
         folder = Path(tempfile.mkdtemp(prefix=f"board-{program.name}-"))
         try:
             seen, figures = journey.travel(program, given.sources, folder)
+        except (ValueError, subprocess.CalledProcessError) as error:
+            print(f"{program.name}: no row: {error}", file=sys.stderr, flush=True)
+            failed += 1
+            continue
         finally:
             if given.keep:
                 kept = given.keep / program.name
@@ -76,7 +81,7 @@ def run(given: argparse.Namespace, chosen: list[programs.Program]) -> int:
         rows.save(given.results, row)
         outcome, cause = judge(seen)
         print(f"{program.name}: {outcome.value}{f': {cause}' if cause else ''}", flush=True)
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from benchmarks.board.programs import DATA, Program
 from benchmarks.public_projects import rewritten
 from joymigrate.errors import JoyError
 from joymigrate.journey import losses
+from joymigrate.journey.steps.verify import other_path
 from joymigrate.model import Style, Tier
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ JOYMIGRATE = (sys.executable, "-m", "joymigrate")
 
 
 def lay(program: Program, sources: Path | None, folder: Path) -> Path:
-    """A copy of the program's part of its checkout, with its data; ValueError without a checkout."""
+    """A copy of the program's part of its checkout, with its data; ValueError without one."""
     target = folder / "original"
     if sources is not None:
         source = sources / program.checkout / program.folder
@@ -119,7 +120,12 @@ def chip_run(program: Program, project: Path, folder: Path, row: dict[str, Any])
     report, trace = folder / "rehearse.json", folder / "trace.jsonl.gz"
     inner = [*JOYMIGRATE, "profile", "record", "-o", str(trace), "--"]
     ask = ["rehearse", "-q", "--format", "json", "-o", str(report), "--", *inner]
-    ended = run(program, [*ask, *shlex.split(program.command)], project, folder / "direct.log")
+    ended = run(
+        program,
+        [*ask, *shlex.split(program.chip or program.command)],
+        project,
+        folder / "direct.log",
+    )
     found = attempt(ended.code, ended.text, ended.stopped)
     row["direct"] = figures(found, ended)
     if report.is_file():
@@ -167,7 +173,7 @@ def replay(
 
     Where the two differ, the original is replayed on the CPU as well: does it repeat itself?
     """
-    words = shlex.split(program.command)
+    words = shlex.split(program.chip or program.command)
     log = folder / "agnostic.log"
     if not bundle.exists():
         ended = run(program, ["rehearse", "-q", "--", *words], agnostic, log)
@@ -195,7 +201,10 @@ def replay(
     }
     printed = (judged.get("covered") or {}).get("printed") or {}
     row["verify"]["printed"] = printed
-    if judged["verdict"] == "fail":
+    apart = other_path(agnostic, judged) if judged["verdict"] == "fail" else None
+    if apart:
+        row["verify"] |= {"verdict": "inconclusive", "reason": str(apart)}
+    elif judged["verdict"] == "fail":
         compared["modules"] = "differs"
     elif judged["coverage"]["compared"] and judged["verdict"] == "pass":
         compared["modules"] = "same"

@@ -7,7 +7,8 @@ The rules, the first that fits decides:
 3. a limit of time or memory stopped a run: undecided;
 4. a run on the chip ended badly. The message or the innermost frame says whose: the chip refused
    the call, or the vendor's own Python raised: it stops as a real chip would. Our own code raised,
-   or the program still asks for CUDA: our defect. A difference between the two styles, of which one
+   the simulated chip lacks a function of the chip's library, or the program still asks for CUDA:
+   our defect. A difference between the two styles, of which one
    ends well: our defect. Else undecided;
 5. a result differs from the original's. The original, replayed on the CPU, differs from itself as
    well: undecided, the program does not repeat itself. The first difference is in what goes into
@@ -43,6 +44,7 @@ ASKS_CUDA = re.compile(
 REFUSED = re.compile(
     r"error code is \d{6}|\bEZ\d{4}\b|\bERR\d{5}\b|joymigrate: refused|documents? "
 )
+SIMULATION = re.compile(r"Failed to find function \w*|undefined symbol: acl\w*")
 VENDOR = re.compile(r"/torch_npu/")
 OURS = re.compile(r"/joymigrate/(?!.*site-packages/torch_npu)")
 
@@ -155,7 +157,7 @@ def blame(seen: Observed, bad: list[tuple[str, Attempt]]) -> tuple[Outcome, str]
     """Who stopped a run on the chip."""
     style, run = bad[0]
     cause = f"{style}: {run.error}"
-    if ASKS_CUDA.search(run.error):
+    if ASKS_CUDA.search(run.error) or SIMULATION.search(run.error):
         return Outcome.OURS, cause
     if REFUSED.search(run.error):
         return Outcome.CHIP, cause

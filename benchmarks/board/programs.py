@@ -18,7 +18,8 @@ DATA = HERE / "data"
 class Program:
     """One program. `folder` is the part of the repository that is taken, `data` the script of
     `board/data/` (and its words) that makes its small data, `seconds` and `gib` the limits of one
-    run, `baseline` how the original starts on the CPU where that differs from `command`."""
+    run, `baseline` how the original starts on the CPU where that differs from `command`, `chip` how
+    the rewritten one starts where a device is named on the command line."""
 
     name: str
     repository: str
@@ -30,6 +31,7 @@ class Program:
     folder: str = "."
     data: str = ""
     baseline: str = ""
+    chip: str = ""
     expect: str = "exit 0"
     seconds: float = 120
     gib: float = 6

@@ -1,7 +1,239 @@
-"""placeholder"""
+"""The board as a page with filters, as Markdown and as CSV."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.board import rows
+from benchmarks.board.outcome import Outcome
+from benchmarks.board.programs import Program
+from joymigrate.report.csv import safe
+from joymigrate.report.html import page
+from joymigrate.report.labels import Labels
 
 FORMS = ("html", "markdown", "csv")
+TONES = {
+    Outcome.PASSES: "safe",
+    Outcome.CHIP: "plain",
+    Outcome.OURS: "report",
+    Outcome.OWN: "plain",
+    Outcome.UNDECIDED: "unsafe",
+}
+COLUMNS = (
+    "name", "repository", "commit", "licence", "family", "command", "chosen_before", "outcome",
+    "cause", "first_outcome", "first_cause", "tries", "date", "tool", "edits_safe", "edits_unsafe",
+    "by_hand", "files_changed", "operators", "calls_pct", "lacking", "fallbacks", "traps",
+    "verify", "compared", "recorded", "losses", "most_apart", "seconds",
+)  # fmt: skip
+SCRIPT = Path(__file__).with_name("board.js")
 
 
-def write(given, listed):
+def write(given: argparse.Namespace, listed: Sequence[Program]) -> int:
+    """Write the forms that were asked for; without one, Markdown on stdout."""
+    found = list(rows.load(given.results).values())
+    texts = {"html": html, "markdown": markdown, "csv": table}
+    asked = [form for form in FORMS if getattr(given, form)]
+    for form in asked:
+        getattr(given, form).write_text(texts[form](found, listed), encoding="utf-8")
+    if not asked:
+        print(markdown(found, listed), end="")
     return 0
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """One row with one value per column."""
+    outcome, cause = rows.judged(row, "final")
+    first, why = rows.judged(row, "first")
+    sites, verify = row.get("sites", {}), row.get("verify", {})
+    covered, losses = row.get("coverage", {}), row.get("losses", {})
+    plain = {key: row[key] for key in COLUMNS if key in row and key not in ("losses",)}
+    return {
+        **plain,
+        "outcome": outcome.value,
+        "cause": cause,
+        "first_outcome": first.value,
+        "first_cause": why,
+        "date": row["final"]["date"],
+        "tool": row["final"]["tool"],
+        "edits_safe": sites.get("safe"),
+        "edits_unsafe": sites.get("unsafe"),
+        "by_hand": sites.get("report"),
+        "files_changed": row.get("changed"),
+        "calls_pct": covered.get("calls_pct"),
+        "lacking": " ".join(covered.get("lacking", ())),
+        "fallbacks": " ".join(row.get("fallbacks", ())),
+        "traps": len(row["traps"]) if "traps" in row else None,
+        "verify": verify.get("verdict"),
+        "compared": verify.get("compared"),
+        "recorded": verify.get("recorded"),
+        "losses": losses.get("chip"),
+        "most_apart": losses.get("most_apart"),
+        "seconds": sum(row.get(side, {}).get("seconds", 0) for side in SIDES),
+    }
+
+
+SIDES = ("original", "direct", "agnostic")
+
+
+def counted(found: Sequence[Mapping[str, Any]], which: str) -> Counter[Outcome]:
+    """Programs by outcome of their "first" or "final" try."""
+    return Counter(rows.judged(row, which)[0] for row in found)
+
+
+def compared(found: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """(programs held against their original, programs that ran to their end on both sides)."""
+    seen = [row["final"]["seen"] for row in found]
+    ran = [
+        one for one in seen if all(one[side]["code"] == 0 and not one[side]["stopped"]
+                                   for side in SIDES)
+    ]  # fmt: skip
+    return sum(bool(one["compared"]) for one in ran), len(ran)
+
+
+def markdown(found: Sequence[Mapping[str, Any]], listed: Sequence[Program]) -> str:
+    """The figures, then every row."""
+    return "\n".join([*figures(found, listed), "", *programs(found)]) + "\n"
+
+
+def figures(found: Sequence[Mapping[str, Any]], listed: Sequence[Program]) -> Iterator[str]:
+    """How many programs ended how, first and final."""
+    first, final = counted(found, "first"), counted(found, "final")
+    held, ran = compared(found)
+    families = len({row["family"] for row in found})
+    before = sum(bool(row["chosen_before"]) for row in found)
+    last = max((row["final"]["date"] for row in found), default="never")
+    yield f"{len(found)} of {len(listed)} listed programs were run, of {families} families."
+    yield f"{before} of them were chosen before any was tried. Last run: {last}."
+    yield ""
+    yield "| outcome | first try | now |"
+    yield "|---|---|---|"
+    for outcome in Outcome:
+        yield f"| {outcome.value} | {first[outcome]} | {final[outcome]} |"
+    yield ""
+    yield f"{ran} programs ran to their end on the CPU and, in both styles, on the simulated chip;"
+    yield f"results of {held} of them were held against those of the original."
+
+
+def programs(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """One line per program."""
+    yield "| program | family | outcome now | first try | operators of the chip | verify | losses |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in found:
+        one = flat(row)
+        ends = [one["outcome"] + (f": {one['cause']}" if one["cause"] else "")]
+        same = (one["first_outcome"], one["first_cause"]) == (one["outcome"], one["cause"])
+        ends.append("the same" if same else f"{one['first_outcome']}: {one['first_cause']}")
+        share = "-" if one["calls_pct"] is None else f"{one['calls_pct']:.1f} % of the calls"
+        verify = f"{one['verify']}; {one['compared']} of {one['recorded']}"
+        losses = f"{one['losses']}, {one['most_apart']} apart" if one["losses"] else "-"
+        cells = [
+            f"{one['name']} ({one['repository']} {one['commit'][:7]})", one["family"], *ends,
+            share, verify if one["verify"] else "-", losses,
+        ]  # fmt: skip
+        yield "| " + " | ".join(short(cell) for cell in cells) + " |"
+
+
+def short(text: str, most: int = 160) -> str:
+    """Text of one table cell: one line, no bars, not too long."""
+    line = " ".join(text.split()).replace("|", "/").replace("<", "&lt;").replace("`", "'")
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def table(found: Sequence[Mapping[str, Any]], listed: Sequence[Program]) -> str:
+    """A header and one line per program."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in found:
+        one = flat(row)
+        values = [one.get(key) for key in COLUMNS]
+        writer.writerow(
+            ["" if value is None else safe(str(value)) if isinstance(value, str) else value
+             for value in values]
+        )  # fmt: skip
+    return text.getvalue()
+
+
+def html(found: Sequence[Mapping[str, Any]], listed: Sequence[Program]) -> str:
+    """One page: figures, then the table with filters by family, outcome and cause."""
+    final = counted(found, "final")
+    held, ran = compared(found)
+    shown = page.tiles(
+        [
+            page.Tile(f"{len(found)}", "programs", f"{len(listed)} listed"),
+            *(page.Tile(f"{final[one]}", one.value, "", TONES[one]) for one in Outcome),
+            page.Tile(f"{held} / {ran}", "held against the original"),
+        ]
+    )
+    parts = [page.BarPart(final[one], one.value, TONES[one]) for one in Outcome]
+    summary = page.Html(shown + page.bar(parts, legend=True))
+    sections = [
+        page.Section("summary", "Summary", summary),
+        page.Section("programs", "Programs", page.Html(choices(found) + lines(found)), len(found)),
+    ]
+    return page.Page(
+        title="Public programs on the simulated chip",
+        subtitle="programs that others wrote; nothing here was seen on a real chip",
+        sections=sections,
+        say=Labels(),
+        footer="python -m benchmarks.board report",
+        scripts=[str(SCRIPT)],
+    ).render()
+
+
+def choices(found: Sequence[Mapping[str, Any]]) -> page.Html:
+    """The filters."""
+    families = sorted({str(row["family"]) for row in found})
+    return page.filters(
+        page.choice("family", "family", [("", "all"), *((one, one) for one in families)]),
+        page.choice("outcome", "outcome", [("", "all"), *((o.value, o.value) for o in Outcome)]),
+        page.search("cause", "cause, program, operator"),
+        page.Html('<output id="shown"></output>'),
+    )
+
+
+def lines(found: Sequence[Mapping[str, Any]]) -> page.Html:
+    """The table of all programs, each with what it rests on."""
+    body, keys = [], []
+    for row in found:
+        one = flat(row)
+        tone = TONES[Outcome(one["outcome"])]
+        link = f"https://github.com/{one['repository']}/tree/{one['commit']}"
+        name = page.Html(
+            f'<a href="{page.escape(link)}">{page.escape(one["name"])}</a>'
+            + page.details("command", page.code(f"`{one['command']}`"))
+            + page.details("evidence", page.notes(evidence(row)))
+        )
+        first = "the same" if one["first_outcome"] == one["outcome"] else one["first_outcome"]
+        share = "" if one["calls_pct"] is None else f"{one['calls_pct']:.1f} %"
+        verify = f"{one['verify']} {one['compared']} of {one['recorded']}" if one["verify"] else ""
+        body.append(
+            [name, one["family"], page.badge(one["outcome"], tone), one["cause"], first, share,
+             verify, "" if one["most_apart"] is None else one["most_apart"]]
+        )  # fmt: skip
+        keys.append(f"{one['family']}|{one['outcome']}")
+    head = ("program", "family", "outcome", "cause", "first try", "calls", "verify", "losses apart")
+    return page.table(head, body, keys=keys)
+
+
+def evidence(row: Mapping[str, Any]) -> Iterator[str]:
+    """What a row rests on, in words."""
+    yield f"licence {row['licence']}, commit {row['commit']}"
+    for side in SIDES:
+        if side in row:
+            run = row[side]
+            yield f"{side}: exit code {run['code']}, {run['seconds']} s; {run.get('error', '')}"
+    grades = row.get("grades", {})
+    if grades:
+        yield "operators by grade: " + ", ".join(f"{key} {n}" for key, n in grades.items())
+    for key in ("fallbacks", "traps", "refused", "unsimulated"):
+        if row.get(key):
+            yield f"{key}: " + "; ".join(str(one) for one in row[key])
+    if row.get("note"):
+        yield f"note: {row['note']}"

@@ -1,0 +1,258 @@
+"""The board: the rule that classes, going on, limits, the list, the report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from argparse import Namespace
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.board import __main__ as board
+from benchmarks.board import limited, programs, report, rows
+from benchmarks.board.outcome import Attempt, Observed, Outcome, attempt, judge
+
+WELL = Attempt(0)
+PASSED = Observed(WELL, WELL, WELL, compared={"modules": "same"}, operators=7)
+
+
+def broken(error: str, where: str = "/somewhere/train.py") -> Attempt:
+    return Attempt(1, "", error, where)
+
+
+def test_a_program_with_the_same_results_on_both_sides_passes() -> None:
+    assert judge(PASSED) == (Outcome.PASSES, "")
+
+
+def test_a_rewrite_that_broke_a_file_is_our_defect_before_all_else() -> None:
+    seen = replace(PASSED, original=broken("ValueError: x"), rewrite=("a.py cannot be read",))
+    assert judge(seen)[0] is Outcome.OURS
+
+
+def test_an_original_that_fails_on_the_cpu_is_the_programs_own() -> None:
+    seen = replace(PASSED, original=broken("ModuleNotFoundError: No module named 'wandb'"))
+    assert judge(seen) == (
+        Outcome.OWN,
+        "the original ends badly: ModuleNotFoundError: No module named 'wandb'",
+    )
+
+
+def test_an_original_that_wants_a_gpu_is_not_blamed_and_does_not_pass_unseen() -> None:
+    wants = broken("AssertionError: Torch not compiled with CUDA enabled")
+    assert judge(replace(PASSED, original=wants, compared={}))[0] is Outcome.UNDECIDED
+
+
+def test_a_run_that_still_asks_for_cuda_is_our_defect() -> None:
+    asks = broken("AssertionError: Torch not compiled with CUDA enabled")
+    assert judge(replace(PASSED, direct=asks, agnostic=asks))[0] is Outcome.OURS
+
+
+def test_a_refusal_of_the_vendors_host_code_is_what_a_chip_does() -> None:
+    refused = broken("RuntimeError: call aclnnExpm1 failed, error code is 161002")
+    assert judge(replace(PASSED, direct=refused, agnostic=refused))[0] is Outcome.CHIP
+
+
+def test_the_vendors_own_python_is_what_a_chip_does() -> None:
+    place = "/site-packages/torch_npu/npu/utils.py"
+    raised = broken("RuntimeError: not supported", place)
+    outcome, cause = judge(replace(PASSED, direct=raised, agnostic=raised))
+    assert outcome is Outcome.CHIP
+    assert "npu/utils.py" in cause
+
+
+def test_a_function_that_the_simulated_chip_lacks_is_our_defect() -> None:
+    place = "/site-packages/torch_npu/utils/storage.py"
+    lacks = broken("RuntimeError: Failed to find function aclrtIpcMemGetExportKey", place)
+    assert judge(replace(PASSED, direct=lacks, agnostic=lacks))[0] is Outcome.OURS
+
+
+def test_our_own_frame_is_our_defect() -> None:
+    ours = broken("KeyError: 'x'", "/src/joymigrate/run/rehearse/device.py")
+    assert judge(replace(PASSED, direct=ours, agnostic=ours))[0] is Outcome.OURS
+
+
+def test_one_style_that_ends_badly_alone_is_our_defect() -> None:
+    outcome, cause = judge(replace(PASSED, agnostic=broken("TypeError: x")))
+    assert outcome is Outcome.OURS
+    assert cause.startswith("one style only: agnostic")
+
+
+def test_a_failure_of_both_styles_that_nobody_owns_is_undecided() -> None:
+    raised = broken("TypeError: x")
+    assert judge(replace(PASSED, direct=raised, agnostic=raised))[0] is Outcome.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("repeats", "phase", "outcome"),
+    [
+        (True, "forward", Outcome.OURS),
+        (None, "forward", Outcome.OURS),
+        (False, "forward", Outcome.UNDECIDED),
+        (True, "input", Outcome.UNDECIDED),
+    ],
+)
+def test_a_wrong_result_is_ours_unless_the_program_does_not_repeat_itself_or_its_data(
+    repeats: bool | None, phase: str, outcome: Outcome
+) -> None:
+    seen = replace(PASSED, compared={"modules": "differs"}, repeats=repeats, phase=phase)
+    assert judge(seen)[0] is outcome
+
+
+def test_a_refused_call_is_no_pass_although_the_program_went_on() -> None:
+    assert judge(replace(PASSED, refused=("float64 is not taken",)))[0] is Outcome.CHIP
+
+
+@pytest.mark.parametrize("change", [{"operators": 0}, {"compared": {}}])
+def test_nothing_seen_is_undecided(change: dict[str, object]) -> None:
+    assert judge(replace(PASSED, **change))[0] is Outcome.UNDECIDED  # type: ignore[arg-type]
+
+
+def test_a_limit_is_undecided() -> None:
+    assert judge(replace(PASSED, direct=Attempt(-9, "time")))[0] is Outcome.UNDECIDED
+
+
+def test_the_last_error_and_its_innermost_frame_are_read_from_the_output() -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
+        '  File "/x/torch_npu/b.py", line 2, in f\n    g()\nRuntimeError: no kernel: 3\n[W] bye\n'
+    )
+    found = attempt(1, text)
+    assert (found.error, found.where) == ("RuntimeError: no kernel: 3", "/x/torch_npu/b.py")
+
+
+def ended(tmp_path: Path, code: str, **limits: float) -> limited.Ended:
+    return limited.run(
+        [sys.executable, "-c", code], tmp_path, tmp_path / "log",
+        **{"seconds": 30, "gib": 2, **limits}, environment={"BOARD": "here"},
+    )  # fmt: skip
+
+
+def test_a_command_gets_its_folder_and_environment(tmp_path: Path) -> None:
+    found = ended(tmp_path, "import os; print(os.getcwd(), os.environ['BOARD'])")
+    assert (found.code, found.stopped) == (0, "")
+    assert found.text.split() == [str(tmp_path), "here"]
+
+
+def test_the_limit_of_time_ends_a_command_and_its_children(tmp_path: Path) -> None:
+    nap = "import time; time.sleep(60)"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {nap!r}])"
+    assert ended(tmp_path, child, seconds=0.5).stopped == "time"
+
+
+def test_the_limit_of_memory_ends_a_command(tmp_path: Path) -> None:
+    assert (
+        ended(tmp_path, "x = b'1' * 2**28\nimport time\ntime.sleep(60)", gib=0.1).stopped
+        == "memory"
+    )
+
+
+def listed(tmp_path: Path, *extra: str) -> Path:
+    path = tmp_path / "list.yaml"
+    lines = [
+        "- repository: some/one", "  commit: abc", "  licence: MIT", "  family: control",
+        "  chosen_before: true", "  programs:", "    - name: a", "      command: python a.py",
+        *extra,
+    ]  # fmt: skip
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_programs_take_what_their_group_shares(tmp_path: Path) -> None:
+    more = ("    - name: b", "      command: python b.py", "      family: speech")
+    first, second = programs.load(listed(tmp_path, *more))
+    assert (first.family, second.family) == ("control", "speech")
+    assert second.checkout == "some+one"
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (("      comand: x",), "unknown key 'comand'"),
+        (("    - name: a", "      command: x"), "stand twice: a"),
+        (("    - name: c",), "command"),
+    ],
+)
+def test_a_wrong_list_says_where(tmp_path: Path, extra: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        programs.load(listed(tmp_path, *extra))
+
+
+def test_shards_share_the_list_out(tmp_path: Path) -> None:
+    every = programs.load()
+    parts = [programs.shard(every, f"{number}/3") for number in (1, 2, 3)]
+    assert sorted(one.name for part in parts for one in part) == sorted(p.name for p in every)
+    with pytest.raises(ValueError, match="1/4"):
+        programs.shard(every, "4/3")
+
+
+def test_every_listed_script_of_data_exists() -> None:
+    for one in programs.load():
+        assert not one.data or (programs.DATA / f"{one.data.split()[0]}.py").is_file(), one.name
+
+
+def row(
+    tmp_path: Path, seen: Observed, before: dict[str, object] | None = None
+) -> dict[str, object]:
+    (program,) = programs.load(listed(tmp_path))
+    return rows.made(program, seen, {}, before=before, day="2026-01-02")
+
+
+def test_the_first_outcome_stays_when_a_program_is_run_again(tmp_path: Path) -> None:
+    first = row(tmp_path, replace(PASSED, agnostic=broken("TypeError: x")))
+    rows.save(tmp_path / "rows", row(tmp_path, PASSED, first))
+    (found,) = rows.load(tmp_path / "rows").values()
+    assert rows.judged(found, "first")[0] is Outcome.OURS
+    assert rows.judged(found, "final")[0] is Outcome.PASSES
+    assert found["tries"] == 2
+
+
+def test_a_row_that_is_not_whole_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"schema"', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"a\.json is not JSON"):
+        rows.load(tmp_path)
+
+
+def test_what_was_observed_comes_back_from_a_file() -> None:
+    seen = replace(PASSED, refused=("x",), repeats=False)
+    assert Observed.read(json.loads(json.dumps(asdict(seen)))) == seen
+
+
+def test_a_shard_goes_on_and_runs_a_program_again_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ("    - name: b", "      command: python b.py")
+    ran: list[str] = []
+
+    def travel(program: programs.Program, *_: object) -> tuple[Observed, dict[str, object]]:
+        ran.append(program.name)
+        return PASSED, {}
+
+    monkeypatch.setattr(board.journey, "travel", travel)
+    given = Namespace(results=tmp_path / "rows", sources=None, name=None, again=[], keep=None)
+    every = programs.load(listed(tmp_path, *more))
+    assert board.run(given, every[:1]) == 0
+    assert board.run(given, every) == 0
+    given.again = ["a"]
+    assert board.run(given, every) == 0
+    assert ran == ["a", "b", "a"]
+
+
+def test_the_report_counts_first_and_final_and_escapes_what_programs_printed(
+    tmp_path: Path,
+) -> None:
+    first = row(tmp_path, replace(PASSED, agnostic=broken("=<b>|Error: x")))
+    found = [row(tmp_path, PASSED, first)]
+    every = programs.load(listed(tmp_path))
+    text = report.markdown(found, every)
+    assert "| passes | 0 | 1 |" in text
+    assert "| our defect | 1 | 0 |" in text
+    assert "<b>" not in text
+    page = report.html(found, every)
+    assert 'data-key="control|passes"' in page
+    assert "<b>|Error" not in page
+    (line,) = csv.DictReader(io.StringIO(report.table(found, every)))
+    assert (line["outcome"], line["first_outcome"]) == ("passes", "our defect")
