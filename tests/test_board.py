@@ -57,7 +57,7 @@ def test_a_refusal_of_the_vendors_host_code_is_what_a_chip_does() -> None:
 
 
 def test_the_vendors_own_python_is_what_a_chip_does() -> None:
-    place = "/site-packages/torch_npu/npu/utils.py"
+    place = "/torch_npu/npu/utils.py"
     raised = broken("RuntimeError: not supported", place)
     outcome, cause = judge(replace(PASSED, direct=raised, agnostic=raised))
     assert outcome is Outcome.CHIP
@@ -65,13 +65,13 @@ def test_the_vendors_own_python_is_what_a_chip_does() -> None:
 
 
 def test_a_function_that_the_simulated_chip_lacks_is_our_defect() -> None:
-    place = "/site-packages/torch_npu/utils/storage.py"
+    place = "/torch_npu/utils/storage.py"
     lacks = broken("RuntimeError: Failed to find function aclrtIpcMemGetExportKey", place)
     assert judge(replace(PASSED, direct=lacks, agnostic=lacks))[0] is Outcome.OURS
 
 
 def test_our_own_frame_is_our_defect() -> None:
-    ours = broken("KeyError: 'x'", "/src/joymigrate/run/rehearse/device.py")
+    ours = broken("KeyError: 'x'", "/joymigrate/run/rehearse/device.py")
     assert judge(replace(PASSED, direct=ours, agnostic=ours))[0] is Outcome.OURS
 
 
@@ -118,10 +118,11 @@ def test_a_limit_is_undecided() -> None:
 def test_the_last_error_and_its_innermost_frame_are_read_from_the_output() -> None:
     text = (
         'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
-        '  File "/x/torch_npu/b.py", line 2, in f\n    g()\nRuntimeError: no kernel: 3\n[W] bye\n'
+        '  File "/x/site-packages/torch_npu/b.py", line 2, in f\n    g()\n'
+        "RuntimeError: no kernel: 3\n[W] bye\n"
     )
     found = attempt(1, text)
-    assert (found.error, found.where) == ("RuntimeError: no kernel: 3", "/x/torch_npu/b.py")
+    assert (found.error, found.where) == ("RuntimeError: no kernel: 3", "/torch_npu/b.py")
 
 
 def ended(tmp_path: Path, code: str, **limits: float) -> limited.Ended:

@@ -1,7 +1,7 @@
 """Run a shard of the board, or write its report.
 
     python -m benchmarks.board run --sources DIR --results DIR [--shard 1/4] [--again NAME …]
-    python -m benchmarks.board report --results DIR [--html FILE] [--markdown FILE] [--csv FILE]
+    python -m benchmarks.board report --results DIR [--html F] [--markdown F] [--csv F] [--update F]
 
 DIR of `--sources` holds a checkout of each repository under `owner+name`; without it, they are
 cloned from GitHub. A program that has a row in `--results` is not run again, so a shard that was
@@ -39,6 +39,7 @@ def main() -> int:
     two.add_argument("--results", type=Path, default=rows.RESULTS)
     for form in report.FORMS:
         two.add_argument(f"--{form}", type=Path)
+    two.add_argument("--update", type=Path, help="put the figures between a page's two marks")
     given = parser.parse_args()
     try:
         listed = programs.load(given.list)

@@ -33,6 +33,7 @@ ERROR = re.compile(
     r"(?:: (.*))?$",
     re.MULTILINE,
 )
+FOLDERS = re.compile(r"(?:/[\w.+-]+){2,}/")
 NEEDS_GPU = re.compile(
     r"not compiled with CUDA|No CUDA GPUs|Found no NVIDIA|cuda.*is not available|"
     r"CUDA is not available|requires? (?:a )?(?:GPU|CUDA)|Invalid device id|NCCL",
@@ -46,7 +47,7 @@ REFUSED = re.compile(
 )
 SIMULATION = re.compile(r"Failed to find function \w*|undefined symbol: acl\w*")
 VENDOR = re.compile(r"/torch_npu/")
-OURS = re.compile(r"/joymigrate/(?!.*site-packages/torch_npu)")
+OURS = re.compile(r"^/joymigrate/")
 
 
 class Outcome(Enum):
@@ -107,7 +108,20 @@ def attempt(code: int, text: str, stopped: str = "") -> Attempt:
     errors = ERROR.findall(text)
     frames = FRAME.findall(text)
     error = ": ".join(part for part in errors[-1] if part) if errors else ""
-    return Attempt(code, stopped, error or last_line(text), frames[-1][0] if frames else "")
+    place = shorten(frames[-1][0]) if frames else ""
+    return Attempt(code, stopped, FOLDERS.sub("…/", error or last_line(text)), place)
+
+
+def shorten(path: str) -> str:
+    """A file without the folders of this machine: they change, and are nobody's business."""
+    for mark, kept in (
+        ("/site-packages/", "/"),
+        ("/copies/", ""),
+        ("/joymigrate/", "/joymigrate/"),
+    ):
+        if mark in path:
+            return kept + path.rpartition(mark)[2]
+    return path.rpartition("/")[2]
 
 
 def last_line(text: str) -> str:

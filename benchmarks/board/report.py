@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,9 @@ COLUMNS = (
     "by_hand", "files_changed", "operators", "calls_pct", "lacking", "fallbacks", "traps",
     "verify", "compared", "recorded", "losses", "most_apart", "seconds",
 )  # fmt: skip
+BEGIN = "<!-- python -m benchmarks.board report --update docs/board.md -->"
+END = "<!-- end -->"
+BETWEEN = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
 SCRIPT = Path(__file__).with_name("board.js")
 
 
@@ -41,7 +45,13 @@ def write(given: argparse.Namespace, listed: Sequence[Program]) -> int:
     asked = [form for form in FORMS if getattr(given, form)]
     for form in asked:
         getattr(given, form).write_text(texts[form](found, listed), encoding="utf-8")
-    if not asked:
+    if given.update:
+        old = given.update.read_text(encoding="utf-8")
+        if not BETWEEN.search(old):
+            raise ValueError(f"{given.update} has no {BEGIN} … {END}")
+        new = BETWEEN.sub(lambda _: f"{BEGIN}\n\n{markdown(found, listed)}\n{END}", old)
+        given.update.write_text(new, encoding="utf-8")
+    if not asked and not given.update:
         print(markdown(found, listed), end="")
     return 0
 
