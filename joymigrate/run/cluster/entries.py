@@ -25,7 +25,7 @@ class Settings:
     and none starves; "submission" takes them as they came. `patience`: after it a waiting job goes
     first, where no run time is stated or the order is that of submission. `hold`: keep cards for
     the first job that fits nowhere; where nobody knows when running jobs end, only after
-    `hold_blind_after`.
+    `hold_blind_after`. `predict`: order jobs that state no run time by what their like has run.
     """
 
     order: str = "response"
@@ -33,6 +33,7 @@ class Settings:
     hold: bool = True
     hold_blind_after: float = 3600.0
     overcommit: bool = False
+    predict: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -45,12 +46,14 @@ class Entry:
     group: int
     submitted: float
     promised: bool = False  # cards were held for it: it stays the first of its class
+    expected_s: float | None = None  # what its like has run, where it states no run time
 
     @property
     def run_s(self) -> float:
-        """Seconds that it runs, as orders count them: at least a minute, a day where none says."""
-        minutes = ASSUMED_MINUTES if self.job.minutes is None else self.job.minutes
-        return max(minutes * 60, SHORTEST_S)
+        """Seconds that it runs, as orders count them: a minute or more, a day if nobody knows."""
+        if self.job.minutes is not None:
+            return max(self.job.minutes * 60, SHORTEST_S)
+        return max(self.expected_s or ASSUMED_MINUTES * 60, SHORTEST_S)
 
     def response_ratio(self, now: float) -> float:
         """(wait + run time) / run time."""

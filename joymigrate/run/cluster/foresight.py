@@ -290,5 +290,5 @@ def clone(scheduler: Scheduler) -> Scheduler:
     share(*scheduler.quotas.kinds, *scheduler.refused.values())
     for placer in (scheduler.placer, scheduler.explainer, scheduler.guess):
         share(*placer.compiled())
-    share(NO_ROOM)
+    share(NO_ROOM, *scheduler.history.values())
     return copy.deepcopy(scheduler, shared)

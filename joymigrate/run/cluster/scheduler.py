@@ -19,7 +19,15 @@ from dataclasses import replace
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster import cards, eviction, policies, quota, reservation
+from joymigrate.run.cluster import (
+    cards,
+    eviction,
+    fair,
+    policies,
+    quota,
+    reservation,
+    run_times,
+)
 from joymigrate.run.cluster.admission import Admission
 from joymigrate.run.cluster.adoption import adopt
 from joymigrate.run.cluster.allocations import Allocations
@@ -103,6 +111,9 @@ class Scheduler:
         self._failed: set[int] = set()
         self._lines: dict[str, list[tuple[int, Entry]]] = {}  # of queues in strict order
         self._released = False  # whether a hold has ended in this cycle
+        self.past: fair.Past = {}  # what users had of fair queues
+        self.history: run_times.History = {}
+        self._shares: dict[str, float] = {}  # of users, at this moment
         self._numbers = itertools.count()
         self._now = 0.0
 
@@ -117,11 +128,13 @@ class Scheduler:
         actions: list[Action] = []
         for event in events:
             self._now = max(self._now, event.at)
+            self._shares.clear()
             match event:
                 case Submitted():
                     self._submitted(event.job, event.past)
                 case Ended():
                     if event.job in self.running:
+                        self._learn(self.running[event.job], event)
                         self.gate.ended(event.job, event.well)
                     self._end(event.job)
                 case Cancelled():
@@ -195,11 +208,14 @@ class Scheduler:
         tasks = job.tasks
         if len(tasks) == 1 and (tasks[0].cpu_milli or tasks[0].memory_mib):
             tasks = (replace(tasks[0], cpu_milli=0, memory_mib=0),)
-        key = (job.queue, job.priority, tasks, job.sp_block, job.leaf, job.numa, job.superpod)
+        user = job.user if self._half_life(job.queue) else ""
+        key = (job.queue, user, job.priority, tasks, job.sp_block, job.leaf, job.numa, job.superpod)
         return self._group_of.setdefault(key, len(self._group_of))
 
     def _wait(self, entry: Entry) -> None:
         self.waiting[entry.job.name] = entry
+        if self.settings.predict and entry.job.minutes is None:
+            entry.expected_s = run_times.predict(self.history, entry.job)
         if entry.group not in self._groups:
             self._groups[entry.group] = Line(self.settings)
         self._groups[entry.group].add(entry)
@@ -222,6 +238,30 @@ class Scheduler:
     def _strict(self, queue: str) -> bool:
         """Whether a queue starts its jobs in their order only."""
         return self.quotas.account(queue).queue.strategy == "fifo"
+
+    def _half_life(self, queue: str) -> float:
+        """Hours after which its users' past use counts half; 0 where it does not count."""
+        return self.quotas.account(queue).queue.half_life
+
+    def share_of(self, job: Job) -> float:
+        """Card-hours that count against a job's user in a fair queue; 0 in others."""
+        half_life = self._half_life(job.queue)
+        if not half_life:
+            return 0.0
+        key = fair.key_of(job.queue, job.user)
+        if key not in self._shares:
+            runs = [
+                (run.entry.job.cards, run.started)
+                for run in self.by_queue.get(job.queue, {}).values()
+                if run.entry.job.user == job.user
+            ]
+            self._shares[key] = fair.total(self.past, key, runs, self._now, half_life)
+        return self._shares[key]
+
+    def _learn(self, run: Running, event: Ended) -> None:
+        """Remember how long a job has run."""
+        if event.well:
+            run_times.learn(self.history, run.entry.job, event.at - run.started)
 
     def _behind(self, entry: Entry) -> Refusal | None:
         """In a queue of strict order: the job that must start before this one."""
@@ -258,7 +298,13 @@ class Scheduler:
         run = self.running.pop(name, None)
         if run is None:
             return
-        del self.by_queue[run.entry.job.queue][name]
+        job = run.entry.job
+        del self.by_queue[job.queue][name]
+        half_life = self._half_life(job.queue)
+        if half_life:
+            key = fair.key_of(job.queue, job.user)
+            fair.add(self.past, key, job.cards, run.started, self._now, half_life)
+            self._shares.pop(key, None)
         self.state.give(run.placement)
         self.allocations.drop(name)
         self.quotas.add(run.entry.job.queue, run.use, -1)
@@ -392,7 +438,8 @@ class Scheduler:
         queue = entry.job.queue
         share = self.quotas.share(queue) if self.quotas.account(queue).declared else 0.0
         ratio = entry.response_ratio(self._now) if self.settings.order == "response" else 0.0
-        return (*self.admission.rank(entry, self._now), share, -ratio, entry.number)
+        had = self.share_of(entry.job)
+        return (*self.admission.rank(entry, self._now), share, had, -ratio, entry.number)
 
     def _try_group(self, number: int, group: Line, actions: list[Action]) -> bool:
         """Start the job whose turn it is, or one behind it that asks for less. False: none can."""
@@ -469,6 +516,7 @@ class Scheduler:
         ends = NEVER if job.minutes is None else began + job.minutes * 60
         run = Running(entry, placement, use, began, ends)
         self.running[job.name] = run
+        self._shares.pop(fair.key_of(job.queue, job.user), None)
         self.by_queue.setdefault(job.queue, {})[job.name] = run
         self.allocations.add(job.name, placement, ends)
         self.gate.changed = True  # `after` asks for starts

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.run.cluster import fair, run_times
 from joymigrate.run.cluster.jobs import Job, Queue
 from joymigrate.schema import read
 
@@ -90,6 +91,8 @@ class Ledger:
     cordoned: dict[str, str] = field(default_factory=dict)  # node → why
     failed: dict[str, tuple[int, ...]] = field(default_factory=dict)  # node → cards
     strikes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # card → failed programs
+    past: dict[str, tuple[float, float]] = field(default_factory=dict)  # users' hours, `fair`
+    history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # seconds, `run_times`
     requests: tuple[str, ...] = ()
     last: int = 0
 
@@ -155,12 +158,16 @@ class Ledger:
 
     def _evicted(self, fact: Fact) -> None:
         record = self.records[fact.job]
+        self._ran(record, fact.at)
         record.state, record.note, record.since = "waiting", fact.data["why"], fact.at
         record.pods = ()
         record.evictions += 1
 
     def _ended(self, fact: Fact) -> None:
         record = self.records[fact.job]
+        self._ran(record, fact.at)
+        if fact.data["state"] == "done" and record.started is not None:
+            run_times.learn(self.history, record.job, fact.at - record.started)
         self._judge_cards(record, fact)
         record.state, record.note = fact.data["state"], fact.data.get("note", "")
         record.exit_codes = tuple(fact.data["codes"])
@@ -171,6 +178,16 @@ class Ledger:
             record.since = record.submitted = fact.at
         else:
             self._over(record, fact.at)
+
+    def _ran(self, record: Record, at: float) -> None:
+        """In a fair queue: what a start that is over counts against its user."""
+        if record.state != "running" or record.started is None:
+            return
+        job = record.job
+        half_life = next((one.half_life for one in self.queues if one.name == job.queue), 0.0)
+        if half_life:
+            key = fair.key_of(job.queue, job.user)
+            fair.add(self.past, key, job.cards, record.started, at, half_life)
 
     def _judge_cards(self, record: Record, fact: Fact) -> None:
         """Which programs have failed on each card since one ended well on it."""
@@ -190,6 +207,7 @@ class Ledger:
 
     def _cancelled(self, fact: Fact) -> None:
         record = self.records[fact.job]
+        self._ran(record, fact.at)
         record.state, record.pods = "cancelled", ()
         self._over(record, fact.at)
 

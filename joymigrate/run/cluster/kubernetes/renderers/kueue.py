@@ -97,12 +97,14 @@ def cluster_queue(
     spec: dict[str, Any] = {
         "cohortName": COHORT,
         "namespaceSelector": {},
-        "queueingStrategy": "BestEffortFIFO" if queue.strategy == "traverse" else "StrictFIFO",
+        "queueingStrategy": "StrictFIFO" if queue.strategy == "fifo" else "BestEffortFIFO",
         "preemption": preemption,
         "resourceGroups": [
             {"coveredResources": [name], "flavors": flavors} for name, flavors in groups.items()
         ],
     }
+    if queue.strategy == "fair":
+        out.note(f"queue {queue.name}: its users' fair share is not rendered")
     if queue.parent:
         out.note(f"queue {queue.name}: its parent becomes the one cohort '{COHORT}'")
     if "never" in queue.eviction:
