@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,15 @@ def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observ
         compared=compared,
         repeats=repeats,
         operators=int(row.get("operators", 0)),
-        phase=str((row.get("verify", {}).get("first_divergence") or {}).get("phase") or ""),
+        phase=phase_of(row.get("verify", {}).get("first_divergence") or {}),
     )
     return seen, row
+
+
+def phase_of(first: Mapping[str, Any]) -> str:
+    """Where values differ first; a gradient that is missing at an input is no other data."""
+    lost = "gradient" in str(first.get("evidence"))
+    return "gradient" if lost else str(first.get("phase") or "")
 
 
 def goes_on(original: Attempt) -> bool:
