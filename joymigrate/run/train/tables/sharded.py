@@ -6,7 +6,8 @@
 Repeated ids are removed before rows are sent; where the sums of bags are fewer bytes, the owner
 adds the rows up and sends those. Groups of their own: keys and rows are fetched by a pipeline's
 thread while the main thread sends gradients, and collectives of one group must come in the same
-order on all ranks. A rank that refuses its batch tells the others, so that none waits.
+order on all ranks. A rank that refuses its batch, or has no more of them, tells the others, so that
+none waits; lookups that learn nothing have a group for their keys, as the main thread makes them.
 """
 
 from __future__ import annotations
@@ -42,15 +43,18 @@ from joymigrate.run.train.tables.route import Route
 from joymigrate.run.train.tables.table import Table
 
 OWNER_SEED = 0x5EED  # another hash than that of the owner's own index
+REFUSED, LEFT = 1, 2  # what a rank says instead of sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Process groups: keys (host), rows (fetching thread), gradients (main thread)."""
+    """Process groups: keys (host), rows (fetching thread), gradients (main thread), and looks
+    (host, main thread)."""
 
     keys: Any
     rows: Any
     gradients: Any
+    looks: Any
     rank: int
     world: int
 
@@ -58,8 +62,8 @@ class Groups:
     def open(device: torch.device) -> Groups:
         """New groups over all ranks; called by all of them."""
         kind = "gloo" if device.type == "cpu" else None
-        keys, rows, gradients = (dist.new_group(backend=b) for b in ("gloo", kind, kind))
-        return Groups(keys, rows, gradients, dist.get_rank(), dist.get_world_size())
+        groups = [dist.new_group(backend=b) for b in ("gloo", kind, kind, "gloo")]
+        return Groups(*groups, dist.get_rank(), dist.get_world_size())
 
 
 @dataclass
@@ -105,6 +109,7 @@ class ShardedExchange:
         self.order, self.columns, self.parts = list(order), columns, list(parts)
         self.own, self.groups, self.device, self.bounds = own, groups, device, check
         self.pipelined, self.staleness = False, 0
+        self.waited_for = True  # by the others, who send sizes next; not in the middle of a batch
         self.tables: dict[str, tuple[Table, ...]] = {
             name: tuple(own[n] for n, part in enumerate(parts) if part.table == name and n in own)
             for name in order
@@ -121,13 +126,21 @@ class ShardedExchange:
 
     def fetch(self, routes: list[Route]) -> Fetched:
         """Send ids to their owners; owners find the rows' places."""
-        asked = self._ask(routes)
+        asked = self._ask(routes, self.groups.keys)
         fetched = Fetched(self, routes, parts=asked)
         for part, table in zip(asked.own, self.own.values(), strict=True):
             fetched.tickets.append((table, table.prepare(part.ids, part.counts)))
         return fetched
 
-    def _ask(self, routes: list[Route]) -> RowRequest:
+    def leave(self) -> None:
+        """Tell the others that no batch follows; returns when all of them say so or are told.
+
+        Does nothing where they know already: one refused its batch, or left before.
+        """
+        if self.waited_for:
+            self._tell_sizes([NOTHING] * len(self.parts), None, self.groups.keys, left=True)
+
+    def _ask(self, routes: list[Route], keys: Any) -> RowRequest:
         error = self._mistake(routes)
         questions = [NOTHING] * len(self.parts)
         if error is None:
@@ -135,12 +148,12 @@ class ShardedExchange:
                 made = self._questions(name, asked)
                 for part, question in zip(self.of_table[name], made, strict=True):
                     questions[part] = question
-        counts = self._tell_sizes(questions, error)
+        counts = self._tell_sizes(questions, error, keys)
         words = [questions[n].words(self.wide[n]) for n in self._by_rank()]
         sizes = self._words(counts.sent), self._words(counts.got)
         received = self._exchange(
             torch.from_numpy(np.concatenate([*words, np.zeros(0, dtype=np.int32)])),
-            sizes[0].sum(1), sizes[1].sum(1), self.groups.keys,
+            sizes[0].sum(1), sizes[1].sum(1), keys,
         ).numpy()  # fmt: skip
         self._count_traffic(routes, questions, sizes[0], counts.sent[..., UNITS])
         return RowRequest(
@@ -194,18 +207,27 @@ class ShardedExchange:
         """Parts in the order in which they are sent: by rank, then by plan."""
         return list(np.argsort(self.rank_of, kind="stable"))
 
-    def _tell_sizes(self, questions: Sequence[Question], error: JoyError | None) -> Sizes:
-        """Who asks how much of whom; an error on every rank where one refuses its batch."""
+    def _tell_sizes(
+        self, questions: Sequence[Question], error: JoyError | None, keys: Any, left: bool = False
+    ) -> Sizes:
+        """Who asks how much of whom; an error on every rank where one refuses its batch or left."""
         parts = len(self.parts)
         sent = np.zeros((self.groups.world, parts + 1, 3), dtype=np.int64)
         for number, question in enumerate(questions):
             sent[self.rank_of[number], number] = question.size()
-        sent[:, -1] = error is not None
-        got = self._exchange_counts(sent.reshape(len(sent), -1), self.groups.keys)
-        got = got.reshape(sent.shape)
+        sent[:, -1] = LEFT if left else REFUSED if error is not None else 0
+        if keys is self.groups.keys:
+            self.waited_for = False
+        got = self._exchange_counts(sent.reshape(len(sent), -1), keys).reshape(sent.shape)
         if error is not None:
             raise error
-        refused = np.flatnonzero(got[:, -1, 0])
+        gone = np.flatnonzero(got[:, -1, 0] == LEFT)
+        if len(gone) and not left:
+            raise JoyError(
+                f"process {gone[0]} has no more batches, and this one has",
+                help="give every process as many batches as the others, or stop all at one step",
+            )
+        refused = np.flatnonzero(got[:, -1, 0] == REFUSED) if not left else ()
         if len(refused):
             raise JoyError(
                 f"process {refused[0]} refused its batch, so this step can't be done",
@@ -260,6 +282,17 @@ class ShardedExchange:
         asked: RowRequest = fetched.parts
         asked.seen = [table.finished for table, _ in fetched.tickets]
         asked.blocks = self._send_units(asked, self._own_units(fetched), self.groups.rows)
+        self.waited_for = True
+
+    def drop(self, fetched: Fetched) -> None:
+        """Send zeros in place of rows that can't be brought: the others wait for this many."""
+        asked: RowRequest = fetched.parts
+        zeros = [
+            torch.zeros(len(part.lengths), self.parts[number].columns, device=self.device)
+            for number, part in zip(self.own, asked.own, strict=True)
+        ]
+        self._send_units(asked, zeros, self.groups.rows)
+        self.waited_for = True
 
     def _own_units(self, fetched: Fetched) -> list[Tensor]:
         """The units of own parts as they are now, [units, columns]."""
@@ -411,12 +444,12 @@ class ShardedExchange:
 
     def look(self, routes: list[Route]) -> list[Tensor]:
         """Rows for a pass that learns nothing; called by all ranks."""
-        asked = self._ask(routes)
+        asked = self._ask(routes, self.groups.looks)
         units = [
             part.bags.pool(table.look(part.ids))
             for part, table in zip(asked.own, self.own.values(), strict=True)
         ]
-        asked.blocks = self._send_units(asked, units, self.groups.rows)
+        asked.blocks = self._send_units(asked, units, self.groups.gradients)
         return self._result(routes, asked)
 
     # -- collectives ----------------------------------------------------------------------------

@@ -8,14 +8,18 @@ One thread reads and copies, one finds distinct ids and fetches rows, the caller
 fetched ahead stays right: rows of this process are read when they are computed with, their lines
 pinned from the fetch to the update; rows of other processes that an update changed meanwhile are
 sent again (`staleness=N` leaves that out for rows up to N updates old, by request only).
+A process that reads no more (its data ended, a stage failed, `close`) says so to the others: the
+numbers of exchanges stay equal, and one that has a batch more gets an error instead of waiting.
 `pause_every=N` reads nothing ahead of a checkpoint behind every N-th step, so that the tables are
 those of that step.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -33,6 +37,8 @@ from joymigrate.run.train.tables.tiers import CacheFull
 
 END = object()
 WAIT_S = 0.2  # between looks whether the other side is still there
+LEAVE_S = 60.0  # for the other processes to come to the same end
+BROKEN_S = 5.0  # the same after a step that failed here alone
 
 
 @dataclass
@@ -68,6 +74,7 @@ class TablePipeline:
         self.fetched_batches = self.done_batches = self.asked_batches = 0
         self.stopping = threading.Event()
         self.threads: list[threading.Thread] = []
+        self.at = 0  # the collection whose rows are fetched next
         self.source: Iterator[Any] | None = None
 
     def progress(self, batches: Iterator[Any]) -> Any:
@@ -88,7 +95,7 @@ class TablePipeline:
             if self.optimizer is not None:
                 self.optimizer.step()
         except BaseException:
-            self.close()
+            self.close(BROKEN_S)
             raise
         with self.changed:
             self.done_batches += 1
@@ -103,7 +110,7 @@ class TablePipeline:
                 "the pipeline reads ahead of another iterator",
                 help="make a pipeline for each iterator, or close() it first",
             )
-        if not self.threads:
+        if self.source is None:
             self._start(batches)
         item = self._get(self.ready)
         if isinstance(item, Failure):
@@ -115,6 +122,9 @@ class TablePipeline:
         return item
 
     def _start(self, batches: Iterator[Any]) -> None:
+        for thread in self.threads:
+            if thread.name == self._fetch.__name__:
+                thread.join()  # of an earlier iterator; it would take this one's exchanges
         self.source = batches
         self.stopping.clear()
         self.threads = [
@@ -130,6 +140,17 @@ class TablePipeline:
             self._put(out, END)
         except BaseException as error:
             self._put(out, Failure(error))
+        if out is self.ready:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Tell the other processes, where they wait for this one, that nothing follows."""
+        if self.tables:
+            exchange = self.tables[self.at].exchange
+            if isinstance(exchange, ShardedExchange):
+                # Whoever is gone by now needs no word.
+                with contextlib.suppress(RuntimeError):
+                    exchange.leave()
 
     def _read(self) -> None:
         """Stages 1 and 2: the next batch, and its copy on the device."""
@@ -148,14 +169,18 @@ class TablePipeline:
                 raise item.error
             host, batch = item
             self._pause()
+            if self.stopping.is_set():
+                return
             hosts, copies = keyed_tensors(host), keyed_tensors(batch)
-            for collection in self.tables:
+            for number, collection in enumerate(self.tables):
+                self.at = number
                 at = reader_of(collection, hosts)
                 prepared = collection.exchange.fetch(collection.routes(hosts[at]))
                 self._bring(collection, prepared)
                 if copies[at].prepared is None:
                     copies[at].prepared = {}
                 copies[at].prepared[id(collection)] = prepared
+            self.at = 0
             self.fetched_batches += 1
             if not self._put(self.ready, batch):
                 return
@@ -182,6 +207,8 @@ class TablePipeline:
                 while self.done_batches == done and not self.stopping.is_set():
                     self.changed.wait(WAIT_S)
             if self.stopping.is_set():
+                if isinstance(collection.exchange, ShardedExchange):
+                    collection.exchange.drop(prepared)
                 return None
 
     def _check_used(self, batch: Any) -> None:
@@ -211,13 +238,20 @@ class TablePipeline:
                 continue
         return None
 
-    def close(self) -> None:
-        """Stop reading ahead; batches that were read and not computed are dropped."""
+    def close(self, wait_s: float = LEAVE_S) -> None:
+        """Stop reading ahead; batches that were read and not computed are dropped.
+
+        With several processes all of them close at the same step; waits up to `wait_s` seconds.
+        """
         self.stopping.set()
+        until = time.monotonic() + wait_s
         for thread in self.threads:
             if thread is not threading.current_thread():
-                thread.join(timeout=5)
-        self.threads, self.source = [], None
+                # A reader that waits for data is not waited for: it sends nothing.
+                reads = thread.name == self._read.__name__
+                thread.join(BROKEN_S if reads else max(0.0, until - time.monotonic()))
+        self.threads = [thread for thread in self.threads if thread.is_alive()]
+        self.source = None
         for waiting in (self.copied, self.ready):
             while not waiting.empty():
                 waiting.get_nowait()

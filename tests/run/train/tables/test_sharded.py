@@ -26,12 +26,12 @@ def results(text: str) -> list[dict]:
     return sorted(found, key=lambda item: item["rank"])
 
 
-def run(processes: int, *words: str) -> list[dict]:
+def run(processes: int, *words: str, program: str = PROGRAM) -> list[dict]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    command = [sys.executable, PROGRAM, *words]
+    command = [sys.executable, program, *words]
     if processes > 1:
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
-        command = [sys.executable, *launcher, str(processes), PROGRAM, *words]
+        command = [sys.executable, *launcher, str(processes), program, *words]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     found = results(done.stdout)
@@ -52,6 +52,16 @@ def test_two_processes_train_as_one_and_the_pipeline_as_one_stage_after_another(
     sums = [rank["sums"] for rank in both]
     assert any(b > 0 for _, b in sums)  # long bags; of the short ones rows are sent
     assert any(a < STEPS for a, _ in sums)
+
+
+@pytest.mark.slow
+def test_processes_that_stop_at_different_moments_end_and_go_on() -> None:
+    first, second = run(2, program=str(Path(PROGRAM).with_name("uneven.py")))
+    assert (first["left"], second["left"]) == (0, 0)  # threads that still wait for the other
+    assert (first["end"], second["end"]) == (4, 4)
+    assert "error" not in first
+    assert "process 0 has no more batches" in second["error"]
+    assert len(first["losses"]) == len(second["losses"]) == STEPS
 
 
 @pytest.mark.parametrize("options", ["evictions", pytest.param("cache", marks=pytest.mark.slow)])
