@@ -1,6 +1,6 @@
 """Beam search over valid ids: tokens/s against transformers.generate, and memory at 512 x 512.
 
-python -m benchmarks.beam_search [BEAMS]
+python -m benchmarks.beam_search [BEAMS | memory]
 
 Both use one tiny Qwen2 on the CPU, one prompt of 256 tokens, 4 codes, the same beams; transformers
 searches without a trie, which spares it the rules.
@@ -8,9 +8,9 @@ searches without a trie, which spares it the rules.
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -65,14 +65,30 @@ def main(beams: int) -> None:
     print(f"{beams} beams, {rounds} codes: trie {tokens / ours:,.0f} tokens/s, "
           f"no rules {tokens / plain:,.0f}, transformers {tokens / theirs:,.0f}")  # fmt: skip
     print(f"ratio {theirs / ours:.1f} with the trie, {theirs / plain:.1f} without rules")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for width in (512, 2048):
+    memory()
+
+
+def memory() -> None:
+    """The growth of the peak over one selection; the peak before it is forgotten (Linux)."""
+    choose(torch.zeros(8), torch.randn(8, 512), torch.zeros(8).long(), AnyToken(512, 3), 8, 512)
+    for width in (512, 2048, 8192):
         logits = torch.randn(width, 512)
         nodes = torch.zeros(width, dtype=torch.long)
+        Path("/proc/self/clear_refs").write_text("5")
+        before = memory_kib("VmRSS")
         choose(torch.zeros(width), logits, nodes, AnyToken(512, 3), width, 512)
-        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(f"{width} x 512 continuations: peak memory grew by {(after - before) / 1024:.0f} MB")
+        grown = (memory_kib("VmHWM") - before) / 1024
+        print(f"{width} x 512 candidates a round: the peak grew by {grown:.1f} MiB")
+
+
+def memory_kib(name: str) -> int:
+    """A figure of this process's status."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1])
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["memory"]:
+        memory()
+        sys.exit()
     main(int(sys.argv[1]) if len(sys.argv) > 1 else 128)

@@ -127,7 +127,7 @@ def kills(count: int) -> None:
             write(folder / "in", number, each)
         broken = job(folder / "broken", folder / "in", 2.0, every_s=0.5, snapshot_every=3)
         known = 0
-        for _ in range(count):
+        for turn in range(count):
             process = start(broken)
             metrics = folder / "broken" / "run" / "metrics.jsonl"
             until = time.monotonic() + 60
@@ -145,7 +145,8 @@ def kills(count: int) -> None:
                 contents(folder / "broken")
             except Exception as error:
                 torn += 1
-                print(f"torn: {error}")
+                print(f"torn: {error}", flush=True)
+            print(f"kill {turn + 1} of {count}: {done} done, {torn} torn", flush=True)
         start(broken).wait()
         start(job(folder / "whole", folder / "in", 2.0, every_s=0.5, snapshot_every=3)).wait()
         one, other = contents(folder / "broken"), contents(folder / "whole")
