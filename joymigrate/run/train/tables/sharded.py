@@ -62,8 +62,10 @@ class Groups:
     def open(device: torch.device) -> Groups:
         """New groups over all ranks; called by all of them."""
         kind = "gloo" if device.type == "cpu" else None
-        groups = [dist.new_group(backend=b) for b in ("gloo", kind, kind, "gloo")]
-        return Groups(*groups, dist.get_rank(), dist.get_world_size())
+        keys, rows, gradients, looks = (
+            dist.new_group(backend=b) for b in ("gloo", kind, kind, "gloo")
+        )
+        return Groups(keys, rows, gradients, looks, dist.get_rank(), dist.get_world_size())
 
 
 @dataclass
@@ -227,8 +229,8 @@ class ShardedExchange:
                 f"process {gone[0]} has no more batches, and this one has",
                 help="give every process as many batches as the others, or stop all at one step",
             )
-        refused = np.flatnonzero(got[:, -1, 0] == REFUSED) if not left else ()
-        if len(refused):
+        refused = np.flatnonzero(got[:, -1, 0] == REFUSED)
+        if len(refused) and not left:
             raise JoyError(
                 f"process {refused[0]} refused its batch, so this step can't be done",
                 help="its own message says why",
