@@ -5,6 +5,8 @@ Starts nothing. What it remembers (sizes that fitted nowhere) lasts until `reope
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +20,8 @@ from joymigrate.run.cluster.place import NO_ROOM, Flags, Placer
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.shape import Shape
 from joymigrate.run.cluster.state import Ints, Placement, State
+
+MOST_KINDS = 64  # combinations of kinds of nodes that are looked through for a job
 
 
 class Admission:
@@ -68,14 +72,28 @@ class Admission:
         return self._checked(job, self._place_beside_hold(entry, now))
 
     def never(self, entry: Entry) -> Refusal | None:
-        """Why no node can ever run one of the tasks, however full the cluster is now; else None."""
-        if self.expected_use(entry) is not None:
-            return None
-        for task in entry.job.tasks:
-            shapes = self.placer.shapes(entry.job, task)
+        """Why the job can never run, however full the cluster is now; else None.
+
+        No node can run one of its tasks, or its queue's limit is below it on every kind of nodes.
+        """
+        job, first = entry.job, None
+        kinds: list[set[int]] = []
+        for task in job.tasks:
+            shapes = self.placer.shapes(job, task)
             if isinstance(shapes, Refusal):
                 return shapes
-        return None
+            kinds.append({self._kind_of[int(shape.pool.nodes[0])] for shape in shapes})
+        if self._same_kinds(job) or math.prod(map(len, kinds)) > MOST_KINDS:
+            return None  # the limits are asked before a place is looked for
+        for chosen in itertools.product(*kinds):
+            use: dict[int, float] = {}
+            for kind, task in zip(chosen, job.tasks, strict=True):
+                use[kind] = use.get(kind, 0.0) + task.card_share
+            refused = self.quotas.beyond_max(job.queue, use)
+            if refused is None:
+                return None
+            first = first or refused
+        return first
 
     def _admit_any(self, entry: Entry, shapes: Sequence[Shape], now: float) -> Placement | Refusal:
         """Several kinds will do: the first whose limits and free cards allow it."""

@@ -169,6 +169,15 @@ class Quotas:
                     return max_refusal(limit, amount)
         return None
 
+    def beyond_max(self, name: str, use: Use) -> Refusal | None:
+        """The MAX that is smaller than this start alone, or None."""
+        for queue in self.account(name).chain:
+            for limit in self.accounts[queue].max:
+                amount = limit.amount(use)
+                if amount > limit.bound + SLACK:
+                    return max_refusal(limit, amount)
+        return None
+
     def guaranteed(self, name: str, use: Use) -> bool:
         """Whether this start stays inside MIN of its queue or of one of its parents."""
         chain = self.chain(name)

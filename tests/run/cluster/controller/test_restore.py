@@ -147,6 +147,18 @@ def test_a_job_that_can_never_start_is_refused_on_a_full_cluster_too(
     assert again.refused["j"] == book.scheduler.refused["j"]
 
 
+def test_a_limit_below_a_job_of_several_kinds_is_seen_on_a_full_cluster_too() -> None:
+    cluster = nodes("[{name: a, kind: gpu-8}, {name: b, kind: ascend-910b-16}]")
+    book = Book(cluster, [queue("q", max={"cards": 4}), queue("r")])
+    two = {"pods": 1, "cards_per_pod": 16, "kinds": ["gpu-8", "ascend-910b-16"]}
+    book.submit(job("j", queue="q", tasks=[two]), 0.0)
+    one = {"pods": 1, "cards_per_pod": 16, "kinds": ["ascend-910b-16"]}
+    book.submit(job("r", queue="r", tasks=[one]), 60.0)
+    assert list(book.scheduler.refused) == ["j"]
+    again, _ = restore(book.ledger, cluster, 120.0)
+    assert again.refused == book.scheduler.refused
+
+
 def test_holds_and_places_in_line_are_kept() -> None:
     cluster = nodes("[{name: a, kind: gpu-8}, {name: b, kind: gpu-8}]")
     book = Book(cluster, [queue("q")])
