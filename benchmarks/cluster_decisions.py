@@ -52,7 +52,8 @@ def measure(decisions: int, seed: int) -> dict[str, float]:
     rng = np.random.default_rng(seed)
     began = time.process_time()
     cluster = inventory.from_data(inventory.parse(NODES, "benchmark"))
-    queues = [jobs.read_queue(item, "benchmark") for item in QUEUES]
+    items = jobs.read_items({"jobs": [], "queues": QUEUES}, "benchmark").queues
+    queues = [jobs.queue_of(item) for item in items]
     scheduler = Scheduler(cluster, queues)
     warm_up(scheduler)
     start_s = time.process_time() - began

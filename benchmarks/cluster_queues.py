@@ -31,13 +31,12 @@ def main() -> None:
     trace = traces.read(options.trace, "philly")
     names = sorted({arrival.job.queue for arrival in trace.arrivals})
     share = options.nodes * 8 // 2 // 5
-    queues = [
-        jobs.read_queue(
-            {"name": name, "max": options.nodes * 4, **({"min": share} if i % 2 == 0 else {})},
-            "benchmark",
-        )
+    items = [
+        {"name": name, "max": options.nodes * 4, **({"min": share} if i % 2 == 0 else {})}
         for i, name in enumerate(names)
     ]
+    read = jobs.read_items({"jobs": [], "queues": items}, "benchmark").queues
+    queues = [jobs.queue_of(item) for item in read]
     on_rings = tuple(
         replace(
             arrival,
