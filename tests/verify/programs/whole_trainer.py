@@ -62,7 +62,7 @@ class Own(Trainer):
             logits.transpose(1, 2), wanted, ignore_index=-100, reduction="none"
         )
         weight = (wanted != -100).float()
-        focal = (1 - torch.exp(-nll.detach())) ** 0.5
+        focal = (1 - torch.exp(-nll.detach())).clamp_min(0) ** 0.5
         loss = (focal * nll * weight).sum() / weight.sum()
         return (loss, made) if return_outputs else loss
 
