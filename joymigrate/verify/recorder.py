@@ -288,12 +288,15 @@ class Recorder:
 
     def coming_back(
         self, place: str, number: int, leaf: str, spread: Spread | None
-    ) -> Callable[[torch.Tensor], None]:
-        """A hook that records the gradient of one output, if it comes within the step."""
+    ) -> Callable[[torch.Tensor | None], None]:
+        """A hook that records the gradient of one output, if it comes within the step.
+
+        torch gives None for an output of a function that another output's gradient alone reaches.
+        """
         step = self.step
 
-        def hook(gradient: torch.Tensor) -> None:
-            if self.step == step and not self.over:
+        def hook(gradient: torch.Tensor | None) -> None:
+            if gradient is not None and self.step == step and not self.over:
                 self.add(place, number, "gout", leaf, gradient, spread)
 
         return hook

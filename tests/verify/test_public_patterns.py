@@ -49,6 +49,30 @@ for step in range(2):
 """
 
 
+# Only one of two results that one function made is used: torch gives no gradient for the other.
+HALVES = """
+import torch, torch.nn as nn
+torch.manual_seed(0); torch.set_num_threads(1)
+class Split(nn.Module):
+    def __init__(self): super().__init__(); self.a = nn.Linear(4, 8)
+    def forward(self, x): return self.a(x).chunk(2, -1)
+class Net(nn.Module):
+    def __init__(self): super().__init__(); self.split = Split(); self.b = nn.Linear(4, 2)
+    def forward(self, x): return self.b(self.split(x)[0])
+model = Net(); optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(2):
+    model(torch.randn(6, 4)).pow(2).mean().backward(); optimiser.step(); optimiser.zero_grad()
+"""
+
+
+def test_a_result_without_a_gradient_ends_nothing(tmp_path: Path) -> None:
+    program = tmp_path / "p.py"
+    program.write_text(HALVES)
+    record(program, tmp_path / "base.jmb")
+    verdict = replay(tmp_path / "base.jmb", program, tmp_path / "target.jmb")
+    assert verdict.verdict is Outcome.PASS, verdict.first_divergence
+
+
 @pytest.mark.parametrize("wrapper", ["ddp", "compile"])
 def test_a_wrapper_called_twice_in_a_step_counts_as_its_model(wrapper: str, tmp_path: Path) -> None:
     program = tmp_path / "p.py"
