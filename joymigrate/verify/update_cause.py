@@ -21,6 +21,9 @@ SEED, STEPS = 20240607, 3  # of `optimisers.probe`
 LEFT = 0.1  # of the error
 BETAS = (0.0, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
 EPS = (1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+ADAM_NEEDS = ("lr", "beta1", "beta2", "eps")
+SGD_NEEDS = ("lr",)
+OPTIONAL = ("weight_decay", "momentum", "dampening")  # numbers where a class has them
 FACTORS = (0.1, 0.5, 0.9, 1.1, 2.0, 10.0)
 Array = NDArray[np.float64]
 Settings = Mapping[str, Any]
@@ -48,8 +51,10 @@ def explained(name: str, settings: Settings, pairs: Sequence[Any]) -> tuple[str,
         left = 0.0
         for a, b in pairs:
             golden, mine = (np.asarray(side["updates"], float) for side in (a, b))
-            # A shape that is right has to stay so.
+            # A shape that is right has to stay so. Nor does what is far from a small update explain
+            # it, though the error may be as large as the right update.
             error = max(float(np.linalg.norm(mine - golden)), 1e-4 * float(np.linalg.norm(golden)))
+            error = min(error, float(np.linalg.norm(mine)))
             with np.errstate(all="ignore"):
                 value = make(tuple(a["shape"]), golden, mine)
             gone = float(np.linalg.norm(value - mine)) / max(error, 1e-300)
@@ -76,9 +81,11 @@ def candidates(
     baseline's updates as it is."""
     formula = {"Adam": adam, "AdamW": adam, "SGD": sgd}.get(name)
     decoupled = name == "AdamW" or bool(settings.get("decoupled_weight_decay"))
-    given = {**settings, "decoupled": decoupled}
-    if formula is not None and all(
-        apart(a["updates"], formula(tuple(a["shape"]), given)) <= CLOSE for a, _ in pairs
+    given = {**as_torch_names(settings), "decoupled": decoupled}
+    if (
+        formula is not None
+        and can_be_used(given, ADAM_NEEDS if formula is adam else SGD_NEEDS)
+        and all(apart(a["updates"], formula(tuple(a["shape"]), given)) <= CLOSE for a, _ in pairs)
     ):
         for cause, words, changed in changes(name, given):
 
@@ -88,6 +95,30 @@ def candidates(
             yield cause, words, make
     yield "update scale", "the update times one number", scaled
     yield "stale buffer", "the update of the step before", lambda shape, golden, mine: late(golden)
+
+
+def as_torch_names(settings: Settings) -> Settings:
+    """The settings with both betas of Adam as numbers of their own.
+
+    A class that is called Adam need not be torch's: many write `beta1` and `beta2`.
+    """
+    betas = settings.get("betas")
+    if isinstance(betas, Sequence) and len(betas) == 2:
+        return {**settings, "beta1": betas[0], "beta2": betas[1]}
+    return settings
+
+
+def can_be_used(given: Settings, needed: Sequence[str]) -> bool:
+    """Whether every setting that a formula needs is a number, and every other one or absent."""
+    present = (given.get(key) for key in OPTIONAL)
+    return all(is_number(given.get(key)) for key in needed) and all(
+        value is None or is_number(value) for value in present
+    )
+
+
+def is_number(value: Any) -> bool:
+    """Whether a setting is a number that a formula can use: True and False are not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def changes(name: str, given: Settings) -> Iterator[tuple[str, str, Settings]]:
@@ -117,14 +148,12 @@ def changes(name: str, given: Settings) -> Iterator[tuple[str, str, Settings]]:
         yield "momentum", f"nesterov={nesterov}", {**given, "nesterov": nesterov}
         yield "stale buffer", "the buffer before its update", {**given, "stale": True}
         return
-    one, two = given["betas"]
+    one, two = given["beta1"], given["beta2"]
     for value in BETAS:
-        for index, have in enumerate((one, two)):
+        for key, have in (("beta1", one), ("beta2", two)):
             if value != have:
-                betas = (value, two) if index == 0 else (one, value)
-                words = f"beta{index + 1} {value:g} in place of {have:g}"
-                yield "beta", words, {**given, "betas": betas}
-    yield "beta", "both betas exchanged", {**given, "betas": (two, one)}
+                yield "beta", f"{key} {value:g} in place of {have:g}", {**given, key: value}
+    yield "beta", "both betas exchanged", {**given, "beta1": two, "beta2": one}
     for value in EPS:
         if value != given["eps"]:
             yield "eps", f"eps {value:g} in place of {given['eps']:g}", {**given, "eps": value}
@@ -149,7 +178,8 @@ def drawn(shape: tuple[int, ...]) -> tuple[Array, list[Array]]:
 def adam(shape: tuple[int, ...], given: Settings) -> Array:
     """Three updates by Adam, as sketches [3, 64]."""
     p, gradients = drawn(shape)
-    (one, two), rate, eps = given["betas"], float(given["lr"]), float(given["eps"])
+    one, two = float(given["beta1"]), float(given["beta2"])
+    rate, eps = float(given["lr"]), float(given["eps"])
     decay = float(given.get("weight_decay") or 0.0)
     m, v, most, made = np.zeros(shape), np.zeros(shape), np.zeros(shape), []
     for t, g in enumerate(gradients, 1):

@@ -53,6 +53,48 @@ class Late(torch.optim.SGD):
 Late.__name__ = "SGD"
 
 
+def own_adam(*, correct: bool, names: tuple[str, str], **more: Any) -> type:
+    """A project's own Adam, with the settings that it invented."""
+
+    class Own(torch.optim.Optimizer):
+        def __init__(self, params: Any) -> None:
+            settings = {"lr": 1e-2, names[0]: 0.9, names[1]: 0.999, "eps": 1e-8, **more}
+            super().__init__(params, settings)
+
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            for group in self.param_groups:
+                one, two = group[names[0]], group[names[1]]
+                for p in group["params"]:
+                    held = self.state[p]
+                    held["t"] = held.get("t", 0) + 1
+                    held["m"] = one * held.get("m", torch.zeros_like(p)) + (1 - one) * p.grad
+                    held["v"] = two * held.get("v", torch.zeros_like(p)) + (1 - two) * p.grad**2
+                    first = held["m"] / (1 - one ** held["t"] if correct else 1)
+                    second = held["v"] / (1 - two ** held["t"])
+                    p.sub_(group["lr"] * first / (second.sqrt() + group["eps"]))
+
+    Own.__name__ = "Adam"
+    return Own
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "cause"),
+    [
+        (("beta1", "beta2"), {}, "missing term"),
+        (("beta1", "beta2"), {"weight_decay": "cosine"}, None),
+        (("decay", "squares"), {}, None),
+    ],
+)
+def test_a_class_that_is_only_called_adam_is_tried_where_its_settings_are_adams(
+    names: tuple[str, str], more: dict[str, Any], cause: str | None
+) -> None:
+    ours = recorded(own_adam(correct=True, names=names, **more), {})
+    theirs = recorded(own_adam(correct=False, names=names, **more), {})
+    found = cause_of_update(ours, theirs)
+    assert (found[0] if found else None) == cause
+
+
 @pytest.mark.parametrize(
     ("kind", "settings", "other", "causes"),
     [
