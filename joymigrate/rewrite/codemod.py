@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import libcst as cst
@@ -55,19 +56,32 @@ class Codemod(ContextAwareTransformer):
     def __init__(self, context: CodemodContext, view: View) -> None:
         super().__init__(context)
         self.view = view
-        self._changed: list[cst.CSTNode] = []
+        self._changed: list[tuple[Span, str | None]] = []
+        self._told: list[tuple[Span, str | None]] = []
         self._reported: list[tuple[Span, str]] = []
+
+    @classmethod
+    def wanted(cls, module: Module) -> bool:
+        """Whether a file with one of `WORDS` is worth its tree; True where nothing tells."""
+        return True
 
     def report(self, place: cst.CSTNode | Span, reason: str) -> None:
         """Report a node or span without an edit. `reason` says what a person has to decide."""
         span = place if isinstance(place, tuple) else self.view.span(place)
         self._reported.append((span, reason))
 
+    def changed(self, place: cst.CSTNode | Span, reason: str | None = None) -> None:
+        """Say, in a `leave_…` method, what part of the node it changes, and what a person should
+        know of it. All edits of that part are one finding. Without it the node is the place."""
+        span = place if isinstance(place, tuple) else self.view.span(place)
+        self._told.append((span, reason))
+
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Any:
         """libcst's own, which notes the places where something else comes back."""
         result = super().on_leave(original_node, updated_node)
         if result is not updated_node:
-            self._changed.append(original_node)
+            self._changed += self._told or [(self.view.span(original_node), None)]
+        self._told.clear()
         return result
 
     @classmethod
@@ -94,6 +108,7 @@ class View:
 
     module: Module
     wrapper: MetadataWrapper
+    _expressions: dict[Span, list[ast.expr]] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -146,17 +161,19 @@ class View:
 
     def syntax(self, node: cst.CSTNode) -> ast.expr | None:
         """The expression of Python's own syntax tree at a node of the original tree."""
-        span = self.span(node)
-        for one in self.module.names.nodes.get(getattr(ast, type(node).__name__, ast.AST), ()):
-            if self.module.span(one) == span:
-                return one  # type: ignore[no-any-return]
-        return None
+        if not self._expressions:
+            for kind, nodes in self.module.names.nodes.items():
+                for one in nodes if issubclass(kind, ast.expr) else ():
+                    self._expressions.setdefault(self.module.span(one), []).append(one)
+        found = self._expressions.get(self.span(node), [])
+        alike = (one for one in found if type(one).__name__ == type(node).__name__)
+        return next(alike, found[0] if found else None)
 
 
 def findings(kind: type[Codemod], module: Module) -> Iterator[Finding]:
     """What one codemod finds in one file; nothing where none of its words stands."""
     source = module.source
-    if not any(word in source.text for word in kind.WORDS):
+    if not any(word in source.text for word in kind.WORDS) or not kind.wanted(module):
         return
     rule = module.context.rules[kind.RULE]
     try:
@@ -164,7 +181,8 @@ def findings(kind: type[Codemod], module: Module) -> Iterator[Finding]:
         again = Module.parse(
             replace(source, text=after, _starts=[]), module.context, module.project
         )
-        stable = after == source.text or transform(kind, again)[1] == after
+        settled = after == source.text or not kind.wanted(again)
+        stable = settled or transform(kind, again)[1] == after
     except Exception as error:
         lines = str(error).splitlines()
         what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
@@ -173,15 +191,16 @@ def findings(kind: type[Codemod], module: Module) -> Iterator[Finding]:
         return
     for span, told in job._reported:
         yield module.find(kind.RULE, span, tier=Tier.REPORT, reason=told)
-    spans = [job.view.span(node) for node in job._changed]
-    found, beside = gather(hunks(source.text, after), spans)
+    reasons = dict(job._changed)
+    found, beside = gather(hunks(source.text, after), list(reasons))
     bound = kind.TOGETHER or bool(beside)
     for number, (span, edits) in enumerate(found):
         if not stable:
             reason = Text("a second run of this codemod would change it again")
             yield module.find(kind.RULE, span, tier=Tier.REPORT, reason=reason)
             continue
-        one = module.find(kind.RULE, span, edits=[*edits, *(beside if number == 0 else ())])
+        edits = [*edits, *(beside if number == 0 else ())]
+        one = module.find(kind.RULE, span, edits=edits, reason=reasons.get(span))
         yield replace(one, group=f"{source.path}:{kind.RULE}" if bound else None)
 
 
@@ -191,16 +210,23 @@ def transform(kind: type[Codemod], module: Module) -> tuple[Codemod, str]:
     Raises what the codemod raises, and `ValueError` for a file that libcst does not give back.
     """
     text = module.source.text
-    tree = cst.parse_module(text)
-    if tree.code != text:
-        raise ValueError("libcst does not give this file back byte for byte")
     context = CodemodContext(filename=module.source.path)
-    wrapper = MetadataWrapper(tree, unsafe_skip_copy=True)
+    wrapper = parsed(text)
     job = kind(context, View(module, wrapper))
     made = wrapper.visit(job)
     for visitor in (AddImportsVisitor, RemoveImportsVisitor):
-        made = visitor(context).transform_module(made)
+        if visitor.CONTEXT_KEY in context.scratch:  # each goes over the whole tree
+            made = visitor(context).transform_module(made)
     return job, made.code
+
+
+@functools.lru_cache(maxsize=1)
+def parsed(text: str) -> MetadataWrapper:
+    """The tree of a file, for all codemods that look at it. Nobody changes it in place."""
+    tree = cst.parse_module(text)
+    if tree.code != text:
+        raise ValueError("libcst does not give this file back byte for byte")
+    return MetadataWrapper(tree, unsafe_skip_copy=True)
 
 
 def hunks(before: str, after: str) -> Iterator[Change]:
@@ -211,15 +237,31 @@ def hunks(before: str, after: str) -> Iterator[Change]:
     for tag, i, j, k, m in matcher.get_opcodes():
         if tag == "equal":
             continue
-        start, end, text = starts[i], starts[j], "".join(new[k:m])
-        gone = before[start:end]
-        head = shared(gone, text)
-        while head and wordlike(gone[head - 1]):  # whole words change
-            head -= 1
-        tail = shared(gone[head:][::-1], text[head:][::-1])
-        while tail and wordlike(gone[-tail]):
-            tail -= 1
-        yield start + head, end - tail, text[head : len(text) - tail]
+        # As many lines as before: each by itself, so that neighbours stay edits of their own.
+        alike = j - i == m - k
+        for a, b, c, d in (
+            ((i + n, i + n + 1, k + n, k + n + 1) for n in range(j - i))
+            if alike
+            else ((i, j, k, m),)
+        ):
+            yield trimmed(before, starts[a], starts[b], "".join(new[c:d]))
+
+
+def trimmed(before: str, start: int, end: int, text: str) -> Change:
+    """A change without the whole words that both texts begin and end with."""
+    gone = before[start:end]
+    rest = before[start:]
+    indent = rest[: len(rest) - len(rest.lstrip(" \t"))]
+    if not gone and indent and text.startswith(indent):  # lines put before an indented one
+        start += len(indent)
+        return start, start, text[len(indent) :] + indent
+    head = shared(gone, text)
+    while head and wordlike(gone[head - 1]):
+        head -= 1
+    tail = shared(gone[head:][::-1], text[head:][::-1])
+    while tail and wordlike(gone[-tail]):
+        tail -= 1
+    return start + head, end - tail, text[head : len(text) - tail]
 
 
 def shared(one: str, other: str) -> int:

@@ -147,6 +147,55 @@ def test_the_command_line_reads_the_projects_codemods(
     assert (tmp_path / "m.py").read_text() == files["m.py"]
 
 
+PARTS = """
+import libcst as cst
+from joymigrate.codemods import Codemod, Tier
+
+class Parts(Codemod):
+    RULE, NAME, MESSAGE = "ACME2", "acme-parts", "old: `{before}`"
+    WORDS, TIER = ("old",), Tier.SAFE
+
+    @classmethod
+    def wanted(cls, module):
+        return "no tree" not in module.source.text
+
+    def leave_SimpleStatementLine(self, original_node, updated_node):
+        text = cst.Module([]).code_for_node(updated_node).strip()
+        if text == "old()":
+            self.changed(self.view.span(original_node), "put before")
+            first = [cst.parse_statement("first()")] if self.fresh else []
+            return cst.FlattenSentinel([*first, updated_node])
+        if text == "old":
+            return cst.parse_statement("new")
+        return updated_node
+
+    fresh = property(lambda self: "first()" not in self.view.module.source.text)
+"""
+
+
+def test_neighbours_and_lines_put_before_are_places_of_their_own(tmp_path: Path) -> None:
+    files = {
+        "tools/a.py": PARTS,
+        "src/m.py": "if x:\n    old\n    old\n    a = 1\n    old()\n",
+        "src/n.py": "old  # no tree\n",
+    }
+    found = scanned(tmp_path, files, ["tools"])
+    assert [(f.path, f.line, f.column, f.reason) for f in found.findings] == [
+        ("m.py", 2, 5, None), ("m.py", 3, 5, None), ("m.py", 5, 5, "put before"),
+    ]  # fmt: skip
+    (patch,) = patches(found)
+    assert patch.after == b"if x:\n    new\n    new\n    a = 1\n    first()\n    old()\n"
+
+
+def test_an_expression_of_any_kind_has_its_values(tmp_path: Path) -> None:
+    tool = RENAME.replace("def leave_Call", "def leave_Assign").partition("        if self.view")[0]
+    tool += "        self.report(original_node, str(self.view.values(original_node.value)))\n"
+    tool += "        return updated_node\n"
+    text = "old_name = ('a' if x else 'b')\n"
+    (one,) = scanned(tmp_path, {"tools/a.py": tool, "src/m.py": text}, ["tools"]).findings
+    assert one.reason == "['a', 'b']"
+
+
 LINES = st.lists(st.sampled_from(["a = 1\n", "b(a, c)\n", "\n", "abc\r\n", "ab c"]), max_size=8)
 
 

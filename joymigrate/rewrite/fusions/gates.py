@@ -9,42 +9,74 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from joymigrate.model import Finding, Tier
-from joymigrate.rewrite import fused
+from joymigrate.rewrite.codemod import Span
+from joymigrate.rewrite.fusions import shared
+from joymigrate.rewrite.fusions.shared import Fusion, FusionCodemod
 from joymigrate.rewrite.module import Module
 
 HALVES = "rotate_half"
 
 
-def find(module: Module) -> Iterator[Finding]:
-    """Findings for both forms."""
-    templates = fused.calls(module)
-    text = module.source.text
-    rotary, swiglu = templates.get("rotary"), templates.get("swiglu")
-    if rotary is not None and HALVES in text and rotates(module):
+class RotaryEmbedding(FusionCodemod):
+    """`q * cos + rotate_half(q) * sin`; all parts are names, with the four axes at run time."""
+
+    RULE, CALL, WORDS = "JM232", "rotary", (HALVES,)
+
+    @classmethod
+    def places(cls, module: Module, template: str) -> Iterator[tuple[Span, Fusion]]:
+        """Sums in a file whose `rotate_half` turns halves."""
+        if not rotates(module):
+            return
         for node in module.names.nodes[ast.BinOp]:
-            found = rotated(module, node, rotary)
-            if found is not None:
-                yield found
-    if swiglu is not None and "silu" in text:
-        for node in module.names.nodes[ast.BinOp]:
-            found = gated(module, node, swiglu)
-            if found is not None:
-                yield found
+            parts = rotated(node)
+            if parts is None or shared.served(module, node):
+                continue
+            x, cos, sin = (module.text(part) for part in parts)
+            checks = (f"{x}.dim() == {cos}.dim() == 4", f"{x}.dtype == {cos}.dtype")
+            call = template.format(x=x, cos=cos, sin=sin)
+            yield module.span(node), Fusion(call, (shared.on_chip(module, x), *checks))
 
 
-def rotated(module: Module, node: ast.BinOp, template: str) -> Finding | None:
-    """`q * cos + rotate_half(q) * sin`; all parts are names."""
+class SwiGlu(FusionCodemod):
+    """`F.silu(gate) * up`: names of equal shape, or linear layers of equal width."""
+
+    RULE, CALL, WORDS = "JM233", "swiglu", ("silu",)
+
+    @classmethod
+    def places(cls, module: Module, template: str) -> Iterator[tuple[Span, Fusion]]:
+        """Products of a gate and what is certain to have its shape."""
+        for node in module.names.nodes[ast.BinOp]:
+            parts = gated(module, node)
+            held = None if parts is None else checked(module, *parts)
+            if parts is None or held is None or shared.served(module, node):
+                continue
+            tensor, more = held
+            gate, up = (module.text(part) for part in parts)
+            reason = "one linear layer for gate and up would spare the concatenation"
+            call = template.format(gate=gate, up=up)
+            yield module.span(node), Fusion(call, (shared.on_chip(module, tensor), *more), reason)
+
+
+def rotated(node: ast.BinOp) -> tuple[ast.expr, ast.expr, ast.expr] | None:
+    """`q`, `cos` and `sin` of the sum."""
     if not isinstance(node.op, ast.Add):
         return None
     for plain, turned in ((node.left, node.right), (node.right, node.left)):
-        for call, sin in fused.factors(turned):
+        for call, sin in shared.factors(turned):
             if not half_call(call):
                 continue
-            for x, cos in fused.factors(plain):
+            for x, cos in shared.factors(plain):
                 parts = (x, cos, sin)
-                if all(map(fused.simple, parts)) and fused.same(call.args[0], x):  # type: ignore[attr-defined]
-                    return write_rotary(module, node, parts, template)
+                if all(map(shared.simple, parts)) and shared.same(call.args[0], x):  # type: ignore[attr-defined]
+                    return parts
+    return None
+
+
+def gated(module: Module, node: ast.BinOp) -> tuple[ast.expr, ast.expr] | None:
+    """`gate` and `up` of the product."""
+    for call, up in shared.factors(node):
+        if shared.is_call(module, call, f"{shared.FUNCTIONAL}.silu") and isinstance(call, ast.Call):
+            return (call.args[0], up) if len(call.args) == 1 and not call.keywords else None
     return None
 
 
@@ -52,26 +84,6 @@ def half_call(node: ast.expr) -> bool:
     """A call of `rotate_half` with one argument."""
     name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
     return name == HALVES and isinstance(node, ast.Call) and len(node.args) == 1
-
-
-def write_rotary(
-    module: Module, node: ast.BinOp, parts: tuple[ast.expr, ...], template: str
-) -> Finding | None:
-    """The chip's call where all three tensors have the four axes that it wants."""
-    original = fused.one_line(module, node)
-    if original is None or fused.served(module, node):
-        return None
-    x, cos, sin = (module.text(part) for part in parts)
-    check = f"{fused.on_chip(module, x)} and {x}.dim() == {cos}.dim() == 4"
-    check += f" and {x}.dtype == {cos}.dtype"
-    text = f"({template.format(x=x, cos=cos, sin=sin)} if {check} else {original})"
-    return module.find(
-        "JM232",
-        node,
-        edits=[(*module.span(node), text)],
-        tier=Tier.UNSAFE,
-        reason="equal up to rounding, which differs on the chip",
-    )
 
 
 def rotates(module: Module) -> bool:
@@ -97,14 +109,14 @@ def turns_halves(module: Module, node: ast.FunctionDef) -> bool:
         "torch.concat",
     ):
         return False
-    parts, axis = fused.argument(call, "tensors", 0), fused.argument(call, "dim", 1)
+    parts, axis = shared.argument(call, "tensors", 0), shared.argument(call, "dim", 1)
     if not isinstance(parts, (ast.Tuple, ast.List)) or len(parts.elts) != 2:
         return False
     negative, first = parts.elts
     if not (isinstance(negative, ast.UnaryOp) and isinstance(negative.op, ast.USub)):
         return False
     halves = [ast.unparse(first), ast.unparse(negative.operand)]
-    return fused.number(axis, -1) and halves == halves_of(node)
+    return shared.number(axis, -1) and halves == halves_of(node)
 
 
 def halves_of(node: ast.FunctionDef) -> list[str] | None:
@@ -127,49 +139,22 @@ def halves_of(node: ast.FunctionDef) -> list[str] | None:
     return [first, second] if first and second else None
 
 
-def gated(module: Module, node: ast.BinOp, template: str) -> Finding | None:
-    """`F.silu(gate) * up`: names of equal shape, or linear layers of equal width."""
-    for call, up in fused.factors(node):
-        if not fused.is_call(module, call, f"{fused.FUNCTIONAL}.silu"):
-            continue
-        if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
-            return None
-        gate = call.args[0]
-        original = fused.one_line(module, node)
-        if original is None or fused.served(module, node):
-            return None
-        tensor = checked(module, gate, up)
-        if tensor is None:
-            return None
-        names, check = tensor
-        text = template.format(gate=module.text(gate), up=module.text(up))
-        edit = f"({text} if {fused.on_chip(module, names)}{check} else {original})"
-        return module.find(
-            "JM233",
-            node,
-            edits=[(*module.span(node), edit)],
-            tier=Tier.UNSAFE,
-            reason="one linear layer for gate and up would spare the concatenation",
-        )
-    return None
-
-
-def checked(module: Module, gate: ast.expr, up: ast.expr) -> tuple[str, str] | None:
+def checked(module: Module, gate: ast.expr, up: ast.expr) -> tuple[str, tuple[str, ...]] | None:
     """The tensor whose device counts, and what else must hold; None where it is not certain."""
-    if fused.simple(gate) and fused.simple(up):
+    if shared.simple(gate) and shared.simple(up):
         first, second = module.text(gate), module.text(up)
-        return first, f" and {first}.shape == {second}.shape"
+        return first, (f"{first}.shape == {second}.shape",)
     one, other = linear(module, gate), linear(module, up)
     if one is None or other is None or one[1] != other[1] or one[0] != other[0]:
         return None
-    return one[0], ""
+    return one[0], ()
 
 
 def linear(module: Module, node: ast.expr) -> tuple[str, str] | None:
     """Input and width of `self.layer(x)`, where the class makes the layer as `nn.Linear(a, b)`."""
     if not (isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords):
         return None
-    if not fused.simple(node.args[0]) or not fused.simple(node.func):
+    if not shared.simple(node.args[0]) or not shared.simple(node.func):
         return None
     layer = ast.unparse(node.func)
     owner = module.names.enclosing(node, (ast.ClassDef,))
@@ -180,7 +165,7 @@ def linear(module: Module, node: ast.expr) -> tuple[str, str] | None:
         for statement in ast.walk(owner)
         if isinstance(statement, ast.Assign)
         and ast.unparse(statement.targets[0]) == layer
-        and fused.is_call(module, statement.value, "torch.nn.Linear")
+        and shared.is_call(module, statement.value, "torch.nn.Linear")
         and isinstance(statement.value, ast.Call)
         and len(statement.value.args) >= 2
     ]

@@ -9,12 +9,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from joymigrate.model import Finding, Tier
-from joymigrate.rewrite import fused
-from joymigrate.rewrite.module import Module
+import libcst as cst
 
-RULE = "JM231"
-REASON = "equal up to rounding, which differs on the chip"
+from joymigrate.rewrite.codemod import Span
+from joymigrate.rewrite.fusions import shared
+from joymigrate.rewrite.fusions.shared import Fusion, FusionCodemod
+from joymigrate.rewrite.module import Module
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,68 +25,63 @@ class Norm:
     eps: ast.expr
 
 
-def find(module: Module) -> Iterator[Finding]:
-    """Findings for expressions and methods that are an RMSNorm and nothing else."""
-    template = fused.calls(module).get("rms_norm")
-    if template is None or "rsqrt" not in module.source.text:
-        return
-    for node in module.names.nodes[ast.FunctionDef]:
-        found = in_method(module, node, template)
-        if found is not None:
-            yield found
-    for node in module.names.nodes[ast.BinOp]:
-        found = in_expression(module, node, template)
-        if found is not None:
-            yield found
+class RmsNorm(FusionCodemod):
+    """RMSNorm in one expression, or as the body of `forward`."""
+
+    RULE, CALL, WORDS = "JM231", "rms_norm", ("rsqrt",)
+
+    @classmethod
+    def places(cls, module: Module, template: str) -> Iterator[tuple[Span, Fusion]]:
+        """Expressions, and first statements of methods that are an RMSNorm and nothing else."""
+        for function in module.names.nodes[ast.FunctionDef]:
+            fusion = in_method(module, function, template)
+            if fusion is not None:
+                body = [s for s in function.body if not documentation(s)]
+                yield module.span(body[0]), fusion
+        for node in module.names.nodes[ast.BinOp]:
+            fusion = in_expression(module, node, template)
+            if fusion is not None:
+                yield module.span(node), fusion
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]:
+        """The call of a method is put before the method's first statement."""
+        span = self.view.span(original_node)
+        fusion = self.found.get(span)
+        if fusion is None:
+            return updated_node
+        self.changed(span, fusion.reason)
+        rest = updated_node.with_changes(leading_lines=())
+        return cst.FlattenSentinel([fusion.before([updated_node]), rest])
 
 
-def in_expression(module: Module, node: ast.BinOp, template: str) -> Finding | None:
+def in_expression(module: Module, node: ast.BinOp, template: str) -> Fusion | None:
     """The whole norm with its weight in one expression."""
-    for scaled, weight in fused.factors(node):
+    for scaled, weight in shared.factors(node):
         norm = normalised(module, scaled)
-        if norm is None or not fused.simple(norm.x) or not fused.simple(weight):
+        if norm is None or not shared.simple(norm.x) or not shared.simple(weight):
             continue
-        original = fused.one_line(module, node)
-        if original is None or fused.served(module, node):
+        if shared.served(module, node):
             return None
         x, scale = module.text(norm.x), module.text(weight)
         call = template.format(x=x, weight=scale, eps=module.text(norm.eps))
-        check = f"{fused.on_chip(module, x)} and {scale}.dtype == {x}.dtype"
-        text = f"({call} if {check} else {original})"
-        return module.find(
-            RULE, node, edits=[(*module.span(node), text)], tier=Tier.UNSAFE, reason=REASON
-        )
+        return Fusion(call, (shared.on_chip(module, x), f"{scale}.dtype == {x}.dtype"))
     return None
 
 
-def in_method(module: Module, node: ast.FunctionDef, template: str) -> Finding | None:
+def in_method(module: Module, node: ast.FunctionDef, template: str) -> Fusion | None:
     """`forward(self, x)` of a module with `self.weight`: the call is put before the body."""
     names = [argument.arg for argument in node.args.args]
     if node.name != "forward" or len(names) != 2 or node.args.vararg or node.args.kwonlyargs:
         return None
     body = [s for s in node.body if not documentation(s)]
     eps = epsilon(module, node, body, names[1])
-    if eps is None or fused.served(module, node):
+    if eps is None or body[0].lineno == node.lineno or shared.served(module, node):
         return None
-    x, weight = names[1], "self.weight"
-    call = template.format(x=x, weight=weight, eps=eps)
-    check = f"{fused.on_chip(module, x)} and {weight}.dtype == {x}.dtype"
-    start, _ = module.span(body[0])
-    line_start = module.source.starts[body[0].lineno - 1]
-    indent = module.source.text[line_start:start]
-    if indent.strip():
-        return None  # the body stands behind the colon
-    step = "\t" if "\t" in indent else "    "
-    end = module.source.newline
-    text = f"if {check}:{end}{indent}{step}return {call}{end}{indent}"
-    return module.find(
-        RULE,
-        body[0],
-        edits=[(start, start, text)],
-        after=f"if {check}: return {call}",
-        tier=Tier.UNSAFE,
-        reason=REASON,
-    )
+    x = names[1]
+    call = template.format(x=x, weight="self.weight", eps=eps)
+    return Fusion(call, (shared.on_chip(module, x), f"self.weight.dtype == {x}.dtype"))
 
 
 def documentation(node: ast.stmt) -> bool:
@@ -111,11 +106,11 @@ def epsilon(module: Module, node: ast.FunctionDef, body: list[ast.stmt], x: str)
         if not (isinstance(statement.value, ast.Attribute) and statement.value.attr == "dtype"):
             values[target.id] = inlined(statement.value, values)
     result = inlined(body[-1].value, values)
-    for scaled, weight in fused.factors(result):
+    for scaled, weight in shared.factors(result):
         if ast.unparse(weight) != "self.weight":
             continue
         norm = normalised(module, through_method(module, node, uncast(scaled)))
-        if norm is not None and ast.unparse(norm.x) == x and fused.simple(norm.eps):
+        if norm is not None and ast.unparse(norm.x) == x and shared.simple(norm.eps):
             return ast.unparse(norm.eps)
     return None
 
@@ -138,7 +133,7 @@ def inlined(node: ast.expr, values: dict[str, ast.expr]) -> ast.expr:
 def uncast(node: ast.expr) -> ast.expr:
     """What `.float()`, `.to(dtype)`, `.type_as(x)` are called on."""
     for name in ("float", "to", "type_as"):
-        inner = fused.method(node, name)
+        inner = shared.method(node, name)
         if inner is not None:
             return uncast(inner)
     return node
@@ -162,7 +157,7 @@ def through_method(module: Module, node: ast.FunctionDef, value: ast.expr) -> as
 
 def normalised(module: Module, node: ast.expr) -> Norm | None:
     """`x * rsqrt(mean(x²) + eps)` in either order, or with a parenthesis around it."""
-    for x, rate in fused.factors(node):
+    for x, rate in shared.factors(node):
         inner = reciprocal(module, rate)
         if not (isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Add)):
             continue
@@ -183,18 +178,18 @@ def reciprocal(module: Module, node: ast.expr) -> ast.expr | None:
 
 def mean_square(module: Module, node: ast.expr, x: ast.expr) -> bool:
     """`x.pow(2).mean(-1, keepdim=True)`, or with `x ** 2`, `x * x`."""
-    squared = fused.method(node, "mean")
+    squared = shared.method(node, "mean")
     if squared is None or not isinstance(node, ast.Call):
         return False
-    last = fused.number(fused.argument(node, "dim", 0), -1)
-    keep = fused.argument(node, "keepdim", 1)
+    last = shared.number(shared.argument(node, "dim", 0), -1)
+    keep = shared.argument(node, "keepdim", 1)
     if not last or not (isinstance(keep, ast.Constant) and keep.value is True):
         return False
-    base = fused.method(squared, "pow")
+    base = shared.method(squared, "pow")
     if base is not None and isinstance(squared, ast.Call) and len(squared.args) == 1:
-        return fused.number(squared.args[0], 2) and fused.same(base, x)
+        return shared.number(squared.args[0], 2) and shared.same(base, x)
     if isinstance(squared, ast.BinOp) and isinstance(squared.op, ast.Pow):
-        return fused.number(squared.right, 2) and fused.same(squared.left, x)
+        return shared.number(squared.right, 2) and shared.same(squared.left, x)
     if isinstance(squared, ast.BinOp) and isinstance(squared.op, ast.Mult):
-        return fused.same(squared.left, x) and fused.same(squared.right, x)
+        return shared.same(squared.left, x) and shared.same(squared.right, x)
     return False

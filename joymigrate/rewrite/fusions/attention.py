@@ -12,18 +12,20 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from joymigrate.model import Finding, Tier
-from joymigrate.rewrite import fused
+import libcst as cst
+
+from joymigrate.rewrite.codemod import Span
+from joymigrate.rewrite.fusions import shared
+from joymigrate.rewrite.fusions.shared import Fusion, FusionCodemod
 from joymigrate.rewrite.module import Module
 
-RULE = "JM234"
 REASON = "equal up to rounding; with dropout the chip draws other random numbers"
-SOFTMAX = ("torch.softmax", f"{fused.FUNCTIONAL}.softmax")
+SOFTMAX = ("torch.softmax", f"{shared.FUNCTIONAL}.softmax")
 INFINITE = ("float('-inf')", "-float('inf')", "float('-Inf')", "-math.inf", "-torch.inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class Scores:
     """What has been understood so far, as source text. `stage`: scores, weights, result."""
 
     q: str
@@ -43,14 +45,39 @@ class Attention:
         return ", ".join(f"{name}={value}" for name, value in given if value)
 
 
-def find(module: Module) -> Iterator[Finding]:
-    """Findings for attention that is written out and means nothing else."""
-    template = fused.calls(module).get("attention")
-    if template is None or "softmax(" not in module.source.text:
-        return
-    for function in module.names.nodes[ast.FunctionDef]:
-        for body in blocks(function):
-            yield from in_block(module, function, body, template)
+class Attention(FusionCodemod):
+    """Attention that is written out and means nothing else: `if` on the chip the fused call,
+    `else` the statements as they were."""
+
+    RULE, CALL, WORDS = "JM234", "attention", ("softmax(",)
+
+    @classmethod
+    def places(cls, module: Module, template: str) -> Iterator[tuple[Span, Fusion]]:
+        """Runs of statements, from the first to the end of the last."""
+        for function in module.names.nodes[ast.FunctionDef]:
+            for body in blocks(function):
+                yield from in_block(module, function, body, template)
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.BaseSuite:
+        """The lines of a run go into the `else` of a check."""
+        body = list(updated_node.body)
+        spans = [self.view.span(line) for line in original_node.body]
+        for (start, end), fusion in sorted(self.found.items(), reverse=True):
+            lines = [at for at, span in enumerate(spans) if start <= span[0] and span[1] <= end]
+            if not lines or (spans[lines[0]][0], spans[lines[-1]][1]) != (start, end):
+                continue
+            moved = body[lines[0] : lines[-1] + 1]
+            plain = [moved[0].with_changes(leading_lines=()), *moved[1:]]
+            check = fusion.before(moved, cst.Else(cst.IndentedBlock(plain)))
+            body[lines[0] : lines[-1] + 1] = [check]
+            self.changed((start, end), fusion.reason)
+        return (
+            updated_node
+            if body == list(updated_node.body)
+            else updated_node.with_changes(body=body)
+        )
 
 
 def blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
@@ -68,10 +95,10 @@ def blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
 
 def in_block(
     module: Module, function: ast.FunctionDef, body: list[ast.stmt], template: str
-) -> Iterator[Finding]:
+) -> Iterator[tuple[Span, Fusion]]:
     """Runs of statements that begin with the scores and end with the result."""
     for first in range(len(body)):
-        known: Attention | None = None
+        known: Scores | None = None
         name = ""
         for last in range(first, min(len(body), first + 8)):
             statement = body[last]
@@ -84,9 +111,12 @@ def in_block(
                 break
             if known.stage == "result":
                 run = body[first : last + 1]
-                found = written(module, function, run, known, template)
-                if found is not None:
-                    yield found
+                hidden = used_later(function, run, known.names - {target or ""})
+                if not hidden and not shared.served(module, run[0]):
+                    checks = (shared.on_chip(module, known.q), *known.checks)
+                    call = template.format(q=known.q, k=known.k, v=known.v, options=known.options())
+                    span = module.span(run[0])[0], module.span(run[-1])[1]
+                    yield span, Fusion(call, checks, REASON, target)
                 break
             if target is None:
                 break
@@ -101,9 +131,7 @@ def assigned(node: ast.stmt) -> str | None:
     return None
 
 
-def understood(
-    module: Module, node: ast.expr, known: Attention | None, name: str
-) -> Attention | None:
+def understood(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
     """What an expression adds to what is known; `name` stands for the last value."""
     if known is not None and isinstance(node, ast.Name) and node.id == name:
         return known
@@ -111,10 +139,10 @@ def understood(
     if product is not None:
         left, right = product
         scores = transposed(right)
-        if scores is not None and known is None and fused.simple(left) and fused.simple(scores):
-            return Attention(module.text(left), module.text(scores))
+        if scores is not None and known is None and shared.simple(left) and shared.simple(scores):
+            return Scores(module.text(left), module.text(scores))
         weights = understood(module, left, known, name)
-        if weights is not None and weights.stage == "weights" and fused.simple(right):
+        if weights is not None and weights.stage == "weights" and shared.simple(right):
             return replace(weights, v=module.text(right), stage="result")
         return None
     for read in (scaled, masked, softened, dropped):
@@ -128,21 +156,21 @@ def factors_of(module: Module, node: ast.expr) -> tuple[ast.expr, ast.expr] | No
     """The factors of a matrix product: `a @ b`, `torch.matmul(a, b)`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         return node.left, node.right
-    if fused.is_call(module, node, "torch.matmul") and isinstance(node, ast.Call):
+    if shared.is_call(module, node, "torch.matmul") and isinstance(node, ast.Call):
         return (node.args[0], node.args[1]) if len(node.args) == 2 else None
     return None
 
 
 def transposed(node: ast.expr) -> ast.expr | None:
     """`k` of `k.transpose(-2, -1)`."""
-    inner = fused.method(node, "transpose")
+    inner = shared.method(node, "transpose")
     if inner is None or not isinstance(node, ast.Call) or len(node.args) != 2:
         return None
     axes = {ast.unparse(argument) for argument in node.args}
     return inner if axes == {"-1", "-2"} or axes == {"2", "3"} else None
 
 
-def scaled(module: Module, node: ast.expr, known: Attention | None, name: str) -> Attention | None:
+def scaled(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
     """Scores times or divided by a number, or with a mask added."""
     if not isinstance(node, ast.BinOp):
         return None
@@ -150,23 +178,23 @@ def scaled(module: Module, node: ast.expr, known: Attention | None, name: str) -
     if before is None or before.stage != "scores":
         return None
     text = module.text(node.right)
-    if isinstance(node.op, ast.Add) and not before.mask and fused.simple(node.right):
+    if isinstance(node.op, ast.Add) and not before.mask and shared.simple(node.right):
         # A mask of another type is added differently by the fused call.
         return replace(
             before, mask=text, checks=(*before.checks, f"{text}.dtype == {before.q}.dtype")
         )
     if before.scale != "1.0" or before.mask or uses(node.right, before.names):
         return None
-    if fused.simple(node.right):  # a learned temperature has a gradient, a number has none
+    if shared.simple(node.right):  # a learned temperature has a gradient, a number has none
         before = replace(before, checks=(*before.checks, f"not isinstance({text}, torch.Tensor)"))
     if isinstance(node.op, ast.Mult):
         return replace(before, scale=text)
     return replace(before, scale=f"1.0 / ({text})") if isinstance(node.op, ast.Div) else None
 
 
-def masked(module: Module, node: ast.expr, known: Attention | None, name: str) -> Attention | None:
+def masked(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
     """`scores.masked_fill(hidden, float("-inf"))`."""
-    inner = fused.method(node, "masked_fill")
+    inner = shared.method(node, "masked_fill")
     if inner is None or not isinstance(node, ast.Call) or len(node.args) != 2:
         return None
     before = understood(module, inner, known, name)
@@ -177,34 +205,32 @@ def masked(module: Module, node: ast.expr, known: Attention | None, name: str) -
     return replace(before, mask=f"~({module.text(node.args[0])})")
 
 
-def softened(
-    module: Module, node: ast.expr, known: Attention | None, name: str
-) -> Attention | None:
+def softened(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
     """The softmax over the last axis, in the type of the scores."""
     if not isinstance(node, ast.Call):
         return None
-    receiver = fused.method(node, "softmax")
-    is_function = fused.is_call(module, node, *SOFTMAX)
+    receiver = shared.method(node, "softmax")
+    is_function = shared.is_call(module, node, *SOFTMAX)
     inner = node.args[0] if is_function and node.args else receiver
     if inner is None or any(keyword.arg != "dim" for keyword in node.keywords):
         return None
-    axis = fused.argument(node, "dim", 1 if is_function else 0)
+    axis = shared.argument(node, "dim", 1 if is_function else 0)
     before = understood(module, inner, known, name)
-    if before is None or before.stage != "scores" or not fused.number(axis, -1):
+    if before is None or before.stage != "scores" or not shared.number(axis, -1):
         return None
     return replace(before, stage="weights")
 
 
-def dropped(module: Module, node: ast.expr, known: Attention | None, name: str) -> Attention | None:
+def dropped(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
     """Dropout of the weights: a layer of the module, or the function with its arguments."""
     if not isinstance(node, ast.Call) or not node.args:
         return None
     before = understood(module, node.args[0], known, name)
     if before is None or before.stage != "weights" or before.dropout:
         return None
-    if fused.is_call(module, node, f"{fused.FUNCTIONAL}.dropout"):
-        rate = fused.argument(node, "p", 1)
-        training = fused.argument(node, "training", 2)
+    if shared.is_call(module, node, f"{shared.FUNCTIONAL}.dropout"):
+        rate = shared.argument(node, "p", 1)
+        training = shared.argument(node, "training", 2)
         if rate is None or (training is not None and ast.unparse(training) != "self.training"):
             return None
         text = module.text(rate)
@@ -226,55 +252,12 @@ def is_dropout(module: Module, node: ast.AST, layer: str) -> bool:
         for statement in ast.walk(owner)
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == layer
     ]
-    return bool(made) and all(fused.is_call(module, value, "torch.nn.Dropout") for value in made)
+    return bool(made) and all(shared.is_call(module, value, "torch.nn.Dropout") for value in made)
 
 
 def uses(node: ast.AST, names: frozenset[str]) -> bool:
     """Whether an expression reads one of the names."""
     return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(node))
-
-
-def written(
-    module: Module,
-    function: ast.FunctionDef,
-    run: list[ast.stmt],
-    known: Attention,
-    template: str,
-) -> Finding | None:
-    """`if` on the chip the fused call, `else` the statements as they were."""
-    start, _ = module.span(run[0])
-    _, end = module.span(run[-1])
-    line_start = module.source.starts[run[0].lineno - 1]
-    indent = module.source.text[line_start:start]
-    own = module.source.text[start:end]
-    if indent.strip() or fused.served(module, run[0]) or '"""' in own or "'''" in own:
-        return None
-    if used_later(function, run, known.names - {assigned(run[-1]) or ""}):
-        return None
-    step = "\t" if "\t" in indent else "    "
-    newline = module.source.newline
-    call = template.format(q=known.q, k=known.k, v=known.v, options=known.options())
-    target = assigned(run[-1])
-    first = f"{target} = {call}" if target else f"return {call}"
-    moved = newline.join(
-        step + line if number and line.strip() else line
-        for number, line in enumerate(own.splitlines())
-    )
-    text = newline.join(
-        (
-            f"if {' and '.join((fused.on_chip(module, known.q), *known.checks))}:",
-            f"{indent}{step}{first}",
-            f"{indent}else:",
-            f"{indent}{step}{moved}",
-        )
-    )
-    return module.find(
-        RULE,
-        (start, end),
-        edits=[(start, end, text)],
-        tier=Tier.UNSAFE,
-        reason=REASON,
-    )
 
 
 def used_later(function: ast.FunctionDef, run: list[ast.stmt], names: frozenset[str]) -> bool:
