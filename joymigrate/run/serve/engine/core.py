@@ -140,8 +140,14 @@ class Engine:
         self.adapters.number(request.adapter)
         if request.id in self.texts:
             raise JoyError(f"the request id '{request.id}' is in use", where="id")
-        if request.resume is not None:
-            self.check_resume(request, request.resume)
+        if request.resume and len(request.resume) != request.sampling.n:
+            raise JoyError(
+                f"{len(request.resume)} texts are resumed where {request.sampling.n} are asked for",
+                where="resume",
+            )
+        for resume in request.resume:
+            if resume is not None:
+                self.check_resume(request, resume)
         for token in (*request.sampling.logit_bias, *request.sampling.stop_token_ids):
             if not 0 <= token < self.model.vocabulary:
                 raise JoyError(
@@ -160,8 +166,8 @@ class Engine:
                 where="resume",
             )
         most = request.sampling.max_tokens
-        if request.sampling.n != 1 or (most is not None and len(resume.ids) > most):
-            raise JoyError("one text of at most max_tokens is resumed", where="resume")
+        if most is not None and len(resume.ids) > most:
+            raise JoyError("a text of at most max_tokens is resumed", where="resume")
         if len(request.prompt) + len(resume.ids) > self.max_model_len:
             raise JoyError(
                 f"{len(request.prompt)} tokens of the prompt and {len(resume.ids)} of the output "
@@ -184,8 +190,6 @@ class Engine:
         wanted = request.sampling.max_tokens
         room = self.max_model_len - len(prompt)
         limit = len(prompt) + (room if wanted is None else min(wanted, room))
-        made = len(request.resume.ids) if request.resume is not None else 0
-        long = self.rotation(len(prompt), limit, made)
         adapter = self.adapters.number(request.adapter)
         texts = texts_of(
             request,
@@ -194,22 +198,25 @@ class Engine:
             self.ends,
             limit,
             vision=vision,
-            root=root_of(seen, long, self.adapters.root(adapter)),
             adapter=adapter,
         )
-        resumed = replay(texts[0], request.resume) if request.resume is not None else None
+        replayed = replay(texts, request.resume)
+        for text in texts:
+            long = self.rotation(len(prompt), limit, text.choosing.made)
+            text.sequence.root = root_of(seen, long, self.adapters.root(adapter))
         self.texts[request.id] = list(texts)
         self.prompt_tokens += len(prompt)
-        if resumed is not None and resumed.finish_reason is not None:
-            self.ready.append(self.end(texts[0], resumed))
-            return
-        if resumed is not None:
-            self.ready.append(resumed)
         if limit == len(prompt) and not texts[0].sequence.every:
             for text in texts:
                 self.ready.append(self.end(text, text.cut("length")))
             return
-        self.scheduler.add(texts[0].sequence)
+        for text, output in zip(texts, replayed, strict=False):
+            if output is not None:
+                over = output.finish_reason is not None
+                self.ready.append(self.end(text, output) if over else output)
+        for text in [text for text in texts if text not in texts[0].followers]:
+            if text in self.texts.get(request.id, []):
+                self.scheduler.add(text.sequence)
 
     def rotation(self, prompt: int, limit: int, made: int = 0) -> bytes:
         """What tells texts apart whose rotary embeddings depend on their lengths; empty for the

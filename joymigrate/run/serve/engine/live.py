@@ -105,7 +105,16 @@ class Text:
         return self.output((), self.stream.feed([], may_stop=False, last=True), reason, error=error)
 
 
-def replay(text: Text, resume: Resume) -> Output:
+def replay(texts: Many[Text], resumes: Many[Resume | None]) -> list[Output | None]:
+    """Bring each text to where another engine's stood, None where nothing was said yet. They all
+    start at once then, each behind its own tokens. Raises `JoyError`."""
+    if resumes:
+        texts[0].followers = []
+    pairs = zip(texts, resumes, strict=False)
+    return [replay_one(text, told) if told is not None else None for text, told in pairs]
+
+
+def replay_one(text: Text, resume: Resume) -> Output:
     """Bring a text to where another engine's stood: the same tokens chosen, the same text given
     out. Returns what that engine held back, or the end where the last token was one.
 
@@ -148,7 +157,6 @@ def texts_of(
     limit: int,
     *,
     vision: Any = None,
-    root: bytes = b"",
     adapter: int = 0,
 ) -> list[Text]:
     """The `n` texts of a request; all but the first follow it."""
@@ -165,7 +173,6 @@ def texts_of(
             limit,
             index=index,
             priority=request.priority,
-            root=root,
             adapter=adapter,
             cacheable=not (every and index == 0),
             every=every and index == 0,

@@ -127,7 +127,8 @@ class Request:
 
     `images` are RGB PIL images, in the order of their placeholders in the prompt: `prompt` holds
     one placeholder per image, which the engine widens to the image's number of tokens. `guide`
-    makes the guide of each of the texts. `adapter` is the name of one of the model's.
+    makes the guide of each of the texts. `adapter` is the name of one of the model's. `resume` has
+    one entry a text, None for one of which nothing was generated, or none at all.
     """
 
     id: str
@@ -136,7 +137,7 @@ class Request:
     images: tuple[Any, ...] = ()
     priority: int = 0
     guide: Callable[[], Guide] | None = None
-    resume: Resume | None = None
+    resume: tuple[Resume | None, ...] = ()
     adapter: str | None = None
 
 

@@ -5,7 +5,8 @@ the request with them (`resume`) and brings itself to the same place, every fiel
 server is asked to go on behind the ids, where every field of the request allows that. Without ids
 the same question is asked again; what is said first is compared with what the client has,
 character by character, and only the rest is sent. Where the two differ, or where no way can be
-exact (a tool call that had begun, several choices), the client gets a visible error event.
+exact (a tool call that had begun), the client gets a visible error event. Several choices go on
+in the first way only, each behind its own ids.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 import orjson
 
 from joymigrate.run.serve.gateway.calls import CHAT, TEXT, Call
-from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.gateway.stream import Other, Stream
 
 CONTENT = "content"
 KEPT = ("id", "created", "model", "system_fingerprint")
@@ -60,6 +61,9 @@ class Sent:
     prompt_ids: list[int] | None = None
     all_ids: list[int] = field(default_factory=list)  # with those that have no text yet
     ours: bool = False  # an engine of joymigrate said it
+    others: dict[int, Other] = field(default_factory=dict)  # the choices behind the first
+    opened: set[int] = field(default_factory=lambda: {0})  # choices of which anything was seen
+    ended: set[int] = field(default_factory=set)  # choices that said why they end
 
     @classmethod
     def of(cls, stream: Stream) -> Sent:
@@ -77,6 +81,9 @@ class Sent:
             prompt_ids=stream.prompt_ids,
             all_ids=list(stream.ids),
             ours=stream.ours,
+            others=stream.others,
+            opened=stream.opened | ({0} if stream.pieces else set()),
+            ended=stream.ended,
         )
         for channel, pieces in {CONTENT: stream.pieces, **stream.channels}.items():
             sent.text[channel] = "".join(pieces)
@@ -105,9 +112,10 @@ def obstacle(call: Call, stream: Stream) -> str | None:
         return "only chat and completion streams can be resumed"
     if stream.tools:
         return "a tool call had begun"
-    if stream.highest > 0 or (body.get("n") or 1) != 1 or (body.get("best_of") or 1) != 1:
-        return "it has several choices"
-    if carries_more(body) and not (stream.ids and stream.prompt_ids):
+    several = choices_of(body)
+    if stream.highest >= several or (body.get("best_of") or several) != several:
+        return "it has more choices than were asked for"
+    if carries_more(body) and several == 1 and not (stream.ids and stream.prompt_ids):
         return "it carries log probabilities or its prompt"
     if isinstance(body.get("prompt"), list) and body["prompt"] and body["prompt"][0] is not None:
         several = not isinstance(body["prompt"][0], int)
@@ -126,7 +134,15 @@ def continuations(call: Call, sent: Sent, *, resumes: bool = False) -> list[Cont
     backend is an engine of joymigrate."""
     body = call.parsed or {}
     ways: list[Continuation] = []
+    several = choices_of(body)
+    if several > 1:
+        exact = resumes and sent.prompt_ids and set(sent.text) == {CONTENT}
+        return (
+            [ByResume(call, sent, several)] if exact and (sent.ours or not is_seeded(body)) else []
+        )
     known = bool(sent.prompt_ids) and list(sent.text) == [CONTENT]
+    if sent.ended:  # only the usage is missing
+        return [ByResume(call, sent)] if resumes and known and sent.ours else []
     if resumes and known and sent.all_ids and (sent.ours or not is_seeded(body)):
         ways.append(ByResume(call, sent))
     # A client that has ids of half a character would get them twice.
@@ -134,6 +150,22 @@ def continuations(call: Call, sent: Sent, *, resumes: bool = False) -> list[Cont
     if known and sent.ids and whole and hindering_field(body) is None:
         ways.append(ByIds(call, sent))
     return ways if carries_more(body) else [*ways, ByReplay(call, sent)]
+
+
+def wants_usage(call: Call, broken: Stream) -> bool:
+    """Whether a stream that said everything else has yet to say its usage."""
+    options = (call.parsed or {}).get("stream_options")
+    wanted = isinstance(options, dict) and bool(options.get("include_usage"))
+    return wanted and broken.usage is None and obstacle(call, broken) is None
+
+
+def choices_of(body: Mapping[str, Any]) -> int:
+    """How many answers a request asks for."""
+    count, prompts = body.get("n"), body.get("prompt")
+    each = count if isinstance(count, int) and count > 1 else 1
+    if isinstance(prompts, list) and prompts and not isinstance(prompts[0], int):
+        return each * len(prompts)
+    return each
 
 
 def is_seeded(body: Mapping[str, Any]) -> bool:
@@ -161,18 +193,25 @@ class ByResume:
     exhausted = False
     needs: str | None = RESUMED
 
-    def __init__(self, call: Call, sent: Sent) -> None:
+    def __init__(self, call: Call, sent: Sent, choices: int = 1) -> None:
         self.sent = sent
         self.wrote = False
-        told = {
-            "prompt_ids": sent.prompt_ids,
-            "output_ids": sent.all_ids,
-            "text": sent.text.get(CONTENT, ""),
-        }
+        first = {"output_ids": sent.all_ids, "text": sent.text.get(CONTENT, "")}
+        told: dict[str, Any] = {"prompt_ids": sent.prompt_ids, **first}
+        if choices > 1:
+            said = {0: first} | {
+                index: {"output_ids": other.ids, "text": "".join(other.pieces)}
+                for index, other in sent.others.items()
+            }
+            rows = [said[index] if index in sent.opened else None for index in range(choices)]
+            told = {"prompt_ids": sent.prompt_ids, "choices": rows}
         body = {**(call.parsed or {}), "resume": told, "return_token_ids": True}
         self.body: bytes | None = orjson.dumps(body)
 
     def convert(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        choices = event.get("choices")
+        if choices and choices[0].get("index") in self.sent.ended:
+            return None  # the client knows that this choice has ended
         return {**event, **{key: self.sent.head[key] for key in KEPT if key in self.sent.head}}
 
 

@@ -7,6 +7,7 @@ broken event and everything behind it is held back, so that another backend can 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from operator import eq
 from typing import Any
 
@@ -30,6 +31,21 @@ PROBE = "\u2192 probe"
 LINES = re.compile(rb"\r\n|\n|\r")
 
 
+@dataclass(slots=True)
+class Other:
+    """What a choice behind the first one said."""
+
+    pieces: list[str] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+
+    def add(self, text: str | None, ids: list[int] | None) -> None:
+        """Keep a piece."""
+        if text:
+            self.pieces.append(text)
+        if ids:
+            self.ids.extend(ids)
+
+
 class Stream:
     """The state of one relayed stream of a chat or completion API.
 
@@ -41,6 +57,7 @@ class Stream:
         "border",
         "channels",
         "done",
+        "ended",
         "events",
         "failure",
         "finish",
@@ -52,6 +69,8 @@ class Stream:
         "keep",
         "lessons",
         "loud",
+        "opened",
+        "others",
         "ours",
         "pieces",
         "prefix",
@@ -70,6 +89,9 @@ class Stream:
         self.done = False
         self.ours = False  # from an engine of joymigrate
         self.finish: list[str] = []  # one reason per finished choice
+        self.opened: set[int] = set()  # choices of which anything was seen
+        self.ended: set[int] = set()  # those that are finished
+        self.others: dict[int, Other] = {}  # what the choices but the first said
         self.highest = 0  # highest index of a choice
         self.first: dict[str, Any] | None = None
         self.usage: dict[str, Any] | None = None
@@ -293,14 +315,19 @@ class Stream:
             self.prompt_ids = choice["prompt_token_ids"]
         if text or choice.get("logprobs") or choice.get("prompt_logprobs"):
             self.loud = True
-        ids = choice.get("token_ids")
-        if ids:
-            self.ids.extend(ids)
-            self.ids_text.append((len(self.ids), bool(text)))
+        self.opened.add(index)
         reason = choice.get("finish_reason")
         if reason:
             self.finish.append(reason)
-        return not text or index != 0 or self.text(text)
+            self.ended.add(index)
+        ids = choice.get("token_ids")
+        if index:
+            self.others.setdefault(index, Other()).add(text, ids)
+            return True
+        if ids:
+            self.ids.extend(ids)
+            self.ids_text.append((len(self.ids), bool(text)))
+        return not text or self.text(text)
 
     def read_rest(self, delta: dict[str, Any]) -> None:
         """What a delta holds besides its content."""
@@ -354,7 +381,8 @@ class Stream:
         """Generated tokens: as the backend counted them, else the pieces that came."""
         if self.usage and isinstance(self.usage.get("completion_tokens"), int):
             return int(self.usage["completion_tokens"])
-        return len(self.ids) or len(self.pieces)
+        others = sum(len(other.ids) or len(other.pieces) for other in self.others.values())
+        return (len(self.ids) or len(self.pieces)) + others
 
     @property
     def prompt_tokens(self) -> int:

@@ -32,8 +32,13 @@ async def take_over(
 
     `again`: the broken attempt, where its server may be asked once more if there is no other.
     """
-    if broken.strict and broken.finished:
-        await response.write(resume.DONE)  # every token is there; only the mark was missing
+    whole = len(broken.ended) >= resume.choices_of(call.parsed or {})
+    if broken.strict and broken.finished and whole:
+        # Every token is there; only the mark was missing, or the usage.
+        if not resume.wants_usage(call, broken) or await elsewhere(
+            relay, response, call, resume.Sent.of(broken), tried, again
+        ):
+            await response.write(resume.DONE)
         return True
     hindrance = obstacle(call, broken)
     if hindrance is None:

@@ -44,8 +44,8 @@ class Asked:
     box: Toolbox | None
     ids: bool  # return_token_ids
     echo: str = ""  # the text that is continued, when it is to be repeated
-    resume: Resume | None = None
-    given: str = ""  # the words that another engine gave out, with `resume`
+    resume: tuple[Resume | None, ...] = ()
+    given: tuple[str, ...] = ()  # the words that another engine gave out, with `resume`
     search: BeamOptions | None = None
 
 
@@ -66,15 +66,15 @@ def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
     prompt, images, echo = written(service, fields, box)
     resume, chosen = resuming.checked(resuming.read(fields), [prompt], chosen)
     resume = resuming.behind(resume, echo)
-    given = resume.text if resume is not None else None
-    if resume is not None and box is not None:
-        resume = replace(resume, text="")  # words and calls are told apart here, not in the engine
+    given = tuple((told and told.text) or "" for told in resume)
+    if box is not None:  # words and calls are told apart here, not in the engine
+        resume = tuple(told and replace(told, text="") for told in resume)
     others = {"guide": guide is not None, "images": bool(images), "tools": box is not None,
-              "resume": resume is not None, "echo": bool(echo)}  # fmt: skip
+              "resume": bool(resume), "echo": bool(echo)}  # fmt: skip
     search = searching.read(fields, service.engine, chosen, others=others)
     asked = Asked(
         model, prompt, images, chosen, fields.flag("stream"), stream_options(fields), box,
-        fields.flag("return_token_ids"), echo, resume, given or "", search,
+        fields.flag("return_token_ids"), echo, resume, given, search,
     )  # fmt: skip
     fields.close()
     return asked, guide or enforced
@@ -170,7 +170,11 @@ class Chat:
             [CallReader(asked.box, stream=asked.stream) for _ in range(n)] if asked.box else []
         )
         self.called = [0] * n
-        self.behind = asked.resume is not None and asked.box is not None
+        self.behind = self.opened() if asked.box is not None else set()
+
+    def opened(self) -> set[int]:
+        """The choices of which another engine has said something."""
+        return {index for index, told in enumerate(self.asked.resume) if told is not None}
 
     def delta(self, output: Output) -> dict[str, Any]:
         """The words and calls that an output adds."""
@@ -189,20 +193,21 @@ class Chat:
             if isinstance(piece, ToolCall):
                 calls.append({"index": self.called[output.index], **piece.to_json()})
                 self.called[output.index] += 1
-        if self.behind:
-            words = self.caught_up(words, bool(calls))
+        if output.index in self.behind:
+            words = self.caught_up(output.index, words, bool(calls))
         delta: dict[str, Any] = {"content": words} if words else {}
         return {**delta, "tool_calls": calls} if calls else delta
 
-    def caught_up(self, words: str, called: bool) -> str:
+    def caught_up(self, index: int, words: str, called: bool) -> str:
         """Of the first words of a resumed answer those that nobody has; raises `Refusal`."""
-        self.behind = False
-        if called or not words.startswith(self.asked.given):
+        self.behind.discard(index)
+        given = self.asked.given[index]
+        if called or not words.startswith(given):
             raise Refusal(
                 409, "cannot resume: here the answer so far is another one", code="resume_differs",
                 param="resume.text",
             )  # fmt: skip
-        return words[len(self.asked.given) :]
+        return words[len(given) :]
 
     def reason(self, output: Output) -> str | None:
         """Why a choice ended; calls are a reason of their own, unless one function was named."""
@@ -234,13 +239,14 @@ class Chat:
         """The stream: the role, an event per output, usage at the end when asked for."""
         outputs = self.generation.outputs()
         options, tally = self.asked.options, self.generation.tally
-        begun: set[int] = {0} if self.asked.resume is not None else set()
+        begun = self.opened()
         try:
             async for _, output in outputs:
                 if output.index not in begun:
                     begun.add(output.index)
                     yield event(options.with_usage(self.opening(output.index), tally))
-                if not self.behind and not worth_sending(output, self.asked.ids):
+                silent = not worth_sending(output, self.asked.ids)
+                if silent and output.index not in self.behind:
                     continue
                 choice = self.choice(output)
                 if not choice["delta"] and not worth_without_text(choice):

@@ -34,7 +34,7 @@ class Asked:
     ids: bool = False  # return_token_ids
     numbers: bool = False  # prompt_logprobs
     texts: list[str] = field(default_factory=list)  # of the prompts, for echo
-    resume: Resume | None = None
+    resume: tuple[Resume | None, ...] = ()
     search: BeamOptions | None = None
 
 
@@ -61,7 +61,7 @@ def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
     fields.refuse("suffix", "there is no text after the answer", unless=("",))
     guide = formats.read(fields, service.guides)
     resume, chosen = resuming.checked(resumed, encoded, chosen)
-    others = {"guide": guide is not None, "resume": resume is not None, "echo": echo}
+    others = {"guide": guide is not None, "resume": bool(resume), "echo": echo}
     search = searching.read(fields, service.engine, chosen, others=others)
     asked = Asked(
         model, encoded, chosen, fields.flag("stream"), stream_options(fields), echo,
@@ -144,11 +144,13 @@ class Completion:
             else None
         )
         self.begun: set[int] = set()
-        if asked.resume is not None:
-            self.begun.add(0)
+        for index, told in enumerate(asked.resume):
+            if told is None:
+                continue
+            self.begun.add(index)
             if self.legacy is not None:
-                before = [*asked.prompts[0], *asked.resume.ids] if asked.echo else asked.resume.ids
-                self.legacy[0].of(before, [None] * len(before))
+                before = [*asked.prompts[0], *told.ids] if asked.echo else told.ids
+                self.legacy[index].of(before, [None] * len(before))
 
     def choice(self, place: int, output: Output) -> dict[str, Any]:
         """What an output adds to its choice."""

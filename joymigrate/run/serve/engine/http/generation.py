@@ -54,7 +54,7 @@ class Generation:
         *,
         images: tuple[Any, ...] = (),
         guide: Any = None,
-        resume: Resume | None = None,
+        resume: tuple[Resume | None, ...] = (),
         adapter: str | None = None,
         search: BeamOptions | None = None,
     ) -> None:
@@ -62,7 +62,7 @@ class Generation:
         self.service, self.ask, self.sampling = service, ask, sampling
         self.search = search
         self.tally = Tally(prompt=sum(len(prompt) for prompt in prompts))
-        self.resumed = self.tally.completion = len(resume.ids) if resume is not None else 0
+        self.resumed = self.tally.completion = sum(len(one.ids) for one in resume if one)
         self.texts = len(prompts) * sampling.n
         refuse_guided(sampling, guide)
         self.requests = []
