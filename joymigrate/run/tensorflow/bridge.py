@@ -68,7 +68,8 @@ def as_torch(element: Any) -> Any:
 
         values = as_torch(element.values)
         size = tuple(element.dense_shape.numpy().tolist())
-        return torch.sparse_coo_tensor(as_torch(element.indices).T, values, size)
+        where = as_torch(element.indices).T
+        return torch.sparse_coo_tensor(where, values, size, check_invariants=True)
     return shared(element) if isinstance(element, tf.Tensor) else element
 
 
