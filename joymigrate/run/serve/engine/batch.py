@@ -18,7 +18,8 @@ class Batch:
 
     `spans` [T] are lengths that rotary embeddings of a changing base look at: the prompt's for its
     tokens, then one more with each (or, with `whole`, the whole text's for all). `embeds` replaces
-    the embeddings of some rows. `adapters` are the rows that each adapter changes (None: all).
+    the embeddings of some rows, and `deep` [rows, hidden] is added to them behind each of the first
+    layers. `adapters` are the rows that each adapter changes (None: all).
     `rows` are those whose hidden states are wanted, `ranges` which of them belong to each chunk.
     `memo` is shared by the layers' attention.
     """
@@ -34,6 +35,7 @@ class Batch:
     spans: Tensor | None = None
     furthest: int = 0  # the largest span: a prompt in pieces is rotated for its whole length
     embeds: tuple[Tensor, Tensor] | None = None
+    deep: list[Tensor] = field(default_factory=list)
     adapters: list[tuple[int, Tensor | None]] = field(default_factory=list)
     memo: dict[Any, Any] = field(default_factory=dict)
 

@@ -13,8 +13,10 @@ import orjson
 from joymigrate.run.serve.web.errors import Refusal
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-MAX_PIXELS = 64 * 2**20
+MAX_PIXELS = 64 * 2**20  # of all images of a request together
 MAX_IMAGES = 16
+# What clients of the OpenAI API send. Pillow knows many kinds more, and starts a program for one.
+KINDS = ("PNG", "JPEG", "WEBP", "GIF")
 
 
 @dataclass(slots=True)
@@ -103,7 +105,8 @@ def content(
                 )  # fmt: skip
             if len(found.images) >= MAX_IMAGES:
                 raise Refusal(400, f"at most {MAX_IMAGES} images in a request", param=at)
-            found.images.append(image(part.get("image_url"), at))
+            room = MAX_PIXELS - sum(made.width * made.height for made in found.images)
+            found.images.append(image(part.get("image_url"), at, room))
             parts.append({"type": "image"})
         else:
             raise Refusal(
@@ -115,9 +118,9 @@ def content(
     return "\n".join(part["text"] for part in parts)
 
 
-def image(raw: Any, where: str) -> Any:
-    """An RGB image out of a data: URL. Other URLs are not fetched: the server opens no connection
-    that a client asks for."""
+def image(raw: Any, where: str, room: int = MAX_PIXELS) -> Any:
+    """An RGB image of at most `room` pixels out of a data: URL. Other URLs are not fetched: the
+    server opens no connection that a client asks for."""
     url = raw.get("url") if isinstance(raw, dict) else raw
     if not isinstance(url, str) or not url.startswith("data:"):
         raise Refusal(
@@ -132,22 +135,29 @@ def image(raw: Any, where: str) -> Any:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        opened = Image.open(io.BytesIO(base64.b64decode(packed, validate=True)))
-        if opened.width * opened.height > MAX_PIXELS:
-            raise Refusal(400, f"an image has at most {MAX_PIXELS} pixels", param=where)
+        opened = Image.open(io.BytesIO(base64.b64decode(packed, validate=True)), formats=KINDS)
+        if opened.width * opened.height > room:
+            raise too_large(f"this one is {opened.width} x {opened.height}", where)
         return opened.convert("RGB")
+    except Image.DecompressionBombError as error:
+        raise too_large(str(error), where) from None
     except UnidentifiedImageError:
+        kinds = ", ".join(KINDS)
         raise Refusal(
-            400, "not an image of a kind that is known", code="invalid_image", param=where
+            400, f"not an image of a kind that is known: {kinds}", code="invalid_image", param=where
         ) from None
-    except (
-        OSError,
-        ValueError,
-        binascii.Error,
-        SyntaxError,
-        Image.DecompressionBombError,
-    ) as error:
+    except (OSError, ValueError, binascii.Error, SyntaxError) as error:
         raise Refusal(400, f"not an image: {error}", code="invalid_image", param=where) from None
+
+
+def too_large(why: str, where: str) -> Refusal:
+    """The refusal of images that would take too much memory."""
+    return Refusal(
+        400,
+        f"the images of a request have at most {MAX_PIXELS} pixels together; {why}",
+        code="image_too_large",
+        param=where,
+    )
 
 
 def call(raw: Any, where: str) -> dict[str, Any]:

@@ -302,7 +302,7 @@ def load(
     return tried(Library(model, family, dtype, device), reason)
 
 
-VISION = ("qwen2_vl",)
+VISION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 VISION_PARTS = {"": OURS, "text_config": OURS, "vision_config": "sdpa"}
 
 

@@ -1,8 +1,9 @@
-"""Models that read images: Qwen2-VL, over the same scheduler and cache.
+"""Models that read images: Qwen2-VL, Qwen2.5-VL, Qwen3-VL, over the same scheduler and cache.
 
 An image's placeholder in the prompt is widened to one token for each of its merged patches; their
 embeddings come from the model's vision part, once for a request. Positions have three axes (time,
 height, width): those of a text are the same on all, and go on after the largest of an image.
+Qwen3-VL adds features of the image behind its first layers, too (DeepStack, arXiv 2406.04334).
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ COMPARED = {"": "eager", "text_config": "eager", "vision_config": "sdpa"}
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The images of one prompt of P tokens. `row_of[p]` is the row of `values` that replaces the
-    embedding of token p, -1 for text; `positions` [3, P]; later tokens are at p + `shift`."""
+    embedding of token p, -1 for text; `positions` [3, P]; later tokens are at p + `shift`. `deep`
+    are rows as those of `values`, to be added behind each of the first layers."""
 
     values: Tensor
     row_of: Tensor
     positions: Tensor
     shift: int
+    deep: tuple[Tensor, ...] = ()
 
     def axes(self, start: int, end: int) -> Tensor:
         """Positions [3, end - start] of tokens, of the prompt or after it."""
@@ -63,8 +66,13 @@ class Seeing(Library):
             places, values = batch.embeds
             embeds = embeds.index_copy(0, places, values.to(embeds.dtype))
         axes = positions.expand(3, -1) if positions.dim() == 1 else positions
+        deep: dict[str, Any] = {}
+        if batch is not None and batch.deep and batch.embeds is not None:
+            mask = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+            mask[batch.embeds[0]] = True
+            deep = {"visual_pos_masks": mask[None], "deepstack_visual_embeds": batch.deep}
         states = self.model.model.language_model(
-            inputs_embeds=embeds[None], position_ids=axes[:, None], use_cache=False
+            inputs_embeds=embeds[None], position_ids=axes[:, None], use_cache=False, **deep
         ).last_hidden_state[0]
         return self.model.lm_head(states[rows]).float()  # type: ignore[no-any-return]
 
@@ -102,18 +110,22 @@ class Seeing(Library):
             pixels.to(self.device), grid.to(self.device), return_dict=True
         )
         values = torch.cat(list(features.pooler_output))
+        layers = getattr(features, "deepstack_features", None) or ()
+        deep = tuple(torch.cat(list(layer)) for layer in layers)
         ids = torch.tensor(widened)
         image = ids == placeholder
         row_of = torch.where(image, image.long().cumsum(0) - 1, -1)
         positions, shift = self.model.model.get_rope_index(
             ids[None], mm_token_type_ids=image.int()[None], image_grid_thw=grid
         )
-        seen = Seen(values, row_of, positions[:, 0].to(self.device), int(shift.flatten()[0]))
+        axes = positions[:, 0].to(self.device)
+        seen = Seen(values, row_of, axes, int(shift.flatten()[0]), deep)
         return widened, seen, pixels.numpy().tobytes() + grid.numpy().tobytes()
 
     def place(self, batch: Batch, chunks: Sequence[Chunk], visions: Sequence[Seen | None]) -> None:
         """Give a batch its positions on three axes, and the embeddings of its images' tokens."""
         axes, places, values = [], [], []
+        deep: list[tuple[Tensor, ...]] = []
         first = 0
         for chunk, seen in zip(chunks, visions, strict=True):
             end = chunk.start + chunk.count
@@ -125,18 +137,21 @@ class Seeing(Library):
                 inside = (rows >= 0).nonzero()[:, 0]
                 if inside.numel():
                     places.append(inside.to(self.device) + first)
-                    values.append(seen.values[rows[inside].to(self.device)])
+                    chosen = rows[inside].to(self.device)
+                    values.append(seen.values[chosen])
+                    deep.append(tuple(layer[chosen] for layer in seen.deep))
             first += chunk.count
         batch.positions = torch.cat(axes, 1)
         if places:
             batch.embeds = (torch.cat(places), torch.cat(values))
+            batch.deep = [torch.cat(layer) for layer in zip(*deep, strict=True)]
 
 
 def image_processor(folder: Path, config: Any) -> Any:
     """The processor of images that works on PIL images; the folder's settings, else the model's."""
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-    if (folder / "preprocessor_config.json").is_file():
+    if any((folder / f"{name}_config.json").is_file() for name in ("preprocessor", "processor")):
         return Qwen2VLImageProcessorPil.from_pretrained(folder)
     vision = config.vision_config
     return Qwen2VLImageProcessorPil(
