@@ -39,7 +39,7 @@ def main() -> int:
     options.add_argument(
         "--programs",
         default="lm,cnn,ctr,gan,rl,diffusion,functional,loader,speech,"
-        "trainer,accelerate,transforms,einsum,serve,moe",
+        "trainer,accelerate,transforms,einsum,serve,moe,checkpoint",
     )
     options.add_argument("--log", help="a file for one JSON line per run")
     chosen = options.parse_args()
@@ -87,7 +87,8 @@ def main() -> int:
                 planted[mode] += 1
                 caught[mode] += found.verdict.value == "fail"
                 phase = first.phase if first is not None else None
-                phase = "file" if first is not None and first.stage == "S5F" else phase
+                by_stage = {"S5F": "file", "S1": phase or "weights"}
+                phase = by_stage.get(first.stage, phase) if first is not None else phase
                 right = {"optimiser": "update"}.get(phase or "", phase) in fault.where.split()
                 placed[mode] += right
                 single[mode] += right and failures == 1

@@ -22,6 +22,10 @@ FEATURE_DROPOUTS = ("dropout1d", "dropout2d", "dropout3d", "feature_dropout", "f
 # Where each takes its dropout by position. The second calls the first where no mode sees it.
 ATTENTION = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}
 
+# Their dropout between layers is drawn inside where a device has them as one kernel. Where it
+# stands: after the input, the states (or sizes and states), the weights and two settings.
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
 
 class Draws:
     """Hands out random tensors; `place` says which module draws, `log` what was drawn."""
@@ -66,6 +70,10 @@ class DropoutMode(TorchFunctionMode):
             if "dropout_p" in kwargs:
                 kwargs["dropout_p"] = 0.0
             else:
+                args = (*args[:place], 0.0, *args[place + 1 :])
+        elif name in RECURRENT and len(args) > (place := 5 + packed(args)) + 1:
+            if args[place] and args[place + 1]:
+                self.draws.generator("recurrent dropout", float(args[place]))
                 args = (*args[:place], 0.0, *args[place + 1 :])
         elif name in DROPOUTS + FEATURE_DROPOUTS and isinstance(args[0], torch.Tensor):
             return self.dropout(name, args, kwargs)
@@ -149,6 +157,12 @@ class DrawMode(WatchingMode):
             waits: torch.Tensor = -(1 - self.draws.uniform(shape, base)).log() / rate
             return waits
         return None
+
+
+def packed(args: Any) -> bool:
+    """Whether a recurrent network is called with a packed sequence: its sizes come second."""
+    sizes = args[1]
+    return isinstance(sizes, torch.Tensor) and sizes.dtype is torch.int64
 
 
 def default_dtype(name: str) -> torch.dtype:

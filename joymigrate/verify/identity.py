@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,14 @@ from joymigrate.verify.bundle import Rank, Table
 from joymigrate.verify.display import Display
 from joymigrate.verify.model import Difference, Status
 
+Finding = tuple[Status, float | None, Any]
+# Of weights that training has made: times the trained model's own drift; and how far a copy may lie
+# from its model, against the baseline's. Chosen by us; a clean average of a drifting run is at 1.
+DRIFT, LAG = 3.0, 1.5
+BEYOND = 0.25  # of the trained weights' norm: beyond it, a distance tells nothing
+NOW = "the weights of {source} at this moment, which training has moved"
+BASELINE_ALONE = "in the baseline these are the weights of {source} at this moment"
+TARGET_ALONE = "these are the weights of {source} at this moment, in the baseline they are not"
 ROUNDING = 2.0**-20  # a buffer that the device computed may differ by this
 SHOWN = ("packages", "variables", "tf32", "matmul_precision", "deterministic", "default_dtype")
 ALSO = ("threads", "seed", "devices", "python", "machine")
@@ -73,6 +81,7 @@ def weights(
         for module in modules
         for leaf in module["params"]
     }
+    made = made_by_training(program, target, names, measured)
     for order, (name, mine) in enumerate(program.get("weights", {}).items()):
         place, leaf = owner_of(name)
         there = joined(names.get(place, place), leaf)
@@ -91,7 +100,7 @@ def weights(
         elif other["sha256"] == mine["sha256"] and other["dtype"] == mine["dtype"]:
             yield difference(view(place), what, Status.IDENTICAL, value=0.0, order=order)
         else:
-            status, value, reason = unequal(mine, other, measured.get(name))
+            status, value, reason = made.get(name) or unequal(mine, other, measured.get(name))
             yield difference(view(place), what, status, value=value, reason=reason, order=order)
 
 
@@ -120,6 +129,110 @@ def unequal(
             Text("{types}, and the values are not in the bundle", types=types),
         )
     return Status.FAIL, None, "the bytes differ"
+
+
+def made_by_training(
+    program: Mapping[str, Any],
+    target: Mapping[str, Any],
+    names: Mapping[str, str],
+    measured: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Finding]:
+    """What is found of weights that were first seen after training had moved those that they may
+    come from (`verify.origins`): drift is not held against them, another origin is."""
+    pairs: dict[str, dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
+    for name, mine in program.get("origins", {}).items():
+        place, leaf = owner_of(name)
+        there = joined(names.get(place, place), leaf)
+        other = target.get("origins", {}).get(there)
+        a, b = (side.get("weights", {}) for side in (program, target))
+        if other and name in a and there in b and a[name]["shape"] == b[there]["shape"]:
+            pairs.setdefault(name.partition(":")[0], {})[name] = (mine, other)
+    view = Display(program)
+    made: dict[str, Finding] = {}
+    for group in pairs.values():
+        source = view(next(iter(group.values()))[0]["source"].partition(":")[0] + ":")
+        apart = {}
+        for name, (mine, other) in group.items():
+            error = measured.get(name, {}).get("error")
+            if mine["same"] != other["same"]:
+                told = BASELINE_ALONE if mine["same"] else TARGET_ALONE
+                made[name] = Status.FAIL, error, Text(told, source=source)
+            elif mine["same"]:
+                made[name] = Status.PASS, error, Text(NOW, source=source)
+            else:
+                apart[name] = mine, other
+        found = of_a_step(apart, source) or by_distance(apart, measured, source)
+        made |= {
+            name: (found[0], measured.get(name, {}).get("error"), found[1])
+            for name in apart
+            if found is not None
+        }
+    return made
+
+
+def of_a_step(
+    group: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]], source: str
+) -> tuple[Status, Any] | None:
+    """A checkpoint by the steps after which the trained model had these values, on both sides."""
+    sides: list[set[int]] = []
+    for side in (0, 1):
+        steps = [set(pair[side]["steps"]) for pair in group.values() if pair[side]["watched"]]
+        sides.append(set.intersection(*steps) if steps else set())
+    ours, theirs = sides
+    if not ours and not theirs:
+        return None
+    if ours & theirs:
+        words = Text("the weights of {source} after step {step}", source=source, step=max(ours))
+        return Status.PASS, words
+    if ours and theirs:
+        words = Text(
+            "the weights of {source} after step {have}, after step {want} in the baseline",
+            source=source,
+            have=max(theirs),
+            want=max(ours),
+        )
+        return Status.FAIL, words
+    told = "the weights of {source} after step {step} in the baseline alone"
+    if theirs:
+        told = "the weights of {source} after step {step} in the target alone"
+    return Status.FAIL, Text(told, source=source, step=max(ours or theirs))
+
+
+def by_distance(
+    group: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]],
+    measured: Mapping[str, Mapping[str, Any]],
+    source: str,
+) -> tuple[Status, Any] | None:
+    """An average, or a step that nobody has seen: as far from the baseline's as the trained models
+    are from one another, and as far from its own model as the baseline's from its own."""
+    facts = [measured[name] for name in group if name in measured]
+    if not facts or any("drift" not in fact for fact in facts):
+        return None
+    error, drift = (root_of_squares(fact[key] for fact in facts) for key in ("apart", "drift"))
+    mine, other = (root_of_squares(pair[n]["apart"] for pair in group.values()) for n in (0, 1))
+    norm = root_of_squares(pair[0]["norm"] for pair in group.values())
+    least = ROUNDING * norm
+    if not drift <= BEYOND * norm:
+        words = "made from {source}, which has drifted too far to tell: by {drift}"
+        return Status.UNCOMPARED, Text(words, source=source, drift=f"{drift:.2g}")
+    alike = max(mine, other) <= LAG * min(mine, other) + least
+    if alike and error <= DRIFT * drift + least:
+        words = "made from {source}; no farther from the baseline's than training has drifted"
+        return Status.PASS, Text(words, source=source)
+    return Status.FAIL, Text(
+        "{error} from the baseline's, where {source} has drifted by {drift}; it lies {have} from "
+        "{source}, {want} in the baseline",
+        error=f"{error:.2g}",
+        drift=f"{drift:.2g}",
+        have=f"{other:.2g}",
+        want=f"{mine:.2g}",
+        source=source,
+    )
+
+
+def root_of_squares(values: Iterable[float]) -> float:
+    """The norm of several parts, from theirs."""
+    return float(np.sqrt(sum(value * value for value in values)))
 
 
 def kinds(program: Mapping[str, Any], place: str) -> str | None:

@@ -38,13 +38,14 @@ class Inventory:
         self.modules: dict[str, list[dict[str, Any]]] = {}
         self.scalars: dict[str, dict[str, Any]] = {}
         self.names: dict[int, str] = {}
-        self.known: set[str] = set()
+        self.known: dict[str, None] = {}  # in the order of first calls
+        self.origins: dict[str, dict[str, Any]] = {}  # of weights that training may have made
 
     def see(self, roots: ModuleNames, root: str) -> None:
         """Note a root's modules and hash its weights, at its first recorded call."""
         if root in self.known:
             return
-        self.known.add(root)
+        self.known[root] = None
         module = roots.modules[root]
         self.modules[root] = [describe(plain(path), m) for path, m in module.named_modules()]
         for kind, named in (
@@ -79,6 +80,7 @@ class Inventory:
             ],
             "modules": self.modules,
             "weights": self.weights,
+            "origins": self.origins,
             "scalars": self.scalars,
         }
 

@@ -7,18 +7,19 @@ optimiser, with the next call of the same outermost module. Nothing in a step wa
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import torch
 from safetensors.numpy import save
 
-from joymigrate.verify import crash, pytree
+from joymigrate.verify import crash, origins, pytree
 from joymigrate.verify.arguments import Arguments
 from joymigrate.verify.bundle.table import index_bytes
 from joymigrate.verify.bundle.write import RankWriter
@@ -42,6 +43,21 @@ from joymigrate.verify.step_tape import StepTape
 LATE = 4  # from this step on, every power of two is looked at
 WATCHED_CALLS = 16  # of a mode that first shows after the recorded steps
 MOST_CALLS = {True: 16, False: 4}  # of one module in one step, with gradients and without
+
+Given = ParamSpec("Given")
+Work = Callable[Concatenate["Recorder", Given], None]
+
+
+def own(method: Work[Given]) -> Work[Given]:
+    """Calls of torch in this method are ours. The tape can't always be taken off: a mode that the
+    program entered after it lies above."""
+
+    @functools.wraps(method)
+    def work(self: Recorder, /, *args: Given.args, **kwargs: Given.kwargs) -> None:
+        with self.own_work():
+            method(self, *args, **kwargs)
+
+    return work
 
 
 class Recorder:
@@ -159,7 +175,7 @@ class Recorder:
                 self.watch_result(f"{root}:{path}", made)
                 return made
             if fresh and not self.settings.window:
-                self.inventory.see(self.module_names, root)
+                self.see(root)
                 self.replay_call(root, path, module, args, kwargs)
             place = f"{root}:{path}"
             number = self.calls[place] = self.calls.get(place, -1) + 1
@@ -221,12 +237,23 @@ class Recorder:
         self, root: str, path: str, module: Any, args: Any, kwargs: Any, real: Any
     ) -> Any:
         """A model's call in a recorded step."""
-        self.inventory.see(self.module_names, root)
+        self.see(root)
         self.spread = data_parallel(module, (args, kwargs))
         alone = self.spread is None or self.spread[1] == 1
         if alone and (not self.settings.window or self.replay_session.in_window(path)):
             self.replay_call(root, path, module, args, kwargs)
         return self.recorded(f"{root}:{path}", module, args, kwargs, real)
+
+    @own
+    def see(self, root: str) -> None:
+        """Note a model's modules and weights, the first time, and what training made of them."""
+        if root in self.inventory.known:
+            return
+        self.inventory.see(self.module_names, root)
+        if self.step > self.settings.first:
+            roots, kept = self.module_names, self.inventory
+            found = origins.sources(roots, kept.known, kept.weights, root)
+            kept.origins |= origins.describe(roots, root, found, self.run_watch)
 
     def replay_call(self, root: str, path: str, module: Any, args: Any, kwargs: Any) -> None:
         """Passes over copies of the module, before the call itself."""
@@ -250,16 +277,8 @@ class Recorder:
         """One call with its inputs and outputs recorded."""
         number = self.calls[place] = self.calls.get(place, -1) + 1
         wanted = number < MOST_CALLS[torch.is_grad_enabled()]
-        given = pytree.arguments(args, kwargs)
-        if wanted and not self.stack:
-            self.keep_inputs(place, number, given)
-        if wanted and (self.settings.inputs or not self.stack):
-            for leaf, tensor in pytree.tensors(given):
-                self.add(place, number, "in", leaf, tensor)
-        if wanted and self.step == self.settings.first and number == 0:
-            self.inventory.scalars[place] = pytree.scalars(given)
         if wanted:
-            self.facts.setdefault("training", {}).setdefault(place, []).append(int(module.training))
+            self.arguments_of(place, number, module, pytree.arguments(args, kwargs))
         self.stack.append(place)
         inner = unwrapped(module)
         self.inner = inner if inner is not module else None
@@ -272,11 +291,25 @@ class Recorder:
             self.outputs(place, number, made)
         if not self.stack:
             self.tape.outputs(place, number, made)
-            for _, tensor in pytree.tensors(made):
-                if tensor.layout is torch.strided and not tensor.is_meta:
-                    self.made[storage(tensor)] = tensor.detach()
+            with self.own_work():
+                for _, tensor in pytree.tensors(made):
+                    if tensor.layout is torch.strided and not tensor.is_meta:
+                        self.made[storage(tensor)] = tensor.detach()
         return made
 
+    @own
+    def arguments_of(self, place: str, number: int, module: Any, given: dict[str, Any]) -> None:
+        """Record what a call was given."""
+        if not self.stack:
+            self.keep_inputs(place, number, given)
+        if self.settings.inputs or not self.stack:
+            for leaf, tensor in pytree.tensors(given):
+                self.add(place, number, "in", leaf, tensor)
+        if self.step == self.settings.first and number == 0:
+            self.inventory.scalars[place] = pytree.scalars(given)
+        self.facts.setdefault("training", {}).setdefault(place, []).append(int(module.training))
+
+    @own
     def outputs(self, place: str, number: int, made: Any) -> None:
         """Record what a call made, and the gradients that will come back to it."""
         for leaf, tensor in pytree.tensors(made):
@@ -339,8 +372,12 @@ class Recorder:
         self.tape.before_update(optimiser)
         self.log_of_program.update(optimiser)
         self.updating = True
-        if not self.recording:
-            return
+        if self.recording:
+            self.gradients_of(optimiser)
+
+    @own
+    def gradients_of(self, optimiser: Any) -> None:
+        """The gradients of an optimiser's weights, its settings, and what its code does."""
         names = self.inventory.parameter_names(self.module_names)
         groups: list[dict[str, Any]] = []
         for group in optimiser.param_groups:
@@ -358,11 +395,7 @@ class Recorder:
         results: list[dict[str, Any]] = []
         if key not in self.probed:
             self.probed.add(key)
-            self.busy = True
-            try:
-                results = probe(optimiser)
-            finally:
-                self.busy = False
+            results = probe(optimiser)
         entry = {"class": type(optimiser).__name__, "groups": groups, "probe": results}
         self.facts.setdefault("optimisers", []).append(entry)
 
@@ -384,8 +417,12 @@ class Recorder:
             return
         self.updating = False
         self.stepped = True
-        if not self.recording:
-            return
+        if self.recording:
+            self.results_of(optimiser)
+
+    @own
+    def results_of(self, optimiser: Any) -> None:
+        """The weights and the state of an optimiser."""
         names = self.inventory.parameter_names(self.module_names)
         for group in optimiser.param_groups:
             for index, parameter in enumerate(group["params"]):
@@ -419,11 +456,16 @@ class Recorder:
         for tensor in given:
             if isinstance(tensor, torch.Tensor) and tensor.numel() == 1:
                 number = self.calls["loss:"] = self.calls.get("loss:", -1) + 1
-                if self.spread and self.spread[1] > 1:  # each process has its own mean
-                    part = tensor.detach().reshape(1) / self.spread[1]
-                    self.log.add("loss:", number, "loss", "", part, ("partial", Shard((0,), (1,))))
-                else:
-                    self.log.add("loss:", number, "loss", "", tensor.detach().reshape(1))
+                with self.own_work():
+                    self.add_loss(number, tensor.detach().reshape(1))
+
+    def add_loss(self, number: int, value: torch.Tensor) -> None:
+        """Record a loss of one element."""
+        if self.spread and self.spread[1] > 1:  # each process has its own mean
+            value = value / self.spread[1]
+            self.log.add("loss:", number, "loss", "", value, ("partial", Shard((0,), (1,))))
+        else:
+            self.log.add("loss:", number, "loss", "", value)
 
     def transform(self, call: Any, name: str, given: Any) -> None:
         """Gradients by a transform of torch.func: without modules, its next call begins a step."""
@@ -504,6 +546,7 @@ class Recorder:
         """Models that were called with gradients in this step."""
         return {root: self.module_names.modules[root] for root in sorted(self.trained)}
 
+    @own
     def buffers(self) -> None:
         """Buffers of trained models as a step ends, also those that nothing reads."""
         for root in sorted(self.trained):
@@ -512,6 +555,7 @@ class Recorder:
                 place, leaf = (place, leaf) if place else (f"{root}:", plain(name))
                 self.log.add(place, 0, "buffer", leaf, buffer)
 
+    @own
     def own_update(self) -> None:
         """Parameters of a program that updates them without an optimiser of torch."""
         for root in sorted(self.trained):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as save_torch
 
 from joymigrate.language import Text
+from joymigrate.verify import origins
 from joymigrate.verify.align import Alignment, align, read_map
 from joymigrate.verify.bundle import Rank, open_bundle
 from joymigrate.verify.bundle.write import RankWriter
@@ -37,6 +38,7 @@ from joymigrate.verify.wrong_call import first_wrong
 
 WRONG = 2.0  # times the baseline's own error: what S3 fails (tolerance.yaml)
 MOST_REPLAYED_CALLS = 2  # of one outermost module
+ORIGIN = " origin"  # after a place: the trained weights that its weights may come from
 
 
 class ReplaySession:
@@ -92,10 +94,17 @@ class ReplaySession:
             found = self.baseline.examine(recorder, isolated, root, path, number)
             self.results += [{**item, "step": step} for item in found]
             return
-        self.record(isolated, root, path, step, number)
+        trained = origins.trained(recorder, root, path)
+        self.record(isolated, root, path, step, number, trained)
 
     def record(
-        self, isolated: IsolatedPass, root: str, path: str, step: int, number: int | str
+        self,
+        isolated: IsolatedPass,
+        root: str,
+        path: str,
+        step: int,
+        number: int | str,
+        trained: dict[str, torch.Tensor],
     ) -> None:
         """The reference of one call, and with the first one the weights."""
         size = sum(p.numel() * 4 for p in isolated.module.parameters())
@@ -113,6 +122,8 @@ class ReplaySession:
         if place not in self.weights:
             self.keep_weights(place, isolated.module)
             self.left -= size
+            if trained:  # what they may come from: the same bytes are kept once
+                self.weights[f"{place}{ORIGIN}"] = self.kept(trained)
         else:  # later: with the weights and buffers that are kept, as a replay has them
             held = self.weights[place]
             isolated.values = {name: self.weight_tensors[key] for name, key in held.items()}
@@ -129,14 +140,18 @@ class ReplaySession:
 
     def keep_weights(self, place: str, module: torch.nn.Module) -> None:
         """Parameters and buffers as they are before the first call."""
-        held = self.weights[place] = {}
-        named: list[tuple[str, torch.Tensor]] = [*module.named_parameters(remove_duplicate=False)]
-        named += [(n, b) for n, b in module.named_buffers(remove_duplicate=False)]
-        for name, tensor in named:
+        named = dict(module.named_parameters(remove_duplicate=False))
+        named.update(dict(module.named_buffers(remove_duplicate=False)))  # type: ignore[arg-type]
+        self.weights[place] = self.kept({plain(name): t for name, t in named.items()})
+
+    def kept(self, named: Mapping[str, torch.Tensor]) -> dict[str, str]:
+        """Copies of tensors, each content once; its name → content."""
+        made = {}
+        for name, tensor in named.items():
             value = tensor.detach().to("cpu").contiguous().clone()
-            content = content_of(value)
-            held[plain(name)] = content
-            self.weight_tensors[content] = value
+            made[name] = content_of(value)
+            self.weight_tensors[made[name]] = value
+        return made
 
     def write(self, writer: RankWriter, step: int, inputs: Sequence[Any]) -> None:
         """Write what was kept of this step."""
@@ -312,6 +327,12 @@ class Baseline:
         }
         if number == 0:
             found = unequal_weights(held, tensors, back, isolated.module)
+            theirs_now = self.table["weights"].get(f"{theirs}:{start}{ORIGIN}", {})
+            trained = origins.trained(recorder, root, path)
+            for name, fact in found.items():
+                now, mine = tensors.get(theirs_now.get(name, "")), trained.get(back[name])
+                if now is not None and mine is not None and now.shape == mine.shape:
+                    fact["drift"] = origins.distance(mine, now)
             self.identity.update({f"{theirs}:{joined(start, n)}": v for n, v in found.items()})
         isolated.mixed = set(reference.mixed)
         isolated.rename = lambda path: aligned.baseline_names.get(path, f"?{path}")
@@ -434,7 +455,8 @@ def unequal_weights(
             or torch.equal(value.to(theirs.dtype), theirs)
         )
         error = 0.0 if cast else relative_error(value, theirs)
-        found[name] = {"cast": cast, "error": min(error, 1e300)}
+        apart = origins.distance(value, theirs)
+        found[name] = {"cast": cast, "error": min(error, 1e300), "apart": apart}
     return found
 
 

@@ -80,6 +80,9 @@ def judge_rest(ours: Rank, theirs: Rank, alike: bool) -> Rest:
     for order, (key, event) in enumerate(mine.items()):
         kind = event["kind"]
         rest.recorded[kind] = rest.recorded.get(kind, 0) + 1
+        if "index" not in event:
+            rest.leave_out(kind, 1, "the baseline was recorded by an older joymigrate")
+            continue
         if "error" in event:
             rest.leave_out(kind, 1, f"the baseline's calls do not run again: {event['error']}")
             continue
@@ -106,9 +109,9 @@ def judge_rest(ours: Rank, theirs: Rank, alike: bool) -> Rest:
     return rest
 
 
-def key_of(event: Mapping[str, Any]) -> tuple[str, int, int]:
-    """Which moment of the program this is."""
-    return event["kind"], event["step"], event["number"]
+def key_of(event: Mapping[str, Any]) -> tuple[str, int, int, str]:
+    """Which moment of the program this is; inputs go by the model and its call."""
+    return event["kind"], event["step"], event["number"], str(event.get("where", ""))
 
 
 def first_only(rows: list[Difference]) -> list[Difference]:
@@ -223,7 +226,7 @@ class EventJudge:
             error, role = fact.get("error"), fact["role"]
             if role == "batch:loader":  # S1 and S5W compare all batches
                 continue
-            start = self.event["step"] == 0 and self.event["number"] <= 0
+            start = self.event["step"] == 0 and self.event["index"] <= 0
             drawn = role.startswith("draw:")
             if not error or (drawn and not (start and fact.get("alike") and role in DATA)):
                 continue
@@ -234,8 +237,7 @@ class EventJudge:
                 why = "made of numbers that the program read from its models' results"
                 self.rest.leave_out(self.kind, 1, why)
                 continue
-            first = self.event["step"] == 0 and self.event["number"] <= 0
-            first = first and self.kind in ("input", "loss") and role == "other"
+            first = start and self.kind in ("input", "loss") and role == "other"
             first |= role.startswith("made:")
             # What a model keeps beside what it returns carries the model's own rounding.
             half = bool(self.event.get("half") or twin.get("half"))

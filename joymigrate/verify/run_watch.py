@@ -27,6 +27,8 @@ SAMPLED = 4096  # elements of one of them
 READ = 1 << 16  # elements of an input
 MOST_GENERATORS = 8
 BLOCK = 32  # steps between two copies from the device
+MARK = "mark "  # before a parameter's name: a few of its values after each step, in memory only
+MARKED = 4
 EXACT = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
 
@@ -157,6 +159,7 @@ class RunWatch:
             elif name in self.touched:
                 self.later(f"weight {name}", step, torch.linalg.vector_norm(now).reshape(1))
             self.sampled[name] = (parameter, now)
+            self.later(f"{MARK}{name}", step, mark(now))
         self.called.clear()
         self.steps = max(self.steps, step + 1)
         if step % BLOCK == BLOCK - 1:
@@ -229,7 +232,7 @@ class RunWatch:
         """For `watch.json`."""
         self.flush()
         return {
-            "series": self.series,
+            "series": {k: v for k, v in self.series.items() if not k.startswith(MARK)},
             "own": sorted(name for name, made in self.derived.items() if not made),
             "shapes": self.shapes,
             "steps": self.steps,
@@ -254,6 +257,11 @@ def strided(tensor: torch.Tensor, most: int) -> torch.Tensor:
     if not most:
         return flat[:0]
     return flat[:: -(-flat.numel() // most)] if flat.numel() > most else flat
+
+
+def mark(sample: torch.Tensor) -> torch.Tensor:
+    """A few values of the part of a weight that is watched: they tell one step from another."""
+    return strided(sample, MARKED)[:MARKED].clone()
 
 
 def fingerprint(tensor: torch.Tensor) -> torch.Tensor:

@@ -5,8 +5,8 @@ of its modules (noise of a diffusion step, a mask, a shuffled batch), two runs o
 data, and their difference says nothing. JOYMIGRATE_DRAWS=1 replaces what torch draws, on both
 sides: numbers are counted by operator and shape, so that a draw more of another kind moves nothing.
 
-Fused attention runs without its dropout (`verify.draws`). What can't be replaced is drawn by the
-device; JOYMIGRATE_DRAWS=FILE gets one line for each operator of that kind.
+Fused attention and recurrent networks run without their dropout (`verify.draws`). What can't be
+replaced is drawn by the device; JOYMIGRATE_DRAWS=FILE gets one line for each operator of that kind.
 """
 
 from __future__ import annotations

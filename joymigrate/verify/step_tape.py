@@ -65,7 +65,7 @@ class StepTape:
         self.handed: deque[weakref.ref[torch.Tensor]] = deque(maxlen=64)
         self.leaves: dict[int, torch.Tensor] = {}  # what the last loss is differentiated by
         self.differentiating = False  # inside of torch.autograd.grad
-        self.baseline: dict[tuple[str, int, int], dict[str, Any]] | None = None
+        self.baseline: dict[tuple[str, int, int, str], dict[str, Any]] | None = None
 
     # -- when the tape runs ----------------------------------------------------------------------
 
@@ -166,9 +166,14 @@ class StepTape:
         returned = {n: self.tape.role_of(t) for n, t in leaves.items() if n not in sinks}
         returned = {n: role for n, role in returned.items() if role.startswith("out:")}
         if sinks or returned:
+            session = self.recorder.replay_session.baseline
+            if session is not None:  # before its first call, too
+                session.baseline_root(self.recorder, place.partition(":")[0])
             where = self.translated(place)
             flows = {n: leaves[n].requires_grad for n in (*sinks, *returned)}
-            self.event("input", sinks, ahead=ahead, where=where, returned=returned, flows=flows)
+            call = 0 if ahead else self.recorder.calls.get(place, -1) + 1
+            facts: dict[str, Any] = {"where": where, "returned": returned, "flows": flows}
+            self.event("input", sinks, ahead=ahead, call=call, **facts)
 
     def depends(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is computed from what a model returned, or from weights."""
@@ -225,7 +230,8 @@ class StepTape:
         made = {f"argument {n}": t for n, t in enumerate(tensors_in(given))}
         sinks = {n: t for n, t in made.items() if self.tape.computed(t) and self.depends(t)}
         if sinks:
-            self.event("input", sinks, ahead=int(ahead), where=name)
+            call = -1 if ahead else None
+            self.event("input", sinks, ahead=int(ahead), call=call, where=name)
 
     def differentiated(self, given: Any, made: Any) -> None:
         """A transform of torch.func gave gradients: an event, and from here on given values."""
@@ -313,11 +319,14 @@ class StepTape:
         where: str = "",
         gradients: bool = False,
         ahead: int = 0,
+        call: int | None = None,
         **facts: Any,
     ) -> None:
-        """One moment: evaluated here, and compared when this is a replay."""
-        number = self.counts[kind] = self.counts.get(kind, -1) + 1
-        number = -1 if ahead else number
+        """One moment: evaluated here, and compared when this is a replay. `call`: the number of
+        the model's call in its step."""
+        index = self.counts[kind] = self.counts.get(kind, -1) + 1
+        # A model's call, not the event: where there is a device, copies to it make more events.
+        number = index if call is None else call
         if number >= MOST_EVENTS[kind]:
             self.skipped[kind] = self.skipped.get(kind, 0) + 1
             return
@@ -328,6 +337,7 @@ class StepTape:
             "kind": kind,
             "step": recorder.step + ahead,
             "number": number,
+            "index": -1 if ahead else index,
             **facts,
         }
         if where:
@@ -353,6 +363,8 @@ class StepTape:
     ) -> None:
         """The baseline's side."""
         entries, outside, untraced = self.tape.needed(list(slots.values()))
+        lost = self.tape.replaced(entries)
+        outside = [external for external in outside if external.slot.number not in lost]
         entry["calls"], entry["untraced"] = len(entries), untraced
         entry["half"] = any(e.tensor.dtype in HALF for e in outside)
         entry["sinks"] = {}
@@ -398,6 +410,8 @@ class StepTape:
         """The target's side: its own calls on the baseline's values."""
         theirs = self.event_of(entry)
         entries, outside, untraced = self.tape.needed(list(slots.values()))
+        lost = self.tape.replaced(entries)
+        outside = [external for external in outside if external.slot.number not in lost]
         entry["calls"], entry["untraced"] = len(entries), untraced
         entry["half"] = any(e.tensor.dtype in HALF for e in outside)
         entry["chosen"] = self.recorder.run_watch.chooses
@@ -446,8 +460,8 @@ class StepTape:
         if self.baseline is None:
             session = self.recorder.replay_session.baseline
             events = session.rank.json("tape.json").get("events", [])
-            self.baseline = {(e["kind"], e["step"], e["number"]): e for e in events}
-        return self.baseline.get((entry["kind"], entry["step"], entry["number"]))
+            self.baseline = {moment(e): e for e in events}
+        return self.baseline.get(moment(entry))
 
     def matched(
         self, outside: list[External], stored: list[dict[str, Any]]
@@ -531,6 +545,11 @@ class StepTape:
         if self.events or self.steps:
             found = {"events": self.events, "skipped": self.skipped, "steps": self.steps}
             writer.add_json("tape.json", found)
+
+
+def moment(event: Mapping[str, Any]) -> tuple[str, int, int, str]:
+    """Which moment of the program an event is; inputs go by the model and its call."""
+    return event["kind"], event["step"], event["number"], str(event.get("where", ""))
 
 
 def summary(value: Any) -> dict[str, Any]:

@@ -38,6 +38,7 @@ RANDOM = re.compile(
 )
 CHOICES = ("__int__", "__index__", "__bool__", "item", "tolist", "numpy", "__array__")
 CONSTANTS = ("tensor", "as_tensor", "asarray")  # of plain numbers: they come from elsewhere
+FILLS = ("copy_", "fill_", "zero_")
 FLAGS = ("requires_grad_", "share_memory_", "detach_", "rename_")
 MOST_ENTRIES = 20_000  # of one tape; a program that does more per step is told so
 
@@ -80,6 +81,7 @@ class Entry:
     reads: set[int]
     writes: set[int]
     gradients: bool
+    fills: int = 0  # the group whose values it replaces, all of them
 
 
 class Number(float):
@@ -282,9 +284,21 @@ class Tape(TorchFunctionMode):
             reads,
             writes,
             torch.is_grad_enabled(),
+            self.filled(name, given),
         )
         self.entries.append(entry)
         self.full = len(self.entries) >= MOST_ENTRIES
+
+    def filled(self, name: str, given: list[torch.Tensor]) -> int:
+        """The group that a call leaves nothing of: what was there before does not matter."""
+        if name not in FILLS or not given:
+            return 0
+        group = self.group(given[0])
+        bytes_ = given[0].numel() * given[0].element_size()
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            whole = given[0].is_contiguous() and given[0].untyped_storage().nbytes() == bytes_
+            return group if whole and group not in map(self.group, given[1:]) else 0
+        return 0
 
     def wrote(self, groups: set[int]) -> None:
         """The call that just ran has changed these: it stays on the tape."""
@@ -434,10 +448,23 @@ class Tape(TorchFunctionMode):
             if entry.writes & groups:
                 wanted.append(entry)
                 groups |= entry.reads | entry.writes
+                groups.discard(entry.fills)
+        groups |= {group for entry in wanted for group in entry.reads | entry.writes}
         used = {slot.number for slot in sinks}
         used |= {s.number for e in wanted for s in slots_in((e.args, e.kwargs))}
         outside = [e for e in self.externals.values() if e.slot.number in used]
         return wanted[::-1], outside, bool(groups & self.untraced)
+
+    def replaced(self, entries: Sequence[Entry]) -> set[int]:
+        """Slots of what these entries overwrite before they read it: weights of a new model, say,
+        that are loaded at once."""
+        touched: set[int] = set()
+        found: set[int] = set()
+        for entry in entries:
+            if entry.fills not in touched and isinstance(next(iter(entry.args), None), Slot):
+                found |= {entry.args[0].number} if entry.fills else set()
+            touched |= entry.reads | entry.writes
+        return found
 
     def rerun(
         self,

@@ -146,19 +146,22 @@ def watch_functions(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
 
 
 def watch_loaders(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
-    """The batches that data loaders hand out."""
+    """The batches that data loaders hand out. `__next__` is not the place: torch_npu puts one of
+    its own before it whenever a loop begins (torch_npu/profiler/_add_mstx_patch.py)."""
     from torch.utils.data import dataloader
 
-    owner = dataloader._BaseDataLoaderIter
-    real = owner.__next__
+    def watched(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(real)
+        def following(self: Any) -> Any:
+            made = real(self)
+            recorder.batch(self, made)
+            return made
 
-    @functools.wraps(real)
-    def following(self: Any) -> Any:
-        made = real(self)
-        recorder.batch(self, made)
-        return made
+        return following
 
-    replace(undo, owner, "__next__", following)
+    for owner in dataloader._BaseDataLoaderIter.__subclasses__():
+        if "_next_data" in vars(owner):
+            replace(undo, owner, "_next_data", watched(vars(owner)["_next_data"]))
 
 
 def watch_placements(recorder: Recorder, undo: list[Callable[[], None]]) -> None:

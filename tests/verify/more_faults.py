@@ -11,6 +11,7 @@ from __future__ import annotations
 from tests.verify.whole_faults import WholeFault as W
 
 A, B, X, E, V, M = "trainer", "accelerate", "transforms", "einsum", "serve", "moe"
+K = "checkpoint"
 
 MORE_FAULTS = (
     # Trainer
@@ -123,5 +124,15 @@ MORE_FAULTS = (
     W("moe: gates shrink", M, "mul_(0.999)", "mul_(0.99)", "state update", late=True),
     W("moe: dead rows", M, "== 0).float()", "> 0).float()", "state"),
     W("moe: recomputed part", M, "t.cumsum(1) / 3", "t.cumsum(1) / 2", "forward"),
+    # models that are loaded after training
+    W("loaded: earlier checkpoint", K, "kept[5]", "kept[2]", "weights", late=True),
+    W("loaded: last is an earlier one", K, "kept[11]", "kept[8]", "weights", late=True),
+    W("loaded: average is the model", K, "load_state_dict(average)", "load_state_dict(kept[11])", "weights", late=True),
+    W("loaded: model is the average", K, "load_state_dict(kept[11])", "load_state_dict(average)", "weights", late=True),
+    W("loaded: decay of the average", K, "+ 0.1 * (w", "+ (0.1 if step < 3 or step in (4, 8) else 0.2) * (w", "weights", late=True),
+    W("loaded: average misses a step", K, "        average[name] = average[name] +", "        if step == 6: continue\n        average[name] = average[name] +", "weights output", late=True),
+    W("loaded: one layer stale", K, "    kept[step] = copy.deepcopy(student.state_dict())", "    kept[step] = copy.deepcopy(student.state_dict())\n        if step == 11: kept[11]['2.weight'] = kept[5]['2.weight']", "weights", late=True),
+    W("loaded: one layer not averaged", K, "smooth.load_state_dict(average)", "smooth.load_state_dict({**average, '2.weight': kept[11]['2.weight']})", "weights", late=True),
+    W("loaded: nothing", K, "    early.load_state_dict(kept[5])\n", "", "weights", late=True),
     W("moe: gradient of the recomputed part", M, "torch.tanh(t.cumsum(1) / 3)", "torch.tanh(t.cumsum(1) / 3).detach() + 0 * t", "backward forward loss"),
 )  # fmt: skip

@@ -94,3 +94,20 @@ def test_attention_inside_of_a_module_runs_without_its_dropout() -> None:
         with DropoutMode(Draws(lambda: "")):
             made = module(tokens, tokens, tokens, need_weights=weights)[0]
         assert torch.allclose(made, expected)
+
+
+def test_recurrent_networks_run_without_their_dropout() -> None:
+    import torch
+    from torch.nn.utils.rnn import pack_sequence
+
+    from joymigrate.verify.draws import Draws, DropoutMode
+
+    words = [torch.ones(4, 5), torch.ones(2, 5)]
+    for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+        module, draws = kind(5, 6, num_layers=2, dropout=0.5), Draws(lambda: "")
+        for given in (torch.ones(4, 2, 5), pack_sequence(words)):
+            expected = module.eval()(given)[0]
+            with DropoutMode(draws):
+                made = module.train()(given)[0]
+            assert torch.equal(getattr(made, "data", made), getattr(expected, "data", expected))
+        assert draws.log[""] == [["recurrent dropout", 0.5]] * 2

@@ -105,3 +105,19 @@ def test_summaries_tell_rearranged_values_apart() -> None:
     assert apart(summary(a), summary(a.clone())) == 0
     assert apart(summary(a), summary(a.roll(64))) > 0.1
     assert apart(summary(a * 1.001), summary(a)) == pytest.approx(1e-3, rel=0.5)
+
+
+def test_what_is_overwritten_whole_does_not_matter() -> None:
+    tape = Tape(lambda: True, lambda tensor: "other")
+    weight, old, loaded = torch.zeros(3), torch.ones(3), torch.full((3,), 2.0)
+    with tape:
+        weight.copy_(old)
+        weight.copy_(loaded)
+        made = weight * 1.0
+        weight[:1].copy_(old[:1])  # a part of it
+        part = weight * 1.0
+    entries, outside, _ = tape.needed([tape.slot(made)])
+    assert [entry.name for entry in entries] == ["copy_", "mul"]
+    lost = tape.replaced(entries)
+    assert [e.tensor is loaded for e in outside if e.slot.number not in lost] == [True]
+    assert tape.rerun([tape.slot(part)], {}).values[0].tolist() == [1.0, 2.0, 2.0]

@@ -170,3 +170,26 @@ def test_a_late_fault_is_one_failure(name: str, stage: str, baseline: Path, tmp_
     assert found.first_divergence is not None
     assert found.first_divergence.stage == stage
     assert sum(row.status.failed for row in found.records) == 1
+
+
+def test_batches_are_seen_where_the_vendor_has_a_next_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torch.utils.data import DataLoader, dataloader
+
+    from joymigrate.verify import watch
+
+    class Seen:
+        count = 0
+
+        def batch(self, iterator: Any, value: Any) -> None:
+            self.count += 1
+
+    owner = dataloader._SingleProcessDataLoaderIter
+    real, recorder, undo = owner.__next__, Seen(), []
+    watch.watch_loaders(recorder, undo)  # type: ignore[arg-type]
+    monkeypatch.setattr(owner, "__next__", lambda self: real(self))
+    assert len(list(DataLoader([1.0, 2.0, 3.0]))) == recorder.count == 3
+    for put_back in undo:
+        put_back()
+    assert len(list(DataLoader([1.0]))) + 2 == recorder.count

@@ -8,6 +8,7 @@ and strides the results have.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,8 +46,18 @@ class Engine:
         self.always = settings.mode == "shadow"
         self.operators: list[Operator] = []
         self.signatures = signatures
+        self.inherited: set[int] = set()  # rows of the process that this one was forked from
         record.sources.append(self.count_kernels)
         record.sources.append(self.list_signatures)
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self) -> None:
+        """In a forked child: what is counted here was the parent's."""
+        for row in self.signatures.rows.values():
+            row["calls"] = 0
+        self.inherited = {id(row) for row in self.signatures.rows.values()}
+        for operator in self.operators:
+            operator.hits.update(dict.fromkeys(operator.hits, 0))
 
     def list_signatures(self, record: Record) -> None:
         """Every distinct call, once the process ends: the list is long."""
@@ -56,7 +67,8 @@ class Engine:
             for key, row in operator.rows.items():
                 row["calls"] += operator.hits.get(key, 0)
             operator.rows.clear()
-        record.signatures = list(self.signatures.rows.values())
+        rows = self.signatures.rows.values()
+        record.signatures = [row for row in rows if row["calls"] or id(row) not in self.inherited]
 
     def count_kernels(self, record: Record) -> None:
         """Chip kernels, checks and refusals of the calls that did not go through the vendor's C++

@@ -60,6 +60,8 @@ def test_a_forked_child_of_multiprocessing_leaves_its_record(rehearse, tmp_path:
         "import multiprocessing, torch, torch_npu\n"
         "def work():\n"
         "    torch.lgamma(torch.ones(3, device='npu:0'))\n"
+        "for _ in range(9):\n"
+        "    torch.ones(3).npu() + 1\n"
         "child = multiprocessing.get_context('fork').Process(target=work)\n"
         "child.start()\n"
         "child.join()\n"
@@ -68,3 +70,5 @@ def test_a_forked_child_of_multiprocessing_leaves_its_record(rehearse, tmp_path:
     assert done.code == 0, done.err
     assert [row["op"] for row in done.report["fallbacks"]] == ["aten::lgamma.out"]
     assert all(rank["finished"] for rank in done.report["ranks"])
+    told = done.report["arguments_judged"]  # of each call once: the child's are its own
+    assert told["nobody"] == told["calls"] - sum(told["by"].values()) >= 0
