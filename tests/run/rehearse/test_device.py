@@ -82,3 +82,32 @@ def test_transformers_models_match_the_cpu(rehearse: Run) -> None:
         assert result["output"] <= 1e-5, name
         assert result["gradient"] <= 1e-5, name
         assert result["tokens_equal"], name
+
+
+SHARED = """
+import torch, torch_npu
+import torch.multiprocessing as processes
+
+def work(layer, cell):
+    with torch.no_grad():
+        layer.weight.add_(1.0)
+        cell.fill_(7.0)
+    torch.npu.synchronize()
+
+if __name__ == "__main__":
+    processes.set_start_method("spawn")
+    layer = torch.nn.Linear(3, 2).npu()
+    layer.share_memory()
+    before, cell = layer.weight.detach().clone(), torch.zeros(4).npu()
+    child = processes.Process(target=work, args=(layer, cell))
+    child.start()
+    child.join()
+    print(child.exitcode, (layer.weight - before).mean().item(), cell.tolist())
+"""
+
+
+@pytest.mark.slow
+def test_memory_of_the_device_is_shared_with_another_process(rehearse: Run, tmp_path: Path) -> None:
+    (tmp_path / "shared.py").write_text(SHARED)
+    done = rehearse("python", str(tmp_path / "shared.py"))
+    assert done.out.splitlines()[-1] == "0 1.0 [7.0, 7.0, 7.0, 7.0]"

@@ -60,11 +60,14 @@ def test_a_forked_child_of_multiprocessing_leaves_its_record(rehearse, tmp_path:
         "import multiprocessing, torch, torch_npu\n"
         "def work():\n"
         "    torch.lgamma(torch.ones(3, device='npu:0'))\n"
-        "for _ in range(9):\n"
-        "    torch.ones(3).npu() + 1\n"
         "child = multiprocessing.get_context('fork').Process(target=work)\n"
         "child.start()\n"
         "child.join()\n"
+        "for _ in range(9):\n"
+        "    torch.ones(3).npu() + 1\n"
+        "worker = multiprocessing.get_context('fork').Process(target=print)\n"
+        "worker.start()\n"
+        "worker.join()\n"
     )
     done = rehearse("python", str(program))
     assert done.code == 0, done.err

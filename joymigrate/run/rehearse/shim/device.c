@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "joy.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -131,7 +132,12 @@ JOY_PUBLIC int aclrtDeviceEnablePeerAccess(int32_t a, uint32_t flags) {
 JOY_PUBLIC int aclrtDeviceGetBareTgid(int32_t *pid) { *pid = getpid(); return ACL_OK; }
 
 /* ---- memory: a table of blocks, so that a limit can be kept and a wrong free is seen */
-typedef struct block { void *start; size_t bytes, mapped; int device; struct block *next; } block;
+typedef struct block {
+  void *start;
+  size_t bytes, mapped;
+  int device, shared; /* a file that other processes may map, 0 without one */
+  struct block *next;
+} block;
 #define BUCKETS 4096
 #define MAP_FROM (1u << 20) /* larger blocks are mapped: pages cost nothing until touched */
 static block *blocks[BUCKETS];
@@ -171,7 +177,7 @@ JOY_PUBLIC int aclrtMalloc(void **pointer, size_t bytes, int policy) {
   if (!entry) {
     used[device] -= bytes;
   } else {
-    *entry = (block){start, bytes, mapped, device, blocks[bucket(start)]};
+    *entry = (block){start, bytes, mapped, device, 0, blocks[bucket(start)]};
     blocks[bucket(start)] = entry;
     *pointer = start;
   }
@@ -200,6 +206,95 @@ JOY_PUBLIC int aclrtFree(void *pointer) {
   }
   if (found->mapped) munmap(pointer, found->mapped);
   else free(pointer);
+  if (found->shared) close(found->shared);
+  free(found);
+  return ACL_OK;
+}
+
+/* ---- memory of one process in another: a block becomes a file without a name, which the other
+ * process finds among the first one's open files. A key says whose it is and which. */
+typedef struct import { void *start; size_t bytes; char key[65]; struct import *next; } import;
+static import *imports;
+
+static int share(block *it) {
+  if (it->shared) return 1;
+  if (!it->mapped) return 0; /* smaller than anything that torch_npu asks for */
+  int file = memfd_create("rehearsal", MFD_CLOEXEC);
+  if (file < 0) return 0;
+  size_t done = 0;
+  while (done < it->bytes) {
+    ssize_t wrote = write(file, (char *)it->start + done, it->bytes - done);
+    if (wrote <= 0) break;
+    done += (size_t)wrote;
+  }
+  void *there = MAP_FAILED;
+  if (done == it->bytes)
+    there = mmap(it->start, it->mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+  if (there == MAP_FAILED) {
+    close(file);
+    return 0;
+  }
+  it->shared = file;
+  return 1;
+}
+
+JOY_PUBLIC int aclrtIpcMemGetExportKey(void *pointer, size_t bytes, char *key, size_t room,
+                                       uint64_t flags) {
+  (void)bytes; (void)flags;
+  pthread_mutex_lock(&lock);
+  block *it = blocks[bucket(pointer)];
+  while (it && it->start != pointer) it = it->next;
+  int shared = it && share(it);
+  if (shared) snprintf(key, room, "%d %d %zu", getpid(), it->shared, it->bytes);
+  pthread_mutex_unlock(&lock);
+  if (!shared) joy_fail("rehearsal device: %p can't be shared with other processes", pointer);
+  return shared ? ACL_OK : ACL_INVALID_PARAM;
+}
+
+JOY_PUBLIC int aclrtIpcMemSetImportPid(const char *key, int32_t *pids, size_t count) {
+  (void)key; (void)pids; (void)count;
+  return ACL_OK;
+}
+
+JOY_PUBLIC int aclrtIpcMemImportByKey(void **pointer, const char *key, uint64_t flags) {
+  (void)flags;
+  int process, number;
+  size_t bytes;
+  char path[64];
+  import *it = calloc(1, sizeof *it);
+  if (it && sscanf(key, "%d %d %zu", &process, &number, &bytes) == 3) {
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", process, number);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    void *start = MAP_FAILED;
+    if (file >= 0) {
+      start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+      close(file);
+    }
+    if (start != MAP_FAILED) {
+      it->start = start;
+      it->bytes = bytes;
+      snprintf(it->key, sizeof it->key, "%s", key);
+      pthread_mutex_lock(&lock);
+      it->next = imports;
+      imports = it;
+      pthread_mutex_unlock(&lock);
+      *pointer = start;
+      return ACL_OK;
+    }
+  }
+  free(it);
+  joy_fail("rehearsal device: the process that shared this memory has ended, or is another's");
+  return ACL_INVALID_PARAM;
+}
+
+JOY_PUBLIC int aclrtIpcMemClose(const char *key) {
+  pthread_mutex_lock(&lock);
+  import **link = &imports;
+  while (*link && strcmp((*link)->key, key)) link = &(*link)->next;
+  import *found = *link;
+  if (found) *link = found->next;
+  pthread_mutex_unlock(&lock);
+  if (found) munmap(found->start, found->bytes);
   free(found);
   return ACL_OK;
 }
