@@ -1,23 +1,24 @@
-"""Runs the codemods of fused operators on files that could hold one."""
+"""Runs the codemods of fused operators on files that hold a place for one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from joymigrate.model import Finding
+from joymigrate.rewrite import fusions
 from joymigrate.rewrite.module import Module
-
-WORDS = ("rsqrt(", "rotate_half", "silu(", "softmax(")
 
 
 def find(module: Module) -> Iterator[Finding]:
     """Findings of every fusion that the chip has; libcst is not loaded for any other file."""
-    text = module.source.text
-    if "torch" not in text or not any(word in text for word in WORDS):
+    if "torch" not in module.source.text:
         return
-    if not (module.context.chip.data("fused.yaml") or {}).get("fused"):
+    rules = [rule for rule in fusions.FORMS if fusions.places(module, rule)]
+    if not rules:
         return
-    from joymigrate.rewrite import codemod, fusions  # which load all of libcst
+    from joymigrate.rewrite import codemod  # which loads all of libcst
+    from joymigrate.rewrite.fusions.codemods import CODEMODS
 
-    for kind in fusions.CODEMODS:
-        yield from codemod.findings(kind, module)
+    for kind in CODEMODS:
+        if kind.RULE in rules:
+            yield from codemod.findings(kind, module)

@@ -1,16 +1,34 @@
-"""Operations written out that a chip has as one operator: libcst codemods of our own.
+"""Operations written out that a chip has as one operator.
 
-Each is a `Codemod` like those that a project brings (docs/codemods.md). What a place means is read
-from Python's own syntax tree with names and scopes (`shared`, `norms`, `gates`, `attention`); the
-tree of libcst is made only for a file that holds such a place, and writes it.
+What a place means is read from Python's own syntax tree with names and scopes (`norms`, `gates`,
+`attention`); `codemods` are libcst codemods like those that a project brings (docs/codemods.md).
+They are loaded, and a file's tree of libcst is made, only where a place was found.
 """
 
 from __future__ import annotations
 
-from joymigrate.rewrite.fusions.attention import Attention
-from joymigrate.rewrite.fusions.gates import RotaryEmbedding, SwiGlu
-from joymigrate.rewrite.fusions.norms import RmsNorm
+from collections.abc import Callable, Iterator, Mapping
 
-CODEMODS = (RmsNorm, RotaryEmbedding, SwiGlu, Attention)
+from joymigrate.rewrite.fusions.attention import attentions
+from joymigrate.rewrite.fusions.gates import rotary_embeddings, swiglus
+from joymigrate.rewrite.fusions.norms import rms_norms
+from joymigrate.rewrite.fusions.shared import Fusion, Place
+from joymigrate.rewrite.module import Module
 
-__all__ = ["CODEMODS", "Attention", "RmsNorm", "RotaryEmbedding", "SwiGlu"]
+Find = Callable[[Module, str], Iterator[Place]]
+# Rule: a word of its files, the name of the call in the chip's `fused.yaml`, what finds it.
+FORMS: Mapping[str, tuple[str, str, Find]] = {
+    "JM231": ("rsqrt", "rms_norm", rms_norms),
+    "JM232": ("rotate_half", "rotary", rotary_embeddings),
+    "JM233": ("silu", "swiglu", swiglus),
+    "JM234": ("softmax(", "attention", attentions),
+}
+
+
+def places(module: Module, rule: str) -> dict[tuple[int, int], Fusion]:
+    """Places of one rule by their span in the text; none where the chip lacks the call."""
+    word, call, find = FORMS[rule]
+    template = ((module.context.chip.data("fused.yaml") or {}).get("fused") or {}).get(call)
+    if template is None or word not in module.source.text:
+        return {}
+    return dict(find(module, template))

@@ -12,11 +12,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-import libcst as cst
-
-from joymigrate.rewrite.codemod import Span
 from joymigrate.rewrite.fusions import shared
-from joymigrate.rewrite.fusions.shared import Fusion, FusionCodemod
+from joymigrate.rewrite.fusions.shared import Fusion, Place
 from joymigrate.rewrite.module import Module
 
 REASON = "equal up to rounding; with dropout the chip draws other random numbers"
@@ -45,39 +42,11 @@ class Scores:
         return ", ".join(f"{name}={value}" for name, value in given if value)
 
 
-class Attention(FusionCodemod):
-    """Attention that is written out and means nothing else: `if` on the chip the fused call,
-    `else` the statements as they were."""
-
-    RULE, CALL, WORDS = "JM234", "attention", ("softmax(",)
-
-    @classmethod
-    def places(cls, module: Module, template: str) -> Iterator[tuple[Span, Fusion]]:
-        """Runs of statements, from the first to the end of the last."""
-        for function in module.names.nodes[ast.FunctionDef]:
-            for body in blocks(function):
-                yield from in_block(module, function, body, template)
-
-    def leave_IndentedBlock(
-        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
-    ) -> cst.BaseSuite:
-        """The lines of a run go into the `else` of a check."""
-        body = list(updated_node.body)
-        spans = [self.view.span(line) for line in original_node.body]
-        for (start, end), fusion in sorted(self.found.items(), reverse=True):
-            lines = [at for at, span in enumerate(spans) if start <= span[0] and span[1] <= end]
-            if not lines or (spans[lines[0]][0], spans[lines[-1]][1]) != (start, end):
-                continue
-            moved = body[lines[0] : lines[-1] + 1]
-            plain = [moved[0].with_changes(leading_lines=()), *moved[1:]]
-            check = fusion.before(moved, cst.Else(cst.IndentedBlock(plain)))
-            body[lines[0] : lines[-1] + 1] = [check]
-            self.changed((start, end), fusion.reason)
-        return (
-            updated_node
-            if body == list(updated_node.body)
-            else updated_node.with_changes(body=body)
-        )
+def attentions(module: Module, template: str) -> Iterator[Place]:
+    """Runs of statements that are attention and nothing else."""
+    for function in module.names.nodes[ast.FunctionDef]:
+        for body in blocks(function):
+            yield from in_block(module, function, body, template)
 
 
 def blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
@@ -95,7 +64,7 @@ def blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
 
 def in_block(
     module: Module, function: ast.FunctionDef, body: list[ast.stmt], template: str
-) -> Iterator[tuple[Span, Fusion]]:
+) -> Iterator[Place]:
     """Runs of statements that begin with the scores and end with the result."""
     for first in range(len(body)):
         known: Scores | None = None

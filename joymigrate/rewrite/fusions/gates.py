@@ -9,52 +9,39 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from joymigrate.rewrite.codemod import Span
 from joymigrate.rewrite.fusions import shared
-from joymigrate.rewrite.fusions.shared import Fusion, FusionCodemod
+from joymigrate.rewrite.fusions.shared import Fusion, Place
 from joymigrate.rewrite.module import Module
 
 HALVES = "rotate_half"
 
 
-class RotaryEmbedding(FusionCodemod):
-    """`q * cos + rotate_half(q) * sin`; all parts are names, with the four axes at run time."""
-
-    RULE, CALL, WORDS = "JM232", "rotary", (HALVES,)
-
-    @classmethod
-    def places(cls, module: Module, template: str) -> Iterator[tuple[Span, Fusion]]:
-        """Sums in a file whose `rotate_half` turns halves."""
-        if not rotates(module):
-            return
-        for node in module.names.nodes[ast.BinOp]:
-            parts = rotated(node)
-            if parts is None or shared.served(module, node):
-                continue
-            x, cos, sin = (module.text(part) for part in parts)
-            checks = (f"{x}.dim() == {cos}.dim() == 4", f"{x}.dtype == {cos}.dtype")
-            call = template.format(x=x, cos=cos, sin=sin)
-            yield module.span(node), Fusion(call, (shared.on_chip(module, x), *checks))
+def rotary_embeddings(module: Module, template: str) -> Iterator[Place]:
+    """`q * cos + rotate_half(q) * sin`: all parts are names, with four axes at run time."""
+    if not rotates(module):
+        return
+    for node in module.names.nodes[ast.BinOp]:
+        parts = rotated(node)
+        if parts is None or shared.served(module, node):
+            continue
+        x, cos, sin = (module.text(part) for part in parts)
+        checks = (f"{x}.dim() == {cos}.dim() == 4", f"{x}.dtype == {cos}.dtype")
+        call = template.format(x=x, cos=cos, sin=sin)
+        yield module.span(node), Fusion(call, (shared.on_chip(module, x), *checks))
 
 
-class SwiGlu(FusionCodemod):
+def swiglus(module: Module, template: str) -> Iterator[Place]:
     """`F.silu(gate) * up`: names of equal shape, or linear layers of equal width."""
-
-    RULE, CALL, WORDS = "JM233", "swiglu", ("silu",)
-
-    @classmethod
-    def places(cls, module: Module, template: str) -> Iterator[tuple[Span, Fusion]]:
-        """Products of a gate and what is certain to have its shape."""
-        for node in module.names.nodes[ast.BinOp]:
-            parts = gated(module, node)
-            held = None if parts is None else checked(module, *parts)
-            if parts is None or held is None or shared.served(module, node):
-                continue
-            tensor, more = held
-            gate, up = (module.text(part) for part in parts)
-            reason = "one linear layer for gate and up would spare the concatenation"
-            call = template.format(gate=gate, up=up)
-            yield module.span(node), Fusion(call, (shared.on_chip(module, tensor), *more), reason)
+    for node in module.names.nodes[ast.BinOp]:
+        parts = gated(module, node)
+        held = None if parts is None else checked(module, *parts)
+        if parts is None or held is None or shared.served(module, node):
+            continue
+        tensor, more = held
+        gate, up = (module.text(part) for part in parts)
+        reason = "one linear layer for gate and up would spare the concatenation"
+        call = template.format(gate=gate, up=up)
+        yield module.span(node), Fusion(call, (shared.on_chip(module, tensor), *more), reason)
 
 
 def rotated(node: ast.BinOp) -> tuple[ast.expr, ast.expr, ast.expr] | None:

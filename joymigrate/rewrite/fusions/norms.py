@@ -9,11 +9,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import libcst as cst
-
-from joymigrate.rewrite.codemod import Span
 from joymigrate.rewrite.fusions import shared
-from joymigrate.rewrite.fusions.shared import Fusion, FusionCodemod
+from joymigrate.rewrite.fusions.shared import Fusion, Place
 from joymigrate.rewrite.module import Module
 
 
@@ -25,35 +22,17 @@ class Norm:
     eps: ast.expr
 
 
-class RmsNorm(FusionCodemod):
-    """RMSNorm in one expression, or as the body of `forward`."""
-
-    RULE, CALL, WORDS = "JM231", "rms_norm", ("rsqrt",)
-
-    @classmethod
-    def places(cls, module: Module, template: str) -> Iterator[tuple[Span, Fusion]]:
-        """Expressions, and first statements of methods that are an RMSNorm and nothing else."""
-        for function in module.names.nodes[ast.FunctionDef]:
-            fusion = in_method(module, function, template)
-            if fusion is not None:
-                body = [s for s in function.body if not documentation(s)]
-                yield module.span(body[0]), fusion
-        for node in module.names.nodes[ast.BinOp]:
-            fusion = in_expression(module, node, template)
-            if fusion is not None:
-                yield module.span(node), fusion
-
-    def leave_SimpleStatementLine(
-        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
-    ) -> cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]:
-        """The call of a method is put before the method's first statement."""
-        span = self.view.span(original_node)
-        fusion = self.found.get(span)
-        if fusion is None:
-            return updated_node
-        self.changed(span, fusion.reason)
-        rest = updated_node.with_changes(leading_lines=())
-        return cst.FlattenSentinel([fusion.before([updated_node]), rest])
+def rms_norms(module: Module, template: str) -> Iterator[Place]:
+    """Expressions, and first statements of methods, that are an RMSNorm and nothing else."""
+    for function in module.names.nodes[ast.FunctionDef]:
+        fusion = in_method(module, function, template)
+        if fusion is not None:
+            body = [s for s in function.body if not documentation(s)]
+            yield module.span(body[0]), fusion
+    for node in module.names.nodes[ast.BinOp]:
+        fusion = in_expression(module, node, template)
+        if fusion is not None:
+            yield module.span(node), fusion
 
 
 def in_expression(module: Module, node: ast.BinOp, template: str) -> Fusion | None:

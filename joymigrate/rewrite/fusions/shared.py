@@ -9,12 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
-import libcst as cst
-from libcst.codemod import CodemodContext
-
-from joymigrate.rewrite.codemod import Codemod, Span, View
 from joymigrate.rewrite.module import Module
 
 FUNCTIONAL = "torch.nn.functional"
@@ -30,78 +25,8 @@ class Fusion:
     reason: str = ROUNDING
     target: str | None = None  # of statements: the name that gets the result; None: returned
 
-    @property
-    def test(self) -> cst.BaseExpression:
-        """Whether the call may be made here."""
-        return cst.parse_expression(" and ".join(self.checks))
 
-    def instead(self, orelse: cst.BaseExpression) -> cst.IfExp:
-        """The call on the chip, and the expression as it is elsewhere."""
-        lpar, rpar = getattr(orelse, "lpar", ()), getattr(orelse, "rpar", ())
-        if lpar:
-            orelse = orelse.with_changes(lpar=(), rpar=())
-        return cst.IfExp(
-            test=self.test,
-            body=cst.parse_expression(self.call),
-            orelse=orelse,
-            lpar=lpar or (cst.LeftParen(),),
-            rpar=rpar or (cst.RightParen(),),
-        )
-
-    def before(self, lines: list[cst.BaseStatement], orelse: cst.Else | None = None) -> cst.If:
-        """`if` on the chip: the call. It takes the comments above the first of some lines."""
-        text = f"return {self.call}" if self.target is None else f"{self.target} = {self.call}"
-        return cst.If(
-            test=self.test,
-            body=cst.IndentedBlock([cst.parse_statement(text)]),
-            orelse=orelse,
-            leading_lines=getattr(lines[0], "leading_lines", ()),
-        )
-
-
-class FusionCodemod(Codemod):
-    """Writes what `places` finds: expressions, and runs of statements of one block."""
-
-    CALL: ClassVar[str]  # its name in the chip's `fused.yaml`
-
-    def __init__(self, context: CodemodContext, view: View) -> None:
-        super().__init__(context, view)
-        self.found = type(self).all_places(view.module)
-
-    @classmethod
-    def places(cls, module: Module, template: str) -> Iterator[tuple[Span, Fusion]]:
-        """Where the file computes what the chip's call `template` does."""
-        raise NotImplementedError
-
-    @classmethod
-    def all_places(cls, module: Module) -> dict[Span, Fusion]:
-        """The places by their spans; none where the chip lacks the call."""
-        raw = module.context.chip.data("fused.yaml") or {}
-        template = (raw.get("fused") or {}).get(cls.CALL)
-        return {} if template is None else dict(cls.places(module, template))
-
-    @classmethod
-    def wanted(cls, module: Module) -> bool:
-        """Whether the file has a place: most files with the words have none."""
-        return bool(cls.all_places(module))
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        """libcst's own, which goes into statements with a place alone."""
-        if isinstance(node, (cst.BaseCompoundStatement, cst.SimpleStatementLine)):
-            start, end = self.view.span(node)
-            if not any(start <= first and last <= end for first, last in self.found):
-                return False
-        return super().on_visit(node)
-
-    def leave_BinaryOperation(
-        self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
-    ) -> cst.BaseExpression:
-        """An expression becomes the call where the check holds."""
-        fusion = self.found.get(self.view.span(original_node))
-        if fusion is None:
-            return updated_node
-        self.changed(original_node, fusion.reason)
-        return fusion.instead(updated_node)
+Place = tuple[tuple[int, int], Fusion]  # from where to where in the text
 
 
 def served(module: Module, node: ast.AST) -> bool:
