@@ -56,23 +56,31 @@ class ModuleIndex:
         """
         if not dotted or dotted.partition(".")[0] not in self.words:
             return None  # the name of no file or folder here; a leading dot gives an empty one
-        folder = str(PurePosixPath(importer).parent)
+        folder = importer.rpartition("/")[0] or "."
         key = (folder, dotted)
         if key not in self._found:
             self._found[key] = self._search(folder, dotted.split("."))
         return self._found[key]
 
     def _search(self, folder: str, parts: list[str]) -> tuple[str, str] | None:
-        at = PurePosixPath(folder)
-        bases = [at, *at.parents, PurePosixPath("src")]
-        for base in bases:
-            for length in range(len(parts), 0, -1):
-                stem = str(base.joinpath(*parts[:length]))
-                for candidate in (f"{stem}.py", f"{stem}/__init__.py"):
-                    if candidate in self.paths:
-                        return candidate, ".".join(parts[length:])
-            if str(base / parts[0]) in self.folders and len(parts) > 1 and base != at:
+        bases = [folder]
+        while bases[-1] != ".":
+            bases.append(bases[-1].rpartition("/")[0] or ".")
+        for base in (*bases, "src"):
+            found = self._below(base, parts)
+            if found is not None:
+                return found
+            head = parts[0] if base == "." else f"{base}/{parts[0]}"
+            if head in self.folders and len(parts) > 1 and base != folder:
                 break
+        return None
+
+    def _below(self, base: str, parts: list[str]) -> tuple[str, str] | None:
+        for length in range(len(parts), 0, -1):
+            stem = "/".join(parts[:length] if base == "." else (base, *parts[:length]))
+            for candidate in (f"{stem}.py", f"{stem}/__init__.py"):
+                if candidate in self.paths:
+                    return candidate, ".".join(parts[length:])
         return None
 
     def helper_home(self, path: str) -> tuple[str, str]:

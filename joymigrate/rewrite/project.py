@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -548,11 +548,11 @@ class Questions:
         """Files that could carry a key's value on: its own, and those that use its name."""
         owner, _, local = key.rpartition("::")
         found = [owner] if owner in self.files else []
-        pattern = self.use(owner, local)
-        if pattern is not None:
+        uses = self.use(owner, local)
+        if uses is not None:
             name = local.strip(".#()").rpartition(".")[2]
             named = self.files_by_word.get(name, ())
-            found += [p for p in named if p != owner and pattern.search(self.text(p))]
+            found += [p for p in named if p != owner and uses(self.text(p))]
         return sorted(found)
 
     @cached_property
@@ -564,23 +564,42 @@ class Questions:
                 found[word].append(path)
         return found
 
-    def use(self, owner: str, local: str) -> re.Pattern[str] | None:
-        """How another file would use a key; None for parameters, which only their file reads."""
+    def use(self, owner: str, local: str) -> Callable[[str], bool] | None:
+        """Whether another file's text could use a key; None for parameters, which only their file
+        reads."""
         name = re.escape(local.strip(".#()").rpartition(".")[2])
         if not name or "@" in local or ("#" in local and not local.startswith("#")):
             return None
         if local.startswith("."):
-            return re.compile(rf"\.{name}\b|[\"']{name}[\"']")
-        if local.endswith("()"):
-            return re.compile(rf"\b{name}\s*\(")
-        stem = PurePosixPath(owner).stem
-        home = PurePosixPath(owner).parent.name if stem == "__init__" else stem
-        return re.compile(
-            rf"import[^\n]*\b{name}\b|\b{re.escape(home)}\.{name}\b|^\s+{name},?\s*$", re.M
-        )
+            pattern = re.compile(rf"\.{name}\b|[\"']{name}[\"']")
+        elif local.endswith("()"):
+            pattern = re.compile(rf"\b{name}\s*\(")
+        else:
+            stem = PurePosixPath(owner).stem
+            home = PurePosixPath(owner).parent.name if stem == "__init__" else stem
+            return partial(
+                imported, re.compile(rf"\b{name}\b"), re.compile(rf"\b{re.escape(home)}\.$")
+            )
+        return lambda text: pattern.search(text) is not None
 
     def text(self, path: str) -> str:
         """Text of a file, kept while questions are asked."""
         if path not in self.texts:
             self.texts[path] = read_text(self.files[path].path)
         return self.texts[path]
+
+
+def imported(name: re.Pattern[str], home: re.Pattern[str], text: str) -> bool:
+    """Whether a text may import a name: behind `import`, alone on a line of its own inside of
+    brackets, or as `home.name`."""
+    for found in name.finditer(text):
+        line = text.rfind("\n", 0, found.start()) + 1
+        before = text[line : found.start()]
+        if "import" in before or home.search(before):
+            return True
+        if before and before.isspace():
+            end = text.find("\n", found.end())
+            after = text[found.end() : end if end >= 0 else len(text)]
+            if after.strip() in ("", ","):
+                return True
+    return False

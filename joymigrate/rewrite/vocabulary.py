@@ -25,6 +25,7 @@ class Vocabulary:
     to_module: str
     words: tuple[str, ...]  # lower case; a file without them has no site of the device rules
     target_words: re.Pattern[str] | None  # code that already serves the target
+    target_signs: tuple[str, ...]  # lower case; one stands in every match of `target_words`
     target_string: re.Pattern[str]  # the target's device as a string
     exact_device: re.Pattern[str]
     device_prefix: re.Pattern[str]
@@ -43,7 +44,8 @@ class Vocabulary:
     def _make(cls, context: Context) -> Vocabulary:
         origin, chip = context.origin, context.chip
         device, backend = re.escape(origin.device), re.escape(origin.backend)
-        target = None
+        target: re.Pattern[str] | None = None
+        signs: tuple[str, ...] = ()
         if chip.device != origin.device:
             there = re.escape(chip.device)
             names = [rf"\btorch\.{there}\b", rf"\b{chip.tensor['is_cuda']}\b"]
@@ -56,6 +58,10 @@ class Vocabulary:
                 else []
             )
             target = re.compile("|".join(names))
+            # The device's name alone may stand in any word: "npu" does in "input".
+            literals = [f"{sign}{chip.device}" for sign in (".", "_", "'", '"')]
+            literals += [chip.backend, chip.package or "", chip.tensor["is_cuda"]]
+            signs = tuple({word.lower() for word in literals if word})
         own = [origin.device, origin.backend, *origin.tensor.values()]
         own += [origin.package] if origin.package else []
         return cls(
@@ -70,6 +76,7 @@ class Vocabulary:
             to_module=chip.module,
             words=tuple(word.lower() for word in own),
             target_words=target,
+            target_signs=signs,
             target_string=re.compile(rf"[\"']{re.escape(chip.device)}[\"':]"),
             exact_device=re.compile(rf"{device}(?::(\d+))?$"),
             device_prefix=re.compile(rf"{device}:"),
