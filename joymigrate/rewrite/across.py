@@ -1,0 +1,281 @@
+"""What one file of a project means for another: values that pass between them, conditions, options.
+
+Files are analysed one by one; what a file leaves open is asked here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path, PurePosixPath
+
+from joymigrate.language import Text
+from joymigrate.rewrite import analyse
+from joymigrate.rewrite.discover import File
+
+STEPS = 8  # files that a value is followed through on its way to a comparison
+WORD = re.compile(r"\w+")
+
+
+def settle(
+    results: list[analyse.Result], files: dict[str, File], job: analyse.Job
+) -> list[analyse.Result]:
+    """Decide the open sites by following their keys through the other files."""
+    waiting = [result for result in results if result.open]
+    asked = Questions(files, job)
+    asked.explore({key for r in waiting for item in r.open for key in owned(item.keys, r.path)})
+    decided: dict[str, analyse.Result] = {}
+    answers: dict[str, dict[str, bool]] = {}
+    for result in waiting:
+        answers[result.path] = {
+            analyse.place(item): asked.reaches(owned(item.keys, result.path), item.kind)
+            for item in result.open
+        }
+        decided[result.path] = analyse.settled(files[result.path], job, answers[result.path])
+    results = [decided.get(result.path, result) for result in results]
+    # A rewritten value moves the comparisons that see it in other files.
+    sent: dict[str, set[str]] = defaultdict(set)
+    for result in results:
+        for kind, key in result.sent:
+            sent[kind].add(key)
+    for number, result in enumerate(results):
+        moved = {
+            analyse.place(item): True
+            for item in result.watched
+            if asked.comes_from(owned(item.sources, result.path), sent[item.kind])
+        }
+        if moved:
+            answers[result.path] = answers.get(result.path, {}) | moved
+            results[number] = analyse.settled(files[result.path], job, answers[result.path])
+    return launched(hold(results, files, job, answers), files, job)
+
+
+def hold(
+    results: list[analyse.Result],
+    files: dict[str, File],
+    job: analyse.Job,
+    answers: Mapping[str, Mapping[str, bool]],
+) -> list[analyse.Result]:
+    """Leave conditions of the project as they are where code behind them can't move.
+
+    `if is_cuda_available(): torch.cuda.only_there()`: the function stays, and with it all that
+    other files do behind it. What stays then may hold further conditions.
+    """
+    asking = Conditions(files, job)
+    for _ in range(STEPS):
+        fresh = {
+            each: reason_in(result.path, reason)
+            for result in results
+            for key, reason in result.holding
+            for each in asking.chain(key)
+            if each not in job.held
+        }
+        if not fresh:
+            break
+        job = replace(job, held={**job.held, **fresh})
+        owners = {key.partition("::")[0] for key in fresh}
+        names = {last_word(key) for key in fresh}
+        for number, result in enumerate(results):
+            used = {key for key in result.guarding if last_word(key) in names}
+            if result.path in owners or any(asking.chain(key) & fresh.keys() for key in used):
+                aliases = {
+                    k: next(iter(fresh.values())) for k in used if asking.chain(k) & fresh.keys()
+                }
+                own = replace(job, held={**job.held, **aliases})
+                known = answers.get(result.path, {})
+                results[number] = analyse.settled(files[result.path], own, known)
+    return results
+
+
+def reason_in(path: str, reason: str) -> str:
+    """A reason with the file that it speaks of."""
+    return Text("{reason}, in {path}", reason=reason, path=path)
+
+
+def last_word(key: str) -> str:
+    """The name at the end of a key."""
+    return key.strip("#()").rpartition("::")[2].strip("#()")
+
+
+class Conditions:
+    """Which conditions of a project ask for the origin's device, by themselves or by others."""
+
+    def __init__(self, files: dict[str, File], job: analyse.Job) -> None:
+        self.files = {path: file for path, file in files.items() if file.kind == "python"}
+        self.job = job
+        self._asks: dict[str, tuple[bool, set[str]]] = {}
+        self._chains: dict[str, frozenset[str]] = {}
+
+    def chain(self, key: str) -> frozenset[str]:
+        """The key and those that it asks, down to the question; empty where there is none."""
+        if key not in self._chains:
+            self._chains[key] = frozenset(self._followed(key, STEPS) or ())
+        return self._chains[key]
+
+    def _followed(self, key: str, steps: int) -> set[str]:
+        owner = key.partition("::")[0]
+        if owner not in self.files or not steps:
+            return set()
+        if key not in self._asks:
+            self._asks[key] = analyse.condition(self.files[owner], self.job, key)
+        asks, further = self._asks[key]
+        below = {each for other in further for each in self._followed(other, steps - 1)}
+        return {key, *below} if asks or below else set()
+
+
+def launched(
+    results: list[analyse.Result], files: dict[str, File], job: analyse.Job
+) -> list[analyse.Result]:
+    """Read launch lines again that give values to options whose values were rewritten.
+
+    `run.sh: --place cuda` goes with `add_argument("--place", choices=["cuda", "cpu"])`.
+    """
+    options = dict(each for result in results for each in result.options)
+    if not options:
+        return results
+    words = "|".join(re.escape(name).replace("_", "[-_]") for name in sorted(options))
+    given = re.compile(rf"--(?:{words})\b")
+    job = replace(job, context=replace(job.context, options=tuple(sorted(options.items()))))
+    return [
+        analyse.analyse(files[result.path], job)
+        if files[result.path].kind != "python" and given.search(read_text(files[result.path].path))
+        else result
+        for result in results
+    ]
+
+
+def owned(keys: Iterable[str], path: str) -> set[str]:
+    """Keys with the file they belong to."""
+    return {key if "::" in key or key.startswith(".") else f"{path}::{key}" for key in keys}
+
+
+class Questions:
+    """Follows keys from file to file, all of them at once, one round per step of the way."""
+
+    def __init__(self, files: dict[str, File], job: analyse.Job) -> None:
+        self.files = {path: file for path, file in files.items() if file.kind == "python"}
+        self.job = job
+        self.texts: dict[str, str] = {}
+        self.kinds: dict[str, set[str]] = defaultdict(set)
+        self.links: dict[str, set[str]] = defaultdict(set)
+        self._origins: dict[str, set[str]] = {}  # key → where its values come from
+
+    def explore(self, keys: set[str]) -> None:
+        """Ask every file that could know one of `keys`, then for the keys they lead to."""
+        seen: set[str] = set()
+        while fresh := keys - seen:
+            seen |= fresh
+            by_file: dict[str, set[str]] = defaultdict(set)
+            for key in fresh:
+                for path in self.candidates(key):
+                    by_file[path].add(key)
+            for path, wanted in sorted(by_file.items()):
+                found = analyse.answer(self.files[path], self.job, frozenset(wanted))
+                for key, (kinds, further) in found.items():
+                    self.kinds[key] |= kinds
+                    self.links[key] |= further
+            keys = {further for key in fresh for further in self.links[key]}
+
+    def reaches(self, keys: set[str], kind: str) -> bool:
+        """Whether a value under any of `keys` arrives at a sink of this kind."""
+        seen, todo = set(keys), list(keys)
+        while todo:
+            key = todo.pop()
+            if kind in self.kinds[key]:
+                return True
+            fresh = self.links[key] - seen
+            seen |= fresh
+            todo += fresh
+        return False
+
+    def comes_from(self, keys: set[str], values: set[str]) -> bool:
+        """Whether a value under any of `keys` may be one of `values`, through other files."""
+        seen: set[str] = set()
+        fresh = set(keys) if values else set()
+        for _ in range(STEPS):
+            if fresh & values:
+                return True
+            seen |= fresh
+            by_file: dict[str, set[str]] = defaultdict(set)
+            for key in fresh:
+                owner, _, local = key.partition("::")
+                if local and owner in self.files and key not in self._origins:
+                    by_file[owner].add(local)
+            for path, wanted in sorted(by_file.items()):
+                for local in wanted:
+                    self._origins[f"{path}::{local}"] = analyse.origins(
+                        self.files[path], self.job, frozenset((local,))
+                    )
+            fresh = {each for key in fresh for each in self._origins.get(key, ())} - seen
+        return False
+
+    def candidates(self, key: str) -> list[str]:
+        """Files that could carry a key's value on: its own, and those that use its name."""
+        owner, _, local = key.rpartition("::")
+        found = [owner] if owner in self.files else []
+        uses = self.use(owner, local)
+        if uses is not None:
+            name = local.strip(".#()").rpartition(".")[2]
+            named = self.files_by_word.get(name, ())
+            found += [p for p in named if p != owner and uses(self.text(p))]
+        return sorted(found)
+
+    @cached_property
+    def files_by_word(self) -> dict[str, list[str]]:
+        """Which files hold a word: a pattern is only searched where its name stands."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for path in self.files:
+            for word in set(WORD.findall(self.text(path))):
+                found[word].append(path)
+        return found
+
+    def use(self, owner: str, local: str) -> Callable[[str], bool] | None:
+        """Whether another file's text could use a key; None for parameters, which only their file
+        reads."""
+        name = re.escape(local.strip(".#()").rpartition(".")[2])
+        if not name or "@" in local or ("#" in local and not local.startswith("#")):
+            return None
+        if local.startswith("."):
+            pattern = re.compile(rf"\.{name}\b|[\"']{name}[\"']")
+        elif local.endswith("()"):
+            pattern = re.compile(rf"\b{name}\s*\(")
+        else:
+            stem = PurePosixPath(owner).stem
+            home = PurePosixPath(owner).parent.name if stem == "__init__" else stem
+            return partial(
+                imported, re.compile(rf"\b{name}\b"), re.compile(rf"\b{re.escape(home)}\.$")
+            )
+        return lambda text: pattern.search(text) is not None
+
+    def text(self, path: str) -> str:
+        """Text of a file, kept while questions are asked."""
+        if path not in self.texts:
+            self.texts[path] = read_text(self.files[path].path)
+        return self.texts[path]
+
+
+def imported(name: re.Pattern[str], home: re.Pattern[str], text: str) -> bool:
+    """Whether a text may import a name: behind `import`, alone on a line of its own inside of
+    brackets, or as `home.name`."""
+    for found in name.finditer(text):
+        line = text.rfind("\n", 0, found.start()) + 1
+        before = text[line : found.start()]
+        if "import" in before or home.search(before):
+            return True
+        if before and before.isspace():
+            end = text.find("\n", found.end())
+            after = text[found.end() : end if end >= 0 else len(text)]
+            if after.strip() in ("", ","):
+                return True
+    return False
+
+
+def read_text(path: Path) -> str:
+    """Text of a file for word searches; undecodable bytes don't matter here."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
