@@ -15,7 +15,7 @@ def test_the_list_names_families_and_reasons(capsys: pytest.CaptureFixture[str])
     out = capsys.readouterr().out
     assert any(line.split() == ["qwen3", "decoder"] for line in out.splitlines())
     assert any(
-        line.startswith("mamba ") and "refused: mamba keeps" in line for line in out.splitlines()
+        line.startswith("rwkv ") and "refused: rwkv keeps" in line for line in out.splitlines()
     )
     assert "families continue as transformers" in out.splitlines()[-1]
 

@@ -21,7 +21,7 @@ class Batch:
     the embeddings of some rows, and `deep` [rows, hidden] is added to them behind each of the first
     layers. `adapters` are the rows that each adapter changes (None: all).
     `rows` are those whose hidden states are wanted, `ranges` which of them belong to each chunk.
-    `memo` is shared by the layers' attention.
+    `chunks` are what it was made of; `memo` is shared by the layers' attention.
     """
 
     ids: Tensor
@@ -37,6 +37,7 @@ class Batch:
     embeds: tuple[Tensor, Tensor] | None = None
     deep: list[Tensor] = field(default_factory=list)
     adapters: list[tuple[int, Tensor | None]] = field(default_factory=list)
+    chunks: Many[Chunk] = ()
     memo: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -97,6 +98,7 @@ def make_batch(
         spans=torch.tensor(reach, device=device) if spans else None,
         furthest=max(reach, default=0),
         adapters=adapted(chunks, starts, device),
+        chunks=chunks,
     )
 
 

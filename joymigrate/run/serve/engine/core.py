@@ -506,8 +506,8 @@ class Engine:
 
 def may_draft(model: Model) -> bool:
     """Whether tokens can be tried behind a text: not where positions depend on its length, or on
-    images."""
-    return model.changing_base is None and not hasattr(model, "look")
+    images, nor where a layer's state cannot be taken back."""
+    return model.changing_base is None and not hasattr(model, "look") and not model.stateful
 
 
 def pooled(chunk: Chunk, wish: Embedding, hidden: Tensor) -> Tensor:

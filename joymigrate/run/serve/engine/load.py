@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ CPU_BLOCK = 16
 CARD_BLOCK = 128  # the paged kernels of cards read blocks of 128 (and multiples of 16 or 256)
 CPU_SHARE = 0.3  # of the free memory, for keys and values
 CPU_MOST = 4 << 30
+MOST_EMPTY = 1 << 17  # blocks of a model that keeps no keys and values: they only count tokens
 OTHER_WORDS = 0.05  # of a vocabulary: what families add to it between sizes
 CARD_SHARE = 0.9  # of the card, for weights, activations, keys and values
 
@@ -64,6 +65,9 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
         cache, notes = make_cache(model, options, device, small)
     if team is not None:
         team.ready(cache)
+    if model.stateful:
+        options = replace(options, prefix_cache=False)
+        notes = (*notes, f"{model.state_bytes} bytes of states a text, and no prefix cache")
     tokens = load_tokens(folder, trust_remote_code=options.trust_remote_code)
     ends = end_ids(folder, model.config, tokens)
     longest = min(model.positions, cache.blocks * cache.size, options.max_model_len or 1 << 60)
@@ -85,7 +89,8 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
         same_words(tokens, load_tokens(Path(options.draft_model or "")), options)
         if not (may_draft(model) and may_draft(small)):
             raise JoyError(
-                "there are no drafts where positions depend on the text's length, or on images",
+                "there are no drafts where positions depend on the text's length, or on images, or "
+                "where layers keep a state",
                 help="leave --draft-model out",
             )
         room = Cache(
@@ -97,7 +102,8 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
         adapters=adapters, free=device.empty_cache, may_retry=team is None, drafter=drafter,
     )  # fmt: skip
     if options.prompt_lookup and not engine.scheduler.drafts:
-        notes = (*notes, "no prompt lookup: positions depend on the text's length, or on images")
+        why = "positions depend on the text's length, or on images, or layers keep a state"
+        notes = (*notes, f"no prompt lookup: {why}")
     info = ModelInfo(
         name=folder.resolve().name,
         family=model.family,
@@ -269,7 +275,8 @@ def make_cache(
         blocks = options.kv_blocks
     else:
         memory = options.kv_memory_bytes or free_memory(device)
-        blocks = min(useful, memory // per_block)
+        memory -= 2 * options.max_running * model.state_bytes  # behind a step, and before it
+        blocks = min(useful, memory // per_block if per_block else MOST_EMPTY)
         if blocks * size < longest:
             notes = (f"memory for {blocks * size} of the model's {longest} tokens",)
     if blocks < 1:
@@ -278,6 +285,7 @@ def make_cache(
             help="--kv-memory, a smaller model, or a smaller --block-size",
         )
     cache = Cache(model.shapes, blocks, size, model.dtype, model.device, options.attention)
+    cache.order = getattr(model, "order", {})
     return cache, notes
 
 

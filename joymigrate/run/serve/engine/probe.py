@@ -70,6 +70,7 @@ def shrink(raw: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
                   "n_group": 2, "topk_group": 1}  # fmt: skip
         values |= {key: size for key, size in latent.items() if values.get(key)}
     values.update({key: kept for key in ("num_hidden_layers", "n_layer") if key in values})
+    shrink_states(values, kept)
     if heads and groups:
         values["num_key_value_heads"] = 4 if groups == heads else 1 if groups == 1 else 2
     if "max_window_layers" in values:
@@ -86,6 +87,33 @@ def shrink(raw: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 
 
+def shrink_states(values: dict[str, Any], kept: int) -> None:
+    """Shrink the sizes of layers with states, which belong together: heads of 16, 8 numbers a
+    state, chunks of 4 tokens."""
+    wide = int(values.get("expand") or values.get("mamba_expand") or 2) * int(
+        values.get("hidden_size") or 64
+    )
+    sizes = {"state_size": 8, "mamba_d_state": 8, "ssm_state_size": 8, "mamba_d_ssm": wide,
+             "mamba_d_head": 16, "mamba_n_heads": wide // 16, "mamba_head_dim": 16,
+             "mamba_num_heads": wide // 16, "mamba_chunk_size": 4, "mamba_dt_rank": 4,
+             "time_step_rank": 4, "linear_key_head_dim": 16,
+             "linear_value_head_dim": 16}  # fmt: skip
+    found: dict[str, Any] = {key: size for key, size in sizes.items() if values.get(key)}
+    if "state_size" in found and values.get("num_heads"):
+        found["num_heads"] = wide // 16
+    if any(key.endswith(("state_size", "d_state")) for key in found):
+        found |= {"chunk_size": 4} if values.get("chunk_size") else {}
+        for key in ("n_groups", "mamba_n_groups"):
+            if values.get(key):
+                found[key] = min(2, int(values[key]))
+    keys, heads = (values.get(f"linear_num_{name}_heads") for name in ("key", "value"))
+    if keys and heads:
+        found |= {"linear_num_key_heads": 2, "linear_num_value_heads": 2 if keys == heads else 4}
+    if values.get("attn_layer_indices"):
+        found["attn_layer_indices"] = [kept - 1]
+    values.update(found)
+
+
 def layers_kept(values: Mapping[str, Any], layers: int) -> int:
     """The fewest first layers in which every kind of layer occurs."""
     kept = 2
@@ -98,7 +126,8 @@ def layers_kept(values: Mapping[str, Any], layers: int) -> int:
                 if seen == kinds:
                     kept = max(kept, place)
                     break
-    for key in ("sliding_window_pattern", "no_rope_layer_interval", "full_attention_interval"):
+    for key in ("sliding_window_pattern", "no_rope_layer_interval", "full_attention_interval",
+                "attn_layer_period", "expert_layer_period"):  # fmt: skip
         if isinstance(values.get(key), int):
             kept = max(kept, int(values[key]))
     return min(kept, layers, FEW)
@@ -116,7 +145,8 @@ def shrink_rotation(values: dict[str, Any]) -> None:
     """Shrink the lengths inside the rotary embedding's parameters, and its lists of factors."""
     if isinstance(values.get("original_max_position_embeddings"), int):
         values["original_max_position_embeddings"] = ORIGINAL
-    size = values.get("head_dim") or values["hidden_size"] // values["num_attention_heads"]
+    size = values.get("head_dim")
+    size = size or values["hidden_size"] // (values.get("num_attention_heads") or 1)
     share = float(values.get("partial_rotary_factor") or 1.0)
     for key in ("rope_parameters", "rope_scaling"):
         table = values.get(key)
@@ -148,6 +178,7 @@ def covered(values: Mapping[str, Any]) -> tuple[str, ...]:
 def probe(raw: Mapping[str, Any], *, generic: bool = False) -> Probe:
     """Try a shrunk copy of a configuration against transformers."""
     from joymigrate.chips import hide_driverless
+    from joymigrate.run.serve.engine.models.states import keeps_states
     from joymigrate.run.serve.engine.tiny import document, make_tiny
 
     hide_driverless()
@@ -166,7 +197,10 @@ def probe(raw: Mapping[str, Any], *, generic: bool = False) -> Probe:
             text = str(error).strip().splitlines()
             return Probe(None, f"no small copy of it can be made ({text[0] if text else error!r})")
         wrong = compare(asked, want, folder, generic=generic)
-    return Probe(not wrong, wrong, covered(values))
+    words = covered(values)
+    if keeps_states(type(model)):
+        words = (*words[:-1], "states")  # there is no prefix cache
+    return Probe(not wrong, wrong, words)
 
 
 def try_beyond_limits(folder: Path, *, generic: bool = False) -> str:

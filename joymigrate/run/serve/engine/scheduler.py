@@ -201,6 +201,7 @@ class Scheduler:
         """Release the blocks of a sequence."""
         self.pool.release(sequence.blocks)
         sequence.blocks = []
+        sequence.kept = {}
         sequence.computed = 0
 
     def advance(self, chunks: list[Chunk]) -> None:

@@ -36,6 +36,8 @@ class Sequence:
     digests: list[bytes] = field(default_factory=list)
     cached: int = -1  # prompt tokens found in the prefix cache at the first start; -1: not started
     state: Any = None  # what the engine keeps with it
+    # What layers with states keep (see models/states.py), by the number of tokens that it is of.
+    kept: dict[int, Any] = field(default_factory=dict)
 
     @property
     def order(self) -> tuple[int, int]:

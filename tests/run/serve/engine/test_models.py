@@ -85,7 +85,18 @@ def test_a_changing_base_does_not_share_prefixes_of_longer_prompts(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "name", ["llama", "qwen3", "chatglm", "internlm2", "baichuan", "gpt2", "mixtral", "deepseek_v3"]
+    "name",
+    [
+        "llama",
+        "qwen3",
+        "chatglm",
+        "internlm2",
+        "baichuan",
+        "gpt2",
+        "mixtral",
+        "deepseek_v3",
+        "mamba2",
+    ],
 )
 def test_a_family_continues_as_transformers_does(name: str) -> None:
     [found] = verify_families([name])
@@ -121,7 +132,7 @@ def test_an_unknown_family_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "what"),
-    [("mamba", "keeps a state"), ("bloom", "by itself"), ("bert", "packed together differ")],
+    [("rwkv", "keeps a state"), ("bloom", "by itself"), ("bert", "packed together differ")],
 )
 def test_a_model_that_cannot_be_paged_is_refused_with_the_reason(
     kind: str, what: str, tmp_path: Path

@@ -49,6 +49,8 @@ class Decoder:
     """A `Model` (see model.py) from a spec and a folder's weights."""
 
     path = "decoder"
+    stateful = False
+    state_bytes = 0
 
     def __init__(
         self,

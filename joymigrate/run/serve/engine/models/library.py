@@ -1,9 +1,10 @@
 """Every other causal model of transformers, through our scheduler and cache.
 
 The model runs packed: all tokens of a step as one row, with their positions, and with an attention
-function of ours in place of its own. What is no attention over all past tokens (states of Mamba or
-of convolutions, attention that a model computes by itself) cannot run so; a model is tried when it
-is loaded, two short texts packed against the same two alone, and refused when they differ.
+function of ours in place of its own. Layers that keep states run text by text (see states.py).
+What else is no attention over all past tokens (attention that a model computes by itself) cannot
+run so; a model is tried when it is loaded, two short texts packed against the same two alone, and
+refused when they differ.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.adapters import Selection
 from joymigrate.run.serve.engine.batch import Batch, arrange, make_batch
 from joymigrate.run.serve.engine.cache import Cache, Shape
+from joymigrate.run.serve.engine.models import states
 from joymigrate.run.serve.engine.models.rotary import CHANGING
+from joymigrate.run.serve.engine.models.states import keeps_states
 from joymigrate.run.serve.engine.scheduler import Chunk
 from joymigrate.run.serve.engine.sequence import Sequence as Text
 
@@ -43,6 +46,9 @@ class Step:
     seen: dict[int, Shape] = field(default_factory=dict)
     calls: int = 0
     windows: dict[int, int] = field(default_factory=dict)  # of layers, by their configuration
+    # Of layers with states, by number of the chunk and by layer: before the step, and behind it.
+    before: list[dict[int, states.Layer]] = field(default_factory=list)
+    states: dict[int, dict[int, states.Layer]] = field(default_factory=dict)
 
 
 @contextmanager
@@ -122,6 +128,8 @@ class Library:
     changing_base: int | None = None
     starts_over = False
     embeds = False
+    stateful = False
+    state_bytes = 0  # of each text
     ours: Any = OURS  # implementations of attention: of the engine, and to compare with
     plain: Any = "eager"
 
@@ -140,11 +148,14 @@ class Library:
         self.notes: tuple[str, ...] = ()
         self.selection = Selection()
         self.windows = windows_of(text)
+        self.stateful = states.attach(model, lambda: getattr(CURRENT, "step", None)) > 0
         self.shapes = self.probe()
 
     def call(self, ids: Tensor, positions: Tensor, rows: Tensor) -> Tensor:
         """Scores of the tokens after `rows`, float32."""
         inputs = {"input_ids": ids[None], "position_ids": positions[None], "use_cache": False}
+        if "position_ids" not in self.takes and "kwargs" not in self.takes:
+            del inputs["position_ids"]
         if "logits_to_keep" in self.takes:
             scores = self.model(**inputs, logits_to_keep=rows).logits[0]
         else:
@@ -154,8 +165,12 @@ class Library:
     def hidden(self, batch: Batch, cache: Cache) -> Tensor:
         """The scores themselves: what a model does between its states and them is its own."""
         self.selection.groups = batch.adapters
-        with during(Step(batch, cache, windows=self.windows)):
-            return self.call(batch.ids, batch.positions, batch.rows)
+        before = states.recall(batch.chunks) if self.stateful else []
+        with during(Step(batch, cache, windows=self.windows, before=before)) as step:
+            made = self.call(batch.ids, batch.positions, batch.rows)
+        if self.stateful:
+            states.keep(batch.chunks, before, step.states)
+        return made
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of the next token, float32."""
@@ -168,7 +183,10 @@ class Library:
         with during(Step(windows=self.windows)) as step:
             self.call(ids, ids, ids)
         layers = int(self.model.config.get_text_config(decoder=True).num_hidden_layers)
-        if step.calls != len(step.seen) or len(step.seen) != layers:
+        if self.stateful:
+            self.state_bytes = states.count_bytes(step.states.get(0, {}))
+        covered = len(step.seen) == layers or self.stateful  # what keeps nothing is tried below
+        if step.calls != len(step.seen) or not covered:
             raise JoyError(
                 f"{self.family}: {len(step.seen)} of {layers} layers attend through transformers' "
                 f"attention interface ({step.calls} calls); the others keep a state of another "
@@ -207,7 +225,7 @@ class Library:
             self.model.set_attn_implementation(self.ours)
 
     def packed(self, texts: Sequence[list[int]]) -> Tensor:
-        """The last scores of each text: all but two tokens packed, then these one by one."""
+        """The last scores of each text: packed, the newest tokens one by one."""
         size = 4
         sequences = [Text("", list(ids), len(ids), len(ids)) for ids in texts]
         first = 0
@@ -217,10 +235,11 @@ class Library:
             first += needed
         cache = Cache(self.shapes, first, size, self.dtype, self.device, "reference")
         cache.order = self.order
-        for back in (2, 1, 0):
+        pieces = (4, 2, 1, 1) if self.stateful else (2, 1, 1)  # behind a state in pieces, too
+        for step, piece in enumerate(pieces):
             chunks = []
             for sequence in sequences:
-                count = len(sequence.ids) - 2 if back == 2 else 1
+                count = piece if step else len(sequence.ids) - sum(pieces[1:])
                 chunks.append(Chunk(sequence, sequence.computed, count))
                 sequence.computed += count
             batch = make_batch(arrange(chunks), size, self.device)
@@ -329,7 +348,9 @@ def refuse_early(config: Any, family: str) -> None:
             )
     if family in VISION or type(config) not in AutoModelForCausalLM._model_mapping:
         return
-    model = AutoModelForCausalLM._model_mapping[type(config)]
+    model: Any = AutoModelForCausalLM._model_mapping[type(config)]
+    if keeps_states(model):
+        return
     if getattr(model, "_is_stateful", False):
         raise JoyError(
             f"{family} keeps a state that is no list of keys and values, so it cannot be paged",

@@ -28,6 +28,8 @@ class Model(Protocol):
     linear: str
     changing_base: int | None  # tokens above which rotary embeddings depend on the length
     starts_over: bool  # a text that grows above it is computed anew
+    stateful: bool  # layers keep a state of each text besides keys and values
+    state_bytes: int  # of each text
     notes: tuple[str, ...]
     selection: Selection  # which rows of a step use which adapter
 

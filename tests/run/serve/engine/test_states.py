@@ -1,0 +1,123 @@
+"""Layers that keep states (Mamba, delta rules, convolutions): each text has its own, whatever is
+computed together, in pieces, again after a preemption, or after a failure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine import EngineOptions, Request, recover
+from joymigrate.run.serve.engine.core import may_draft
+from joymigrate.run.serve.engine.load import load_engine
+from joymigrate.run.serve.engine.models.states import recall
+from joymigrate.run.serve.engine.scheduler import Chunk
+from joymigrate.run.serve.engine.sequence import Sequence
+from joymigrate.run.serve.engine.tiny import document, tiny
+from joymigrate.run.serve.engine.types import Resume
+from tests.run.serve.engine.models import drain, expected, greedy, prompts, tokens
+
+COUNT = 8
+TIGHT = EngineOptions(
+    dtype="float32", block_size=4, kv_blocks=24, max_batch_tokens=7, max_model_len=60,
+    max_running=6,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["mamba2", "jamba", "qwen3_next", "lfm2"])
+def model(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any, list[tuple[list[int], list[int]]]]:
+    """The folder, the model, and prompts with what transformers appends."""
+    folder = tmp_path_factory.mktemp("states")
+    made = tiny(request.param, document()["families"][request.param]["config"], folder)
+    asked = prompts((1, 30, 6, 17, 3))
+    return folder, made, [(ids, expected(made, ids, COUNT)) for ids in asked]
+
+
+def ask(engine: Any, ids: list[int], name: str, **more: Any) -> None:
+    engine.add(Request(name, tuple(ids), greedy(COUNT, ignore_eos=True), **more))
+
+
+def test_texts_in_pieces_together_and_preempted(model: Any) -> None:
+    folder, _, asked = model
+    engine = load_engine(folder, TIGHT).engine
+    preempted = []
+    scheduler = engine.scheduler
+    real = scheduler.preempt
+
+    def preempt(sequence: Sequence) -> None:
+        preempted.append(sequence)
+        real(sequence)
+
+    scheduler.preempt = preempt
+    for attempt in range(2):  # the second time nothing of the first may be found
+        for i, (ids, _) in enumerate(asked):
+            ask(engine, ids, f"{attempt}-{i}")
+        steps = 0
+        found: dict[Any, Any] = {}
+        while not engine.idle:
+            for output in engine.step():
+                found.setdefault((output.request_id, output.index), []).append(output)
+            steps += 1
+            if steps in (4, 9):  # somebody starts over in the middle
+                scheduler.preempt(next(iter(scheduler.running)))
+        for i, (_, want) in enumerate(asked):
+            assert tokens(found[f"{attempt}-{i}", 0]) == want
+    assert len(preempted) >= 4
+    assert all(not sequence.kept or sequence.computed for sequence in preempted)
+    assert engine.stats().prefix_hits == 0
+    assert engine.stats().blocks_used == 0
+
+
+def test_choices_and_resumed_texts(model: Any) -> None:
+    folder, _, asked = model
+    engine = load_engine(folder, TIGHT).engine
+    ids, want = asked[1]
+    two = replace(greedy(COUNT, ignore_eos=True), n=2)
+    engine.add(Request("n", tuple(ids), two))
+    engine.add(Request("r", tuple(ids), two, resume=(Resume(tuple(want[:5])), None)))
+    found = drain(engine)
+    assert tokens(found["n", 0]) == tokens(found["n", 1]) == tokens(found["r", 1]) == want
+    assert want[:5] + tokens(found["r", 0]) == want
+
+
+def test_a_pass_that_fails_in_the_middle_changes_no_state(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recover, "PATIENCE_SECONDS", (0.0, 0.0))
+    folder, _, asked = model
+    engine = load_engine(folder, TIGHT).engine
+    calls = 0
+
+    def fail(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 4 == 0:  # behind all layers, before their states are kept
+            raise RuntimeError("a fault of the test")
+
+    engine.model.model.get_output_embeddings().register_forward_pre_hook(fail)
+    for i, (ids, _) in enumerate(asked):
+        ask(engine, ids, str(i))
+    found = drain(engine)
+    for i, (_, want) in enumerate(asked):
+        assert tokens(found[str(i), 0]) == want
+    assert engine.stats().failures > 3
+
+
+def test_what_cannot_be_right_is_off_or_refused(model: Any) -> None:
+    folder, _, _ = model
+    loaded = load_engine(folder, replace(TIGHT, prefix_cache=True, prompt_lookup=3))
+    assert not loaded.engine.pool.prefix_cache
+    assert not loaded.engine.scheduler.drafts
+    assert not may_draft(loaded.engine.model)
+    assert any("no prefix cache" in note for note in loaded.info.notes)
+    assert any("no prompt lookup" in note for note in loaded.info.notes)
+    with pytest.raises(JoyError, match="keep a state"):
+        load_engine(folder, replace(TIGHT, draft_model=str(folder), draft_tokens=2))
+    lost = Sequence("", [1, 2, 3], 3, 3)
+    with pytest.raises(JoyError, match="before its token 2 are not there"):
+        recall([Chunk(lost, 2, 1)])
