@@ -8,6 +8,8 @@ where nothing can be told apart, the file is not written.
 from __future__ import annotations
 
 import ast
+import bisect
+import itertools
 import json
 import re
 import warnings
@@ -150,7 +152,9 @@ def uses_unbound_helper(tree: ast.Module) -> bool:
 def mixed(source: Source, tree: ast.Module, edits: list[Edit], devices: Devices) -> Problem | None:
     """The first expression with an edit that names both devices, and did not before."""
     places = [(moved(edit.start, edits), edit) for edit in edits]
-    for node in whole_expressions(tree):
+    starts = [0, *itertools.accumulate(map(len, source.data.splitlines(keepends=True)))]
+    lines = sorted({bisect.bisect_right(starts, at) for at, _ in places})
+    for node in whole_expressions(tree, lines):
         names = set(named(node, devices))
         if len(names) < 2:
             continue
@@ -167,9 +171,17 @@ def mixed(source: Source, tree: ast.Module, edits: list[Edit], devices: Devices)
     return None
 
 
-def whole_expressions(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
-    """Simple statements, conditions, iterables, defaults and decorators."""
-    for node in ast.walk(tree):
+def whole_expressions(tree: ast.Module, lines: list[int]) -> Iterator[ast.expr | ast.stmt]:
+    """Simple statements, conditions, iterables, defaults and decorators, in and around statements
+    that hold one of some lines (from 1, in order)."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.stmt, ast.excepthandler)):
+            first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+            at = bisect.bisect_left(lines, first)
+            if at == len(lines) or lines[at] > (node.end_lineno or node.lineno):
+                continue
         if isinstance(node, SIMPLE):
             yield node
         elif isinstance(node, (ast.If, ast.While)):
@@ -182,6 +194,7 @@ def whole_expressions(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
             yield from node.decorator_list
         elif isinstance(node, ast.arguments):
             yield from (each for each in (*node.defaults, *node.kw_defaults) if each is not None)
+        todo += ast.iter_child_nodes(node)
 
 
 def named(node: ast.AST, devices: Devices) -> Iterator[str]:
