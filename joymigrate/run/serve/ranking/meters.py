@@ -105,7 +105,9 @@ class Meters:
         self.gauge("ranking_user_cache_bytes", "Bytes of kept user sides", lambda: users.bytes)
 
     def cache(self, name: str, what: str, ask: Callable[[str], float]) -> None:
-        """Hits and misses of a cache."""
+        """Hits and misses of a cache, and both together."""
+        self.counter(f"ranking_{name}_queries", f"{what} that were looked for",
+                     lambda: ask("hits") + ask("misses"))  # fmt: skip
         for side in ("hits", "misses"):
             self.counter(f"ranking_{name}_{side}", f"{side} of kept {what}",
                          lambda side=side: ask(side))  # type: ignore[misc]  # fmt: skip

@@ -114,7 +114,7 @@ def test_every_listed_family_continues_as_transformers_does() -> None:
 @pytest.mark.slow
 def test_every_family_listed_as_refused_is() -> None:
     for name in document()["refused"]:
-        assert verify(name).status == "refused", name
+        assert verify(name, further=True).status == "refused", name
 
 
 def test_the_list_is_long_and_says_with_what_it_was_made() -> None:
