@@ -132,6 +132,14 @@ def ended(tmp_path: Path, code: str, **limits: float) -> limited.Ended:
     )  # fmt: skip
 
 
+def test_below_a_launchers_error_stands_the_programs() -> None:
+    said = "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'"
+    launcher = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+    assert attempt(1, f"{said}\n{launcher}\ntrain.py FAILED\n").error == said
+    seen = replace(PASSED, original=broken(said), compared={})
+    assert judge(seen) == (Outcome.UNDECIDED, "the original needs a GPU")
+
+
 def test_a_command_gets_its_folder_and_environment(tmp_path: Path) -> None:
     found = ended(tmp_path, "import os; print(os.getcwd(), os.environ['BOARD'])")
     assert (found.code, found.stopped) == (0, "")

@@ -33,9 +33,12 @@ ERROR = re.compile(
     r"(?:: (.*))?$",
     re.MULTILINE,
 )
+# What starts other processes ends with an error of its own; theirs stands above it.
+LAUNCHER = re.compile(r"^torch\.distributed\.elastic\.|ProcessRaisedException")
 FOLDERS = re.compile(r"(?:/[\w.+-]+){2,}/")
 NEEDS_GPU = re.compile(
     r"not compiled with CUDA|No CUDA GPUs|Found no NVIDIA|cuda.*is not available|"
+    r"torch\._C' has no attribute '_cuda_|"
     r"CUDA is not available|requires? (?:a )?(?:GPU|CUDA)|Invalid device id|NCCL",
     re.IGNORECASE,
 )
@@ -107,7 +110,9 @@ def attempt(code: int, text: str, stopped: str = "") -> Attempt:
         return Attempt(code)
     errors = ERROR.findall(text)
     frames = FRAME.findall(text)
-    error = ": ".join(part for part in errors[-1] if part) if errors else ""
+    said = [": ".join(part for part in error if part) for error in errors]
+    theirs = [error for error in said if not LAUNCHER.search(error)]
+    error = (theirs or said or [""])[-1]
     place = shorten(frames[-1][0]) if frames else ""
     return Attempt(code, stopped, FOLDERS.sub("…/", error or last_line(text)), place)
 
