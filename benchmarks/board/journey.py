@@ -93,6 +93,8 @@ def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observ
 
 def phase_of(first: Mapping[str, Any]) -> str:
     """Where values differ first; a gradient that is missing at an input is no other data."""
+    if first.get("cause") == "other data":  # what loaders hand out has no phase
+        return "input"
     lost = "gradient" in str(first.get("evidence"))
     return "gradient" if lost else str(first.get("phase") or "")
 

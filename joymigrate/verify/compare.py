@@ -126,7 +126,9 @@ def identical(
     """S1: weights, buffers, batches. One failure; the others follow from it."""
     ours, theirs = baseline.ranks[0], target.ranks[0]
     a, b = ours.program, theirs.program
-    rows = list(identity.weights(a, b, pairing.names, replay.get("identity", {})))
+    watches = (ours.json("watch.json"), theirs.json("watch.json"))
+    rows = list(identity.loads(*watches, replay.get("roots", {}), Display(a)))
+    rows += identity.weights(a, b, pairing.names, replay.get("identity", {}))
     trains = bool(a.get("optimisers"))
     kinds = (a.get("environment", {}).get("devices"), b.get("environment", {}).get("devices"))
     if len(baseline.ranks) == len(target.ranks):

@@ -170,6 +170,32 @@ def made_by_training(
     return made
 
 
+def loads(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], roots: Mapping[str, str], view: Display
+) -> Iterator[Difference]:
+    """States that were loaded into models after steps of training: which steps made them. -1 stands
+    for a state that no step has made: an average, or a file of another run."""
+    names = {mine: other for other, mine in roots.items()}
+    for name, items in ours.get("series", {}).items():
+        if not name.startswith("loaded "):
+            continue
+        root = name.removeprefix("loaded ")
+        there = theirs.get("series", {}).get(f"loaded {names.get(root, root)}", [])
+        pairs = list(zip(items, there, strict=False))
+        wrong = next(((a, b) for a, b in pairs if a[1] != b[1]), None)
+        what, where = "loaded state", view(f"{root}:")
+        if wrong is None:
+            yield difference(where, what, Status.PASS if pairs else Status.UNCOMPARED)
+            continue
+        (at, want), (_, have) = wrong
+        words = Text(
+            "the state of step {have} is loaded, of step {want} in the baseline (-1: of none)",
+            have=have,
+            want=want,
+        )
+        yield difference(where, what, Status.FAIL, reason=words, step=at)
+
+
 def of_a_step(
     group: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]], source: str
 ) -> tuple[Status, Any] | None:

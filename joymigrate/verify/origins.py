@@ -112,6 +112,18 @@ def steps_of(tensor: torch.Tensor, source: str, watch: RunWatch) -> list[int]:
     return [int(step) for step, *values in series if values == mine][-MOST_STEPS:]
 
 
+def steps_of_model(root: str, module: torch.nn.Module, watch: RunWatch) -> set[int] | None:
+    """Steps after which a model had all the values that it has now, by those that are watched; None
+    where none of its weights is."""
+    watch.flush()
+    found = [
+        set(steps_of(tensor, f"{root}:{name}", watch))
+        for name, tensor in held(module).items()
+        if f"{MARK}{root}:{name}" in watch.series
+    ]
+    return set.intersection(*found) if found else None
+
+
 def norm(tensor: torch.Tensor) -> float:
     """The Euclidean norm, in float64."""
     return float(torch.linalg.vector_norm(tensor.detach().to("cpu", torch.float64)))

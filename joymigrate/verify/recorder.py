@@ -244,6 +244,16 @@ class Recorder:
             self.replay_call(root, path, module, args, kwargs)
         return self.recorded(f"{root}:{path}", module, args, kwargs, real)
 
+    def loaded(self, module: Any) -> None:
+        """A state was loaded into a model that was called before: after which step it was made."""
+        found = self.module_names.find(unwrapped(module))
+        if found is None or found[1] or not self.watches():
+            return
+        with self.own_work():
+            steps = origins.steps_of_model(found[0], unwrapped(module), self.run_watch)
+            if steps is not None:
+                self.run_watch.note(f"loaded {found[0]}", self.step, max(steps, default=-1))
+
     @own
     def see(self, root: str) -> None:
         """Note a model's modules and weights, the first time, and what training made of them."""

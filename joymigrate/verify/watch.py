@@ -31,6 +31,7 @@ def install(settings: Settings) -> Callable[[], None]:
 
     recorder = Recorder(settings, stop)
     watch_modules(recorder, undo)
+    watch_loads(recorder, undo)
     watch_optimisers(recorder, undo)
     watch_backward(recorder, undo)
     watch_loaders(recorder, undo)
@@ -76,6 +77,19 @@ def watch_modules(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
         return recorder.call(module, args, kwargs, real)
 
     replace(undo, torch.nn.Module, "__call__", call)
+
+
+def watch_loads(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
+    """States that are loaded into models."""
+    real = torch.nn.Module.load_state_dict
+
+    @functools.wraps(real)
+    def load(module: Any, *args: Any, **kwargs: Any) -> Any:
+        made = real(module, *args, **kwargs)
+        recorder.loaded(module)
+        return made
+
+    replace(undo, torch.nn.Module, "load_state_dict", load)
 
 
 def watch_optimisers(recorder: Recorder, undo: list[Callable[[], None]]) -> None:

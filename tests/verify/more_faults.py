@@ -133,6 +133,8 @@ MORE_FAULTS = (
     W("loaded: average misses a step", K, "        average[name] = average[name] +", "        if step == 6: continue\n        average[name] = average[name] +", "weights output", late=True),
     W("loaded: one layer stale", K, "    kept[step] = copy.deepcopy(student.state_dict())", "    kept[step] = copy.deepcopy(student.state_dict())\n        if step == 11: kept[11]['2.weight'] = kept[5]['2.weight']", "weights", late=True),
     W("loaded: one layer not averaged", K, "smooth.load_state_dict(average)", "smooth.load_state_dict({**average, '2.weight': kept[11]['2.weight']})", "weights", late=True),
+    W("loaded: earlier checkpoint into the same model", K, "kept[8]", "kept[5]", "weights", late=True),
+    W("loaded: average into the same model", K, "load_state_dict(kept[8])", "load_state_dict(average)", "weights", late=True),
     W("loaded: nothing", K, "    early.load_state_dict(kept[5])\n", "", "weights", late=True),
     W("moe: gradient of the recomputed part", M, "torch.tanh(t.cumsum(1) / 3)", "torch.tanh(t.cumsum(1) / 3).detach() + 0 * t", "backward forward loss"),
 )  # fmt: skip

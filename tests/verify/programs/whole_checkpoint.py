@@ -52,6 +52,8 @@ with torch.no_grad():
     early = made()
     early.load_state_dict(kept[5])
     print("early", F.mse_loss(forward(early, x), y).item())
+    student.load_state_dict(kept[8])
+    print("again", F.mse_loss(forward(student, x), y).item())
     smooth = made()
     smooth.load_state_dict(average)
     print("smooth", F.mse_loss(forward(smooth, x), y).item())
