@@ -48,12 +48,12 @@ def judge_forced(
 ) -> Forced:
     """Judge every replayed call by the baseline's table."""
     found = Forced()
-    known = {(e["root"], e["number"]): e for e in table.get("lessons", [])}
+    known = {(e["root"], e["path"], e["number"]): e for e in table.get("lessons", [])}
     view = Display(program)
     kinds = classes(program)
     differing = settings(program, target_program, replay)
     for replayed in replay.get("lessons", []):
-        stored = known.get((replayed["root"], replayed["number"]))
+        stored = known.get((replayed["root"], replayed.get("path", ""), replayed["number"]))
         if stored is None:
             continue
         found.passes += 1

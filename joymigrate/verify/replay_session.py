@@ -351,6 +351,7 @@ class Baseline:
             made.append(
                 {
                     "root": theirs,
+                    "path": start,  # of the module that was called from outside
                     "number": number,
                     "pass": "fp32" if dtype is not None else "native",
                     "rows": outcome.rows,

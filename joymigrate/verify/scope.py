@@ -98,8 +98,13 @@ def modes_of(ours: Rank, theirs: Rank) -> tuple[set[str], set[str]]:
     """Modes that models were called in, and those that a replay has judged."""
     table = ours.json("forced.json").get("lessons", [])
     done = theirs.json("replay.json").get("lessons", [])
-    wanted = {f"{e['root']} {e['number']}" for e in table}
-    there = {f"{e['root']} {e['number']}" for e in done if not e["error"]}
+    wanted, there = (
+        {f"{e['root']}{'.' * bool(path)}{path} {e['number']}" for e, path in paths}
+        for paths in (
+            [(e, e["path"]) for e in table],
+            [(e, e.get("path", "")) for e in done if not e["error"]],
+        )
+    )
     return wanted, there
 
 

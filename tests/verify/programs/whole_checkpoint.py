@@ -54,6 +54,7 @@ with torch.no_grad():
     print("early", F.mse_loss(forward(early, x), y).item())
     student.load_state_dict(kept[8])
     print("again", F.mse_loss(forward(student, x), y).item())
+    print("part", forward(student[0], x[:4]).sum().item())  # a part, with fewer rows than in training
     smooth = made()
     smooth.load_state_dict(average)
     print("smooth", F.mse_loss(forward(smooth, x), y).item())
