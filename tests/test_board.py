@@ -132,6 +132,11 @@ def ended(tmp_path: Path, code: str, **limits: float) -> limited.Ended:
     )  # fmt: skip
 
 
+def test_an_original_that_ends_badly_under_the_recorder_alone_is_our_defect() -> None:
+    seen = replace(PASSED, original=broken("RuntimeError: x"), recording="RuntimeError: x")
+    assert judge(seen) == (Outcome.OURS, "under the recorder alone: RuntimeError: x")
+
+
 def test_below_a_launchers_error_stands_the_programs() -> None:
     said = "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'"
     launcher = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "

@@ -69,8 +69,11 @@ def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observ
     first = attempt(ended.code, ended.text, ended.stopped)
     row["original"] = figures(first, ended)
     if wrong or not (first.well or goes_on(first)):
-        nothing = Attempt(1)
-        return Observed(first, nothing, nothing, tuple(wrong)), row
+        nothing, alone = Attempt(1), ""
+        if not (wrong or first.well or first.stopped):
+            plain = run(program, words, original, folder / "plain.log", plain=True)
+            alone = "" if plain.code or plain.stopped else first.error
+        return Observed(first, nothing, nothing, tuple(wrong), recording=alone), row
 
     on_chip = chip_run(program, direct, folder, row)
     compared: dict[str, str] = {}
@@ -251,8 +254,10 @@ def compare_losses(folder: Path, compared: dict[str, str], row: dict[str, Any]) 
     compared["losses"] = "same" if apart <= ROUNDING else "differs"
 
 
-def run(program: Program, words: list[str], cwd: Path, log: Path) -> limited.Ended:
-    """One joymigrate command within the program's limits."""
+def run(
+    program: Program, words: list[str], cwd: Path, log: Path, *, plain: bool = False
+) -> limited.Ended:
+    """One joymigrate command within the program's limits; `plain`: the program by itself."""
     environment = {
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         "OMP_NUM_THREADS": "1",
@@ -266,7 +271,7 @@ def run(program: Program, words: list[str], cwd: Path, log: Path) -> limited.End
     paths = (environment.get("PYTHONPATH", ""), str(ROOT), os.environ.get("PYTHONPATH", ""))
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return limited.run(
-        [*JOYMIGRATE, *words],
+        words if plain else [*JOYMIGRATE, *words],
         cwd,
         log,
         seconds=program.seconds,

@@ -3,7 +3,8 @@
 The rules, the first that fits decides:
 
 1. the rewrite raised, made a file unreadable, or found more to do the second time: our defect;
-2. the original ends badly on the CPU, and not for want of a GPU: the program's own;
+2. the original ends badly under the recorder and well without it: our defect; it ends badly on the
+   CPU, and not for want of a GPU: the program's own;
 3. a limit of time or memory stopped a run: undecided;
 4. a run on the chip ended badly. The message or the innermost frame says whose: the chip refused
    the call, or the vendor's own Python raised: it stops as a real chip would. Our own code raised,
@@ -95,6 +96,7 @@ class Observed:
     repeats: bool | None = None
     operators: int = 0
     phase: str = ""
+    recording: str = ""  # the error of an original that ends well where nothing records it
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Observed:
@@ -139,6 +141,8 @@ def judge(seen: Observed) -> tuple[Outcome, str]:
     """The outcome and its cause, in the order of the rules above."""
     if seen.rewrite:
         return Outcome.OURS, f"rewrite: {seen.rewrite[0]}"
+    if seen.recording:
+        return Outcome.OURS, f"under the recorder alone: {seen.recording}"
     original = seen.original
     needs_gpu = bool(NEEDS_GPU.search(original.error))
     if original.stopped:

@@ -24,7 +24,7 @@ from joymigrate.verify.arguments import Arguments
 from joymigrate.verify.bundle.table import index_bytes
 from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.environment import environment
-from joymigrate.verify.inventory import Inventory, tensor_hash
+from joymigrate.verify.inventory import Inventory, hashable, tensor_hash
 from joymigrate.verify.log import Log
 from joymigrate.verify.modes import mode_of
 from joymigrate.verify.module_names import ModuleNames, plain, unwrapped
@@ -369,7 +369,7 @@ class Recorder:
     def keep_inputs(self, place: str, number: int, given: dict[str, Any]) -> None:
         """Copies of a top-level call's inputs: the batch, whose bytes identify it."""
         for leaf, tensor in pytree.tensors(given, objects=True):
-            if type(tensor) is torch.Tensor and not tensor.is_meta:
+            if type(tensor) is torch.Tensor and hashable(tensor):
                 kept = tensor.detach().clone()
                 self.inputs.append((place, number, leaf, kept, self.is_derived(tensor)))
 
@@ -508,7 +508,7 @@ class Recorder:
         found = {}
         with self.own_work():
             for leaf, tensor in pytree.tensors(value, objects=True):
-                if tensor.device.type == "cpu" and type(tensor) is torch.Tensor:
+                if tensor.device.type == "cpu" and hashable(tensor):
                     found[leaf] = tensor_hash(tensor)
         self.batches.append(found)
 

@@ -91,7 +91,8 @@ class RunWatch:
         if number >= MOST_CALLS:
             return
         for leaf, tensor in leaves:
-            if type(tensor) is not torch.Tensor or tensor.is_meta or not tensor.numel():
+            plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
+            if not plain or tensor.is_meta or not tensor.numel():
                 continue
             name = f"input {place} {leaf} {number}"
             if derived is not None:
@@ -131,7 +132,8 @@ class RunWatch:
                 self.generators[f"sampler of {name}"] = held
         total = 0
         for leaf, tensor in pytree.tensors(value, objects=True):
-            if tensor.device.type == "cpu" and type(tensor) is torch.Tensor:
+            plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
+            if tensor.device.type == "cpu" and plain:
                 total = zlib.crc32(leaf.encode(), total)
                 total = zlib.crc32(sampled_bytes(tensor), total)
         series = f"batch {name}"

@@ -172,6 +172,13 @@ def test_a_late_fault_is_one_failure(name: str, stage: str, baseline: Path, tmp_
     assert sum(row.status.failed for row in found.records) == 1
 
 
+def test_sparse_inputs_are_left_alone() -> None:
+    watch, sparse = run_watch.RunWatch(), torch.eye(3).to_sparse()
+    watch.call("net:", 0, {"0": torch.ones(2), "1": sparse}, None)
+    watch.batch(torch.nn.Identity(), [sparse])  # anything that can be referred to weakly
+    assert "input net: 0 0" in watch.to_json()["series"]
+
+
 def test_batches_are_seen_where_the_vendor_has_a_next_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
