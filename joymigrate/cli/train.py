@@ -47,7 +47,9 @@ def train(
     ),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing but errors."),
     engine: str | None = typer.Option(
-        None, "--engine", help="Let another trainer run the job: swift, llamafactory, mindspeed."
+        None,
+        "--engine",
+        help="Let another trainer run the job: swift, llamafactory, mindspeed.",
     ),
     render: bool = typer.Option(False, "--render", help="With --engine: show, don't run."),
 ) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 from pathlib import Path
@@ -181,3 +182,46 @@ def test_storage_counts_equal_content_once(tmp_path: Path) -> None:
     again = storage.series_of(run / "checkpoints")
     assert again.unique_bytes == series["unique_bytes"]
     assert again.bytes > series["bytes"]
+
+
+@pytest.mark.parametrize("task", ["dpo", "grpo", "reward"])
+def test_trl_accepts_what_is_rendered(
+    tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("trl", reason="needs TRL's own parser")
+    wish: dict[str, dict[str, Any]] = {
+        "dpo": {"beta": 0.2, "loss": "ipo"},
+        "grpo": {"reward": "worth.py:length", "group": 4, "new_tokens": 6, "scale": False},
+        "reward": {},
+    }
+    made = rendered.render(
+        engines.find("trl"),
+        loaded(
+            tmp_path,
+            task={"name": task, **wish[task]},
+            batch={"size": 4, "micro": 2},
+            method={"name": "lora", "rank": 4},
+        ),
+    )
+    for path, text in made.files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    script = importlib.import_module(f"trl.scripts.{task}")
+    # Fails on a key that its configurations do not have; `--num_processes` is accelerate's.
+    _, settings, model, data = script.make_parser().parse_args_and_config(
+        list(made.command[2:4]), fail_with_unknown_args=True
+    )
+    assert (settings.max_steps, settings.gradient_accumulation_steps) == (20, 2)
+    assert (model.use_peft, model.lora_r) == (True, 4)
+    assert data.datasets[0].data_files == [str((tmp_path / "text.jsonl").resolve())]
+    if task == "dpo":
+        assert (settings.beta, settings.loss_type) == (0.2, ["ipo"])
+    if task == "grpo":
+        assert settings.per_device_train_batch_size == 2 * settings.num_generations == 8
+        assert (settings.scale_rewards, settings.loss_type) == ("none", "grpo")
+        text = "def length(completion, record):\n    return len(completion) + record['more']\n"
+        (tmp_path / "worth.py").write_text(text)
+        monkeypatch.syspath_prepend(made.environment["PYTHONPATH"].split(":")[0])
+        bridge = importlib.import_module("joymigrate_trl_reward")
+        said = [[{"role": "assistant", "content": "abc"}], "ab"]
+        assert bridge.reward(["p", "q"], said, [[1], [2]], more=[1, 2]) == [4.0, 4.0]
