@@ -87,17 +87,33 @@ def freshness(seconds: float, only: str | None) -> None:
             continue
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
+            (folder / "in").mkdir()
             settings = {} if name == "default" else {"every_s": every}
             process = start(job(folder, folder / "in", None, **settings))
-            metrics, until, number = folder / "run" / "metrics.jsonl", None, 0
+            metrics, until, number, waiting = folder / "run" / "metrics.jsonl", None, 0, 0
             while until is None or time.monotonic() < until:
                 write(folder / "in", number, 4)
                 number += 1
                 time.sleep(0.1)
                 if until is None and metrics.exists():
-                    until = time.monotonic() + max(seconds, 2.2 * every)
+                    until = time.monotonic() + max(seconds, 3.2 * every)
+                    waiting = number
             end(process, signal.SIGKILL)
-            lines = [json.loads(line) for line in metrics.read_text().splitlines()][1:]
+            lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        # Rows that lay there before the trainer ran: it has caught up when a version reaches one
+        # that came after its first version.
+        ahead = 4 * waiting
+        caught = next((n for n, line in enumerate(lines) if line["samples"] >= ahead), None)
+        if caught is None or caught + 1 == len(lines):
+            print(
+                f"{name} settings: {ahead} rows lay there; not behind them in {len(lines)} versions"
+            )
+            continue
+        behind, lines = lines[: caught + 1], lines[caught + 1 :]
+        print(
+            f"{name} settings: {ahead} rows lay there at the first version; behind them after "
+            f"{len(behind)} versions, {behind[-1]['freshness_s']:.2f} s old then"
+        )
         ages = sorted(line["freshness_s"] for line in lines)
         newest, usual = ages[-1], ages[len(ages) // 2]
         # A row waits for the next version at most: the time between two of them.

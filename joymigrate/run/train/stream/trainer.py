@@ -118,14 +118,15 @@ class StreamTrainer:
         due = time.monotonic() + wish.every_s
         said, last_row = time.monotonic(), time.monotonic()
         while not asked():
-            found = self.read(min(due, time.monotonic() + POLL_S))
+            found = self.read(min(due, time.monotonic() + POLL_S), due)
             now = time.monotonic()
             if found is not None:
                 self.learn(found)
                 last_row = now
             if now >= due:
                 self.publish_if_any()
-                due = now + wish.every_s
+                # From the end of publishing: where that is slow, rows are learned in between.
+                due = time.monotonic() + wish.every_s
             if now - said >= LOG_EVERY_S:
                 self.say(now - said)
                 said = now
@@ -144,8 +145,8 @@ class StreamTrainer:
 
     # -- rows ---------------------------------------------------------------------------------
 
-    def read(self, until: float) -> list[StreamRows] | None:
-        """Rows of one step: a whole batch, or what came within `linger_s`."""
+    def read(self, until: float, due: float) -> list[StreamRows] | None:
+        """Rows of one step: a whole batch, or what came within `linger_s` and before `due`."""
         assert self.job.data.stream is not None
         parts: list[StreamRows] = []
         position, wanted = self.position, self.job.batch.size
@@ -156,7 +157,7 @@ class StreamTrainer:
             if found is None:
                 break
             if not parts:
-                end = time.monotonic() + self.job.data.stream.linger_s
+                end = min(due, time.monotonic() + self.job.data.stream.linger_s)
             parts.append(found)
             position, wanted = found.position, wanted - max(1, len(found.table))
         return parts or None
