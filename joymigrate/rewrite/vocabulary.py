@@ -58,7 +58,7 @@ class Vocabulary:
                 else []
             )
             target = re.compile("|".join(names))
-            # The device's name alone may stand in any word: "npu" does in "input".
+            # The device's name alone may be a part of everyday words.
             literals = [f"{sign}{chip.device}" for sign in (".", "_", "'", '"')]
             literals += [chip.backend, chip.package or "", chip.tensor["is_cuda"]]
             signs = tuple({word.lower() for word in literals if word})
