@@ -84,6 +84,7 @@ class Recorder:
         self.modes: set[str] = set()
         self.called_any = False  # whether any model was called yet
         self.busy = False  # our own work, which is not recorded
+        self.fetching = False  # a loader makes a batch
         self.step = 0
         self.stepped = False
         self.optimisers = 0

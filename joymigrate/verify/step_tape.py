@@ -77,6 +77,7 @@ class StepTape:
             and not recorder.settings.stats_only
             and not recorder.stack
             and not recorder.updating
+            and not recorder.fetching
             and recorder.watches()
             and torch._C._functorch.peek_interpreter_stack() is None
         )

@@ -160,14 +160,22 @@ def watch_functions(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
 
 
 def watch_loaders(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
-    """The batches that data loaders hand out. `__next__` is not the place: torch_npu puts one of
-    its own before it whenever a loop begins (torch_npu/profiler/_add_mstx_patch.py)."""
+    """The batches that data loaders hand out. `__next__` is not the place: a vendor's package may
+    put one of its own before it whenever a loop begins, to mark it for a profiler.
+
+    What a dataset computes for a batch is seen by the batch alone, in whichever process it runs:
+    programs use workers where there is a device, and none elsewhere.
+    """
     from torch.utils.data import dataloader
 
     def watched(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(real)
         def following(self: Any) -> Any:
-            made = real(self)
+            before, recorder.fetching = recorder.fetching, True
+            try:
+                made = real(self)
+            finally:
+                recorder.fetching = before
             recorder.batch(self, made)
             return made
 

@@ -73,6 +73,34 @@ def test_a_result_without_a_gradient_ends_nothing(tmp_path: Path) -> None:
     assert verdict.verdict is Outcome.PASS, verdict.first_divergence
 
 
+# The loader has workers where the program finds a device, and its dataset reads values of tensors.
+WORKERS = """
+import os, torch, torch.nn as nn
+torch.manual_seed(0); torch.set_num_threads(1)
+class Data(torch.utils.data.Dataset):
+    def __init__(self): self.x = torch.randn(12, 4); self.y = torch.arange(12) % 2
+    def __len__(self): return 12
+    def __getitem__(self, at): return self.x[at] * float(os.environ.get("SCALE", 1)), int(self.y[at])
+n = int(os.environ.get("N", 0)); how = {"multiprocessing_context": "fork"} if n else {}
+loader = torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=n, **how)
+model = nn.Linear(4, 2); optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    loss = nn.functional.cross_entropy(model(x), y); loss.backward()
+    optimiser.step(); optimiser.zero_grad(); loss.item()
+"""
+
+
+def test_a_dataset_may_run_in_workers_on_one_side_alone(tmp_path: Path) -> None:
+    program, base = tmp_path / "p.py", tmp_path / "base.jmb"
+    program.write_text(WORKERS)
+    record(program, base)
+    verdict = replay(base, program, tmp_path / "target.jmb", {"N": "1"})
+    assert verdict.verdict is Outcome.PASS, verdict.first_divergence
+    wrong = replay(base, program, tmp_path / "wrong.jmb", {"N": "1", "SCALE": "1.01"})
+    assert wrong.first_divergence is not None
+    assert wrong.first_divergence.stage == "S1"
+
+
 @pytest.mark.parametrize("wrapper", ["ddp", "compile"])
 def test_a_wrapper_called_twice_in_a_step_counts_as_its_model(wrapper: str, tmp_path: Path) -> None:
     program = tmp_path / "p.py"

@@ -187,7 +187,7 @@ def test_batches_are_seen_where_the_vendor_has_a_next_of_its_own(
     from joymigrate.verify import watch
 
     class Seen:
-        count = 0
+        count, fetching = 0, False
 
         def batch(self, iterator: Any, value: Any) -> None:
             self.count += 1
