@@ -327,7 +327,9 @@ def logs(
 @app.command("metrics")
 def metrics(
     address: str | None = ADDRESS,
-    listen: str | None = typer.Option(None, "--listen", help="Serve at HOST:PORT/metrics instead."),
+    listen: str | None = typer.Option(
+        None, "--listen", help="Serve at HOST:PORT/metrics instead, for Prometheus and `monitor`."
+    ),
 ) -> int:
     """Print the metrics of a Ray cluster for Prometheus, or serve them."""
     from joymigrate.run.cluster import metrics as exposing
@@ -337,7 +339,7 @@ def metrics(
     captain = connect.captain(ray)
 
     def page() -> str:
-        return exposing.exposition(connect.ask(ray, captain.status.remote()))
+        return exposing.exposition(connect.ask(ray, captain.status.remote((), False)))
 
     if listen is None:
         emit(page())
@@ -345,7 +347,12 @@ def metrics(
     host, _, port = listen.rpartition(":")
     if not port.isdigit():
         raise JoyError(f"--listen is '{listen}'", help="HOST:PORT, for example 127.0.0.1:9400")
-    exposing.serve(host or "127.0.0.1", int(port), page, lambda text: talk([text]))
+
+    def board() -> str:
+        return json.dumps(connect.ask(ray, captain.board.remote()), ensure_ascii=False)
+
+    pages = {"/metrics": page, "/cluster.json": board}
+    exposing.serve(host or "127.0.0.1", int(port), pages, lambda text: talk([text]))
     return Exit.OK
 
 

@@ -15,8 +15,8 @@ def exposition(status: Mapping[str, Any]) -> str:
     jobs, nodes = status["jobs"], status["nodes"]
     states = ("waiting", "running", "done", "failed", "cancelled")
     queues = sorted({row["queue"] for row in jobs})
-    held: dict[tuple[str, str], float] = {}
     kinds = {node["node"]: node["kind"] for node in nodes}
+    held = {(queue, kind): 0.0 for queue in queues for kind in kinds.values()}
     for row in jobs:
         for pod in row["pods"]:
             key = row["queue"], kinds.get(pod["node"], "unknown")
@@ -86,18 +86,28 @@ def escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def serve(host: str, port: int, page: Callable[[], str], talk: Callable[[str], None]) -> None:
-    """Answer scrapes of `/metrics` until interrupted."""
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def serve(
+    host: str, port: int, pages: Mapping[str, Callable[[], str]], talk: Callable[[str], None]
+) -> None:
+    """Answer scrapes of `pages` (path → its text; `.json` is JSON) until interrupted."""
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path.split("?")[0] != "/metrics":
+            path = self.path.split("?")[0]
+            if path not in pages:
                 self.send_error(404)
                 return
-            body = page().encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            try:
+                code, body = 200, pages[path]().encode("utf-8", "backslashreplace")
+            except JoyError as error:  # the cluster is away; who asks is told, and may ask again
+                code, body = 503, f"{error}\n".encode("utf-8", "backslashreplace")
+            json_ = code == 200 and path.endswith(".json")
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json" if json_ else TEXT)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -434,6 +434,10 @@ class Scheduler:
             return head if head.group == group.entries[0].group else group.entries[0]
         return group.first(self._now)
 
+    def in_order(self) -> list[Entry]:
+        """The waiting jobs, by whose turn comes first as things are."""
+        return sorted(self.waiting.values(), key=self._order)
+
     def _order(self, entry: Entry) -> tuple[Any, ...]:
         queue = entry.job.queue
         share = self.quotas.share(queue) if self.quotas.account(queue).declared else 0.0

@@ -4,14 +4,135 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from joymigrate.run.cluster import cards
 from joymigrate.run.cluster.controller import store, usage
-from joymigrate.run.cluster.controller.ledger import Ledger
+from joymigrate.run.cluster.controller.ledger import LIVE, Ledger, Record
 from joymigrate.run.cluster.scheduler import Scheduler
+
+MOST_JOBS = 100  # of each state on the board: a reason is worked out for every waiting one
+MOST_NODES = 256
+
+
+def status_data(
+    scheduler: Scheduler,
+    ledger: Ledger,
+    now: float,
+    names: Sequence[str] = (),
+    reasons: bool = True,
+) -> dict[str, Any]:
+    """All jobs (or the named ones) at `now` with their pods or the reason why they wait.
+
+    Without `reasons` none is worked out: each costs a try of the scheduler.
+    """
+    records = [r for name, r in ledger.records.items() if not names or name in names]
+    return {
+        "schema": "joymigrate.cluster/1",
+        "jobs": [job_row(scheduler, record, now, reasons) for record in records],
+        "nodes": node_rows(scheduler, ledger),
+        "warnings": list(scheduler.inventory.warnings),
+    }
+
+
+def node_rows(scheduler: Scheduler, ledger: Ledger) -> list[dict[str, Any]]:
+    """Nodes with their free and failed cards."""
+    return [
+        {"node": node.name, "kind": node.kind.name, "cards": node.cards,
+         "free": int(scheduler.state.free[i]).bit_count(),
+         "failed": list(ledger.failed.get(node.name, ())),
+         "cordoned": ledger.cordoned.get(node.name)}
+        for i, node in enumerate(scheduler.inventory.nodes)
+    ]  # fmt: skip
+
+
+def job_row(
+    scheduler: Scheduler, record: Record, now: float, reasons: bool = True
+) -> dict[str, Any]:
+    """A job with its pods, or the reason why it waits."""
+    waits = record.state in ("waiting", "held")
+    judged = reasons and record.state == "waiting"
+    refusal = scheduler.why(record.job.name) if judged else None
+    # One that has been stopped waits anew; one that runs or is over waited for its last start.
+    waited = now - record.since if waits else (record.started or now) - record.submitted
+    return {
+        "job": record.job.name,
+        "queue": record.job.queue,
+        "by": record.by,
+        "state": record.state,
+        "pods": [{"node": p.node, "cards": list(p.cards), "rank": p.rank} for p in record.pods],
+        "priority": record.job.priority,
+        "reason": refusal.reason if refusal else record.note,
+        "frees": refusal.frees if refusal else "",
+        "permanent": bool(refusal and refusal.permanent),
+        "tries": record.tries,
+        "attempt": record.attempt,
+        "world": record.job.pods,
+        "evictions": record.evictions,
+        "exit_codes": list(record.exit_codes),
+        "waited_s": round(max(0.0, waited), 3),
+    }
+
+
+def board_data(scheduler: Scheduler, ledger: Ledger, now: float) -> dict[str, Any]:
+    """A cluster on one page: cards with who has them, queues, jobs that run and that wait.
+
+    Of each state the first `MOST_JOBS` jobs, waiting ones in the order of their turn. `left_out`
+    counts the others, and the nodes above `MOST_NODES`.
+    """
+    place = {entry.job.name: i for i, entry in enumerate(scheduler.in_order())}
+    live = {state: ledger.live(state) for state in LIVE}
+    live["waiting"].sort(key=lambda record: place.get(record.job.name, len(place)))
+    live["running"].sort(key=lambda record: record.started or now)
+    nodes = node_rows(scheduler, ledger)
+    for row, held in zip(nodes, owners(scheduler), strict=False):
+        row["held"] = held
+    return {
+        "schema": "joymigrate.board/1",
+        "at": now,
+        "kinds": [
+            {"kind": kind, "cards": sum(n["cards"] for n in of), "free": sum(n["free"] for n in of)}
+            for kind in scheduler.inventory.count()
+            if (of := [node for node in nodes if node["kind"] == kind])
+        ],
+        "nodes": nodes[:MOST_NODES],
+        "jobs": [
+            {**job_row(scheduler, one, now), "cards": one.job.cards, "started": one.started,
+             "minutes": one.job.minutes}
+            for records in live.values() for one in records[:MOST_JOBS]
+        ],
+        "states": dict(Counter(record.state for record in ledger.records.values())),
+        "queues": quota_data(scheduler, ledger)["queues"],
+        "left_out": {
+            "nodes": max(0, len(nodes) - MOST_NODES),
+            **{state: max(0, len(found) - MOST_JOBS) for state, found in live.items()},
+        },
+    }  # fmt: skip
+
+
+def owners(scheduler: Scheduler) -> list[list[str]]:
+    """Who has each card of each node: a job, `+` several with shares of it, `*` somebody else,
+    `-` out of use, "" nobody.
+    """
+    state = scheduler.state
+    held: dict[tuple[int, int], str] = {}
+    for name, run in scheduler.running.items():
+        for grant in run.placement:
+            for card in cards.ids(grant.mask):
+                held[grant.node, card] = "+" if (grant.node, card) in held else name
+    return [
+        [
+            held.get((i, card))
+            or ("*" if card in node.used else "")
+            or ("" if state.ready[i] and int(state.usable[i]) >> card & 1 else "-")
+            for card in range(node.kind.cards)
+        ]
+        for i, node in enumerate(state.nodes[:MOST_NODES])
+    ]
 
 
 def quota_data(scheduler: Scheduler, ledger: Ledger) -> dict[str, Any]:

@@ -22,9 +22,15 @@ from uuid import uuid4
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
 from joymigrate.run.cluster.controller import limits
-from joymigrate.run.cluster.controller.ledger import LIVE, Attempt, Fact, Record, started
+from joymigrate.run.cluster.controller.ledger import LIVE, Attempt, Fact, started
 from joymigrate.run.cluster.controller.orders import Order, compare_quotas, decide
-from joymigrate.run.cluster.controller.reports import quota_data, read_history, read_usage
+from joymigrate.run.cluster.controller.reports import (
+    board_data,
+    quota_data,
+    read_history,
+    read_usage,
+    status_data,
+)
 from joymigrate.run.cluster.controller.restore import lost, restore, submission
 from joymigrate.run.cluster.controller.store import Store
 from joymigrate.run.cluster.dependencies import check_order
@@ -51,6 +57,7 @@ LOG_LINES = 200
 VERDICT_S = 25.0  # Ray calls a silent node dead within this time
 KILLED_S = 3.0  # a process that a dying raylet took along looks killed at first
 LOSSES = 3
+FACTS = 30  # of the log, on the monitor's page
 SCHEDULER = "scheduler"  # who orders what nobody else does
 
 
@@ -123,43 +130,14 @@ class Controller:
                 help="leave `running` to `cluster plan`",
             )
 
-    async def status(self, names: Sequence[str] = ()) -> dict[str, Any]:
+    async def status(self, names: Sequence[str] = (), reasons: bool = True) -> dict[str, Any]:
         """All jobs (or the named ones) with their pods or the reason why they wait."""
-        records = [r for name, r in self.ledger.records.items() if not names or name in names]
-        nodes = [
-            {"node": node.name, "kind": node.kind.name, "cards": node.cards,
-             "free": int(self.scheduler.state.free[i]).bit_count(),
-             "failed": list(self.ledger.failed.get(node.name, ())),
-             "cordoned": self.ledger.cordoned.get(node.name)}
-            for i, node in enumerate(self.cluster.nodes)
-        ]  # fmt: skip
-        return {
-            "schema": "joymigrate.cluster/1",
-            "jobs": [self._row(record) for record in records],
-            "nodes": nodes,
-            "warnings": list(self.cluster.warnings),
-        }
+        return status_data(self.scheduler, self.ledger, time.time(), names, reasons)
 
-    def _row(self, record: Record) -> dict[str, Any]:
-        waits = record.state == "waiting"
-        refusal = self.scheduler.why(record.job.name) if waits else None
-        return {
-            "job": record.job.name,
-            "queue": record.job.queue,
-            "by": record.by,
-            "state": record.state,
-            "pods": [pod_data(pod) for pod in record.pods],
-            "priority": record.job.priority,
-            "reason": refusal.reason if refusal else record.note,
-            "frees": refusal.frees if refusal else "",
-            "permanent": bool(refusal and refusal.permanent),
-            "tries": record.tries,
-            "attempt": record.attempt,
-            "world": record.job.pods,
-            "evictions": record.evictions,
-            "exit_codes": list(record.exit_codes),
-            "waited_s": round((record.started or time.time()) - record.submitted, 3),
-        }
+    async def board(self) -> dict[str, Any]:
+        """What the monitor's page shows: cards, queues, jobs with reasons, the last facts."""
+        data = board_data(self.scheduler, self.ledger, time.time())
+        return {**data, "facts": await self.history("", FACTS)}
 
     async def explain(self, name: str) -> dict[str, Any]:
         """Why a job waits, what is enough for it to start, and when it will."""
@@ -508,11 +486,6 @@ def fact(kind: str, job: str = "", by: str = SCHEDULER, data: Any = None) -> Fac
 def limits_data(queues: Sequence[jobs.Queue], weights: Any) -> dict[str, Any]:
     """Queues and weights as the log keeps them."""
     return {"queues": [dataclasses.asdict(queue) for queue in queues], "weights": dict(weights)}
-
-
-def pod_data(pod: Any) -> dict[str, Any]:
-    """A pod's place as plain data."""
-    return {"node": pod.node, "cards": list(pod.cards), "rank": pod.rank}
 
 
 def on_node(function: str, where: tuple[str, str, int, int], *arguments: Any) -> Any:

@@ -48,6 +48,11 @@ def readings(before: Snapshot | None, after: Snapshot, who: str) -> dict[str, fl
         if series.read == "gauge":
             for labels, value in after.of(*series.names):
                 found[name(series, labels, who)] = value * series.scale
+        elif series.read == "total":
+            for labels, value in after.of(*series.names):
+                if all(labels.get(key) == wanted for key, wanted in series.where.items()):
+                    key = name(series, labels, who)
+                    found[key] = found.get(key, 0.0) + value * series.scale
         elif before is not None and after.time > before.time:
             found |= between(series, before, after, who)
     return found

@@ -27,6 +27,9 @@ def expression(key: str) -> str | None:
     by = f" by ({series.by})" if series.by else ""
     if series.read == "gauge":
         return scaled(metric, series)
+    if series.read == "total":
+        where = ",".join(f'{k}="{v}"' for k, v in series.where.items())
+        return f"sum{by} ({metric}{{{where}}})" if where else f"sum{by} ({metric})"
     if series.read == "rate":
         return f"sum{by} (rate({metric}[{RANGE}]))"
     if series.read == "share":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ PAGE = Path(__file__).parent / "page.html"
 DEVICE_SECONDS = 5.0
 COMPACT_SECONDS = 300.0
 READ_SECONDS = 5.0
+BOARD_SECONDS = 5.0  # between two looks at a cluster: every waiting job's reason is worked out
 REST_SECONDS = 60.0  # before a backend without metrics is asked again
 MAX_WINDOW_SECONDS = 90 * 86_400.0
 
@@ -65,6 +67,7 @@ class Page:
         self.session: Any = None
         self.has_rollout = not only
         self.resting_until = 0.0
+        self.board_at = 0.0
 
     async def get(self, url: str) -> str:
         import aiohttp
@@ -90,8 +93,6 @@ class Page:
 
     async def status(self) -> dict[str, Any] | None:
         """A gateway keeps its rollout beside its metrics; others have none."""
-        import json
-
         if not self.has_rollout:
             return None
         try:
@@ -101,6 +102,18 @@ class Page:
         except (JoyError, ValueError):
             self.has_rollout = False
             return None
+
+    async def board(self, now: float) -> dict[str, Any] | None:
+        """The state of a cluster, whose page is beside its metrics; asked for now and then."""
+        if now - self.board_at < BOARD_SECONDS:
+            return None
+        self.board_at = now
+        text = await self.get(self.url.rsplit("/", 1)[0] + "/cluster.json")
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise JoyError(f"no JSON: {error}", where=self.url, help="cluster metrics") from None
+        return found if isinstance(found, dict) else None
 
     async def close(self) -> None:
         if self.session is not None:
@@ -123,6 +136,7 @@ class Monitor:
     latest: dict[str, float] = field(default_factory=dict)
     troubles: dict[str, str | None] = field(default_factory=dict)
     rollout: dict[str, Any] | None = None
+    cluster: dict[str, Any] | None = None
     told: dict[tuple[str, str, str], float] = field(default_factory=dict)
     seen_events: set[tuple[float, str]] = field(default_factory=set)
 
@@ -179,6 +193,8 @@ class Monitor:
         try:
             after = await source.read()
             status = await source.status()
+            if isinstance(source, Page) and of_cluster(after):
+                self.cluster = await source.board(time.time()) or self.cluster
         except (JoyError, OSError) as error:
             if isinstance(source, Page) and only:
                 source.resting_until = time.time() + REST_SECONDS
@@ -272,6 +288,7 @@ class Monitor:
             "events": self.history.events(),
             "alerts": self.watch.firing(),
             "rollout": self.rollout,
+            "cluster": self.cluster,
             "sources": [
                 {"name": source.name, "trouble": self.troubles.get(source.name)}
                 for source in self.sources
@@ -286,6 +303,11 @@ class Monitor:
                 await source.close()
         with contextlib.suppress(Exception):
             self.history.close()
+
+
+def of_cluster(found: Snapshot) -> bool:
+    """Whether a `/metrics` page is that of a cluster's controller."""
+    return any(name.startswith("joymigrate_cluster_") for name in found.values)
 
 
 def assemble(

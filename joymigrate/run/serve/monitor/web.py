@@ -43,7 +43,7 @@ async def serve(
     """Serve until SIGINT or SIGTERM."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        if request.path in ("/", "/dashboard"):
+        if request.path in ("/", "/dashboard", "/cluster"):
             return await dashboard(monitor, request)
         if request.path == "/monitor.json":
             return await data(monitor, request)
