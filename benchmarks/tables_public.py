@@ -1,11 +1,17 @@
-"""A public TorchRec model before and after its migration: the losses of 20 steps.
+"""Public recommendation programs before and after their migration: the losses of 20 steps.
 
-    python benchmarks/tables_public.py --torchrec CHECKOUT --peer PYTHON
+    python benchmarks/tables_public.py --torchrec CHECKOUT --peer PYTHON [--dlrm CHECKOUT]
 
-CHECKOUT is github.com/pytorch/torchrec (a48cef7 was measured), PYTHON one that has torchrec and
-fbgemm-gpu-cpu. `examples/bert4rec/models/bert4rec.py` is taken as it is, and rewritten by
-`joymigrate rewrite --unsafe`. The same weights and batches are trained by TorchRec, by the
-rewritten file on the CPU, and by it under `joymigrate rehearse` on the simulated chip.
+CHECKOUT is github.com/pytorch/torchrec (a48cef7 was measured) and github.com/facebookresearch/dlrm
+(090956ee); PYTHON is one that has torchrec and fbgemm-gpu-cpu. The dlrm program wants
+scikit-learn in the Python that runs this file.
+
+- TorchRec's `bert4rec.py` and `predict_using_torchrec.py` are taken as they are and rewritten by
+  `joymigrate rewrite --unsafe`. The same weights and batches are trained by TorchRec, by the
+  rewritten file on the CPU, and by it under `joymigrate rehearse --policy error` (an operator on
+  the CPU ends it) on the simulated chip.
+- `dlrm_s_pytorch.py` is started as a user does, with each of its kinds of embeddings: the original
+  on the CPU, the rewritten one under `joymigrate rehearse --fill --policy error`.
 """
 
 from __future__ import annotations
@@ -13,32 +19,45 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MODEL = "examples/bert4rec/models/bert4rec.py"
+JOYMIGRATE = [sys.executable, "-W", "ignore", "-m", "joymigrate"]
 STEPS = 20
-TRAIN = """
-import importlib.util, json, sys
+MODELS = {
+    "BERT4Rec": "examples/bert4rec/models/bert4rec.py",
+    "prediction": "examples/prediction/predict_using_torchrec.py",
+}
+START = """
+import importlib.util, json, os, sys
 import torch
 file, weights, device, steps, result = sys.argv[1:]
-spec = importlib.util.spec_from_file_location("bert4rec", file)
+sys.path.insert(0, os.path.dirname(file))
+spec = importlib.util.spec_from_file_location("public", file)
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 if device != "cpu":
     import torch_npu
 torch.manual_seed(0)
 chip = torch.device(device)
+losses = []
+def begin(model):
+    if weights.startswith("save:"):
+        torch.save(model.state_dict(), weights[5:])
+    else:
+        model.load_state_dict(torch.load(weights, map_location=device))
+"""
+TRAIN = {
+    "BERT4Rec": """
 model = module.BERT4Rec(500, 16, 32, nhead=4, num_layers=2, dropout=0.0, device=chip)
-if weights.startswith("save:"):
-    torch.save(model.state_dict(), weights[5:])
-else:
-    model.load_state_dict(torch.load(weights, map_location=device))
+begin(model)
 optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-draw, losses = torch.Generator().manual_seed(1), []
+draw = torch.Generator().manual_seed(1)
 for _ in range(int(steps)):
     lengths = torch.randint(0, 17, (32,), generator=draw)
     ids = torch.randint(1, 500, (int(lengths.sum()),), generator=draw)
@@ -50,52 +69,132 @@ for _ in range(int(steps)):
     loss.backward()
     optimiser.step()
     losses.append(float(loss.detach().cpu()))
+""",
+    "prediction": """
+data = module.RecommendationDataset(1000, 500, 256 * int(steps))
+loader = torch.utils.data.DataLoader(data, batch_size=256)
+sizes = {"user_id": 1000, "item_id": 500, "user_category": 10, "item_category": 20}
+tables = module.EmbeddingBagCollection(device=chip, tables=[
+    module.EmbeddingBagConfig(embedding_dim=64, name=n, num_embeddings=size, feature_names=[n])
+    for n, size in sizes.items()])
+net = module.TorchRecDLRM(tables, 4, [32, 64], [128, 64, 1]).to(chip)
+model = module.DLRMRatingWrapper(net).to(chip)
+begin(model)
+optimiser = torch.optim.Adam(model.parameters(), lr=0.001, weight_decay=1e-5)
+for batch in loader:
+    keyed = module.create_kjt_from_batch(batch, chip)
+    found = model(batch["dense_features"].to(chip), keyed)
+    loss = torch.nn.functional.mse_loss(found, batch["rating"].to(chip))
+    optimiser.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
+    optimiser.step()
+    losses.append(float(loss.detach().cpu()))
+""",
+}
+END = """
 with open(result, "w") as file:
     json.dump(losses, file)
 """
+DLRM = (
+    f"dlrm_s_pytorch.py --mini-batch-size=16 --data-size={16 * STEPS} --print-freq=1 "
+    "--test-freq=100 --arch-embedding-size=40-30-20 --arch-sparse-feature-size=8 "
+    "--arch-mlp-bot=4-16-8 --arch-mlp-top=14-8-1"
+)
+DLRM_KINDS = {
+    "sparse gradients, sum of squares": "",
+    "binary cross-entropy": "--loss-function=bce",
+    "learned weights of the rows": "--weighted-pooling=learned",
+    "quotient-remainder tables": "--qr-flag --qr-threshold=10 --qr-collisions=4",
+}
+LOSS = re.compile(r"Finished training it .*loss ([0-9.einf-]+)")
 
 
-def run(command: list[str]) -> str:
+def run(command: list[str], folder: Path | None = None) -> str:
     """What a program printed; its end where it failed."""
     more = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **more})
+    environment = {**os.environ, **more}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
     if done.returncode:
-        sys.exit(f"{' '.join(command[:6])}: {(done.stdout + done.stderr)[-3000:]}")
+        sys.exit(f"{' '.join(command[:12])}: {(done.stdout + done.stderr)[-3000:]}")
     return done.stdout + done.stderr
+
+
+def rewritten(source: Path, target: Path) -> None:
+    """The migrated copy of a folder, in the style that runs on every device."""
+    how = ["--to", "ascend", "--style", "agnostic", "--unsafe", "-q", "-o", str(target)]
+    run([*JOYMIGRATE, "rewrite", str(source), *how])
+
+
+def rehearsal(said: str) -> str:
+    """The lines of a rehearsal that say where its operators ran."""
+    lines = said[said.rindex("mode run") :].splitlines()
+    return "\n".join(line for line in lines if "operators" in line or "fell back" in line)
+
+
+def apart(first: list[float], found: list[float]) -> float:
+    """The largest difference of two runs; they have to be equally long."""
+    if len(first) != len(found) or not first:
+        sys.exit(f"{len(first)} losses and {len(found)}: nothing to compare")
+    return max(abs(a - b) for a, b in zip(first, found, strict=True))
+
+
+def on_tables(name: str, torchrec: Path, peer: str, folder: Path) -> None:
+    """One of TorchRec's examples on joymigrate's tables."""
+    (folder / "before").mkdir(parents=True)
+    program = folder / "before" / "public.py"
+    program.write_bytes((torchrec / MODELS[name]).read_bytes())
+    (folder / "train.py").write_text(START + TRAIN[name] + END)
+    rewritten(folder / "before", folder / "after")
+    weights, result = str(folder / "weights.pt"), folder / "losses.json"
+    rehearse = [*JOYMIGRATE, "rehearse", "--to", "ascend", "--policy", "error", "--", "python"]
+    first: list[float] = []
+    for title, start, source, given, device in (
+        ("TorchRec, CPU", [peer], "before", f"save:{weights}", "cpu"),
+        ("migrated, CPU", [sys.executable], "after", weights, "cpu"),
+        ("migrated, rehearsed", rehearse, "after", weights, "npu"),
+    ):
+        said = run([*start, str(folder / "train.py"), str(folder / source / "public.py"),
+                    given, device, str(STEPS), str(result)])  # fmt: skip
+        losses = json.loads(result.read_text())
+        first = first or losses
+        print(f"{name}, {title}: {losses[0]:.6f} … {losses[-1]:.6f}, "
+              f"largest difference {apart(first, losses):.1e} (<= 1e-5)", flush=True)  # fmt: skip
+        if device != "cpu":
+            print(rehearsal(said), flush=True)
+
+
+def dlrm(checkout: Path, folder: Path) -> None:
+    """The public DLRM program, started as a user does."""
+    leave = shutil.ignore_patterns(".git", ".joymigrate")
+    shutil.copytree(checkout, folder / "before", ignore=leave)
+    rewritten(folder / "before", folder / "after")
+    rehearse = [*JOYMIGRATE, "rehearse", "--to", "ascend", "--devices", "1", "--fill",
+                "--policy", "error", "--", "python"]  # fmt: skip
+    for name, more in DLRM_KINDS.items():
+        words = [*DLRM.split(), *more.split()]
+        first = [float(x) for x in LOSS.findall(run([sys.executable, *words], folder / "before"))]
+        said = run([*rehearse, *words, "--use-gpu"], folder / "after")
+        found = [float(x) for x in LOSS.findall(said)]
+        print(f"dlrm, {name}: {len(first)} losses, {first[0]:.6f} … {first[-1]:.6f}; rehearsed: "
+              f"largest difference {apart(first, found):.1e} (<= 1e-5)", flush=True)  # fmt: skip
+        print(rehearsal(said), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--torchrec", type=Path, required=True, help="a checkout")
-    parser.add_argument("--peer", required=True, help="a Python that has torchrec")
+    parser.add_argument("--torchrec", type=Path, help="a checkout")
+    parser.add_argument("--peer", help="a Python that has torchrec")
+    parser.add_argument("--dlrm", type=Path, help="a checkout")
     options = parser.parse_args()
+    if (options.torchrec is None) != (options.peer is None) or not (options.dlrm or options.peer):
+        parser.error("name --torchrec and --peer, or --dlrm, or all three")
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        (folder / "train.py").write_text(TRAIN)
-        (folder / "before").mkdir()
-        (folder / "before" / "bert4rec.py").write_bytes((options.torchrec / MODEL).read_bytes())
-        joymigrate = [sys.executable, "-W", "ignore", "-m", "joymigrate"]
-        run([*joymigrate, "rewrite", str(folder / "before"), "--to", "ascend", "--unsafe",
-             "-o", str(folder / "after"), "-q"])  # fmt: skip
-        losses = {}
-        weights = str(folder / "weights.pt")
-        for name, start, source, given, device in (
-            ("TorchRec, CPU", [options.peer], "before", f"save:{weights}", "cpu"),
-            ("migrated, CPU", [sys.executable], "after", weights, "cpu"),
-            ("migrated, rehearsed",
-             [*joymigrate, "rehearse", "--to", "ascend", "--", "python"], "after", weights, "npu"),
-        ):  # fmt: skip
-            result = folder / "losses.json"
-            said = run([*start, str(folder / "train.py"), str(folder / source / "bert4rec.py"),
-                        given, device, str(STEPS), str(result)])  # fmt: skip
-            losses[name] = json.loads(result.read_text())
-            print(f"{name}: {losses[name][0]:.6f} … {losses[name][-1]:.6f}")
-            if device != "cpu":
-                print(said)
-    first = losses["TorchRec, CPU"]
-    for name, found in losses.items():
-        apart = max(abs(a - b) for a, b in zip(first, found, strict=True))
-        print(f"{name}: largest difference of {STEPS} losses {apart:.1e} (<= 1e-5)")
+        if options.torchrec:
+            for name in MODELS:
+                on_tables(name, options.torchrec, options.peer, Path(place) / name)
+        if options.dlrm:
+            dlrm(options.dlrm, Path(place) / "dlrm")
 
 
 if __name__ == "__main__":

@@ -215,7 +215,7 @@ def embedding_bag_dense_backward(
     return result.index_add(0, indices, rows)
 
 
-@fill("_embedding_bag_backward", rtol=3e-6, atol=1e-6, note="dense gradients only")
+@fill("_embedding_bag_backward", rtol=3e-6, atol=1e-6)
 def embedding_bag_backward(
     grad: Tensor,
     indices: Tensor,
@@ -231,14 +231,51 @@ def embedding_bag_backward(
     padding_idx: int = -1,
 ) -> Tensor:
     """The table's gradient, with the bags worked out of `offsets` where they are not given."""
-    if sparse:
-        raise NotImplementedError(
-            "embedding_bag(sparse=True) has no filled gradient; use sparse=False"
-        )
     if offset2bag.numel() != indices.numel():
         where = torch.arange(indices.numel(), device=indices.device, dtype=offsets.dtype)
         offset2bag = torch.searchsorted(offsets.contiguous(), where, right=True) - 1
+    if sparse and not scale_grad_by_freq and holds_sparse(grad.device.type):
+        return embedding_bag_sparse_backward(
+            grad, indices, offset2bag, num_weights, mode, per_sample_weights, padding_idx
+        )
     return embedding_bag_dense_backward(
         grad, indices, offset2bag, bag_size, maximum_indices, num_weights,
         scale_grad_by_freq, mode, per_sample_weights, padding_idx,
     )  # fmt: skip
+
+
+SPARSE_MADE_BY = "aten::_sparse_coo_tensor_with_dims_and_tensors"
+
+
+def holds_sparse(device: str) -> bool:
+    """Whether the device's package makes and adds sparse tensors; elsewhere gradients are dense."""
+    key = f"Sparse{torch._C._dispatch_key_for_device(device)}"
+    known = torch._C._dispatch_has_kernel_for_dispatch_key
+    return known(SPARSE_MADE_BY, key) and known("aten::add_.Tensor", key)
+
+
+def embedding_bag_sparse_backward(
+    grad: Tensor,
+    indices: Tensor,
+    offset2bag: Tensor,
+    num_weights: int,
+    mode: int,
+    per_sample_weights: Tensor | None,
+    padding_idx: int,
+) -> Tensor:
+    """The table's gradient [num_weights, D] as a row for each index, repeated ids not added up."""
+    indices, bags = indices.to(torch.int64), offset2bag.to(torch.int64)
+    if padding_idx >= 0:
+        used = (indices != padding_idx).nonzero().squeeze(1)
+        indices, bags = indices.index_select(0, used), bags.index_select(0, used)
+        if per_sample_weights is not None:
+            per_sample_weights = per_sample_weights.index_select(0, used)
+    rows = grad.index_select(0, bags)
+    if mode == PER_BAG_MEAN:
+        sizes = torch.zeros(grad.shape[0], dtype=grad.dtype, device=grad.device)
+        ones = torch.ones(bags.shape, dtype=grad.dtype, device=grad.device)
+        rows = rows / sizes.index_add(0, bags, ones).index_select(0, bags)[:, None]
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights[:, None]
+    size = (num_weights, grad.shape[1])
+    return torch.sparse_coo_tensor(indices[None], rows, size, check_invariants=False)

@@ -261,11 +261,18 @@ CASES: dict[str, list[Case]] = {
             6,
             False,
             mode,
-            False,
-            None,
-            -1,
+            sparse,
+            weights,
+            padding,
         )
-        for mode in (0, 1)
+        for mode, sparse, weights, padding in (
+            (0, False, None, -1),
+            (1, False, None, -1),
+            (0, True, None, -1),
+            (1, True, None, -1),
+            (0, True, torch.rand(6), 2),
+            (1, True, None, 2),
+        )
     ],
     "mode": [call(whole(4, 5, 9).float(), d, k) for d in (0, 1) for k in (True, False)],
     "nonzero_static": [call(whole(2, 3, 4), size=n, fill_value=-1) for n in (0, 3, 20)]

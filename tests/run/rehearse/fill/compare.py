@@ -111,7 +111,9 @@ def worst(
     for a, b in zip(found, expected, strict=True):
         if not isinstance(b, Tensor):
             continue
-        a, b = a.detach().cpu(), b.detach()
+        if a.layout != b.layout:
+            return float("inf")
+        a, b = a.detach().to_dense().cpu(), b.detach().to_dense()
         if a.shape != b.shape or a.is_floating_point() != b.is_floating_point():
             return float("inf")
         largest = max(largest, ratio(fill, a, b, scale, more))
