@@ -1,13 +1,11 @@
-"""`--color` of every command: one option, given to each of them when it is loaded."""
+"""What `--color` and everybody's variables mean for the colour of an output."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
-
-import typer
+from typing import TextIO
 
 from joymigrate.errors import JoyError, did_you_mean
 
@@ -57,30 +55,3 @@ def kept() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def carrier(
-    color: str | None = typer.Option(
-        None,
-        "--color",
-        metavar="WHEN",
-        callback=choose,
-        expose_value=False,
-        help="Colour in the output: auto, always or never.",
-    ),
-) -> None:
-    """Declares the option in the words of typer, which makes it what its release needs."""
-
-
-def equip(command: Any) -> None:
-    """Give `--color` to a command, or to every command of a group."""
-    app = typer.Typer(add_completion=False)
-    app.command()(carrier)
-    option = next(one for one in typer.main.get_command(app).params if one.name == "color")
-    waiting = [command]
-    while waiting:
-        one = waiting.pop()
-        inner = list(getattr(one, "commands", {}).values())
-        waiting += inner
-        if not inner:
-            one.params.append(option)

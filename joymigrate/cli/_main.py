@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from joymigrate.cli import _color, _examples
+from joymigrate.cli import _examples, _shared_options
 from joymigrate.cli._failures import bug, leave_stdout, outside, show_error, usage_error
 from joymigrate.errors import Exit, JoyError, did_you_mean
 from joymigrate.extras import absent
@@ -131,7 +131,7 @@ def load(name: str) -> Any:
     command = typer.main.get_command(app)
     command.name = name
     _examples.attach(command, name)
-    _color.equip(command)
+    _shared_options.equip(command)
     if "_JOYMIGRATE_COMPLETE" in os.environ:
         from joymigrate.cli._completion import equip
 
@@ -172,7 +172,7 @@ def run(arguments: list[str] | None = None) -> int:
     prepare_environment()
     command = typer.main.get_command(root)
     try:
-        with _color.kept():
+        with _shared_options.kept():
             result = command.main(args=arguments, prog_name="joymigrate", standalone_mode=False)
         sys.stdout.flush()
     except JoyError as error:

@@ -7,6 +7,7 @@ import shutil
 import sys
 import textwrap
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
@@ -64,8 +65,22 @@ def broken(line: str, width: int) -> list[str]:
     )
 
 
-def talk(lines: list[str]) -> None:
-    """Lines for the user beside the data, on stderr."""
+HUSHED = [False]  # what --quiet says, for one command line
+
+
+def hush(wish: bool) -> None:
+    """Carry out `--quiet`: no more notes and no progress; `complain` and errors stay."""
+    HUSHED[0] = wish
+
+
+def talk(lines: Iterable[str]) -> None:
+    """Notes for the user beside the result, on stderr; none after `--quiet`."""
+    if not HUSHED[0]:
+        complain(lines)
+
+
+def complain(lines: Iterable[str]) -> None:
+    """What explains an exit code above 0, on stderr, whatever `--quiet` says."""
     for line in lines:
         print(line.encode("utf-8", "backslashreplace").decode("utf-8"), file=sys.stderr)
 
@@ -75,7 +90,7 @@ class Progress:
 
     def __init__(self, what: str, *, on: bool = True) -> None:
         self.what = what
-        self.on = on and sys.stderr.isatty()
+        self.on = on and not HUSHED[0] and sys.stderr.isatty()
         self.next = 0.0
 
     def __call__(self, done: int, total: int) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
-from joymigrate.cli._output import emit, fit, one_of, talk
+from joymigrate.cli._output import complain, emit, fit, one_of, talk
 from joymigrate.errors import Exit, JoyError
 from joymigrate.evidence import GRADES, weaker_line
 from joymigrate.language import speaking
@@ -82,7 +82,6 @@ def command(
         "text", "--format", help="text, json, sarif, junit, html, trace, csv or parquet."
     ),
     output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
-    quiet: bool = typer.Option(False, "-q", "--quiet", help="No notes on stderr."),
     lang: str | None = LANG,
 ) -> int:
     """Judge every operator of TRACE: native, fused, composite, on the CPU, missing, unknown."""
@@ -111,9 +110,8 @@ def command(
         with speaking(speaker("en" if form in ("json", "trace") else lang)):
             told = marked(read, oplist) if form == "trace" else rendered(coverage, form)
         emit(fit(told, output) if form == "text" else told, output)
-    if not quiet:
-        say = speaker(lang)
-        talk([f"{say('note')}: {say(note)}" for note in coverage.notes])
+    say = speaker(lang)
+    talk(f"{say('note')}: {say(note)}" for note in coverage.notes)
     if skeleton is not None:
         from joymigrate.profile.skeleton import write
 
@@ -123,7 +121,7 @@ def command(
     if require_grade is not None and fail_under is None:
         below += filter(None, [weaker_line(coverage.grades(), require_grade)])
     if below:
-        talk(below)
+        complain(below)
         return Exit.FOUND
     if fail_under is None:
         return Exit.OK
@@ -133,7 +131,7 @@ def command(
         raise JoyError("these recordings have no times", help="--by ops or --by calls")
     if 100 * share >= fail_under:
         return Exit.OK
-    talk([f"below --fail-under: {100 * share:.2f} % of {by} < {fail_under:g} %"])
+    complain([f"below --fail-under: {100 * share:.2f} % of {by} < {fail_under:g} %"])
     return Exit.FOUND
 
 

@@ -42,7 +42,7 @@ def command(
     stack: bool = typer.Option(
         False, "--stack/--no-stack", help="Python stacks in the Chrome trace as well."
     ),
-    quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing of our own."),
+    quiet: bool = typer.Option(False, "-q", "--quiet"),
 ) -> int:
     """Run COMMAND and record its operators. Its output and exit code are its own."""
     from joymigrate.cli import _program

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from joymigrate.cli._output import talk
 from joymigrate.errors import JoyError
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def run(
         if replay.evidence is not None:
             from joymigrate.verify.evidence_pack import write_pack
 
-            print(f"verify: {write_pack(made.ranks[0], verdict, replay.evidence)}", file=sys.stderr)
+            talk([f"verify: {write_pack(made.ranks[0], verdict, replay.evidence)}"])
         place = replace(place, subject=subject)
         inputs = [replay.baseline]
         return _verdicts.finish(

@@ -74,7 +74,7 @@ class ServerOptions:
     ] = None  # fmt: skip
     log_format: Annotated[str, Option("--log-format", help="text or json.")] = "text"
     verbose: Annotated[bool, Option("-v", "--verbose", help="Log health checks, too.")] = False
-    quiet: Annotated[bool, Option("-q", "--quiet", help="Say nothing but errors.")] = False
+    quiet: Annotated[bool, Option("-q", "--quiet")] = False
 
     def read_keys(self) -> tuple[Key, ...]:
         """All keys, those of the file as they are now; raises `JoyError`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from joymigrate.cli import _verdicts
+from joymigrate.cli._output import talk
 
 if TYPE_CHECKING:
     from joymigrate.verify.model import Verdict
@@ -61,7 +61,7 @@ def command(
             window = suspects(verdict)
             if not window:
                 return _verdicts.finish(document, verdict, place, view, output, [baseline])
-        print(f"bisect: looking into {', '.join(window)}", file=sys.stderr)
+        talk([f"bisect: looking into {', '.join(window)}"])
         room = Path(tempfile.mkdtemp(prefix="joymigrate-bisect-"))
         stack.callback(shutil.rmtree, room, ignore_errors=True)
         steps = first.manifest.get("steps", [0, 2])

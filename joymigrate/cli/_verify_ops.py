@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
+from joymigrate.cli._output import talk
 
 NEEDS = ("extra:torch",)
 WANTS = {"rehearsal": "--rehearse"}
@@ -89,7 +90,7 @@ def command(
         case = evidence / "reproduce.py"
         none = "no evidence: no call with kept arguments is wrong (record with --arguments)"
         words = f"evidence in {evidence}: python {case} DEVICE" if case.is_file() else none
-        print(f"verify: {words}", file=sys.stderr)
+        talk([f"verify: {words}"])
     verdict = documents.verdict(outcome.rows, limits.operator_coverage, outcome.facts)
     place = _verdicts.measured(place, outcome.facts)
     return _verdicts.finish(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import typer
+
+from joymigrate.cli._output import talk
 
 
 def command(
@@ -24,5 +25,5 @@ def command(
     made = output or bundle.with_name(f"{bundle.name}.tar")
     size = pack(bundle, made)
     print(made)
-    print(f"verify: packed {size / 1e6:.1f} MB", file=sys.stderr)
+    talk([f"verify: packed {size / 1e6:.1f} MB"])
     return 0

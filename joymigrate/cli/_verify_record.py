@@ -45,7 +45,7 @@ def command(
     ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     force: bool = typer.Option(False, "--force", help="Replace a bundle of that name."),
-    quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing of our own."),
+    quiet: bool = typer.Option(False, "-q", "--quiet"),
 ) -> int:
     """Run COMMAND and record a baseline. Its output and exit code are its own."""
     from joymigrate.cli import _program, _switch

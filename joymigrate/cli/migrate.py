@@ -75,7 +75,7 @@ def command(
     ),
     format: str = typer.Option("text", "--format", help="text, json, md, junit or html."),
     lang: str | None = LANG,
-    quiet: bool = typer.Option(False, "-q", "--quiet", help="No progress."),
+    quiet: bool = typer.Option(False, "-q", "--quiet"),
 ) -> int:
     """Take PATH from CUDA to another chip, step by step, as far as the gates let it."""
     from joymigrate import chips, config

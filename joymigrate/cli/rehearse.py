@@ -74,7 +74,7 @@ def command(
         "--yes",
         help="Get the chip's package for rehearsals without asking, where it is missing.",
     ),
-    quiet: bool = typer.Option(False, "-q", "--quiet", help="No banner and no summary."),
+    quiet: bool = typer.Option(False, "-q", "--quiet"),
     lang: str | None = LANG,
 ) -> int:
     """Run COMMAND on the simulated chip. Its output and exit code are its own.

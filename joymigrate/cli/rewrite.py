@@ -63,7 +63,7 @@ def command(
         None, "--chip-version", help="Version of the chip's torch package."
     ),
     format: str = typer.Option("text", "--format", help="text or json."),
-    quiet: bool = typer.Option(False, "-q", "--quiet", help="Only the last line."),
+    quiet: bool = typer.Option(False, "-q", "--quiet"),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Every site that was left."),
     jobs: int | None = typer.Option(None, "-j", "--jobs", help="Processes; default: one per core."),
     lang: str | None = LANG,

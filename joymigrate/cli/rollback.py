@@ -26,7 +26,7 @@ def command(
     force: bool = typer.Option(
         False, "--force", help="Overwrite edits made since; the rollback's own step keeps them."
     ),
-    quiet: bool = typer.Option(False, "-q", "--quiet", help="Only the last line."),
+    quiet: bool = typer.Option(False, "-q", "--quiet"),
 ) -> int:
     """Put the tree back as it was before a step, with every step after it undone as well.
 

@@ -24,7 +24,7 @@ def command(
         False, "--fill", help="Compute operators that the chip lacks out of those it has."
     ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
-    quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing of our own."),
+    quiet: bool = typer.Option(False, "-q", "--quiet"),
 ) -> int:
     """Run COMMAND on the chip. Its output and exit code are its own; no file is changed."""
     from pathlib import Path

@@ -73,7 +73,7 @@ def command(
     jobs: int | None = typer.Option(
         None, "-j", "--jobs", min=0, help="Processes; 0: one per core."
     ),
-    quiet: bool = typer.Option(False, "-q", "--quiet", help="No summary, no warnings."),
+    quiet: bool = typer.Option(False, "-q", "--quiet"),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Also files that were not read."),
 ) -> int:
     """Find what keeps a project on its current accelerators; never writes source.

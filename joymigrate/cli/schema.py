@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._output import emit, one_of, talk
+from joymigrate.cli._output import complain, emit, one_of
 from joymigrate.errors import Exit, JoyError
 
 FORMATS = ("text", "json", "md")
@@ -43,7 +43,7 @@ def command(
         if wanted.kind is None:
             raise JoyError(f"'{name}' is written by joymigrate, not read", help="joymigrate schema")
         found = mistakes(wanted.kind, *wanted.within(*load_file(check)))
-        talk([str(error) for error in found])
+        complain(str(error) for error in found)
         return Exit.FOUND if found else Exit.OK
     documents = [find(name)] if name else [find(one) for one in names()]
     if form == "md":

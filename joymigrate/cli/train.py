@@ -45,7 +45,7 @@ def train(
     unverified: bool = typer.Option(
         False, "--unverified", help="Train on a chip without a passing verdict."
     ),
-    quiet: bool = typer.Option(False, "-q", "--quiet", help="Say nothing but errors."),
+    quiet: bool = typer.Option(False, "-q", "--quiet"),
     engine: str | None = typer.Option(
         None,
         "--engine",
