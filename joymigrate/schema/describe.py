@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from joymigrate.schema.fields import (
+    POWER,
     Field,
     choices_of,
     fields_of,
@@ -145,6 +146,9 @@ def scalar(hint: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
         schema["type"] = ["string", "number"]
     if hint is str and meta.get("pattern"):
         schema["pattern"] = f"^(?:{meta['pattern']})$"
+    if hint is float and meta.get("powers"):
+        power = {"type": "string", "pattern": f"^(?:{POWER.pattern})$"}
+        return {"anyOf": [scalar(hint, {**meta, "powers": False}), power]}
     if hint in (int, float):
         limits = {"least": "minimum", "most": "maximum", "above": "exclusiveMinimum"}
         schema |= {word: meta[key] for key, word in limits.items() if meta.get(key) is not None}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
+POWER = re.compile(r"2\^(-?[0-9]{1,4})")  # of two, where a field has `powers`
 Choices = tuple[str, ...] | Callable[[], tuple[str, ...]]
 
 
@@ -26,6 +28,7 @@ def setting(
     key: str = "",
     single: bool = False,
     words: bool = False,
+    powers: bool = False,
     hidden: bool = False,
     part: str = "",
 ) -> Any:
@@ -35,8 +38,9 @@ def setting(
     known later. `least` and `most` are inclusive, `above` is not. `pattern` is a regular expression
     that the whole text must match. `key` is the name in the file where Python can't have it.
     `single`: one item may stand for a list of one. `words`: a number is taken as the text it was
-    written as (`leaf: 3`). `hidden`: never read from a file. `part` names the document that
-    describes the value, where its owner stands above this module.
+    written as (`leaf: 3`). `powers`: a number may be a power of two (`2^-10`). `hidden`: never
+    read from a file. `part` names the document that describes the value, where its owner stands
+    above this module.
     """
     meta = {
         "help": help,
@@ -49,6 +53,7 @@ def setting(
         "key": key,
         "single": single,
         "words": words,
+        "powers": powers,
         "hidden": hidden,
         "part": part,
     }

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.schema.fields import (
+    POWER,
     choices_of,
     fields_of,
     is_mapping,
@@ -239,9 +240,13 @@ def described(hint: Any) -> str:
 
 
 def number_or_text(kind: type, value: Any, meta: Mapping[str, Any]) -> Any:
-    """The value as YAML meant it: 1 for 1.0, the text 1e-4 for a number, 3 for the name "3"."""
+    """The value as YAML meant it: 1 for 1.0, the texts 1e-4 and 2^-10 for numbers, 3 for the name
+    "3"."""
     if kind is float and isinstance(value, str) and EXPONENT.fullmatch(value):
         return float(value)
+    power = POWER.fullmatch(value) if meta.get("powers") and isinstance(value, str) else None
+    if kind is float and power:
+        return 2.0 ** int(power[1])
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is int and isinstance(value, float) and value.is_integer():

@@ -26,7 +26,7 @@ from joymigrate.verify.model import (
     Status,
     Verdict,
 )
-from joymigrate.verify.tolerance import Tolerance, of_dtype
+from joymigrate.verify.tolerance import Tolerance
 
 STAGE = "S5"
 DUMP = "dump.json"
@@ -266,7 +266,7 @@ def row(key: Key, ours: Side, theirs: Side, tolerance: Tolerance) -> Difference:
     odd = [math.isfinite(v) for v in base.stats] != [math.isfinite(v) for v in other.stats]
     if odd:
         return made(Status.NAN_MISMATCH, "inf or nan on one side alone")
-    limit = float(of_dtype(tolerance.stages[STAGE]["statistics"], base.dtype))
+    limit = tolerance.limit_of(STAGE, "statistics", base.dtype)
     fail = limit * tolerance.limit(STAGE, "statistics_fail")
     if key in ours.tensors and key in theirs.tensors:
         value, metric = distance(ours.tensors[key], theirs.tensors[key]), "relative L2 error"

@@ -79,7 +79,7 @@ print(json.dumps({
     "kind": all_kinds()["acme-8"].chip,
     "monitor": parse(probe, "0,50,10,40"),
     "kernels": [one.function for one in implementations("rms_norm") if "acm" in one.devices],
-    "tolerance": Tolerance.of("acme").parts["single"]["dtypes"]["float32"]["rtol"],
+    "tolerance": Tolerance.of("acme").parts.single.dtypes["float32"]["rtol"],
     "advice": "ACME-MM" in [rule.id for rule in load_rules(chip)],
     "engine": launchers()["acme-llm"].chip,
     "triton": load(chip)["package"],

@@ -8,7 +8,8 @@ import pytest
 
 from joymigrate.chips import all_chips, rules_root
 from joymigrate.errors import JoyError
-from joymigrate.verify.tolerance import Tolerance, checked
+from joymigrate.verify.tolerance import Tolerance
+from joymigrate.verify.tolerance_file import load
 
 HEAD = "schema: joymigrate.tolerance/1\n"
 
@@ -69,7 +70,7 @@ def test_a_level_that_is_not_there_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("schema: other/1\n", "schema 'other/1'"),
+        ("schema: other/1\n", "the schema is 'other/1'"),
         (HEAD + "operator: {}\n", "Did you mean 'operators'"),
         (HEAD + "operators: {single: {method: alclose, dtypes: {}, source: x}}\n", "'allclose'"),
         (
@@ -77,13 +78,13 @@ def test_a_level_that_is_not_there_is_an_error() -> None:
             + "operators: {single: {method: allclose, dtypes: {float32: {rto: 1}}, source: x}}\n",
             "'rtol'",
         ),
-        (HEAD + "operators: {exact: {ops: []}}\n", "says no source"),
+        (HEAD + "operators: {exact: {ops: []}}\n", "'source' is missing"),
         (HEAD + "stages: {S9: {}}\n", "unknown key 'S9'"),
-        (HEAD + "stages: {S6: {envelope: wide}}\n", "expected a number"),
-        (HEAD + "stages: {S6: {envelope: -1}}\n", "not negative"),
+        (HEAD + "stages: {S6: {envelope: wide}}\n", "takes a number"),
+        (HEAD + "stages: {S6: {envelope: -1}}\n", "the least is 0"),
         (
-            HEAD
-            + "operators: {double: {default: L9, levels: {L0: {max: 1}}, floor: {}, source: x}}\n",
+            HEAD + "operators: {double: {default: L9, levels: {L0: {max: 1}}, "
+            "floor: {float32: 1}, source: x}}\n",
             "no level 'L9'",
         ),
     ],
@@ -92,7 +93,7 @@ def test_a_mistake_in_a_file_is_named(tmp_path: Path, text: str, what: str) -> N
     path = tmp_path / "tolerance.yaml"
     path.write_text(text)
     with pytest.raises(JoyError, match=what) as error:
-        checked(path)
+        load(path)
     assert str(path) in str(error.value)
 
 
@@ -100,4 +101,4 @@ def test_every_tolerance_file_in_the_rules_is_valid() -> None:
     files = sorted(rules_root().rglob("tolerance.yaml"))
     assert len(files) >= 4
     for path in files:
-        checked(path)
+        load(path)
