@@ -6,17 +6,39 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-import yaml
-
-from joymigrate import chips
-from joymigrate.errors import JoyError, did_you_mean
+from joymigrate import chips, schema
+from joymigrate.errors import JoyError
 from joymigrate.model import Tier
 from joymigrate.rewrite.effort import EffortModel
 from joymigrate.rewrite.readiness import Item, Readiness
+from joymigrate.schema import document, load_file, setting
 
-KEYS = ("path", "name", "to")
+REMEDY = "a list of `- {path: ../repo, name: repo}`, each with an optional `to: CHIP`"
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryFields:
+    """One item of repos.yaml; a bare text is a path."""
+
+    SHORT: ClassVar[str] = "path"
+
+    path: str = setting(help="the repository, from the file's folder")
+    name: str = setting("", "what the report calls it; default: the folder's name", words=True)
+    to: str | None = setting(None, "its chip, where it is not that of the command line")
+
+
+@document("repositories", "The repositories of a portfolio: `scan --portfolio repos.yaml`.")
+@dataclass(frozen=True, slots=True)
+class RepositoriesFile:
+    """A portfolio; the file may also be the list alone."""
+
+    repos: tuple[RepositoryFields, ...] = setting(help=REMEDY)
+
+    def __post_init__(self) -> None:
+        if not self.repos:
+            raise JoyError("a portfolio is a list of repositories", where="repos")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +101,11 @@ class Portfolio:
 
 def read(path: Path) -> tuple[Repository, ...]:
     """The repositories of a repos.yaml; relative paths count from the file's folder."""
-    remedy = "a list of `- {path: ../repo, name: repo}`, each with an optional `to: CHIP`"
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JoyError(
-            f"cannot read the portfolio: {error.strerror}", where=str(path), help=remedy
-        ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        problem = getattr(error, "problem", None) or error
-        raise JoyError(f"not valid YAML: {problem}", where=str(path), help=remedy) from None
-    items = raw.get("repos") if isinstance(raw, dict) else raw
-    if not isinstance(items, list) or not items:
-        raise JoyError("a portfolio is a list of repositories", where=str(path), help=remedy)
+    raw, source = load_file(path, "portfolio", REMEDY)
+    raw = {"repos": raw} if isinstance(raw, list) else raw
+    items = schema.read(RepositoriesFile, raw, source, help=REMEDY).repos
     found = tuple(
-        repository(item, f"{path} item {number}", path.parent)
-        for number, item in enumerate(items, 1)
+        repository(item, f"{path} item {n}", path.parent) for n, item in enumerate(items, 1)
     )
     names = [entry.name for entry in found]
     for name in names:
@@ -105,25 +116,17 @@ def read(path: Path) -> tuple[Repository, ...]:
     return found
 
 
-def repository(item: Any, where: str, folder: Path) -> Repository:
-    """One item of repos.yaml; a bare string is a path."""
-    if isinstance(item, str):
-        item = {"path": item}
-    if not isinstance(item, dict) or not isinstance(item.get("path"), str):
-        raise JoyError(f"a repository needs a path, got {item!r}", where=where)
-    for key in item:
-        if key not in KEYS:
-            raise JoyError(f"unknown key '{key}'.{did_you_mean(str(key), KEYS)}", where=where)
-    path = (folder / Path(item["path"]).expanduser()).resolve()
+def repository(item: RepositoryFields, where: str, folder: Path) -> Repository:
+    """One item of repos.yaml."""
+    path = (folder / Path(item.path).expanduser()).resolve()
     if not path.exists():
-        raise JoyError(f"no such path: {item['path']}", where=where, help=f"looked at {path}")
-    to = item.get("to")
-    if to is not None:
+        raise JoyError(f"no such path: {item.path}", where=where, help=f"looked at {path}")
+    if item.to is not None:
         try:
-            chips.get(str(to))
+            chips.get(item.to)
         except JoyError as error:
             raise JoyError(error.what, where=where, help=error.help) from None
-    return Repository(str(item.get("name") or path.name), path, None if to is None else str(to))
+    return Repository(item.name or path.name, path, item.to)
 
 
 def rank(

@@ -107,10 +107,10 @@ def test_paths_count_from_the_file(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "a list of repositories"),
+        ("", "expected keys with values"),
         ("[]", "a list of repositories"),
-        ("repos: 3", "a list of repositories"),
-        ("- {name: x}", "needs a path"),
+        ("repos: 3", "takes a list"),
+        ("- {name: x}", "'path' is missing"),
         ("- {path: nowhere}", "no such path: nowhere"),
         ("- {path: repo, pth: 1}", "Did you mean 'path'"),
         ("- repo\n- {path: ., name: repo}", "two repositories are called 'repo'"),

@@ -10,28 +10,22 @@ from __future__ import annotations
 import csv
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from joymigrate.chips import Chip, read_yaml
+from joymigrate.chips import Chip
 from joymigrate.chips.names import RELEASE, inside, release_key, version_key
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.profile.oplist.form import OperatorFields, OperatorsFile, Package
 from joymigrate.profile.support import Status
+from joymigrate.schema import read_file
 
-SCHEMA = "joymigrate.operators/1"
 FOLDER = "ops"
 FILES = ("operators.yaml", "operators.csv")
-META_KEYS = ("chip", "torch", "source", "commit", "date", "fallback", "env", "note")
-KEYS = (
-    *("schema", "meta", "versions", "default", "namespaces", "ops", "table", "kernels", "inputs"),
-    *("package", "aliases"),
-)
-RELEASE_KEYS = ("source", "commit", "date")
 ENTRY_KEYS = ("status", "dtypes", "kernels", "note", "alternative", "versions", "contiguous")
 COLUMNS = ("op", "overload", "source", *ENTRY_KEYS)
-FALLBACKS = ("cpu", "error")
 LAYOUT = "layout"  # a status of lists: kernels for sparse or quantised tensors only
 NAME = re.compile(r"(?:(?P<namespace>\w+)::)?(?P<base>\w+)(?:\.(?P<overload>\w+|\*))?")
 DTYPE = re.compile(r"[a-z][a-z0-9_]*")
@@ -72,15 +66,6 @@ class Release:
         commit = f"@{self.commit}" if self.commit else ""
         date = f" ({self.date})" if self.date else ""
         return f"{self.source}{commit}{date}"
-
-
-@dataclass(frozen=True, slots=True)
-class Package:
-    """Where the chip's installed torch package, or its wheel, keeps its list."""
-
-    distribution: str
-    list: str  # path inside site-packages or the wheel
-    version: str = ""  # path of a version.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,62 +155,41 @@ def read(path: Path) -> Entries:
 
 def read_document(path: Path) -> Entries:
     """A YAML list, checked key by key."""
-    raw = read_yaml(path)
-    if not isinstance(raw, dict):
-        raise JoyError("an operator list is a mapping of keys", where=str(path), help=HELP)
-    known_only(raw, KEYS, str(path))
-    if raw.get("schema", SCHEMA) != SCHEMA:
-        raise JoyError(
-            f"schema {raw['schema']!r} is not one this joymigrate reads",
-            where=str(path),
-            help=f"schema: {SCHEMA}",
-        )
-    meta = mapping(raw.get("meta"), f"{path} meta")
-    known_only(meta, META_KEYS, f"{path} meta")
-    fallback = meta.get("fallback")
-    if fallback not in (None, *FALLBACKS):
-        raise JoyError(
-            f"'fallback' is cpu or error, got {fallback!r}", where=f"{path} meta", help=HELP
-        )
-    if "ops" not in raw and "table" not in raw:
-        raise JoyError("needs `ops` or `table`", where=str(path), help=HELP)
-    table = read_csv(beside(path, raw["table"])) if "table" in raw else iter(())
-    inline = read_ops(raw["ops"], path) if "ops" in raw else iter(())
+    file = read_file(OperatorsFile, path, "operator list", HELP)
+    table = read_csv(beside(path, file.table)) if file.table else iter(())
+    releases = releases_of(file, path)
+    if file.default is not None and file.default not in releases:
+        raise JoyError(f"'default' names no version: {file.default!r}", where=str(path), help=HELP)
+    ops = file.ops if isinstance(file.ops, Mapping) else dict.fromkeys(file.ops or ())
+    inline = (
+        entry(name, None, columns_of(one) if one else {}, f"{path} ops.{name}")
+        for name, one in ops.items()
+    )
     rows = (*table, *inline)
-    releases = read_releases(raw, meta, path)
-    default = raw.get("default")
-    if default is not None and str(default) not in releases:
-        raise JoyError(f"'default' names no version: {default!r}", where=str(path), help=HELP)
-    named = [str(item) for item in listed(raw.get("namespaces"), f"{path} namespaces")]
     return Entries(
         path=path,
         entries=rows,
         releases=releases,
-        default=str(default) if default is not None else None,
-        namespaces=tuple(named) or own_namespaces(rows),
-        fallback=fallback,
-        kernels=beside(path, raw["kernels"]) if raw.get("kernels") else None,
-        inputs=beside(path, raw["inputs"]) if raw.get("inputs") else None,
-        package=read_package(raw.get("package"), path),
-        aliases=beside(path, raw["aliases"]) if raw.get("aliases") else None,
-        environment=mapping(meta.get("env"), f"{path} meta.env"),
+        default=file.default,
+        namespaces=file.namespaces or own_namespaces(rows),
+        fallback=file.meta.fallback,
+        kernels=beside(path, file.kernels) if file.kernels else None,
+        inputs=beside(path, file.inputs) if file.inputs else None,
+        package=file.package,
+        aliases=beside(path, file.aliases) if file.aliases else None,
+        environment=file.meta.env,
     )
 
 
-def read_releases(
-    raw: Mapping[str, Any], meta: Mapping[str, Any], path: Path
-) -> dict[str, Release]:
+def releases_of(file: OperatorsFile, path: Path) -> dict[str, Release]:
     """`versions` as releases; `meta.torch` names a single one."""
-    found: dict[str, Release] = {}
-    for version, item in mapping(raw.get("versions"), f"{path} versions").items():
-        where = f"{path} versions.{version}"
-        fields = mapping(item, where)
-        known_only(fields, RELEASE_KEYS, where)
-        found[str(version)] = Release(str(version), **{k: str(v) for k, v in fields.items()})
-    if not found and meta.get("torch"):
-        version = ".".join(str(meta["torch"]).split(".")[:2])
-        fields = {k: str(meta[k]) for k in RELEASE_KEYS if meta.get(k)}
-        found[version] = Release(version, **fields)
+    found = {
+        version: Release(version, one.source, one.commit, one.date)
+        for version, one in file.versions.items()
+    }
+    if not found and file.meta.torch:
+        version = ".".join(file.meta.torch.split(".")[:2])
+        found[version] = Release(version, file.meta.source, file.meta.commit, file.meta.date)
     for version in found:
         if not RELEASE.fullmatch(version):
             raise JoyError(
@@ -234,19 +198,10 @@ def read_releases(
     return found
 
 
-def read_ops(raw: Any, path: Path) -> Iterator[Entry]:
-    """Inline operators: a list of names, or a mapping of names to nothing or to fields."""
-    if isinstance(raw, list):
-        raw = dict.fromkeys(raw)
-    if not isinstance(raw, dict) or not raw:
-        raise JoyError("`ops` names no operator", where=f"{path} ops", help=HELP)
-    for name, item in raw.items():
-        where = f"{path} ops.{name}"
-        fields = dict(mapping(item, where))
-        if "alt" in fields:
-            fields["alternative"] = fields.pop("alt")
-        known_only(fields, ENTRY_KEYS, where)
-        yield entry(str(name), None, fields, where)
+def columns_of(one: OperatorFields) -> dict[str, Any]:
+    """The fields of an inline operator as a table's columns have them."""
+    values = {field.name: getattr(one, field.name) for field in fields(one)}
+    return values | {"alternative": one.alternative or one.alt}
 
 
 def read_csv(path: Path) -> Iterator[Entry]:
@@ -289,7 +244,7 @@ def entry(
             where=where,
             help=f"one of {', '.join(known)}",
         )
-    dtypes = words(fields.get("dtypes"), where)
+    dtypes = words(fields.get("dtypes"))
     for dtype in dtypes:
         if not DTYPE.fullmatch(dtype):
             raise JoyError(f"{dtype!r} is not a dtype", where=where, help="torch's names: float16")
@@ -301,25 +256,13 @@ def entry(
         overload=match["overload"] or (overload if overload is not None else None),
         status=status,
         dtypes=dtypes,
-        kernels=words(fields.get("kernels"), where),
-        contiguous=words(fields.get("contiguous"), where),
+        kernels=words(fields.get("kernels")),
+        contiguous=words(fields.get("contiguous")),
         note=str(fields.get("note") or ""),
         alternative=str(fields.get("alternative") or ""),
         versions=span,
         source=(row or {}).get("source") or "",
     )
-
-
-def read_package(raw: Any, path: Path) -> Package | None:
-    """Where an installed package keeps its list."""
-    if raw is None:
-        return None
-    where = f"{path} package"
-    fields = mapping(raw, where)
-    known_only(fields, ("distribution", "list", "version"), where)
-    if not fields.get("distribution") or not fields.get("list"):
-        raise JoyError("needs `distribution` and `list`", where=where, help=HELP)
-    return Package(**{key: str(value) for key, value in fields.items()})
 
 
 def own_namespaces(rows: Iterable[Entry]) -> tuple[str, ...]:
@@ -335,36 +278,6 @@ def beside(path: Path, name: Any) -> Path:
     return found
 
 
-def words(value: Any, where: str) -> tuple[str, ...]:
+def words(value: str | Sequence[str] | None) -> tuple[str, ...]:
     """A list, or a text with spaces or commas between the words."""
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return tuple(value.replace(",", " ").split())
-    return tuple(str(item) for item in listed(value, where))
-
-
-def listed(value: Any, where: str) -> list[Any]:
-    """A list, or nothing."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise JoyError(f"expected a list, got {value!r}", where=where, help=HELP)
-    return value
-
-
-def mapping(value: Any, where: str) -> dict[str, Any]:
-    """A mapping, or nothing."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise JoyError(f"expected a mapping of keys, got {value!r}", where=where, help=HELP)
-    return value
-
-
-def known_only(raw: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    """Raise `JoyError` for a key that no reader knows."""
-    for key in raw:
-        if key not in known:
-            hint = did_you_mean(str(key), known)
-            raise JoyError(f"unknown key '{key}'.{hint}", where=where, help=HELP)
+    return tuple(value.replace(",", " ").split() if isinstance(value, str) else value or ())

@@ -22,7 +22,8 @@ from typing import Any
 import yaml
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.oplist.entries import LAYOUT, Entry, Package, Release
+from joymigrate.profile.oplist.entries import LAYOUT, Entry, Release
+from joymigrate.profile.oplist.form import Package
 from joymigrate.schema.source import loader
 
 DENSE = ("supported", "symint", "autograd")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,39 @@ import numpy as np
 from joymigrate.chips import Chip
 from joymigrate.data import rules_root
 from joymigrate.errors import JoyError
-from joymigrate.schema import read_yaml
+from joymigrate.schema import document, read_file, setting
 
-SCHEMA = "joymigrate.kit-cases/1"
 FILE = "kit.yaml"
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 Masters = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFields:
+    """One operator with its arguments."""
+
+    call: str = setting(help="what is called, by its Python name")
+    args: tuple[Any, ...] = setting(help="shapes, or `{value: …}`, `{index: …, below: …}`")
+    dtypes: str | tuple[str, ...] = setting(help="its dtypes, or `float`")
+    kwargs: Mapping[str, Any] = setting(make=dict, help="values by name")
+    grad: bool = setting(False, "gradients are compared too")
+    layouts: tuple[str, ...] = setting((), "other layouts of the first argument")
+    results: int | None = setting(None, "how many results are compared", least=1)
+    reference: str | None = setting(None, "the formula that it is held against")
+
+
+@document("kit-cases", "The cases of a chip-day kit: `kit.yaml`, common and of a chip's folder.")
+@dataclass(frozen=True, slots=True)
+class CasesFile:
+    """A list of cases."""
+
+    VERSIONED = True
+
+    floats: tuple[str, ...] = setting(help="what `dtypes: float` stands for", key="float")
+    operators: tuple[CaseFields, ...] = setting(help="operators")
+    collectives: tuple[str, ...] = setting((), "collective operations")
+    timed: tuple[str, ...] = setting((), "calls that are timed as well")
+    backends: Mapping[str, str] = setting(make=dict, help="process groups by device")
 
 
 def build(chip: Chip) -> tuple[list[dict[str, Any]], Masters, dict[str, str]]:
@@ -28,16 +56,14 @@ def build(chip: Chip) -> tuple[list[dict[str, Any]], Masters, dict[str, str]]:
     for section, path in (
         ("operator", rules_root() / "common" / FILE), ("vendor", chip.folder / FILE)
     ):  # fmt: skip
-        raw = read_yaml(path) if path.is_file() else None
-        if raw is None:
+        if not path.is_file():
             continue
-        if raw.get("schema") != SCHEMA:
-            raise JoyError("not a list of cases", where=str(path), help=f"schema: {SCHEMA}")
-        backends |= raw.get("backends") or {}
-        for entry in raw["operators"]:
-            cases += of_entry(entry, section, raw["float"], masters)
-        cases += [plain("collective", name) for name in raw.get("collectives") or ()]
-        timed = set(raw.get("timed") or ())
+        file = read_file(CasesFile, path, "cases", "see docs/kit.md")
+        backends |= file.backends
+        for entry in file.operators:
+            cases += of_entry(entry, section, file.floats, masters)
+        cases += [plain("collective", name) for name in file.collectives]
+        timed = set(file.timed)
         cases += [
             {**case, "id": f"time {case['id']}", "section": "time", "grad": False}
             for case in list(cases)
@@ -57,22 +83,22 @@ def plain(section: str, name: str) -> dict[str, Any]:
 
 
 def of_entry(
-    entry: Mapping[str, Any], section: str, floats: Sequence[str], masters: Masters
+    entry: CaseFields, section: str, floats: Sequence[str], masters: Masters
 ) -> Iterator[dict[str, Any]]:
     """One line of kit.yaml in each of its dtypes; other layouts in the first of them."""
-    dtypes = floats if entry["dtypes"] == "float" else entry["dtypes"]
-    layout_name = (entry.get("kwargs") or {}).get("input_layout")
-    op = entry["call"] + (f"[{layout_name}]" if layout_name else "")
+    dtypes = floats if isinstance(entry.dtypes, str) else entry.dtypes
+    layout_name = entry.kwargs.get("input_layout")
+    op = entry.call + (f"[{layout_name}]" if layout_name else "")
     forms = [(dtype, "contiguous") for dtype in dtypes]
-    forms += [(dtypes[0], layout) for layout in entry.get("layouts") or ()]
+    forms += [(dtypes[0], layout) for layout in entry.layouts]
     for dtype, layout in forms:
         whole = dtype not in FLOATS
-        args = [argument(one, whole, dtype, masters) for one in entry["args"]]
+        args = [argument(one, whole, dtype, masters) for one in entry.args]
         yield {
-            "id": f"{op} {dtype} {layout}", "section": section, "call": entry["call"], "op": op,
-            "dtype": dtype, "layout": layout, "args": args, "kwargs": entry.get("kwargs") or {},
-            "grad": bool(entry.get("grad")) and not whole, "results": entry.get("results"),
-            "reference": entry.get("reference"),
+            "id": f"{op} {dtype} {layout}", "section": section, "call": entry.call, "op": op,
+            "dtype": dtype, "layout": layout, "args": args, "kwargs": dict(entry.kwargs),
+            "grad": entry.grad and not whole, "results": entry.results,
+            "reference": entry.reference,
         }  # fmt: skip
 
 

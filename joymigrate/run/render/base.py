@@ -9,21 +9,66 @@ from typing import Any
 from joymigrate.chips import Chip, all_chips
 from joymigrate.chips.versions import UNPROVEN, ImageLine, number
 from joymigrate.errors import JoyError
+from joymigrate.schema import document, read_file, setting
 
 FILE = "image.yaml"
-SCHEMA = "joymigrate.image/1"
-KEYS = {
-    "schema",
-    "base",
-    "holds",
-    "models",
-    "builds",
-    "index",
-    "devices",
-    "runtime",
-    "user",
-    "date",
-}
+HELP = "see docs/chips.md"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFields:
+    """Images without an SDK that were seen."""
+
+    pythons: tuple[str, ...] = setting(help="their Pythons", words=True)
+    source: str = setting(help="where they were seen")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFields:
+    """How a container gets its devices."""
+
+    card: str = setting("", "the device file of a card: `/dev/acc{card}`")
+    shared: tuple[str, ...] = setting((), "device files that every container needs")
+    mounts: tuple[str, ...] = setting((), "files of the host's driver")
+    reservation: Mapping[str, Any] | None = setting(None, "instead: compose's own reservation")
+    source: str = setting("", "where this was read")
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFields:
+    """The vendor's container runtime."""
+
+    name: str = setting(help="what --runtime takes")
+    environment: Mapping[str, str] = setting(make=dict, help="variables that choose cards")
+    source: str = setting("", "where this was read")
+
+
+@dataclass(frozen=True, slots=True)
+class UserFields:
+    """Who runs in the container."""
+
+    uid: int = setting(1000, "the user's number", least=0)
+    gid: int = setting(1000, "the group's number", least=0)
+    note: str = setting("", "what to know about them")
+    source: str = setting("", "where this was read")
+
+
+@document("image", "The container that a project runs in: `image.yaml` of a chip's folder.")
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """Base image, devices and driver; images with an SDK stand in `versions.yaml`."""
+
+    VERSIONED = True
+
+    base: str = setting(help="the image: `acme/base:{version}-{model}-py{python}`")
+    devices: DeviceFields = setting(help="devices and driver of the host")
+    holds: str = setting("", "what the image brings")
+    models: Mapping[str, tuple[str, ...]] = setting(make=dict, help="SKUs by their part of the tag")
+    builds: tuple[BuildFields, ...] = setting((), "images without an SDK")
+    index: str = setting("", "what to know about package indexes")
+    runtime: RuntimeFields | None = setting(None, "the vendor's container runtime")
+    user: UserFields | None = setting(None, "who runs in the container")
+    date: str = setting("", "when it was read", words=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +92,13 @@ def data_of(chip: Chip) -> Mapping[str, Any]:
             f"no container image is known for {chip.title}",
             help=f"name one with --base IMAGE; known for {', '.join(known)}",
         )
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        raise JoyError(f"not a {SCHEMA} file", where=where)
-    if unknown := set(raw) - KEYS:
-        raise JoyError(f"unknown key '{min(unknown)}'", where=where, help=", ".join(sorted(KEYS)))
-    if not builds_of(chip, raw):
+    read_file(ImageFile, chip.folder / FILE, "image", HELP)
+    found: Mapping[str, Any] = raw
+    if not builds_of(chip, found):
         raise JoyError(
             "no image was seen", where=where, help="`images` of versions.yaml, or `builds`"
         )
-    for key in ("base", "devices"):
-        if not raw.get(key):
-            raise JoyError(f"'{key}' is missing", where=where)
-    return raw
+    return found
 
 
 def builds_of(chip: Chip, data: Mapping[str, Any]) -> tuple[ImageLine, ...]:
