@@ -11,12 +11,10 @@ been given back.
 
 from __future__ import annotations
 
-import bisect
 import heapq
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import (
@@ -26,7 +24,6 @@ from joymigrate.run.cluster import (
     policies,
     quota,
     reservation,
-    run_times,
 )
 from joymigrate.run.cluster.admission import Admission
 from joymigrate.run.cluster.adoption import adopt
@@ -56,6 +53,7 @@ from joymigrate.run.cluster.policies import Policy
 from joymigrate.run.cluster.preemption import Preemption
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Placement, State
+from joymigrate.run.cluster.waiting import WaitingJobs
 
 # Mended by jobs that end.
 PHYSICAL = (
@@ -65,7 +63,7 @@ CYCLES = 8  # rounds of offering what evictions left over
 DEPTH = 64  # jobs of one group that are tried behind the one whose turn it is
 
 
-class Scheduler:
+class Scheduler(WaitingJobs):
     """Queues, placement, eviction and reservation over one cluster."""
 
     def __init__(
@@ -91,31 +89,22 @@ class Scheduler:
         self.settings = settings or Settings()
         sizes = [(kind, counts[name]) for name, kind in kinds.items()]
         self.quotas = quota.Quotas(queues, sizes, weights, self.settings.overcommit)
+        super().__init__(self.quotas, self.settings)
         self.admission = Admission(self.state, self.quotas, self.placer, self.settings)
         self.judge = Admission(self.state, self.quotas, self.explainer, self.settings, explain=True)
         self.running: dict[str, Running] = {}
-        self.by_queue: dict[str, dict[str, Running]] = {}
         self.claims = Preemption(
             self.state, self.quotas, self.allocations, self.guess, self.running, self.by_queue
         )
-        self.waiting: dict[str, Entry] = {}
         self.refused: dict[str, Refusal] = {}  # jobs that can never start
         self.gate = Gate()
         self.opened: list[
             str
         ] = []  # jobs that nobody comes before any more, for who writes it down
         self.decisions = 0
-        self._groups: dict[int, Line] = {}
-        self._group_of: dict[tuple[Any, ...], int] = {}
         self._why: dict[int, Refusal] = {}
-        self._failed: set[int] = set()
-        self._lines: dict[str, list[tuple[int, Entry]]] = {}  # of queues in strict order
         self._released = False  # whether a hold has ended in this cycle
-        self.past: fair.Past = {}  # what users had of fair queues
-        self.history: run_times.History = {}
-        self._shares: dict[str, float] = {}  # of users, at this moment
         self._numbers = itertools.count()
-        self._now = 0.0
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -202,75 +191,6 @@ class Scheduler:
         task = job.tasks[0]
         if task.cpu_milli or task.memory_mib or self.admission.fills_a_gap(job, self._now):
             self._failed.discard(entry.group)  # those before it may ask for more, or run too long
-
-    def _group(self, job: Job) -> int:
-        """Jobs of one number ask for the same cards under the same rules."""
-        tasks = job.tasks
-        if len(tasks) == 1 and (tasks[0].cpu_milli or tasks[0].memory_mib):
-            tasks = (replace(tasks[0], cpu_milli=0, memory_mib=0),)
-        user = job.user if self._half_life(job.queue) else ""
-        key = (job.queue, user, job.priority, tasks, job.sp_block, job.leaf, job.numa, job.superpod)
-        return self._group_of.setdefault(key, len(self._group_of))
-
-    def _wait(self, entry: Entry) -> None:
-        self.waiting[entry.job.name] = entry
-        if self.settings.predict and entry.job.minutes is None:
-            entry.expected_s = run_times.predict(self.history, entry.job)
-        if entry.group not in self._groups:
-            self._groups[entry.group] = Line(self.settings)
-        self._groups[entry.group].add(entry)
-        if self._strict(entry.job.queue):
-            bisect.insort(self._lines.setdefault(entry.job.queue, []), (-entry.job.priority, entry))
-
-    def _unwait(self, entry: Entry) -> None:
-        del self.waiting[entry.job.name]
-        group = self._groups[entry.group]
-        group.remove(entry)
-        if not group.entries:
-            del self._groups[entry.group]
-        if self._strict(entry.job.queue):
-            line = self._lines[entry.job.queue]
-            del line[bisect.bisect_left(line, (-entry.job.priority, entry))]
-            if line:
-                self._failed.discard(line[0][1].group)
-        self._release([hold for hold in self.admission.holds if hold.entry is entry])
-
-    def _strict(self, queue: str) -> bool:
-        """Whether a queue starts its jobs in their order only."""
-        return self.quotas.account(queue).queue.strategy == "fifo"
-
-    def _half_life(self, queue: str) -> float:
-        """Hours after which its users' past use counts half; 0 where it does not count."""
-        return self.quotas.account(queue).queue.half_life
-
-    def share_of(self, job: Job) -> float:
-        """Card-hours that count against a job's user in a fair queue; 0 in others."""
-        half_life = self._half_life(job.queue)
-        if not half_life:
-            return 0.0
-        key = fair.key_of(job.queue, job.user)
-        if key not in self._shares:
-            runs = [
-                (run.entry.job.cards, run.started)
-                for run in self.by_queue.get(job.queue, {}).values()
-                if run.entry.job.user == job.user
-            ]
-            self._shares[key] = fair.total(self.past, key, runs, self._now, half_life)
-        return self._shares[key]
-
-    def _learn(self, run: Running, event: Ended) -> None:
-        """Remember how long a job has run."""
-        if event.well:
-            run_times.learn(self.history, run.entry.job, event.at - run.started)
-
-    def _behind(self, entry: Entry) -> Refusal | None:
-        """In a queue of strict order: the job that must start before this one."""
-        if not self._strict(entry.job.queue):
-            return None
-        head = self._lines[entry.job.queue][0][1]
-        if head is entry:
-            return None
-        return Refusal("priority", {"queue": entry.job.queue, "head": head.job.name})
 
     def _release(self, holds: Sequence[CardHold]) -> None:
         """Let go of held cards."""
@@ -425,25 +345,6 @@ class Scheduler:
             else:
                 self._failed.add(number)
         return actions
-
-    def _first(self, group: Line) -> Entry:
-        """Whose turn it is in a group; in a queue of strict order the queue's first job."""
-        queue = group.entries[0].job.queue
-        if self._strict(queue):
-            head = self._lines[queue][0][1]
-            return head if head.group == group.entries[0].group else group.entries[0]
-        return group.first(self._now)
-
-    def in_order(self) -> list[Entry]:
-        """The waiting jobs, by whose turn comes first as things are."""
-        return sorted(self.waiting.values(), key=self._order)
-
-    def _order(self, entry: Entry) -> tuple[Any, ...]:
-        queue = entry.job.queue
-        share = self.quotas.share(queue) if self.quotas.account(queue).declared else 0.0
-        ratio = entry.response_ratio(self._now) if self.settings.order == "response" else 0.0
-        had = self.share_of(entry.job)
-        return (*self.admission.rank(entry, self._now), share, had, -ratio, entry.number)
 
     def _try_group(self, number: int, group: Line, actions: list[Action]) -> bool:
         """Start the job whose turn it is, or one behind it that asks for less. False: none can."""
