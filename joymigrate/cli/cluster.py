@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import typer
 
-from joymigrate.cli import _cluster_orders, _cluster_traffic
+from joymigrate.cli import _cluster_orders, _cluster_reserve, _cluster_traffic
 from joymigrate.cli._cluster_traffic import read_text
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk, user
@@ -37,6 +37,9 @@ NEEDS = {
     "quota show": ("package:ray",),
     "quota diff": ("package:ray",),
     "quota apply": ("package:ray",),
+    "reserve add": ("package:ray",),
+    "reserve show": ("package:ray",),
+    "reserve cancel": ("package:ray",),
     "history": ("package:ray",),
     "usage": ("package:ray",),
     "apply": ("package:kubernetes",),
@@ -402,3 +405,4 @@ def planned(path: Path, job: str | None) -> list[tuple[str, list[int]]]:
 
 _cluster_traffic.register(app)
 _cluster_orders.register(app)
+_cluster_reserve.register(app)

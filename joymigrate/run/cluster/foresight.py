@@ -63,13 +63,15 @@ class Foresight:
 
 
 def look_ahead(scheduler: Scheduler, now: float) -> Outlook:
-    """Let all stated ends come, in a copy; nothing new is submitted."""
+    """Let all stated ends and windows come, in a copy; nothing new is submitted."""
     twin = clone(scheduler)
     outlook = Outlook(now)
     running = scheduler.running.values()
     outlook.unstated = tuple(run.entry.job.name for run in running if run.ends == NEVER)
     outlook.overdue = tuple(run.entry.job.name for run in running if run.ends < now)
     due = [(max(run.ends, now), name) for name, run in twin.running.items() if run.ends < NEVER]
+    windows = [one.booking for one in scheduler.admission.booked]
+    due += [(at, "") for one in windows for at in (one.begin, one.end) if at > now]
     heapq.heapify(due)
     note(outlook, twin.on(Tick(now)), twin, due, now)
     while due and (twin.waiting or twin.gate.entries or not outlook.moments):
@@ -83,7 +85,9 @@ def look_ahead(scheduler: Scheduler, now: float) -> Outlook:
             run = twin.running.get(name)
             if run is not None and max(run.ends, now) == at and name not in names:
                 names.append(name)
-        if names:
+        if not names:  # a window of the calendar begins or ends
+            note(outlook, twin.on(Tick(at)), twin, due, at)
+        else:
             outlook.moments.append((at, tuple(names)))
             actions = twin.on_all([Ended(name, at) for name in names])
             note(outlook, actions, twin, due, at)

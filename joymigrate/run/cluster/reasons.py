@@ -65,6 +65,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "the free cards are held for job {head}, which comes first",
         "job {head} starts, or this job states that it ends before that ({until})",
     ),
+    "booked": (
+        "the free cards are reserved: {names}, which begins {when} and is over in {over} minutes; "
+        "this job's run time{stated} reaches into it",
+        "{before}the reservation is over or cancelled",
+    ),
     "max": (
         "queue {queue} would use {after} of its MAX {limit} ({what}); {used} are in use",
         "jobs of queue {queue} with at least {over} cards end, or a higher `max`",

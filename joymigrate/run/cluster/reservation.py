@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +30,17 @@ class Reservation:
         return mask
 
 
-def earliest(state: State, holdings: Allocations, placer: Placer, job: Job) -> Reservation | None:
+def earliest(
+    state: State,
+    holdings: Allocations,
+    placer: Placer,
+    job: Job,
+    barred: Callable[[float], Ints | None] = lambda at: None,
+) -> Reservation | None:
     """The first stated end after which `job` can start, or None when even all do not help.
 
-    Jobs without a stated end come last; the state is left as it was.
+    Jobs without a stated end come last; the state is left as it was. `barred` are the cards that
+    the job must leave alone if it starts at a time.
     """
     nodes = nodes_wanted(state, placer, job)
     live = np.nonzero(holdings.live & on_nodes(holdings, nodes))[0]
@@ -41,8 +49,9 @@ def earliest(state: State, holdings: Allocations, placer: Placer, job: Job) -> R
     def attempt(ended: int) -> Placement | None:
         gone = np.zeros(len(holdings.live), dtype=bool)
         gone[order[:ended]] = True
+        at = float(holdings.ends[order[ended - 1]])
         with holdings.without(state, gone):
-            placed = placer.place(job)
+            placed = placer.place(job, barred(at))
         return None if isinstance(placed, Refusal) else placed
 
     # Most holes open within a few ends: steps of growing length, then back by halves.

@@ -18,7 +18,6 @@ from dataclasses import replace
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import (
-    cards,
     eviction,
     fair,
     policies,
@@ -28,6 +27,7 @@ from joymigrate.run.cluster import (
 from joymigrate.run.cluster.admission import Admission
 from joymigrate.run.cluster.adoption import adopt
 from joymigrate.run.cluster.allocations import Allocations
+from joymigrate.run.cluster.bookings import barred, passed
 from joymigrate.run.cluster.dependencies import Gate
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Running, Settings
 from joymigrate.run.cluster.events import (
@@ -48,22 +48,23 @@ from joymigrate.run.cluster.events import (
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job, PodGroup, Queue
 from joymigrate.run.cluster.line import Line
+from joymigrate.run.cluster.outages import Outages
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.policies import Policy
 from joymigrate.run.cluster.preemption import Preemption
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Placement, State
-from joymigrate.run.cluster.waiting import WaitingJobs
 
 # Mended by jobs that end.
 PHYSICAL = (
     "none", "cards", "shape", "leaf", "leaf_tasks", "numa", "superpod", "cpu", "open",
 )  # fmt: skip
+KEPT = ("held", "booked")  # there are cards, for somebody else
 CYCLES = 8  # rounds of offering what evictions left over
 DEPTH = 64  # jobs of one group that are tried behind the one whose turn it is
 
 
-class Scheduler(WaitingJobs):
+class Scheduler(Outages):
     """Queues, placement, eviction and reservation over one cluster."""
 
     def __init__(
@@ -92,7 +93,7 @@ class Scheduler(WaitingJobs):
         super().__init__(self.quotas, self.settings)
         self.admission = Admission(self.state, self.quotas, self.placer, self.settings)
         self.judge = Admission(self.state, self.quotas, self.explainer, self.settings, explain=True)
-        self.running: dict[str, Running] = {}
+        self.judge.booked = self.admission.booked
         self.claims = Preemption(
             self.state, self.quotas, self.allocations, self.guess, self.running, self.by_queue
         )
@@ -116,7 +117,8 @@ class Scheduler(WaitingJobs):
         """Take in events that happened together, then decide once."""
         actions: list[Action] = []
         for event in events:
-            self._now = max(self._now, event.at)
+            before, self._now = self._now, max(self._now, event.at)
+            self._windows = self._windows or passed(self.admission.booked, before, self._now)
             self._shares.clear()
             match event:
                 case Submitted():
@@ -136,6 +138,8 @@ class Scheduler(WaitingJobs):
                     self._back(event)
                 case Tick():
                     self._reopen()
+        if self._windows:
+            actions += self._clear_windows()
         self._open()
         for _ in range(CYCLES):
             decided = self._cycle()
@@ -277,42 +281,6 @@ class Scheduler(WaitingJobs):
         self.refused.pop(name, None)
         return []
 
-    def _lost(self, node: str, failed: tuple[int, ...] | None) -> list[Action]:
-        """A node or some of its cards are gone: the gangs on them wait again, in their place."""
-        number = self.node_number(node)
-        mask = (1 << 16) - 1 if failed is None else cards.bits(failed)
-        actions: list[Action] = []
-        for run in list(self.running.values()):
-            if any(g.node == number and (failed is None or g.mask & mask) for g in run.placement):
-                self._end(run.entry.job.name)
-                self._requeue(run)
-                why = f"node {node} is lost" if failed is None else f"cards of {node} failed"
-                actions.append(Evict(run.entry.job, "", why))
-        kept = int(self.state.usable[number]) & ~mask
-        self.state.set_usable(number, kept, failed is not None and bool(self.state.ready[number]))
-        self._reopen()
-        self.admission.holds.clear()
-        return actions
-
-    def _back(self, event: NodeBack) -> None:
-        number = self.node_number(event.node)
-        node = self.state.nodes[number]
-        broken = cards.bits(list(event.unhealthy)) | cards.bits(list(node.used))
-        self.state.set_usable(number, int(self.state.present[number]) & ~broken, True)
-        self._release(self.admission.holds)
-        self._reopen()
-
-    def node_number(self, name: str) -> int:
-        """Index of a node; an unknown one raises `JoyError`."""
-        if name not in self.state.number:
-            raise JoyError(f"no node '{name}' in the inventory", help="check the name")
-        return self.state.number[name]
-
-    def _requeue(self, run: Running) -> None:
-        """Wait again with the old number: at the head of its class."""
-        run.entry.since = self._now
-        self._wait(run.entry)
-
     # -- the cycle ------------------------------------------------------------------------------
 
     def _cycle(self) -> list[Action]:
@@ -359,9 +327,9 @@ class Scheduler(WaitingJobs):
         self._why[number] = refused
         if refused.code in PHYSICAL and self.settings.hold:
             self._make_hold(entry)
-        elif refused.code != "held":  # no card helps it: others may have those that it held
+        elif refused.code not in KEPT:  # no card helps it: others may have those that it held
             self._release([hold for hold in self.admission.holds if hold.entry is entry])
-        if self._strict(entry.job.queue) or refused.code not in ("held", *PHYSICAL):
+        if self._strict(entry.job.queue) or refused.code not in (*KEPT, *PHYSICAL):
             return False
         return self._try_others(entry, group, actions)
 
@@ -402,7 +370,7 @@ class Scheduler(WaitingJobs):
             self._unwait(entry)
             self.refused[entry.job.name] = outcome
             return None
-        if outcome.code in ("max", "held", *PHYSICAL):
+        if outcome.code in ("max", *KEPT, *PHYSICAL):
             deal = self.claims.deal(
                 entry, self.admission.expected_use(entry), outcome, self._now,
                 self.admission.hold_for(entry, self._now),
@@ -449,7 +417,11 @@ class Scheduler(WaitingJobs):
         """
         if self.admission.covered(entry.job):
             return
-        room = reservation.earliest(self.state, self.allocations, self.guess, entry.job)
+        booked = self.admission.booked
+        room = reservation.earliest(
+            self.state, self.allocations, self.guess, entry.job,
+            lambda at: barred(booked, entry.job, max(at, self._now)),
+        )  # fmt: skip
         if room is None:
             return
         if room.until == NEVER and self._now - entry.since < self.settings.hold_blind_after:

@@ -12,6 +12,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import fair, run_times
+from joymigrate.run.cluster.bookings import Booking
 from joymigrate.run.cluster.jobs import Job, Queue
 from joymigrate.schema import read
 
@@ -94,6 +95,7 @@ class Ledger:
     past: dict[str, tuple[float, float]] = field(default_factory=dict)  # users' hours, `fair`
     history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # seconds, `run_times`
     requests: tuple[str, ...] = ()
+    bookings: dict[str, Booking] = field(default_factory=dict)
     last: int = 0
 
     def apply(self, fact: Fact) -> None:
@@ -249,6 +251,14 @@ class Ledger:
     def _uncordoned(self, fact: Fact) -> None:
         self.cordoned.pop(fact.data["node"], None)
 
+    def _reserved(self, fact: Fact) -> None:
+        booking = read(Booking, fact.data["booking"], "ledger")
+        live = {name: one for name, one in self.bookings.items() if one.end > fact.at}
+        self.bookings = {**live, booking.name: booking}
+
+    def _unreserved(self, fact: Fact) -> None:
+        self.bookings.pop(fact.data["name"], None)
+
     def _cards_failed(self, fact: Fact) -> None:
         node = fact.data["node"]
         self.failed[node] = tuple(sorted({*self.failed.get(node, ()), *fact.data["cards"]}))
@@ -287,6 +297,8 @@ CHANGES = {
     "priority": Ledger._priority,
     "cordoned": Ledger._cordoned,
     "uncordoned": Ledger._uncordoned,
+    "reserved": Ledger._reserved,
+    "unreserved": Ledger._unreserved,
     "cards_failed": Ledger._cards_failed,
     "cards_healed": Ledger._cards_healed,
 }

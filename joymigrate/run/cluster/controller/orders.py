@@ -12,12 +12,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run.cluster.bookings import Booking, choose
 from joymigrate.run.cluster.controller.ledger import LIVE, Fact, Ledger, Record
 from joymigrate.run.cluster.controller.restore import restore
 from joymigrate.run.cluster.events import Action, Evict, Start
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Queue
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, PodAllocation, Queue
+from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is to be reserved: whole `nodes`, or cards of this `shape`; seconds since 1970.
+
+    With `stop` jobs that do not end before it are stopped when it begins.
+    """
+
+    name: str
+    begin: float = 0.0
+    end: float = 0.0
+    queue: str = ""
+    nodes: tuple[str, ...] = ()
+    shape: Job | None = None
+    stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +51,7 @@ class Order:
     priority: int = 0
     why: str = ""
     hold: bool = False
+    window: Window | None = None
 
     def fact(self, kind: str, job: str = "", **data: Any) -> Fact:
         """A fact that follows from it."""
@@ -154,6 +173,93 @@ def set_priority(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fac
     return [order.fact("priority", order.job, priority=order.priority)]
 
 
+def reserve(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+    """Cards belong to a queue, or to nobody, for a time."""
+    window = order.window
+    if window is None:
+        raise JoyError("no window is given", help="cluster reserve add NAME --start … --hours …")
+    if window.name in ledger.bookings and ledger.bookings[window.name].end > order.at:
+        raise JoyError(f"a reservation called '{window.name}' is there", help="cancel it first")
+    if not window.end > max(window.begin, order.at):
+        raise JoyError(f"reservation {window.name} would be over before it begins, or by now")
+    declared = {queue.name for queue in ledger.queues}
+    if window.queue and declared and window.queue not in {*declared, DEFAULT_QUEUE}:
+        near = did_you_mean(window.queue, declared)
+        raise JoyError(f"this cluster has no queue '{window.queue}'.{near}")
+    if window.nodes:
+        chosen = whole_nodes(order, window, ledger, inventory)
+    else:
+        chosen = shaped(order, window, ledger, inventory)
+    booking = Booking(window.name, chosen, window.begin, window.end, window.queue, order.why)
+    return [order.fact("reserved", booking=dataclasses.asdict(booking))]
+
+
+def whole_nodes(
+    order: Order, window: Window, ledger: Ledger, inventory: Inventory
+) -> tuple[PodAllocation, ...]:
+    """All cards of the named nodes; `JoyError` where somebody else has them in the window."""
+    for name in window.nodes:
+        check_node(name, ledger, inventory)
+    widths = {node.name: node.kind.cards for node in inventory.nodes}
+    for other in ledger.bookings.values():
+        both = {part.node for part in other.cards} & {*window.nodes}
+        if both and other.begin < window.end and window.begin < other.end:
+            raise JoyError(
+                f"node {min(both)} is reserved at that time: {other.name}",
+                help=f"joymigrate cluster reserve cancel {other.name}",
+            )
+    late = [
+        record.job.name
+        for record in ledger.live("running")
+        if {pod.node for pod in record.pods} & {*window.nodes}
+        and not (window.queue and record.job.queue == window.queue)
+        and not ends_by(record, window.begin)
+    ]
+    if late and not window.stop:
+        raise JoyError(
+            f"{', '.join(late[:5])} may still run there when {window.name} begins",
+            help="--stop-running sends such jobs back to wait at that time",
+        )
+    return tuple(PodAllocation(name, tuple(range(widths.get(name, 16)))) for name in window.nodes)
+
+
+def ends_by(record: Record, at: float) -> bool:
+    """Whether a running job says that it is over at a time."""
+    minutes = record.job.minutes
+    return minutes is not None and (record.started or 0.0) + minutes * 60 <= at
+
+
+def shaped(
+    order: Order, window: Window, ledger: Ledger, inventory: Inventory
+) -> tuple[PodAllocation, ...]:
+    """Cards of the window's shape that are free when it begins, as far as jobs say their ends."""
+    if window.shape is None:
+        raise JoyError("neither nodes nor cards are named", help="--node n1,n2, or --cards 8")
+    scheduler = restore(ledger, inventory, order.at)[0]
+    booked = scheduler.admission.booked
+    parts = (scheduler.state, scheduler.allocations, scheduler.guess, window.shape, booked)
+    found = choose(*parts, window.begin, window.end)
+    if isinstance(found, Refusal) and window.stop and not found.permanent:
+        found = choose(*parts, window.begin, window.end, anyway=True)
+    if isinstance(found, Refusal):
+        reason = scheduler.explainer.place(window.shape)
+        why = found.reason if found.permanent or not isinstance(reason, Refusal) else reason.reason
+        raise JoyError(
+            f"reservation {window.name} finds no room for that time: {why}",
+            help="another time, fewer cards, or --stop-running to stop jobs when it begins",
+        )
+    return found
+
+
+def unreserve(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+    """A reservation is no more."""
+    name = order.window.name if order.window else ""
+    if name not in ledger.bookings:
+        known = did_you_mean(name, ledger.bookings)
+        raise JoyError(f"no reservation '{name}'.{known}", help="joymigrate cluster reserve show")
+    return [order.fact("unreserved", name=name)]
+
+
 VERBS: Mapping[str, Callable[[Order, Ledger, Inventory], list[Fact]]] = {
     "cordon": cordon,
     "drain": drain,
@@ -164,6 +270,8 @@ VERBS: Mapping[str, Callable[[Order, Ledger, Inventory], list[Fact]]] = {
     "hold": hold,
     "release": release,
     "priority": set_priority,
+    "reserve": reserve,
+    "unreserve": unreserve,
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.run.cluster import cards
+from joymigrate.run.cluster.bookings import Booking
 from joymigrate.run.cluster.controller import store, usage
 from joymigrate.run.cluster.controller.ledger import LIVE, Ledger, Record
 from joymigrate.run.cluster.scheduler import Scheduler
@@ -107,6 +108,7 @@ def board_data(scheduler: Scheduler, ledger: Ledger, now: float) -> dict[str, An
         ],
         "states": dict(Counter(record.state for record in ledger.records.values())),
         "queues": quota_data(scheduler, ledger)["queues"],
+        "reservations": reservation_rows(ledger, now),
         "left_out": {
             "nodes": max(0, len(nodes) - MOST_NODES),
             **{state: max(0, len(found) - MOST_JOBS) for state, found in live.items()},
@@ -162,6 +164,20 @@ def quota_data(scheduler: Scheduler, ledger: Ledger) -> dict[str, Any]:
             }
         )
     return {"schema": "joymigrate.quota/1", "queues": rows}
+
+
+def reservation_rows(ledger: Ledger, now: float) -> list[dict[str, Any]]:
+    """The reservations that are not over, the next one first."""
+    live = sorted((one for one in ledger.bookings.values() if one.end > now), key=_begins)
+    return [
+        {"name": one.name, "begin": one.begin, "end": one.end, "queue": one.queue, "why": one.why,
+         "cards": [{"node": part.node, "cards": list(part.cards)} for part in one.cards]}
+        for one in live
+    ]  # fmt: skip
+
+
+def _begins(booking: Booking) -> float:
+    return booking.begin
 
 
 def read_history(folder: Path, job: str = "", count: int = 0) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ def restore(
     )
     scheduler.past, scheduler.history = dict(ledger.past), dict(ledger.history)
     restrict(scheduler, ledger)
+    scheduler.book(ledger.bookings.values())
     remember(scheduler, ledger)
     running = [submission(record, at) for record in ledger.live("running")]
     waiting = [submission(record, at) for record in ledger.live("waiting")]

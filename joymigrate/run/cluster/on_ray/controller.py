@@ -29,6 +29,7 @@ from joymigrate.run.cluster.controller.reports import (
     quota_data,
     read_history,
     read_usage,
+    reservation_rows,
     status_data,
 )
 from joymigrate.run.cluster.controller.restore import lost, restore, submission
@@ -169,6 +170,11 @@ class Controller:
     async def quota(self) -> dict[str, Any]:
         """Every queue with its limits and what it uses of them."""
         return quota_data(self.scheduler, self.ledger)
+
+    async def reservations(self) -> dict[str, Any]:
+        """The windows of the calendar that are not over."""
+        rows = reservation_rows(self.ledger, time.time())
+        return {"schema": "joymigrate.reservations/1", "reservations": rows}
 
     async def compare_quotas(self, workload: jobs.Workload) -> dict[str, Any]:
         """What other queues would change: who would be stopped, who would start."""

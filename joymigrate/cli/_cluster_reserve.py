@@ -1,0 +1,103 @@
+"""`cluster reserve`: cards that belong to a queue, or to nobody, for a window of time."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime
+
+import typer
+
+from joymigrate.cli._cluster_orders import ADDRESS, FORMAT, WHY, ask, give
+from joymigrate.cli._groups import group
+from joymigrate.cli._output import emit, one_of
+from joymigrate.errors import Exit, JoyError
+
+NAME = typer.Argument(..., help="The reservation's name.")
+
+reserve_app = group("Reserve cards for a window of time: for a queue, or for maintenance.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group to `cluster`."""
+    for command in (add, show, cancel):
+        reserve_app.command(command.__name__)(command)
+    app.add_typer(reserve_app, name="reserve")
+
+
+def add(
+    name: str = NAME,
+    start: str = typer.Option(
+        "now",
+        "--start",
+        help="2026-12-01T08:00 (local time, or a zone), now, +90m, +12h, +2d.",
+    ),
+    hours: float = typer.Option(..., "--hours", help="How long."),
+    node: str = typer.Option("", "--node", help="Whole nodes: n1,n2."),
+    kind: str = typer.Option("", "--kind", help="Else: a kind of server,"),
+    pods: int = typer.Option(1, "--pods", help="how many times"),
+    cards: int = typer.Option(0, "--cards", help="so many cards of one node."),
+    queue: str = typer.Option("", "--queue", help="Whose jobs may use them; default: nobody's."),
+    stop: bool = typer.Option(
+        False, "--stop-running", help="Jobs that do not end before wait again when it begins."
+    ),
+    why: str = WHY,
+    address: str | None = ADDRESS,
+    form: str = FORMAT,
+) -> int:
+    """Reserve cards; jobs that do not end before are kept off them, and their reasons say so."""
+    from joymigrate.run.cluster import jobs as work
+    from joymigrate.run.cluster.controller.orders import Window
+
+    if not 0 < hours <= 8784:
+        raise JoyError(f"--hours is {hours:g}", help="above 0 and at most 8784, a year")
+    nodes = tuple(dict.fromkeys(word.strip() for word in node.split(",") if word.strip()))
+    if bool(nodes) == bool(cards):
+        raise JoyError("say either --node or --cards", help="--node n1,n2, or --cards 8 --pods 2")
+    if nodes and (kind or pods != 1):
+        raise JoyError("--kind and --pods go with --cards", help="--node reserves whole nodes")
+    shape = None
+    if cards:
+        item = {"name": name, "kind": [kind] if kind else [], "pods": pods, "cards_per_pod": cards}
+        shape = work.from_data({"jobs": [item]}, "--kind, --pods, --cards").jobs[0]
+    begin = moment(start, time.time())
+    window = Window(name, begin, begin + hours * 3600, queue, nodes, shape, stop)
+    return give(address, form, "reserve", window=window, why=why)
+
+
+def show(address: str | None = ADDRESS, form: str = FORMAT) -> int:
+    """Show the reservations that are not over: when, which cards, for whom."""
+    from joymigrate.report import cluster as report
+
+    one_of(form, ("text", "json"), "--format")
+    data = ask(address, "reservations")
+    text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+    emit(text if form == "json" else report.reservations(data["reservations"], time.time()))
+    return Exit.OK
+
+
+def cancel(
+    name: str = NAME, why: str = WHY, address: str | None = ADDRESS, form: str = FORMAT
+) -> int:
+    """Give the cards of a reservation back."""
+    from joymigrate.run.cluster.controller.orders import Window
+
+    return give(address, form, "unreserve", window=Window(name), why=why)
+
+
+UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def moment(text: str, now: float) -> float:
+    """Seconds since 1970 from `now`, `+2h`, or a date and time (local time without a zone)."""
+    wanted = text.strip()
+    if wanted == "now":
+        return now
+    try:
+        if wanted.startswith("+"):
+            return now + float(wanted[1:-1]) * UNITS[wanted[-1]]
+        return datetime.fromisoformat(wanted.replace("Z", "+00:00")).timestamp()
+    except (ValueError, KeyError, IndexError, OverflowError, OSError) as error:
+        raise JoyError(
+            f"--start is '{text}'", help="2026-12-01T08:00, now, +90m, +12h or +2d"
+        ) from error

@@ -1,0 +1,91 @@
+"""The part of a scheduler that knows which cards may be used: nodes that go and come, windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from joymigrate.errors import JoyError
+from joymigrate.run.cluster import cards
+from joymigrate.run.cluster.bookings import Booking, in_the_way, on_nodes
+from joymigrate.run.cluster.entries import Running, Settings
+from joymigrate.run.cluster.events import Action, Evict, NodeBack
+from joymigrate.run.cluster.quota import Quotas
+from joymigrate.run.cluster.state import State
+from joymigrate.run.cluster.waiting import WaitingJobs
+
+
+class Outages(WaitingJobs):
+    """Jobs on cards that are gone, or that belong to others from now on, wait again."""
+
+    state: State
+
+    def __init__(self, quotas: Quotas, settings: Settings) -> None:
+        super().__init__(quotas, settings)
+        self.running: dict[str, Running] = {}
+        self._windows = False  # whether a window has begun or ended since the last decision
+
+    def _end(self, name: str) -> None:
+        """Give a running job's cards back."""
+        raise NotImplementedError
+
+    def _reopen(self) -> None:
+        """Something was given back: what has failed may fit now."""
+        raise NotImplementedError
+
+    def _lost(self, node: str, failed: tuple[int, ...] | None) -> list[Action]:
+        """A node or some of its cards are gone: the gangs on them wait again, in their place."""
+        number = self.node_number(node)
+        mask = (1 << 16) - 1 if failed is None else cards.bits(failed)
+        actions: list[Action] = []
+        for run in list(self.running.values()):
+            if any(g.node == number and (failed is None or g.mask & mask) for g in run.placement):
+                self._end(run.entry.job.name)
+                self._requeue(run)
+                why = f"node {node} is lost" if failed is None else f"cards of {node} failed"
+                actions.append(Evict(run.entry.job, "", why))
+        kept = int(self.state.usable[number]) & ~mask
+        self.state.set_usable(number, kept, failed is not None and bool(self.state.ready[number]))
+        self._reopen()
+        self.admission.holds.clear()
+        return actions
+
+    def book(self, windows: Iterable[Booking]) -> None:
+        """Cards that are reserved by calendar from now on; others are not any more."""
+        self.admission.booked[:] = [on_nodes(one, self.state) for one in windows]
+        self._windows = True
+
+    def _clear_windows(self) -> list[Action]:
+        """A window has begun or ended: who has its cards and may not waits again."""
+        live = {
+            name: (run.entry.job, [(grant.node, grant.mask) for grant in run.placement])
+            for name, run in self.running.items()
+        }
+        self._windows = False
+        actions: list[Action] = []
+        for name, window in in_the_way(self.admission.booked, live, self._now).items():
+            run = self.running[name]
+            self._end(name)
+            self._requeue(run)
+            actions.append(Evict(run.entry.job, "", f"reservation {window} has begun"))
+        self._release(self.admission.holds)
+        self._reopen()
+        return actions
+
+    def _back(self, event: NodeBack) -> None:
+        number = self.node_number(event.node)
+        node = self.state.nodes[number]
+        broken = cards.bits(list(event.unhealthy)) | cards.bits(list(node.used))
+        self.state.set_usable(number, int(self.state.present[number]) & ~broken, True)
+        self._release(self.admission.holds)
+        self._reopen()
+
+    def node_number(self, name: str) -> int:
+        """Index of a node; an unknown one raises `JoyError`."""
+        if name not in self.state.number:
+            raise JoyError(f"no node '{name}' in the inventory", help="check the name")
+        return self.state.number[name]
+
+    def _requeue(self, run: Running) -> None:
+        """Wait again with the old number: at the head of its class."""
+        run.entry.since = self._now
+        self._wait(run.entry)
