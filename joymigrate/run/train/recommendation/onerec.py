@@ -121,6 +121,13 @@ class Memory:
         )
         return Memory(kept, self.seen_BL.expand(count, -1))
 
+    def each(self, count: int) -> Memory:
+        """Every row `count` times, one behind the other."""
+        kept = tuple(
+            (k.repeat_interleave(count, 0), v.repeat_interleave(count, 0)) for k, v in self.layers
+        )
+        return Memory(kept, self.seen_BL.repeat_interleave(count, 0))
+
 
 class OneRec(nn.Module):
     """An event is its item's row, its codes' rows, and how many events ago it was."""

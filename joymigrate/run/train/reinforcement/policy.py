@@ -47,3 +47,17 @@ def answer_losses(
         apart = reference_NT - logs_NT
         losses = losses + beta * (apart.exp() - apart - 1)
     return (losses * mask_NT).sum(1) / mask_NT.sum(1).clamp(min=1)
+
+
+def pair_losses(margin_B: Tensor, kind: str, beta: float, smoothing: float = 0.0) -> Tensor:
+    """DPO's loss of each pair [B]: sigmoid (Rafailov et al., 2023), ipo or hinge.
+
+    `margin` is by how much more the better answer's log-probability gained against the reference
+    than the worse one's; `smoothing` is the share of pairs that are taken to be the wrong way.
+    """
+    if kind == "ipo":
+        return (margin_B - 1 / (2 * beta)).square()
+    if kind == "hinge":
+        return torch.relu(1 - beta * margin_B)
+    log = torch.nn.functional.logsigmoid
+    return -(log(beta * margin_B) * (1 - smoothing) + log(-beta * margin_B) * smoothing)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,18 @@ NAMES = ("prompt", "completion", "tokens", "record")
 Reward = Callable[[Mapping[str, Any]], float]
 
 
-def load_reward(named: str, folder: Path) -> Reward:
-    """The function of `FILE.py:NAME`, the file beside the data; `JoyError` where there is none."""
+def load_reward(named: str, folder: Path, names: Sequence[str] = NAMES) -> Reward:
+    """The function of `FILE.py:NAME`, the file in `folder`; it may take what `names` lists.
+
+    `JoyError` where there is none.
+    """
     file, _, name = named.rpartition(":")
     path = folder / file
     if not file or not path.is_file():
         raise JoyError(
             f"there is no reward '{named}'",
             where="task.reward",
-            help="reward: FILE.py:NAME, a file beside the data; def NAME(completion, record)",
+            help=f"reward: FILE.py:NAME; a function of some of {', '.join(names)}",
         )
     spec = importlib.util.spec_from_file_location("joymigrate_reward", path)
     assert spec is not None
@@ -39,11 +42,11 @@ def load_reward(named: str, folder: Path) -> Reward:
         raise JoyError(f"{path} has no function '{name}'", where="task.reward")
     known = inspect.signature(function).parameters
     every = any(one.kind is one.VAR_KEYWORD for one in known.values())
-    wanted = [one for one in NAMES if every or one in known]
+    wanted = [one for one in names if every or one in known]
     for one, parameter in known.items():
-        if one not in NAMES and parameter.default is parameter.empty and not every:
+        if one not in names and parameter.default is parameter.empty and not every:
             raise JoyError(
-                f"the reward asks for '{one}'", where=named, help=f"it gets {', '.join(NAMES)}"
+                f"the reward asks for '{one}'", where=named, help=f"it gets {', '.join(names)}"
             )
 
     def reward(facts: Mapping[str, Any]) -> float:

@@ -22,8 +22,9 @@ def task_of(job: Job) -> FeatureTask:
     assert job.data.schema is not None
     schema = schemas.load(job.path(job.data.schema))
     options = dict(job.task.options)
-    if isinstance(options.get("codes"), str):
-        options["codes"] = str(job.path(options["codes"]))
+    for name in ("codes", "reward"):  # files beside the job
+        if isinstance(options.get(name), str):
+            options[name] = str(job.path(options[name]))
     context = Context(tokenizer=None, seed=job.seed, options=options)
     return task_names.find(job.task.name)(context, schema, job.tables)
 

@@ -53,6 +53,10 @@ class GenerativeTask(FeatureTask):
                 help="give the feature of the item `rows`",
             )
         self.items = rows
+        self.check_options()
+
+    def check_options(self) -> None:
+        """The task's own keys."""
         temperature, negatives = self.options["temperature"], self.options["negatives"]
         if not isinstance(temperature, int | float) or temperature <= 0:
             raise JoyError(f"temperature is above 0, got {temperature!r}", where="task.temperature")

@@ -23,7 +23,9 @@ from joymigrate.run.train.tables.jagged import KeyedJaggedTensor
 from joymigrate.run.train.tables.table import Table
 
 NEGATIVES = "negatives"  # ids that the right item is told from, in a batch
+ROLLOUT = "rollout"  # a function of the dense part and its inputs, in a batch: it gives the losses
 LINEAR = ".linear"  # behind a table's name: its first-order weights
+ARCHITECTURE = "joymigrate.recommender/1"
 FIRST = 0.05  # rows start uniform between these
 
 
@@ -202,9 +204,12 @@ class Recommender(nn.Module):
         empty = rows.new_zeros(count, rows.shape[1])
         return empty.index_add(0, batch[f"{name}.rows"], rows)
 
-    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Logits [B, T]; with `next` or `generate` in the batch, what such tasks ask for."""
+    def forward(self, batch: Mapping[str, Any]) -> Tensor:
+        """Logits [B, T]; with `next`, NEGATIVES or ROLLOUT in it, what such tasks ask for."""
         found, others = self.look_up_both(batch)
+        if ROLLOUT in batch:
+            losses: Tensor = batch[ROLLOUT](self.dense, found)
+            return losses
         if "next" in batch:
             return self.next_items(found)
         if others is not None:
@@ -255,7 +260,7 @@ class Recommender(nn.Module):
         from joymigrate.run.train.formats.versions import pack
 
         folder.mkdir(parents=True, exist_ok=True)
-        head = {"architecture": "joymigrate.recommender/1", **self.sizes}
+        head = {"architecture": ARCHITECTURE, **self.sizes}
         document = {**head, "features": self.schema.document()}
         (folder / "config.json").write_text(json.dumps(document, indent=1) + "\n")
         if self.codes is not None:
@@ -263,6 +268,32 @@ class Recommender(nn.Module):
         (folder / "dense.safetensors").write_bytes(pack(dict(self.dense.state_dict())))
         for name, content in self.table_contents().items():
             (folder / f"table.{name}.safetensors").write_bytes(pack(content))
+
+    def start_from(self, folder: Path) -> None:
+        """Take over dense weights and rows of a folder of `save_pretrained`. Raises `JoyError`."""
+        from safetensors.torch import load_file
+
+        try:
+            self.dense.load_state_dict(load_file(folder / "dense.safetensors"))
+            stored = {
+                name: load_file(folder / f"table.{name}.safetensors") for name in self.rows.place
+            }
+        except (OSError, RuntimeError) as error:
+            raise JoyError(f"the model's files do not fit: {error}", where=str(folder)) from None
+        fused = self.rows.tables()
+        for name, number in self.rows.place.items():
+            ids, rows = stored[name]["ids"], stored[name]["rows"]
+            if name in fused:
+                fused[name].load_weights(rows, ids.numpy())
+                continue
+            weight = self.rows.collections[number].plain[name].weight.detach()  # type: ignore[union-attr,index]
+            if weight.shape != rows.shape:
+                raise JoyError(
+                    f"table '{name}' has {tuple(rows.shape)} rows and columns there, "
+                    f"{tuple(weight.shape)} in the schema",
+                    where=str(folder),
+                )
+            weight.copy_(rows)
 
     def table_contents(self) -> dict[str, dict[str, Tensor]]:
         """`ids` and `rows` of every table."""

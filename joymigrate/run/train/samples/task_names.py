@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train.samples.generative import GenerativeTask
+from joymigrate.run.train.samples.rewarded import ItemDpo, ItemGrpo
 from joymigrate.run.train.samples.tasks import (
     ClickTask,
     FeatureTask,
@@ -18,6 +19,8 @@ TASKS: dict[str, type[FeatureTask]] = {
     "sequence": NextItemTask,
     "multitask": MultiTask,
     "generative": GenerativeTask,
+    "grpo": ItemGrpo,
+    "dpo": ItemDpo,
 }
 
 

@@ -7,6 +7,7 @@ are those of `lookup.collate`. B rows, T targets.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.errors import JoyError
@@ -54,20 +55,17 @@ class FeatureTask(Task):
         return collate(self.schema, batch)
 
     def build(self, source: Any) -> Any:
-        """The model of the asked kind and sizes, with random rows."""
+        """The model of the asked kind and sizes with random rows, or that of an export's folder."""
         import torch
 
         from joymigrate.run.train import recommendation
         from joymigrate.run.train.samples.lookup import Recommender
 
-        if source.path is not None:
-            raise JoyError(
-                "a model over features starts from sizes, not from a folder",
-                where="model.path",
-                help="model: {from_config: {model_type: deepfm}}; the same run folder continues",
-            )
-        sizes = recommendation.sizes_of({"model_type": self.MODEL, **source.settings})
+        settings = source.settings if source.path is None else exported_sizes(source.path)
+        sizes = recommendation.sizes_of({"model_type": self.MODEL, **settings})
         model = Recommender(self.schema, sizes, self.tables, source.seed, self.codes())
+        if source.path is not None:
+            model.start_from(source.path)
         return model.to(getattr(torch, source.dtype))
 
     def codes(self) -> SemanticIds | None:
@@ -312,3 +310,23 @@ class MultiTask(FeatureTask):
             )
             found |= {f"{name}.{key}": value for key, value in made.items()}
         return found
+
+
+def exported_sizes(folder: Path) -> dict[str, Any]:
+    """Kind and sizes of a model that `train export` wrote; `JoyError` for another folder."""
+    import json
+
+    from joymigrate.run.train.samples.lookup import ARCHITECTURE
+
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if found.pop("architecture") != ARCHITECTURE:
+            raise KeyError
+        found.pop("features")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise JoyError(
+            "no model over features is there",
+            where=str(folder),
+            help="model.path names a folder of train export; model.from_config makes random rows",
+        ) from None
+    return dict(found)

@@ -91,17 +91,13 @@ class Dpo(Task):
 
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The chosen loss over the pairs."""
-        import torch
+        from joymigrate.run.train.reinforcement import policy
 
         better, worse = output.chunk(2)
-        margin, beta = better - worse, float(self.options["beta"])
-        if self.options["loss"] == "ipo":
-            return (margin - 1 / (2 * beta)).square().sum()
-        if self.options["loss"] == "hinge":
-            return torch.relu(1 - beta * margin).sum()
-        share = float(self.options["smoothing"])
-        log = torch.nn.functional.logsigmoid
-        return -(log(beta * margin) * (1 - share) + log(-beta * margin) * share).sum()
+        wish = self.options
+        return policy.pair_losses(
+            better - worse, wish["loss"], float(wish["beta"]), float(wish["smoothing"])
+        ).sum()
 
     def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
         """Which answer gained more; the score is the margin of rewards."""
