@@ -13,32 +13,32 @@ from numpy.typing import NDArray
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.model import Difference
+from joymigrate.verify.rest_stage import key_of
 
 LEFT = 0.1  # of the error
 WRONG = 1e-5  # relative: an error that is explained, and a value that is right
-KINDS = {"gradients": "gradients", "loss": "loss", "backward": "loss", "state": "state"}
+KINDS = ("gradients", "loss", "state")
 Array = NDArray[np.float64]
 Values = dict[str, Array]
 
 
 def cause_of_rest(ours: Rank, theirs: Rank, row: Difference) -> tuple[str, Any] | None:
     """(cause, words) of a failed row of S4R; None where no experiment explains it."""
-    kind = KINDS.get(row.phase or "")
-    if kind is None or row.metric != "float64" or row.op == "given":
-        return None
-    key = (kind, row.step, row.call)
+    if row.metric != "float64" or row.value is None or row.op == "given":
+        return None  # nothing was measured, or what goes into the event differs
     mine, other = events(ours), events(theirs)
-    event, twin = mine.get(key), other.get(key)
-    if event is None or twin is None:
+    key = next(iter(list(mine)[row.order : row.order + 1]), None)  # judge_rest numbers them
+    if key is None or key[0] not in KINDS or key not in other:
         return None
-    golden = sketches(event["sinks"])
+    event, twin = mine[key], other[key]
+    golden = sketches(event.get("sinks", {}))
     made = sketches(twin.get("rows", {}))
     shared = {name: golden[name] for name in golden.keys() & made.keys()}
     made = {name: made[name] for name in shared}
     if sum(value.size for value in shared.values()) < 2:
         return None  # one number is any other one times a factor
-    before = mine.get((kind, (row.step or 0) - 1, row.call))
-    for cause, words, value in tried(shared, made, sketches(before["sinks"]) if before else {}):
+    before = mine.get((key[0], key[1] - 1, *key[2:]), {})
+    for cause, words, value in tried(shared, made, sketches(before.get("sinks", {}))):
         left = worst(value, made, shared)
         if left <= LEFT:
             text = Text(
@@ -50,10 +50,9 @@ def cause_of_rest(ours: Rank, theirs: Rank, row: Difference) -> tuple[str, Any] 
     return None
 
 
-def events(rank: Rank) -> dict[tuple[Any, ...], Any]:
-    """Events by kind, step and number."""
-    found = rank.json("tape.json").get("events", [])
-    return {(e["kind"], e["step"], e["number"]): e for e in found}
+def events(rank: Rank) -> dict[tuple[str, int, int, str], Any]:
+    """Events by their moment, in the order in which they are judged."""
+    return {key_of(event): event for event in rank.json("tape.json").get("events", [])}
 
 
 def sketches(items: Mapping[str, Any]) -> Values:

@@ -10,6 +10,7 @@ import torch
 
 from joymigrate.verify import rest_cause
 from joymigrate.verify.measure import relative_error
+from joymigrate.verify.model import Difference, Status
 from joymigrate.verify.optimisers import probe
 from joymigrate.verify.update_cause import cause_of_update
 
@@ -161,3 +162,43 @@ def test_gradients_that_are_clipped_lower_are_scaled_and_others_have_no_cause() 
 
     assert named({name: 0.8 * value for name, value in golden.items()})[0] == "scale"
     assert named({"a": golden["a"], "b": golden["b"] + draw.standard_normal(64)}) == []
+
+
+def test_a_cause_is_tried_on_the_event_of_its_row_and_no_other() -> None:
+    draw = np.random.Generator(np.random.PCG64(0))
+    value = {name: draw.standard_normal(64) for name in ("a", "b")}
+
+    def event(kind: str, number: int, key: str, factor: float, where: str = "") -> dict[str, Any]:
+        items = {name: {"sketch": list(factor * one)} for name, one in value.items()}
+        return {"kind": kind, "step": 0, "number": number, "index": 0, "where": where, key: items}
+
+    class Recorded:
+        """A process's record, as far as causes are asked for."""
+
+        def __init__(self, key: str, *factors: float) -> None:
+            moments = (("loss", ""), ("gradients", ""), ("state", "one:"), ("state", "two:"))
+            self.events = [
+                event(kind, 0, key, factor, where)
+                for (kind, where), factor in zip(moments, factors, strict=True)
+            ]
+
+        def json(self, name: str) -> Any:
+            return {"events": self.events}
+
+    def row(phase: str, order: int, op: str, measured: float | None = 0.5) -> Difference:
+        return Difference(module="a", call=0, phase=phase, op=op, metric="float64",
+                          value=measured, limit=1e-5, status=Status.FAIL, stage="S4R",
+                          step=0, order=order)  # fmt: skip
+
+    golden: Any = Recorded("sinks", 1.0, 1.0, 1.0, 1.0)
+    target: Any = Recorded("rows", 1.0, 0.8, 0.5, 1.0)
+    words = [rest_cause.cause_of_rest(golden, target, row("state", order, "state"))
+             for order in (2, 3, 4)]  # fmt: skip
+    assert words[0] is not None
+    assert "0.5" in str(words[0][1])
+    assert words[1] is None or "0.5" not in str(words[1][1])
+    assert words[2] is None
+    # What a pass adds to is told of the loss; the clipped gradients beside it explain nothing.
+    assert (
+        rest_cause.cause_of_rest(golden, target, row("gradients", 0, "accumulated", None)) is None
+    )
