@@ -27,7 +27,8 @@ WRITES = ("loader",)  # programs that write files
 
 
 def main() -> int:
-    from tests.verify.harness import record, replay
+    from tests.verify import harness
+    from tests.verify.harness import SERVER, record, replay
     from tests.verify.more_faults import MORE_FAULTS
     from tests.verify.whole_faults import PROGRAMS, WHOLE_FAULTS
 
@@ -44,6 +45,8 @@ def main() -> int:
     options.add_argument("--log", help="a file for one JSON line per run")
     chosen = options.parse_args()
     names = chosen.programs.split(",")
+    if {"trainer", "accelerate"} & set(names):  # 15 s of imports in every child otherwise
+        SERVER.set_forkserver_preload([harness.__name__, "tests.verify.transformers_loaded"])
     planted: Counter[str] = Counter()
     caught: Counter[str] = Counter()
     placed: Counter[str] = Counter()
