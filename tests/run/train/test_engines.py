@@ -225,3 +225,68 @@ def test_trl_accepts_what_is_rendered(
         bridge = importlib.import_module("joymigrate_trl_reward")
         said = [[{"role": "assistant", "content": "abc"}], "ab"]
         assert bridge.reward(["p", "q"], said, [[1], [2]], more=[1, 2]) == [4.0, 4.0]
+
+
+def verl_job(folder: Path, **changes: Any) -> Any:
+    (folder / "worth.py").write_text("def length(completion, record): return len(completion)\n")
+    made = loaded(
+        folder,
+        task={"name": "grpo", "reward": "worth.py:length", "group": 4, "beta": 0.1},
+        batch={"size": 4, "micro": 2}, method={"name": "lora", "rank": 4},
+        **changes,
+    )  # fmt: skip
+    rows = [
+        {"prompt": "it's a \\ 'test'", "more": 1},
+        {"prompt": [{"role": "user", "content": "q"}]},
+    ]
+    (folder / "text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rendered.render(engines.find("verl"), made)
+
+
+def test_verl_gets_prompts_and_the_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = verl_job(tmp_path)
+    assert made.command[1:3] == ("-m", "verl.trainer.main_ppo")
+    told = dict(one.split("=", 1) for one in made.command[3:])
+    assert told["actor_rollout_ref.rollout.n"] == "4"
+    assert told["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"] == "8"
+    assert told["actor_rollout_ref.actor.clip_ratio_high"] == "0.2"
+    assert told["trainer.total_training_steps"] == "20"
+    for path, text in made.files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    rows = [json.loads(one) for one in (path.parent / "prompts.jsonl").read_text().splitlines()]
+    assert [row["prompt"][0]["content"] for row in rows] == ["it's a \\ 'test'", "q"]
+    spec = importlib.util.spec_from_file_location("bridge", path.parent / "reward.py")
+    assert spec is not None
+    assert spec.loader is not None
+    bridge = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bridge)
+    truth = rows[0]["reward_model"]["ground_truth"]
+    assert bridge.compute_score("joymigrate", "abc", truth, extra_info={}, more=1) == 3.0
+    (tmp_path / "worth.py").write_text("def length(tokens): return 1\n")
+    with pytest.raises(JoyError, match="asks for 'tokens'"):
+        rendered.render(engines.find("verl"), loaded(
+            tmp_path, task={"name": "grpo", "reward": "worth.py:length"}))  # fmt: skip
+
+
+def test_verl_accepts_what_is_rendered(tmp_path: Path) -> None:
+    hydra = pytest.importorskip("hydra", reason="needs verl's own parser")
+    found = importlib.util.find_spec("verl")
+    if found is None or found.origin is None:
+        pytest.skip("needs verl's own configuration")
+    made = verl_job(tmp_path)
+    place = Path(found.origin).parent / "trainer" / "config"
+    with hydra.initialize_config_dir(str(place), version_base=None):
+        told = hydra.compose("ppo_trainer", list(made.command[3:]))  # an unknown key is an error
+    assert told.actor_rollout_ref.actor.loss_agg_mode == "seq-mean-token-mean"
+    assert told.actor_rollout_ref.model.lora_rank == 4
+    assert told.reward.custom_reward_function.path.endswith("reward.py")
+    assert told.data.train_files == [str(tmp_path / "runs/job/verl/prompts.jsonl")]
+
+
+@pytest.mark.parametrize("engine", engines.names())
+def test_jobs_over_features_are_not_rendered(tmp_path: Path, engine: str) -> None:
+    task = {"verl": "grpo", "trl": "dpo", "mindspeed": "sft"}.get(engine, "dpo")
+    made = loaded(tmp_path, task=task, data={"train": "a.parquet", "schema": "features.yaml"})
+    with pytest.raises(JoyError, match="schema of features"):
+        rendered.render(engines.find(engine), made)

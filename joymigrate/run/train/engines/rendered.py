@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -33,13 +34,17 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A trainer: its tasks, how a job is rendered, its program and how that is installed."""
+    """A trainer: its tasks, how a job is rendered, its program and how that is installed.
+
+    `module`: the program is a package that Python starts (`python -m`).
+    """
 
     name: str
     tasks: Mapping[str, str]  # our name (or its own) → its name
     render: Callable[[Job], Rendered]
     program: str
     install: str
+    module: bool = False
 
 
 def render(engine: Engine, job: Job) -> Rendered:
@@ -49,6 +54,12 @@ def render(engine: Engine, job: Job) -> Rendered:
             f"{engine.name} has no task '{job.task.name}'",
             where="task",
             help=f"it knows {', '.join(sorted(engine.tasks))}",
+        )
+    if job.data.schema is not None:
+        raise JoyError(
+            f"{engine.name} reads texts, and the data have a schema of features",
+            where="data.schema",
+            help="without --engine joymigrate trains this job itself",
         )
     if job.model.path is None:
         raise JoyError(
@@ -61,7 +72,8 @@ def render(engine: Engine, job: Job) -> Rendered:
 
 def start(engine: Engine, made: Rendered) -> int:
     """Write the files and run the command; its exit code."""
-    if shutil.which(engine.program) is None:
+    known = importlib.util.find_spec if engine.module else shutil.which
+    if known(engine.program) is None:
         raise JoyError(
             f"{engine.name} is not installed: there is no '{engine.program}'",
             help=f"{engine.install}; --render shows the command without running it",
