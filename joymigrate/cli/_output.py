@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import textwrap
@@ -112,9 +111,6 @@ class Progress:
 
 def user() -> str:
     """Who gives this order, as far as this machine knows."""
-    import getpass
+    from joymigrate.run.cluster.on_ray.connect import whoami
 
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
+    return whoami()

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import typer
 
-from joymigrate.cli import _cluster_orders, _cluster_reserve, _cluster_traffic
+from joymigrate.cli import _cluster_orders, _cluster_reserve, _cluster_traffic, _cluster_users
 from joymigrate.cli._cluster_traffic import read_text
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk, user
@@ -40,6 +40,10 @@ NEEDS = {
     "reserve add": ("package:ray",),
     "reserve show": ("package:ray",),
     "reserve cancel": ("package:ray",),
+    "users add": ("package:ray",),
+    "users show": ("package:ray",),
+    "users remove": ("package:ray",),
+    "audit": ("package:ray",),
     "history": ("package:ray",),
     "usage": ("package:ray",),
     "apply": ("package:kubernetes",),
@@ -273,7 +277,7 @@ def submit(
     if embedded or wait:
         answer = follow.to_the_end(ray, captain, names, talk)
         if embedded:
-            ray.kill(captain)
+            ray.kill(captain.handle)
             ray.shutdown()
     show(answer, form, report.status(answer), None)
     mine = [row for row in answer["jobs"] if row["job"] in names]
@@ -406,3 +410,4 @@ def planned(path: Path, job: str | None) -> list[tuple[str, list[int]]]:
 _cluster_traffic.register(app)
 _cluster_orders.register(app)
 _cluster_reserve.register(app)
+_cluster_users.register(app)

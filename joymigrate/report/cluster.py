@@ -187,6 +187,22 @@ def quotas(data: Mapping[str, Any]) -> str:
     return aligned(rows)
 
 
+def users(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line per user."""
+    lines = [["user", "role", "queues"]]
+    lines += [[row["user"], row["role"], ", ".join(row["queues"]) or "all"] for row in rows]
+    return aligned(lines) if rows else "No users: everybody may do everything.\n"
+
+
+def audit(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line per request: when, who, what, and how it went."""
+    lines = []
+    for row in rows:
+        at = datetime.fromtimestamp(row["at"], timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+        lines.append(f"{at} {row['by']} {row['request']} {row['about']}: {row['outcome']}")
+    return "\n".join(lines) + "\n" if lines else ""
+
+
 def reservations(rows: Sequence[Mapping[str, Any]], now: float) -> str:
     """A line per window: when (local time), for whom, which cards."""
     lines = [["name", "from", "until", "for", "cards", "why"]]

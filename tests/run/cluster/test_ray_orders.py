@@ -106,3 +106,32 @@ def test_a_day(fleet: Fleet, tmp_path: Path) -> None:
     text = (tmp_path / "use.csv").read_text()
     assert text.startswith("user,queue,kind,jobs,starts,card_h,wasted_card_h,wait_h\n")
     assert "no job 'nobody'" in shell("requeue", "nobody", code=2)
+
+
+@pytest.mark.slow
+def test_from_the_first_user_on_every_request_needs_a_token(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(fleet)
+    assert "No users" in shell("users", "show")
+    assert "must be an admin" in shell("users", "add", "bob", code=2)
+    admin = shell("users", "add", "root", "--role", "admin").strip().partition("=")[2]
+    assert "set JOYMIGRATE_TOKEN" in shell("status", code=2)
+    monkeypatch.setenv("JOYMIGRATE_TOKEN", admin)
+    bob = shell("users", "add", "bob", "--queue", "q").strip().partition("=")[2]
+    fleet.ask("submit", [job("theirs", kind="gpu-8", cards_per_pod=1, queue="q")])
+    assert fleet.row("theirs")["by"] == "root"
+    monkeypatch.setenv("JOYMIGRATE_TOKEN", bob)
+    assert "jobs of others" in shell("cancel", "theirs", code=2)
+    assert "this takes the role operator" in shell("drain", "g1", code=2)
+    monkeypatch.setenv("JOYMIGRATE_TOKEN", admin)
+    rows = shell.json("audit")["requests"]
+    assert [(row["by"], row["request"]) for row in rows if row["outcome"] != "done"][-2:] == [
+        ("bob", "cancel"), ("bob", "order"),
+    ]  # fmt: skip
+    assert bob not in shell("history") + shell("audit")
+    fleet.clear()
+    shell("users", "remove", "bob")
+    shell("users", "remove", "root")
+    monkeypatch.delenv("JOYMIGRATE_TOKEN")
+    assert "theirs" in shell("status")

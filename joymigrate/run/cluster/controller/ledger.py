@@ -79,6 +79,16 @@ class Record:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who may give orders: a role, the queues to submit to ((): all), what is kept of the token."""
+
+    name: str
+    role: str
+    digest: str
+    queues: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class Ledger:
     """Jobs, open attempts, limits and the state of nodes."""
@@ -96,6 +106,7 @@ class Ledger:
     history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # seconds, `run_times`
     requests: tuple[str, ...] = ()
     bookings: dict[str, Booking] = field(default_factory=dict)
+    users: dict[str, User] = field(default_factory=dict)
     last: int = 0
 
     def apply(self, fact: Fact) -> None:
@@ -259,6 +270,13 @@ class Ledger:
     def _unreserved(self, fact: Fact) -> None:
         self.bookings.pop(fact.data["name"], None)
 
+    def _user_added(self, fact: Fact) -> None:
+        user = read(User, fact.data["user"], "ledger")
+        self.users[user.name] = user
+
+    def _user_removed(self, fact: Fact) -> None:
+        self.users.pop(fact.data["name"], None)
+
     def _cards_failed(self, fact: Fact) -> None:
         node = fact.data["node"]
         self.failed[node] = tuple(sorted({*self.failed.get(node, ()), *fact.data["cards"]}))
@@ -299,6 +317,9 @@ CHANGES = {
     "uncordoned": Ledger._uncordoned,
     "reserved": Ledger._reserved,
     "unreserved": Ledger._unreserved,
+    "user_added": Ledger._user_added,
+    "user_removed": Ledger._user_removed,
+    "audit": Ledger._noted,
     "cards_failed": Ledger._cards_failed,
     "cards_healed": Ledger._cards_healed,
 }

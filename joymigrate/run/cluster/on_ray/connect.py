@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 from typing import Any
@@ -11,6 +12,7 @@ from joymigrate.run.cluster.jobs import Workload
 
 ACTOR = "joymigrate-captain"
 NAMESPACE = "joymigrate"
+TOKEN = "JOYMIGRATE_TOKEN"
 KNOCK_S = 5.0
 
 
@@ -54,26 +56,56 @@ def knock(address: str) -> None:
         ) from error
 
 
+class ControllerClient:
+    """The controller as a command line speaks to it: `captain.status.remote()` goes by `call`."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+
+    def __getattr__(self, method: str) -> ControllerCall:
+        return ControllerCall(self, method)
+
+
+class ControllerCall:
+    """One method of the controller, under the name and the token of this command line."""
+
+    def __init__(self, captain: ControllerClient, method: str) -> None:
+        self.captain, self.method = captain, method
+
+    def remote(self, *arguments: Any) -> Any:
+        """A reference to the answer."""
+        token = os.environ.get(TOKEN, "")
+        return self.captain.handle.call.remote(token, whoami(), self.method, arguments)
+
+
+def whoami() -> str:
+    """Who asks, as far as this machine knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
 def captain(
     ray: Any, workload: Workload | None = None, policy: str = "topology", store: str = ""
-) -> Any:
+) -> ControllerClient:
     """The detached actor: the one that runs, else a new one on the head node.
 
     `store` is the folder of its log, "" for Ray's own. Ray starts it anew when it dies, and asks
     again what it was asked meanwhile.
     """
-    from joymigrate.run.cluster.on_ray.controller import Controller
+    from joymigrate.run.cluster.on_ray.guarded import GuardedController
 
     if workload is None:
         try:
-            return ray.get_actor(ACTOR, namespace=NAMESPACE)
+            return ControllerClient(ray.get_actor(ACTOR, namespace=NAMESPACE))
         except ValueError as error:
             raise JoyError(
                 "nothing has been submitted to this Ray cluster",
                 help="joymigrate cluster submit JOB.yaml --address …",
             ) from error
-    return (
-        ray.remote(Controller)
+    handle = (
+        ray.remote(GuardedController)
         .options(
             name=ACTOR, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0,
             max_concurrency=64, max_restarts=-1, max_task_retries=-1,
@@ -82,6 +114,7 @@ def captain(
         )
         .remote(workload, policy, store)
     )  # fmt: skip
+    return ControllerClient(handle)
 
 
 def ask(ray: Any, reference: Any) -> Any:
