@@ -443,15 +443,22 @@ class Tape(TorchFunctionMode):
         """The entries and externals that some values come from, in order, and whether a plain
         number was read from one of them on the way."""
         groups = {self.groups[slot.number] for slot in sinks}
+        used = {slot.number for slot in sinks}
         wanted = []
         for entry in reversed(self.entries):
-            if entry.writes & groups:
+            valued = bool(entry.writes & groups)
+            made = used.intersection(slot.number for slot in entry.results)
+            if not valued and not made:
+                continue
+            given = {slot.number for slot in slots_in((entry.args, entry.kwargs))}
+            # A view that was made before all of its memory was replaced: no value of it matters.
+            if valued or made - given:
                 wanted.append(entry)
+                used |= given
+            if valued:
                 groups |= entry.reads | entry.writes
                 groups.discard(entry.fills)
         groups |= {group for entry in wanted for group in entry.reads | entry.writes}
-        used = {slot.number for slot in sinks}
-        used |= {s.number for e in wanted for s in slots_in((e.args, e.kwargs))}
         outside = [e for e in self.externals.values() if e.slot.number in used]
         return wanted[::-1], outside, bool(groups & self.untraced)
 
@@ -460,10 +467,15 @@ class Tape(TorchFunctionMode):
         that are loaded at once."""
         touched: set[int] = set()
         found: set[int] = set()
+        seen: set[int] = set()  # slots so far
         for entry in entries:
-            if entry.fills not in touched and isinstance(next(iter(entry.args), None), Slot):
-                found |= {entry.args[0].number} if entry.fills else set()
-            touched |= entry.reads | entry.writes
+            given = {slot.number for slot in slots_in((entry.args, entry.kwargs))}
+            seen |= given
+            if entry.fills and entry.fills not in touched:
+                found |= {slot for slot in seen if self.groups[slot] == entry.fills}
+            made = {slot.number for slot in entry.results}
+            if not (made and made.isdisjoint(given) and entry.writes <= entry.reads):  # a view
+                touched |= entry.reads | entry.writes
         return found
 
     def rerun(

@@ -121,3 +121,19 @@ def test_what_is_overwritten_whole_does_not_matter() -> None:
     lost = tape.replaced(entries)
     assert [e.tensor is loaded for e in outside if e.slot.number not in lost] == [True]
     assert tape.rerun([tape.slot(part)], {}).values[0].tolist() == [1.0, 2.0, 2.0]
+
+
+def test_a_view_from_before_all_of_its_memory_was_replaced_can_be_made_again() -> None:
+    tape = Tape(lambda: True, lambda tensor: "other")
+    garbage, loaded, factor = torch.empty(3), torch.full((3,), 2.0), torch.tensor(3.0)
+    with tape:
+        flat, part = garbage.detach(), garbage[1:]
+        made = factor * 1.0
+        made.add_(factor)
+        flat.copy_(loaded)
+        after = part * made
+    entries, outside, _ = tape.needed([tape.slot(after)])
+    lost = tape.replaced(entries)
+    judged = [e.tensor for e in outside if e.slot.number not in lost]
+    assert {id(tensor) for tensor in judged} == {id(loaded), id(factor)}
+    assert tape.rerun([tape.slot(after)], {}).values[0].tolist() == [12.0, 12.0]
