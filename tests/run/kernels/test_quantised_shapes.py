@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
@@ -40,6 +40,7 @@ def near(op: str, wanted: torch.Tensor, dtype: torch.dtype, *args: object) -> in
 
 
 @SOME
+@example((1,), 2, 1, torch.float32, False, 0)  # torch's integer product was wrong for one input
 @given(lead, st.integers(1, 40), st.integers(1, 70), DTYPES, st.booleans(), st.integers(0, 99))
 def test_quant_matmul(
     rows: tuple[int, ...], n: int, k: int, dtype: torch.dtype, static: bool, seed: int
