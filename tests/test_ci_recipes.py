@@ -117,6 +117,7 @@ def test_a_test_that_fails_on_the_chip_fails_the_job_and_is_annotated(tmp_path: 
     assert document["rehearsal"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_a_job_whose_tests_pass_fails_only_on_what_it_names(tmp_path: Path) -> None:
     words = "python -m pytest -q -p no:cacheprovider tests/check_model.py -k 'loss or none'"

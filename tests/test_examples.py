@@ -33,6 +33,7 @@ def losses(folder: Path) -> dict[int, float]:
     return {row["step"]: row["loss"] for row in map(json.loads, lines)}
 
 
+@pytest.mark.slow
 def test_the_gpt_trains_resumes_and_answers(tmp_path: Path) -> None:
     options = [*SMALL, "--out", tmp_path, "--log-every", 1, "--eval-sums", 2]
     out = python("train.py", *options, "--steps", 6, cwd=GPT)

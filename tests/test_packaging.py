@@ -108,6 +108,7 @@ def test_the_sdist_has_what_a_reader_and_a_tester_need(built: Path) -> None:
     assert "examples/gpt/train.py" in names
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_works_without_the_repository(built: Path, tmp_path: Path) -> None:
     programs = install(tmp_path / "env", str(only(built, "*.whl")))
     package, rules, chips, files = answers(programs, tmp_path)

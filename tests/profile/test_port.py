@@ -325,6 +325,7 @@ def test_replaced_calls_compute_what_torch_computes() -> None:
         torch.testing.assert_close(made, getattr(torch, name.rpartition(".")[2])(x))
 
 
+@pytest.mark.slow
 def test_the_command_writes_and_proves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "own.py").write_text(HEAD + COLUMNS + SUM)
     out = tmp_path / "out"

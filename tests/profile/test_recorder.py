@@ -58,6 +58,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
     return plain.stdout, done.stdout, out
 
 
+@pytest.mark.slow
 def test_losses_are_the_same_to_the_bit(trained: tuple[str, str, Path]) -> None:
     assert trained[0] == trained[1]
 

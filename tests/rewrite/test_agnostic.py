@@ -74,6 +74,7 @@ def test_a_program_with_hard_coded_devices_runs_on_the_cpu(tmp_path: Path) -> No
     assert run(tmp_path / "train.py") == "2.0\n"
 
 
+@pytest.mark.slow
 def test_the_helper_lies_where_each_file_can_import_it(tmp_path: Path) -> None:
     files = {
         "pkg/__init__.py": "",
@@ -178,6 +179,7 @@ def test_a_package_whose_folder_names_a_known_package_stays_one(tmp_path: Path) 
     assert "\nfrom pkg import joymigrate_device as jm\n" in text
 
 
+@pytest.mark.slow
 def test_a_script_in_a_package_folder_finds_its_helper(tmp_path: Path) -> None:
     """`python tools/train.py` has tools/ on its path, not the folder above it."""
     text = "import torch\n\nif __name__ == '__main__':\n    print(torch.ones(1, device='cuda'))\n"

@@ -86,6 +86,7 @@ def test_its_example_comes_out() -> None:
     assert [one.fault for one in check(MultiCard)] == [None]
 
 
+@pytest.mark.slow
 def test_on_one_card_nothing_changes(project: Path) -> None:
     start(project, sys.executable, "train.py")
     assert json.loads((project / "seen.json").read_text()) == json.loads(

@@ -32,6 +32,7 @@ def found(root: Path) -> Scan:
     return scan([root], chip=chips.target("ascend"), origin=chips.origin(), style=Style.AGNOSTIC)
 
 
+@pytest.mark.slow
 def test_the_edit_that_changes_the_program_is_found_and_left_out(tmp_path: Path) -> None:
     write_tree(tmp_path, {"main.py": PROGRAM})
     done = prove(

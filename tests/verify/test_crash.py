@@ -76,8 +76,8 @@ def replayed(base: Path, folder: Path, place: str, condition: str) -> dict[str, 
     ("place", "condition", "step"),
     [
         ("forward", "globals().get('step') == 1", 1),
-        ("loss", "step == 0", 0),
-        ("update", "step == 2", 2),
+        pytest.param("loss", "step == 0", 0, marks=pytest.mark.slow),
+        pytest.param("update", "step == 2", 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_crash_is_named_with_its_place(
@@ -101,6 +101,7 @@ def test_a_crash_after_the_recorded_steps_is_named_as_well(base: Path, tmp_path:
     assert "RuntimeError: no kernel for this" in document["reason"]
 
 
+@pytest.mark.slow
 def test_a_wrong_result_before_the_crash_is_still_the_finding(base: Path, tmp_path: Path) -> None:
     wrong = PROGRAM.replace("torch.tanh(self.a(x))", "torch.tanh(self.a(x)) * 1.01")
     (tmp_path / "train.py").write_text(wrong.replace("# loss", "if step == 1: raise ValueError"))

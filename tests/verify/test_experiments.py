@@ -57,8 +57,15 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("name", "cause", "words"),
     [
         ("eps 1e-5", "eps or scale", "eps 1e-06 in place of 1e-05"),
-        ("residual forgotten", "missing term", "input 0 is missing"),
-        ("fp16 scores", "reduced precision", "the conversion to 16 bits left out"),
+        pytest.param(
+            "residual forgotten", "missing term", "input 0 is missing", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "fp16 scores",
+            "reduced precision",
+            "the conversion to 16 bits left out",
+            marks=pytest.mark.slow,
+        ),
         ("norm without weight root", None, ""),
     ],
 )
@@ -74,6 +81,7 @@ def test_the_wrong_module_is_run_again(
     assert words in str(first.evidence)
 
 
+@pytest.mark.slow
 def test_the_case_of_a_wrong_module_runs_by_itself(baseline: Path, tmp_path: Path) -> None:
     (fault,) = [f for f in FAULTS if f.name == "gelu for silu"]
     (tmp_path / "t.py").write_text(fault.source())

@@ -54,9 +54,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("old", "new", "root", "phase", "step"),
     [
         ("mul_(0.9)", "mul_(0.8)", "speed", "state", 1),
-        ("0.05 * v", "0.06 * v", "net", "optimiser", 0),
+        pytest.param("0.05 * v", "0.06 * v", "net", "optimiser", 0, marks=pytest.mark.slow),
         ("p.grad = None", "pass", "loss", "gradients", 1),
-        ("p.lerp_(q, 0.01)", "p.lerp_(q, 0.1)", "teacher", "state", 0),
+        pytest.param(
+            "p.lerp_(q, 0.01)", "p.lerp_(q, 0.1)", "teacher", "state", 0, marks=pytest.mark.slow
+        ),
     ],
     ids=["momentum by hand", "rate by hand", "gradients not cleared", "rate of the average"],
 )

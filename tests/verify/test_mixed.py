@@ -44,6 +44,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_float32_pass_of_such_a_module_is_exact(base: Path) -> None:
     rank = open_bundle(base / "p.jmb").ranks[0]
     (lesson,) = rank.json("forced.json")["lessons"]

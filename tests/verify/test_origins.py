@@ -24,6 +24,7 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bundle
 
 
+@pytest.mark.slow
 def test_loaded_weights_that_drift_pass(baseline: Path, tmp_path: Path) -> None:
     program = PROGRAMS / "whole_checkpoint.py"
     found = replay(baseline, program, tmp_path / "target.jmb", PLAIN, noise=1.0)

@@ -90,6 +90,7 @@ for x, y in loader:
 """
 
 
+@pytest.mark.slow
 def test_a_dataset_may_run_in_workers_on_one_side_alone(tmp_path: Path) -> None:
     program, base = tmp_path / "p.py", tmp_path / "base.jmb"
     program.write_text(WORKERS)

@@ -192,6 +192,7 @@ def test_a_refused_submission_leaves_nothing_behind(fleet: Fleet) -> None:
     fleet.clear()
 
 
+@pytest.mark.slow
 def test_a_failed_command_is_tried_again_as_often_as_it_may(fleet: Fleet) -> None:
     fails = [sys.executable, "-c", "import sys; print('no'); sys.exit(3)"]
     base = {"kind": "gpu-8", "cards_per_pod": 1, "retries": 1}

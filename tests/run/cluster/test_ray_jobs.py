@@ -89,6 +89,7 @@ def test_an_array_and_the_job_after_it(fleet: Fleet) -> None:
     assert fleet.ask("cancel", "a") == "done"
 
 
+@pytest.mark.slow
 def test_a_job_after_one_that_fails_never_starts_and_says_so(fleet: Fleet) -> None:
     fleet.ask("submit", [say("bad", "raise SystemExit(3)"), say("next", "print(1)", after="bad")])
     until(lambda: bool(fleet.row("next")["permanent"]))

@@ -209,6 +209,7 @@ def test_the_buckets_are_those_of_the_published_code() -> None:
     assert dense(Causal(), 2, 2, CPU) is not None
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_sequence(tmp_path: Path) -> None:
     program = Path(__file__).parent / "programs" / "context_parallel.py"
     done = subprocess.run(

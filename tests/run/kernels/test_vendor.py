@@ -53,6 +53,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_check_says_that_it_was_a_rehearsal(checked: dict[str, Any]) -> None:
     assert (checked["rehearsal"], checked["device"], checked["chip"]) == (True, "npu", "ascend")
 
@@ -71,6 +72,7 @@ def test_the_vendors_operator_is_right_forward_and_backward(
     assert passed == ({"forward"} if op in forward_only else {"forward", "backward"})
 
 
+@pytest.mark.slow
 def test_causal_counts_from_the_lower_right_with_the_fixed_mask(seen: dict[str, Any]) -> None:
     causal = seen["causal"]
     assert causal["args"][3:] == [4, "BNSD"]

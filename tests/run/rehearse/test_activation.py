@@ -34,6 +34,7 @@ def test_a_script_is_main_keeps_its_paths_and_its_exit_code(rehearse: Run, tmp_p
     assert "simulated" in done.err
 
 
+@pytest.mark.slow
 def test_a_module_is_run_with_and_without_python(rehearse: Run, tmp_path: Path) -> None:
     (tmp_path / "show.py").write_text(SHOW)
     for command in (("python", "-m", "show", "4"), ("-m", "show", "4")):

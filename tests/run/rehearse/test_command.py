@@ -81,6 +81,7 @@ def test_operators_without_a_kernel_are_counted_with_their_line(
     assert done.report["peak_memory_bytes"]["npu:0"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_under_the_policy_error_they_are_refused(rehearse: Run, tmp_path: Path) -> None:
     (tmp_path / "falling.py").write_text(FALLING)

@@ -34,6 +34,7 @@ def test_the_device_behaves_as_its_checks_say(rehearse: Run) -> None:
     assert done.code == 0, done.out[-4000:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [pytest.param((), marks=pytest.mark.slow), ("--sdpa",)])
 def test_training_a_gpt_gives_the_losses_of_the_cpu(rehearse: Run, flags: tuple[str]) -> None:
     wanted = losses_on_the_cpu("20", *flags)

@@ -60,6 +60,7 @@ def test_a_refusal_is_raised_in_the_words_of_the_host_code(rehearse, checkouts: 
     assert "Tensor self not implemented for DT_INT16" in done.err  # in the summary, too
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_what_decides_nothing_refuses_nothing_and_is_counted(rehearse, checkouts: Path) -> None:
     done = rehearse("python", str(PROGRAM), options=("--host-checks", str(checkouts)))

@@ -66,6 +66,7 @@ print((y @ y).sum().item())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.compiler
 def test_what_the_documents_refuse_is_a_warning_of_that_grade(
     rehearse: Run, tmp_path: Path

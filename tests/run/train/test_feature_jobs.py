@@ -101,6 +101,7 @@ def test_every_task_trains(
     assert all(np.isfinite(line["loss"]) for line in train(job))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("static", marks=pytest.mark.slow), "dynamic"])
 def test_tables_with_their_own_optimiser_train_on_any_number_of_processes(
     clicks: Path, tmp_path: Path, kind: str

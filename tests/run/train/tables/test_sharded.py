@@ -39,6 +39,7 @@ def run(processes: int, *words: str, program: str = PROGRAM) -> list[dict]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way", ["row", *(pytest.param(way, marks=pytest.mark.slow) for way in ("column", "table"))]
 )
