@@ -28,7 +28,10 @@ def command(
     devices: int = typer.Option(8, "--devices", min=1, max=64, help="Devices of the machine."),
     memory: str | None = typer.Option(None, "--memory", help="Memory of a device: 64GiB."),
     mode: str = typer.Option(
-        "run", "--mode", help="run: numbers; dry: kernels and memory only; shadow: both, always."
+        "run",
+        "--mode",
+        help="run: numbers; dry: kernels and memory only; shadow: both, always; async: also the "
+        "order of streams.",
     ),
     precision: str = typer.Option(
         "fp32", "--precision", help="Matrix inputs: fp32, hf32, bf16 or fp16."

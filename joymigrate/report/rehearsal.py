@@ -24,6 +24,7 @@ SINGULAR = {
     "documented": "documented",
     "host_checked": "host-checked",
     "unsimulated": "unsimulated",
+    "races": "race",
 }
 REFUSALS = ("documented", "host_checked")  # what `refusals` means
 GROUNDS = (*SINGULAR, "refusals")
@@ -79,6 +80,10 @@ def collect_notes(document: Mapping[str, Any], folder: Path) -> Iterator[Rehears
         yield RehearsalNote(
             "unsimulated", f"{item['op']} has no reference here", "it could not be rehearsed"
         )
+    for item in document.get("races") or ():
+        place = inside(str(item.get("where") or ""), folder)
+        words = f"the earlier one: {item['first_where']}; {item['remedy']}"
+        yield RehearsalNote("races", str(item["message"]), words, place or "")
     for item in document.get("refusals") or document.get("documented") or ():
         said = item.get("message") or f"{item['kernel']} takes no {item['dtype']}"
         place = inside(str(item.get("where") or ""), folder)

@@ -31,6 +31,7 @@ def page(result: Mapping[str, Any]) -> str:
             "Operators that fell back to the CPU", fallback_table(result["fallbacks"])
         ),
         "refusals": ("What the chip would refuse", refusal_table(result)),
+        "races": ("Uses of memory without an order", race_table(result)),
         "launches": ("Kernels as launched", launch_table(result["launches"])),
         "measured": ("What chips were measured to do", measured_table(result["measured"])),
         "unsimulated": ("Operators without simulation", count_table(result["unsimulated"], "op")),
@@ -141,6 +142,21 @@ def trap_table(traps: Sequence[Mapping[str, Any]]) -> Html:
         for trap in traps
     ]
     return table(("where", "what", "what to do", "times"), rows)
+
+
+def race_table(result: Mapping[str, Any]) -> Html:
+    """The races of the asynchronous mode, with both of their lines."""
+    rows = [
+        (
+            mono(tell(row["where"])),
+            mono(tell(row["first_where"])),
+            tell(row["message"]),
+            tell(row["remedy"]),
+            row["count"],
+        )
+        for row in result.get("races") or ()
+    ]
+    return table(("where", "the earlier one", "what", "what to do", "times"), rows)
 
 
 def fallback_table(fallbacks: Sequence[Mapping[str, Any]]) -> Html:

@@ -39,3 +39,15 @@ def call_site(frame: FrameType | None = None) -> str:
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return BACKWARD
+
+
+def program_site() -> str:
+    """`file:line` of the nearest frame that is no installed package's either; else as
+    `call_site`."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if is_users(name) and "-packages" not in name:
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return call_site()

@@ -22,6 +22,7 @@ from joymigrate.run.rehearse.operator import Operator, out_variant
 from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.settings import Settings
 from joymigrate.run.rehearse.signatures import Signatures, settle
+from joymigrate.run.rehearse.streams import Streams
 from joymigrate.run.rehearse.vendor import AGREES, Vendor, VendorPass
 
 _torch_function_mode = torch._C._is_torch_function_mode_enabled
@@ -46,10 +47,15 @@ class Engine:
         self.always = settings.mode == "shadow"
         self.operators: list[Operator] = []
         self.signatures = signatures
+        self.streams: Streams | None = None  # in the asynchronous mode
         self.inherited: set[int] = set()  # rows of the process that this one was forked from
         record.sources.append(self.count_kernels)
         record.sources.append(self.list_signatures)
         os.register_at_fork(after_in_child=self.forget)
+
+    def is_nested(self) -> bool:
+        """Whether this thread is inside the vendor's C++, which is looked at and not run."""
+        return getattr(self.local, "nested", False)
 
     def forget(self) -> None:
         """In a forked child: what is counted here was the parent's."""
@@ -106,7 +112,7 @@ class Engine:
                     return run(args, kwargs)
             return run(args, kwargs)
 
-        return kernel
+        return kernel if self.streams is None else self.streams.watched(operator, kernel)
 
     def with_numerics(self, operator: Operator, compute: Callable[..., Any]) -> Callable[..., Any]:
         """`compute` with the rehearsal's precision and faults."""

@@ -21,6 +21,7 @@ from joymigrate.run.rehearse.record import Record, open_record
 from joymigrate.run.rehearse.settings import Settings
 from joymigrate.run.rehearse.shim import Shim
 from joymigrate.run.rehearse.signatures import Signatures
+from joymigrate.run.rehearse.streams import Streams
 from joymigrate.run.rehearse.vendor import Vendor
 
 KEY = "PrivateUse1"
@@ -39,6 +40,9 @@ KEEP = frozenset(
 # Registered for autograd with a kernel that calls the chip without dispatching again; they have
 # no gradient, so autograd can be passed by.
 STRAIGHT_TO_CHIP = ("aten::one_hot",)
+# Kernels of the package that stay, and are watched in the asynchronous mode.
+MAKING = ("aten::empty.memory_format", "aten::empty_strided")
+COPYING = ("aten::_local_scalar_dense", "npu::copy_memory_")
 _installed: list[Any] = []  # libraries must live as long as their kernels
 
 
@@ -119,6 +123,9 @@ def install_kernels(
         ),
         signatures,
     )
+    streams = None
+    if settings.mode == "async":
+        streams = engine.streams = Streams(shim, record, settings.soc, engine.is_nested)
     references = load_references()
     composites = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
     computable = registered("CPU").union(*map(registered, composites))
@@ -139,9 +146,26 @@ def install_kernels(
             operator.random |= "dropout" in name or "fusion_attention" in name
             installer.put(name, engine.kernel(operator, compute, "reference"))
         elif namespace == "aten" and name in computable:
-            installer.put(name, engine.kernel(operator, overload._op, "cpu_alias"))
+            kernel = engine.kernel(operator, overload._op, "cpu_alias")
+            if streams is not None and name == "aten::copy_":
+                kernel = streams.copying(operator, kernel)
+            installer.put(name, kernel)
         elif operator.vendor is not None:
             installer.put(name, passed_on(operator, record))
+    if streams is not None:
+        watch_memory(installer, streams)
+
+
+def watch_memory(installer: Installer, streams: Streams) -> None:
+    """Put watching kernels before those of the package that make memory or copy by themselves."""
+    for name in MAKING:
+        real = vendor_kernel(name)
+        if real is not None:
+            installer.put(name, streams.allocating(real))
+    for name in COPYING:
+        real = vendor_kernel(name)
+        if real is not None:
+            installer.put(name, streams.passing(name, real))
 
 
 def watch_casts(installer: Installer, record: Record) -> None:

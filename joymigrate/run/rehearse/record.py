@@ -43,6 +43,8 @@ class Record:
     differences: dict[str, str] = field(default_factory=dict)
     traps: dict[str, dict[str, Any]] = field(default_factory=dict)
     refusals: dict[str, dict[str, Any]] = field(default_factory=dict)
+    races: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ordered: Counter[str] = field(default_factory=Counter)  # what the order was asked of
     launches: dict[str, dict[str, Any]] = field(default_factory=dict)
     repeated_launches: Counter[str] = field(default_factory=Counter)
     host_outcomes: dict[str, int] = field(default_factory=dict)
@@ -90,6 +92,27 @@ class Record:
         )
         found["count"] += 1
         found.update(more)
+
+    def race(
+        self, kind: str, message: str, remedy: str, first: tuple[str, str], second: tuple[str, str]
+    ) -> None:
+        """Two uses of the same memory without an order, each as (place, operator); once per pair
+        of places."""
+        key = f"{kind} {first} {second}"
+        row = self.races.setdefault(
+            key,
+            {
+                "race": kind,
+                "message": message,
+                "remedy": remedy,
+                "where": second[0],
+                "op": second[1],
+                "first_where": first[0],
+                "first_op": first[1],
+                "count": 0,
+            },
+        )
+        row["count"] += 1
 
     def sample(self, bytes_: int) -> None:
         """One point of memory over time."""

@@ -12,7 +12,7 @@ from joymigrate.errors import JoyError
 # Names the folder of the running rehearsal; set in every process that takes part.
 ENVIRONMENT = "JOYMIGRATE_REHEARSE"
 
-MODES = ("run", "dry", "shadow")
+MODES = ("run", "dry", "shadow", "async")
 PRECISIONS = ("fp32", "hf32", "bf16", "fp16")
 POLICIES = ("count", "error")
 # Short names that users write, and what the vendor's package is told.

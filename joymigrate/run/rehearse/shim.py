@@ -29,6 +29,8 @@ class Shim:
             settings.soc.encode(), settings.devices, ctypes.c_uint64(settings.memory_bytes)
         )
         self.runtime.joy_set_dry(settings.mode == "dry")
+        if settings.mode == "async":
+            self.runtime.joy_order_start()
         self.runtime.joy_kernel_name.restype = ctypes.c_char_p
         self.runtime.joy_forms.restype = ctypes.c_void_p
         self.runtime.joy_forms_length.restype = ctypes.c_size_t

@@ -56,6 +56,8 @@ def summarise(
         ),
         "traps": traps(records),
         "refusals": refused,
+        "races": races(records),
+        "ordered": ordered(settings, records),
         "launches": launches(records),
         "host_checks": host_checks(settings, records, judged(records)),
         "documented": [row for row in refused if row["grade"] == "documented"],
@@ -212,11 +214,34 @@ def judged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"calls": calls, "by": by, "nobody": calls - sum(by.values())}
 
 
+def races(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Uses of the same memory that nothing orders, of all processes, by place."""
+    rows: dict[str, dict[str, Any]] = {}
+    for record in records:
+        for key, row in record["races"].items():
+            known = rows.setdefault(key, {**row, "count": 0})
+            known["count"] += row["count"]
+    return sorted(rows.values(), key=lambda row: (row["where"], row["first_where"], row["race"]))
+
+
+def ordered(settings: Settings, records: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
+    """What the order was asked of in the asynchronous mode: accesses to memory, non-blocking
+    copies and collectives in all, and the most streams of a process."""
+    if settings.mode != "async":
+        return None
+    counts = summed(records, "ordered")
+    most = max((record["ordered"].get("streams", 0) for record in records), default=0)
+    return {name: counts[name] for name in ("accesses", "copies", "collectives")} | {
+        "streams": most
+    }
+
+
 def exit_code(result: Mapping[str, Any]) -> int:
     """The program's own; 1 where it ended well though a strict rehearsal met a refusal, which
-    the program then swallowed."""
+    the program then swallowed, or the asynchronous mode a race."""
     code = int(result["exit_code"])
-    return 1 if code == 0 and result["strict"] and result["refusals"] else code
+    found = (result["strict"] and result["refusals"]) or result["races"]
+    return 1 if code == 0 and found else code
 
 
 def traps(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -272,6 +297,7 @@ def as_text(result: Mapping[str, Any]) -> str:
         return "\n".join(lines)
     lines.append("  " + tell("program ended with exit code {code}", code=result["exit_code"]))
     lines.append("  " + refusal_line(result))
+    lines += order_lines(result)
     lines += host_lines(result["host_checks"])
     peaks = ", ".join(f"{d} {gib(b)}" for d, b in result["peak_memory_bytes"].items())
     lines.append("  " + tell("peak memory: {peaks}", peaks=peaks or "the device was not used"))
@@ -314,6 +340,33 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines.append(f"  {trap['where']}: {tell(trap['message'])}")
         lines.append(f"    {tell('help:')} {tell(trap['remedy'])}")
     return tidied("\n".join(lines))
+
+
+RACES_SHOWN = 20
+
+
+def order_lines(result: Mapping[str, Any]) -> list[str]:
+    """What the asynchronous mode looked at, and each race with both of its lines."""
+    looked, found = result["ordered"], result["races"]
+    if looked is None:
+        return []
+    asked = tell(
+        "{accesses} accesses on {streams} stream{streams_s}, {copies} non-blocking copies, "
+        "{collectives} collectives were looked at",
+        **looked,
+    )
+    if not found:
+        return ["  " + tell("races: none; {asked}", asked=asked)]
+    lines = [
+        "  " + tell("RACES: {count} pair{count_s} of lines; {asked}", count=len(found), asked=asked)
+    ]
+    for row in found[:RACES_SHOWN]:
+        lines.append(f"  {tell(row['where'])}: {tell(row['message'])}")
+        lines.append("    " + tell("the earlier one: {where}", where=tell(row["first_where"])))
+        lines.append(f"    {tell('help:')} {tell(row['remedy'])}")
+    if len(found) > RACES_SHOWN:
+        lines.append("  " + tell("… and {number} more", number=len(found) - RACES_SHOWN))
+    return lines
 
 
 def host_lines(told: Mapping[str, Any] | None) -> list[str]:

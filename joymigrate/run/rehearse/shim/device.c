@@ -1,6 +1,7 @@
 /* Devices, contexts, memory and copies: host memory with the accounting of a chip. */
 #define _GNU_SOURCE
 #include "joy.h"
+#include "order.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -191,6 +192,7 @@ JOY_PUBLIC int aclrtMallocAlign32(void **pointer, size_t bytes, int policy) {
 
 JOY_PUBLIC int aclrtFree(void *pointer) {
   if (!pointer) return ACL_OK;
+  if (joy_order_on()) joy_streams_drain(-1, 0); /* copies that wait may still write there */
   pthread_mutex_lock(&lock);
   block **link = &blocks[bucket(pointer)];
   while (*link && (*link)->start != pointer) link = &(*link)->next;
@@ -300,9 +302,14 @@ JOY_PUBLIC int aclrtIpcMemClose(const char *key) {
 }
 
 JOY_PUBLIC int aclrtMallocHost(void **pointer, size_t bytes) {
+  *pointer = joy_order_host_block(bytes);
+  if (*pointer) return ACL_OK;
   return posix_memalign(pointer, 64, bytes ? bytes : 64) ? ACL_NO_MEMORY : ACL_OK;
 }
-JOY_PUBLIC int aclrtFreeHost(void *pointer) { free(pointer); return ACL_OK; }
+JOY_PUBLIC int aclrtFreeHost(void *pointer) {
+  if (!joy_order_host_free(pointer)) free(pointer);
+  return ACL_OK;
+}
 
 JOY_PUBLIC int aclrtGetMemInfo(int kind, size_t *free_bytes, size_t *total_bytes) {
   (void)kind;
@@ -320,14 +327,17 @@ JOY_PUBLIC void joy_memory(int device, uint64_t *now, uint64_t *most) {
 /* ---- copies and fills happen at once, after what waits in the stream */
 JOY_PUBLIC int aclrtMemcpy(void *to, size_t room, const void *from, size_t bytes, int kind) {
   (void)room; (void)kind;
+  joy_order_host_copy(to, from, bytes);
   memmove(to, from, bytes);
   return ACL_OK;
 }
 
 JOY_PUBLIC int aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t bytes, int kind,
                                 void *stream) {
+  (void)room;
   if (joy_stream_drain(stream, 1) < 0) return ACL_REMOTE_LOST;
-  return aclrtMemcpy(to, room, from, bytes, kind);
+  if (!joy_order_copy(to, from, bytes, kind, stream)) memmove(to, from, bytes);
+  return ACL_OK;
 }
 
 JOY_PUBLIC int aclrtMemset(void *to, size_t room, int32_t value, size_t bytes) {
@@ -337,6 +347,9 @@ JOY_PUBLIC int aclrtMemset(void *to, size_t room, int32_t value, size_t bytes) {
 }
 
 JOY_PUBLIC int aclrtMemsetAsync(void *to, size_t room, int32_t value, size_t bytes, void *stream) {
-  (void)stream;
+  if (joy_order_on()) {
+    joy_stream_drain(stream, 1);
+    joy_order_work(stream, "aclrtMemsetAsync", NULL, 0, to, bytes);
+  }
   return aclrtMemset(to, room, value, bytes);
 }

@@ -3,6 +3,7 @@
  * between two barriers; whoever waits watches whether the others still live. */
 #define _GNU_SOURCE
 #include "joy.h"
+#include "order.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -270,11 +271,21 @@ static int reduce(void *into, const void *from, uint64_t count, int type, int op
 static char *slot(group *g, uint32_t rank) { return g->slots + rank * SLOT; }
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+/* How far the parts of all ranks reach, in elements. */
+static uint64_t reach(const group *g, const uint64_t *counts, const uint64_t *starts) {
+  uint64_t most = 0;
+  for (uint32_t r = 0; r < g->ranks; r++)
+    if (counts[r] && starts[r] + counts[r] > most) most = starts[r] + counts[r];
+  return most;
+}
+
 /* Whatever still waits in the stream comes first. */
 #define ENTER(handle, stream)                                                         \
   group *g = handle;                                                                  \
   if (joy_stream_drain(stream, 1) < 0) return HCCL_REMOTE;                            \
   int status = HCCL_OK
+#define READS_AND_WRITES(what, read, read_bytes, written, written_bytes) \
+  joy_order_work(stream, what, read, read_bytes, written, written_bytes)
 #define TRY(call) do { if ((status = (call))) return status; } while (0)
 
 /* ---- reductions: `keep` says whether this rank wants the result */
@@ -301,12 +312,15 @@ static int reduce_all(group *g, const char *what, const char *send, char *receiv
 JOY_PUBLIC int HcclAllReduce(void *send, void *receive, uint64_t count, int type, int op,
                              void *handle, void *stream) {
   ENTER(handle, stream);
+  READS_AND_WRITES("all_reduce", send, count * width(type), receive, count * width(type));
   status = reduce_all(g, "all_reduce", send, receive, count, type, op, 1);
   return status;
 }
 JOY_PUBLIC int HcclReduce(void *send, void *receive, uint64_t count, int type, int op,
                           uint32_t root, void *handle, void *stream) {
   ENTER(handle, stream);
+  READS_AND_WRITES("reduce", send, count * width(type), receive,
+                   g->rank == root ? count * width(type) : 0);
   status = reduce_all(g, "reduce", send, receive, count, type, op, g->rank == root);
   return status;
 }
@@ -325,6 +339,8 @@ static int reduce_parts(group *g, const char *what, const char *send, const uint
 JOY_PUBLIC int HcclReduceScatter(void *send, void *receive, uint64_t count, int type, int op,
                                  void *handle, void *stream) {
   ENTER(handle, stream);
+  READS_AND_WRITES("reduce_scatter", send, g->ranks * count * width(type), receive,
+                   count * width(type));
   uint64_t counts[MAX_RANKS], starts[MAX_RANKS], bytes = count * width(type);
   for (uint32_t r = 0; r < g->ranks; r++) { counts[r] = count; starts[r] = r * count; }
   char *result = malloc(bytes + 1); /* `receive` may be a part of `send` */
@@ -337,6 +353,8 @@ JOY_PUBLIC int HcclReduceScatterV(void *send, const uint64_t *counts, const uint
                                   void *receive, uint64_t count, int type, int op, void *handle,
                                   void *stream) {
   ENTER(handle, stream);
+  READS_AND_WRITES("reduce_scatter", send, reach(g, counts, starts) * width(type), receive,
+                   count * width(type));
   char *result = malloc(count * width(type) + 1);
   status = reduce_parts(g, "reduce_scatter", send, counts, starts, result, type, op);
   if (!status) memcpy(receive, result, count * width(type));
@@ -348,6 +366,9 @@ JOY_PUBLIC int HcclReduceScatterV(void *send, const uint64_t *counts, const uint
 JOY_PUBLIC int HcclBroadcast(void *buffer, uint64_t count, int type, uint32_t root, void *handle,
                              void *stream) {
   ENTER(handle, stream);
+  int gives = g->rank == root;
+  READS_AND_WRITES("broadcast", buffer, gives ? count * width(type) : 0, buffer,
+                   gives ? 0 : count * width(type));
   uint64_t bytes = count * width(type);
   for (uint64_t at = 0; at < bytes; at += SLOT) {
     uint64_t part = least(bytes - at, SLOT);
@@ -377,6 +398,8 @@ static int gather(group *g, const char *send, char *receive, const uint64_t *byt
 JOY_PUBLIC int HcclAllGather(void *send, void *receive, uint64_t count, int type, void *handle,
                              void *stream) {
   ENTER(handle, stream);
+  READS_AND_WRITES("all_gather", send, count * width(type), receive,
+                   g->ranks * count * width(type));
   uint64_t bytes[MAX_RANKS], starts[MAX_RANKS];
   for (uint32_t r = 0; r < g->ranks; r++) {
     bytes[r] = count * width(type);
@@ -389,6 +412,8 @@ JOY_PUBLIC int HcclAllGatherV(const void *send, uint64_t count, void *receive,
                               const uint64_t *counts, const uint64_t *offsets, int type,
                               void *handle, void *stream) {
   ENTER(handle, stream);
+  READS_AND_WRITES("all_gather", send, count * width(type), receive,
+                   reach(g, counts, offsets) * width(type));
   (void)count;
   uint64_t bytes[MAX_RANKS], starts[MAX_RANKS];
   for (uint32_t r = 0; r < g->ranks; r++) {
@@ -454,11 +479,13 @@ static void expect(group *g, char *data, uint64_t bytes, uint32_t from, void *st
 
 JOY_PUBLIC int HcclSend(void *data, uint64_t count, int type, uint32_t to, void *handle,
                         void *stream) {
-  (void)stream;
+  if (joy_order_on()) joy_stream_drain(stream, 0); /* a receive before it may wait for this one */
+  joy_order_work(stream, "send", data, count * width(type), NULL, 0);
   return post(handle, data, count * width(type), to);
 }
 JOY_PUBLIC int HcclRecv(void *data, uint64_t count, int type, uint32_t from, void *handle,
                         void *stream) {
+  joy_order_work(stream, "recv", NULL, 0, data, count * width(type));
   expect(handle, data, count * width(type), from, stream);
   return HCCL_OK;
 }
@@ -477,6 +504,8 @@ JOY_PUBLIC int HcclBatchSendRecv(message *messages, uint32_t count, void *handle
 JOY_PUBLIC int HcclScatter(void *send, void *receive, uint64_t count, int type, uint32_t root,
                            void *handle, void *stream) {
   ENTER(handle, stream);
+  READS_AND_WRITES("scatter", send, g->rank == root ? g->ranks * count * width(type) : 0, receive,
+                   count * width(type));
   uint64_t bytes = count * width(type);
   if (g->rank != root) return fetch(g, receive, bytes, root);
   for (uint32_t r = 0; r < g->ranks; r++)
@@ -490,6 +519,8 @@ JOY_PUBLIC int HcclAlltoAllV(const void *send, const uint64_t *counts, const uin
                              const uint64_t *places, int receive_type, void *handle,
                              void *stream) {
   ENTER(handle, stream);
+  READS_AND_WRITES("all_to_all", send, reach(g, counts, starts) * width(type), receive,
+                   reach(g, expected, places) * width(type));
   (void)receive_type;
   uint64_t each = width(type);
   const char *from = send;

@@ -3,6 +3,7 @@
  * caller only wants to know which kernels would run. */
 #define _GNU_SOURCE
 #include "joy.h"
+#include "order.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@ JOY_PUBLIC void joy_set_tracing(int on) { /* nests */
   if (on && !tracing) forget_forms();
   tracing += on ? 1 : -1;
 }
+int joy_tracing(void) { return tracing; }
 JOY_PUBLIC int joy_kernel_total(void) { return kernel_count; }
 JOY_PUBLIC const char *joy_kernel_name(int number) { return kernel_names[number]; }
 JOY_PUBLIC const uint64_t *joy_kernel_counts(void) { return counts; }
@@ -295,15 +297,32 @@ static int prepare(int number, aclTensor *to, aclTensor *from, aclScalar *scalar
   *space = 0;
   return ACL_OK;
 }
-static int execute(executor *e) {
+/* From the first byte to the last where a tensor has no gaps; none where it has. */
+static size_t extent(const aclTensor *t) {
+  size_t last = 1, count = 1;
+  for (uint64_t d = 0; d < t->dims; d++) {
+    if (!t->size[d]) return 0;
+    last += (size_t)((t->size[d] - 1) * t->stride[d]);
+    count *= (size_t)t->size[d];
+  }
+  return last == count ? count * (size_t)width(t->type) : 0;
+}
+static void *first_of(const aclTensor *t) { return t->data + t->offset * width(t->type); }
+
+static int execute(executor *e, void *stream) {
+  if (e && joy_order_on()) {
+    joy_stream_drain(stream, 1);
+    joy_order_work(stream, "aclnnInplaceCopy", e->from ? first_of(e->from) : NULL,
+                   e->from ? extent(e->from) : 0, first_of(e->to), extent(e->to));
+  }
   if (e && !dry) assign(e->to, e->from, e->scalar);
   free(e);
   return ACL_OK;
 }
 #define RUN(name)                                                                          \
   JOY_PUBLIC int name(void *space, uint64_t bytes, executor *e, void *stream) {            \
-    (void)space; (void)bytes; (void)stream;                                                \
-    return execute(e);                                                                     \
+    (void)space; (void)bytes;                                                              \
+    return execute(e, stream);                                                                     \
   }
 
 static int compute_InplaceZero(aclTensor *to, uint64_t *space, executor **out) {

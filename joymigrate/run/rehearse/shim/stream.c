@@ -2,6 +2,7 @@
  * those stay in their stream until something waits for the stream or for an event in it. */
 #define _GNU_SOURCE
 #include "joy.h"
+#include "order.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,10 +13,18 @@ typedef struct stream {
   int device, id;
   pthread_mutex_t lock;
   pending *head, *tail;
+  uint32_t order;
+  struct stream *next;
 } stream;
-typedef struct event { struct timespec when; int recorded; stream *in; } event;
+typedef struct event {
+  struct timespec when;
+  int recorded, polls;
+  stream *in;
+  uint32_t *clock;
+} event;
 
-static stream default_stream = {0, 0, PTHREAD_MUTEX_INITIALIZER, NULL, NULL};
+static stream default_stream = {0, 0, PTHREAD_MUTEX_INITIALIZER, NULL, NULL, 0, NULL};
+static stream *streams = &default_stream;
 static int last_id;
 
 static stream *of(void *handle) { return handle ? handle : &default_stream; }
@@ -50,8 +59,20 @@ int joy_stream_drain(void *handle, int block) {
   return status;
 }
 
+uint32_t *joy_stream_order(void *handle) { return &of(handle)->order; }
+
+void joy_streams_drain(int device, int block) {
+  for (stream *s = streams; s; s = s->next)
+    if (device < 0 || s->device == device) joy_stream_drain(s, block);
+}
+
 static int drained(void *handle) {
   return joy_stream_drain(handle, 1) < 0 ? ACL_REMOTE_LOST : ACL_OK;
+}
+static int waited(void *handle) { /* by the host */
+  int status = drained(handle);
+  joy_order_sync_stream(handle);
+  return status;
 }
 
 JOY_PUBLIC int aclrtCreateStream(void **handle) {
@@ -59,6 +80,9 @@ JOY_PUBLIC int aclrtCreateStream(void **handle) {
   pthread_mutex_init(&s->lock, NULL);
   s->device = joy_device();
   s->id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+  s->next = __atomic_load_n(&streams, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(&streams, &s->next, s, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+    ;
   *handle = s;
   return ACL_OK;
 }
@@ -70,16 +94,26 @@ JOY_PUBLIC int aclrtCreateStreamWithConfig(void **handle, uint32_t priority, uin
 JOY_PUBLIC int aclrtDestroyStream(void *handle) { return drained(handle); }
 JOY_PUBLIC int aclrtDestroyStreamForce(void *handle) { (void)handle; return ACL_OK; }
 JOY_PUBLIC int aclrtStreamGetId(void *handle, int32_t *id) { *id = of(handle)->id; return ACL_OK; }
-JOY_PUBLIC int aclrtSynchronizeStream(void *handle) { return drained(handle); }
+JOY_PUBLIC int aclrtSynchronizeStream(void *handle) { return waited(handle); }
 JOY_PUBLIC int aclrtSynchronizeStreamWithTimeout(void *handle, int32_t ms) {
   (void)ms;
-  return drained(handle);
+  return waited(handle);
 }
-JOY_PUBLIC int aclrtSynchronizeDevice(void) { return ACL_OK; }
-JOY_PUBLIC int aclrtSynchronizeDeviceWithTimeout(int32_t ms) { (void)ms; return ACL_OK; }
+JOY_PUBLIC int aclrtSynchronizeDevice(void) {
+  if (!joy_order_on()) return ACL_OK;
+  joy_streams_drain(joy_device(), 1);
+  for (stream *s = streams; s; s = s->next)
+    if (s->device == joy_device() && s->order) joy_order_sync_stream(s);
+  return ACL_OK;
+}
+JOY_PUBLIC int aclrtSynchronizeDeviceWithTimeout(int32_t ms) {
+  (void)ms;
+  return aclrtSynchronizeDevice();
+}
 JOY_PUBLIC int aclrtStreamQuery(void *handle, int *status) {
   int left = joy_stream_drain(handle, 0);
   *status = left == 1 ? 1 : 0; /* ACL_STREAM_STATUS_COMPLETE 0, NOT_READY 1 */
+  if (!*status) joy_order_sync_stream(handle);
   return left < 0 ? ACL_REMOTE_LOST : ACL_OK;
 }
 JOY_PUBLIC int aclrtSetStreamFailureMode(void *handle, uint64_t mode) {
@@ -103,25 +137,38 @@ JOY_PUBLIC int aclrtCreateEventExWithFlag(void **handle, uint32_t flag) {
   (void)flag;
   return aclrtCreateEvent(handle);
 }
-JOY_PUBLIC int aclrtDestroyEvent(void *handle) { free(handle); return ACL_OK; }
+JOY_PUBLIC int aclrtDestroyEvent(void *handle) {
+  if (handle) free(((event *)handle)->clock);
+  free(handle);
+  return ACL_OK;
+}
 JOY_PUBLIC int aclrtRecordEvent(void *handle, void *in) {
   event *e = handle;
   e->in = of(in);
   e->recorded = 1;
+  joy_order_record(&e->clock, &e->polls, e->in);
   clock_gettime(CLOCK_MONOTONIC, &e->when);
   return ACL_OK;
 }
 JOY_PUBLIC int aclrtResetEvent(void *handle, void *in) { (void)handle; (void)in; return ACL_OK; }
 JOY_PUBLIC int aclrtSynchronizeEvent(void *handle) {
   event *e = handle;
-  return e->recorded ? drained(e->in) : ACL_OK;
+  int status = e->recorded ? drained(e->in) : ACL_OK;
+  joy_order_sync_event(e->clock);
+  return status;
 }
 JOY_PUBLIC int aclrtStreamWaitEvent(void *waiting, void *handle) {
-  (void)waiting;
-  return aclrtSynchronizeEvent(handle);
+  event *e = handle;
+  int status = e->recorded ? drained(e->in) : ACL_OK;
+  joy_order_wait(waiting, e->clock);
+  return status;
 }
 JOY_PUBLIC int aclrtQueryEventStatus(void *handle, int *status) {
   event *e = handle;
+  if (!joy_order_query(e->clock, &e->polls)) {
+    *status = 0;
+    return ACL_OK;
+  }
   int left = e->recorded ? joy_stream_drain(e->in, 0) : 0;
   *status = left == 1 ? 0 : 1; /* ACL_EVENT_RECORDED_STATUS_COMPLETE 1 */
   return left < 0 ? ACL_REMOTE_LOST : ACL_OK;
