@@ -374,7 +374,7 @@ def expressions(module: Module) -> Iterator[Expression]:
 
 def mentions(module: Module) -> Iterator[Mention]:
     """Places of a module that name the origin's device, for people's eyes left out."""
-    from joymigrate.rewrite.codemods import device_strings
+    from joymigrate.rewrite import device_places, device_texts
 
     words = module.vocabulary
     for top, dotted in module.names.imported_chains():
@@ -393,11 +393,11 @@ def mentions(module: Module) -> Iterator[Mention]:
         called = isinstance(getattr(node, "parent", None), ast.Call) and node.parent.func is node
         if token is not None and (called or node.attr == flag):
             yield Mention(node, *token, hard=called and node.attr == method)
-    for text in device_strings.literals(module):
+    for text in device_texts.literals(module):
         parent = getattr(text.whole, "parent", None)
-        if text.node in module.handled or device_strings.annotation(text.node):
+        if text.node in module.handled or device_places.annotation(text.node):
             continue
-        if device_strings.special_place(module, text, parent) != "silent":
+        if device_places.special_place(module, text, parent) != "silent":
             yield Mention(text.node, *text.span, hard=False)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from joymigrate.language import Text
 from joymigrate.model import Edit, Finding
-from joymigrate.rewrite.codemods.device_strings import SHOWN, TALK
+from joymigrate.rewrite.device_places import SHOWN, TALK
 from joymigrate.rewrite.module import HELPER
 from joymigrate.rewrite.source import Source, Unreadable, apply_edits, decode
 

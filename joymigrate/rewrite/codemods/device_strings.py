@@ -10,60 +10,32 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from joymigrate import language
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import guards, own_kernels
 from joymigrate.rewrite.codemods.device_names import need
+from joymigrate.rewrite.device_places import (
+    ANNOTATED,
+    annotation,
+    choice,
+    compared_with,
+    mixed_precision,
+    special_place,
+    where_available,
+)
+from joymigrate.rewrite.device_texts import (
+    Text,
+    device_literal,
+    inside_fstring,
+    last_name,
+    literals,
+)
 from joymigrate.rewrite.flow import SINK
 from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
 from joymigrate.rewrite.module import Module, Pending
 
-LITERAL = re.compile(
-    r"(?P<prefix>[rRuUfF]{0,2})(?P<quote>'''|\"\"\"|'|\")(?P<body>.*)(?P=quote)$", re.S
-)
-# One field of `%` or of `str.format`: what stands for a card's number.
-TEMPLATE = re.compile(r"%(?:\(\w+\))?\d*[dsiu]|\{[\w.\[\]]*(?:![rsa])?(?::\d*[ds]?)?\}")
-STRING_METHODS = {
-    "startswith", "endswith", "replace", "split", "rsplit", "partition", "rpartition", "find",
-    "index", "count", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix",
-}  # fmt: skip
-ATTRIBUTE_FUNCTIONS = ("getattr", "hasattr", "setattr", "delattr")
-TALK = {
-    "print", "warn", "warning", "info", "debug", "error", "critical", "exception", "log", "skip",
-    "skipif", "fail", "write", "add_argument_group", "ValueError", "RuntimeError", "TypeError",
-    "Exception", "AssertionError", "NotImplementedError", "KeyError", "ImportError", "echo",
-}  # fmt: skip
-# Keywords of options whose value is shown to people.
-SHOWN = {
-    "help",
-    "description",
-    "desc",
-    "metavar",
-    "title",
-    "msg",
-    "message",
-    "epilog",
-    "label",
-    "reason",
-}
-ANNOTATED = "a type annotation"
 UNPROVEN = "not seen to reach a device: {why}"
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A string literal that names the origin. `whole` is the expression that a value flows as."""
-
-    node: ast.expr
-    whole: ast.expr
-    value: str
-    kind: str  # DEVICE or BACKEND
-    rule: str
-    body: tuple[int, int]  # span of the literal's content
-    span: tuple[int, int]  # span of the literal with its quotes
-    shape: str  # exact, index, prefix, template, fstring, composite, tensor, backend
 
 
 def find(module: Module) -> Iterator[Finding | Pending]:
@@ -93,90 +65,6 @@ def connected(module: Module, kind: str) -> set[str]:
         known = module.flow.connected(module.proven.get(kind, ()))
         module.closure[kind] = known
     return known
-
-
-# -- what a literal is -------------------------------------------------------------------------
-
-
-def literals(module: Module) -> Iterator[Text]:
-    """String literals that look like a device, a backend or a typed tensor of the origin."""
-    for node in module.names.nodes[ast.Constant]:
-        if not isinstance(node.value, str) or node in module.names.docstrings:
-            continue
-        parent = getattr(node, "parent", None)
-        if isinstance(parent, (ast.JoinedStr, ast.FormattedValue)):
-            continue
-        shape = shape_of(module, node.value)
-        if shape is not None:
-            yield from described(module, node, node.value, shape)
-    for node in module.names.nodes[ast.JoinedStr]:
-        first = node.values[0] if node.values else None
-        value = first.value if isinstance(first, ast.Constant) else None
-        if isinstance(value, str) and value == f"{module.vocabulary.device}:":
-            yield from described(module, node, value, "fstring")
-
-
-def shape_of(module: Module, value: str) -> str | None:
-    """What form of device or backend string a value has, None for any other string."""
-    words = module.vocabulary
-    exact = words.exact_device.match(value)
-    if exact:
-        return "index" if exact.group(1) else "exact"
-    if value == words.backend:
-        return "backend"
-    if words.composite.match(value):
-        return "composite"
-    if words.typed_tensor.match(value):
-        return "tensor"
-    if words.device_prefix.match(value):
-        return "prefix" if value == f"{words.device}:" else template_shape(value, words.device)
-    return None
-
-
-def template_shape(value: str, device: str) -> str | None:
-    """`cuda:%d` and `cuda:{:d}` are templates; other text after the colon is no device."""
-    rest = value[len(device) + 1 :]
-    # Any other text after the colon (`cuda://host`) is no device.
-    return "template" if TEMPLATE.fullmatch(rest) else None
-
-
-def described(module: Module, node: ast.expr, value: str, shape: str) -> Iterator[Text]:
-    """The literal with the spans of its content; reported when it is written in pieces."""
-    start, end = module.span(node)
-    match = LITERAL.match(module.source.text[start:end])
-    kind = BACKEND if shape in ("backend", "composite") else DEVICE
-    rule = rule_of(node, shape)
-    plain = match is not None and (
-        match["body"].startswith(value) if shape == "fstring" else match["body"] == value
-    )
-    if match is None or not plain:
-        if kind == BACKEND or shape in ("exact", "index", "fstring"):
-            # `"cuda:" "0"` or an escape: the value is a device, its text is not.
-            yield Text(node, node, value, kind, rule, (start, start), (start, end), "pieces")
-        return
-    body = (start + match.start("body"), start + match.start("body") + len(value))
-    yield Text(node, whole_of(node, shape), value, kind, rule, body, (start, end), shape)
-
-
-def rule_of(node: ast.expr, shape: str) -> str:
-    """The rule of a literal by its form."""
-    if shape in ("backend", "composite"):
-        return "JM130"
-    if shape == "tensor":
-        return "JM106"
-    return "JM122" if shape in ("prefix", "template", "fstring") else "JM120"
-
-
-def whole_of(node: ast.expr, shape: str) -> ast.expr:
-    """The expression whose value flows on: `"cuda:" + x`, `"cuda:%d" % x`, `"…".format(x)`."""
-    parent = getattr(node, "parent", None)
-    if isinstance(parent, ast.BinOp) and parent.left is node:
-        return parent
-    if isinstance(parent, ast.Attribute) and parent.attr == "format":
-        call = getattr(parent, "parent", None)
-        if isinstance(call, ast.Call):
-            return call
-    return node
 
 
 # -- where it goes -----------------------------------------------------------------------------
@@ -247,68 +135,6 @@ def sent(module: Module, text: Text, fixed: Finding, *, proven: bool = True) -> 
     return fixed
 
 
-def where_available(module: Module, node: ast.expr) -> bool:
-    """Whether a literal is the value where the origin's device is there to be used.
-
-    `"cuda" if torch.cuda.is_available() else "cpu"`, and the same as a statement.
-    """
-    parent: ast.AST | None = getattr(node, "parent", None)
-    if isinstance(parent, ast.IfExp):
-        denied = isinstance(parent.test, ast.UnaryOp) and isinstance(parent.test.op, ast.Not)
-        test = parent.test.operand if denied else parent.test  # type: ignore[attr-defined]
-        return node is (parent.orelse if denied else parent.body) and asks(module, test)
-    if not isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return)):
-        return False
-    block = getattr(parent, "parent", None)
-    return isinstance(block, ast.If) and parent in block.body and asks(module, block.test)
-
-
-def asks(module: Module, test: ast.expr, depth: int = 0) -> bool:
-    """Whether a condition is the question if the origin's device is available."""
-    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    return any(question(module, part, depth) for part in parts)
-
-
-def question(module: Module, part: ast.expr, depth: int) -> bool:
-    """The question itself, a function of the project that asks it, or a variable with the answer.
-
-    At most three steps are followed.
-    """
-    platform = module.vocabulary.module
-    if isinstance(part, ast.Compare) and len(part.comparators) == 1:
-        more = isinstance(part.ops[0], (ast.Gt, ast.GtE, ast.NotEq))
-        counted = isinstance(part.left, ast.Call) and module.names.dotted(part.left.func)
-        return more and counted == f"{platform}.device_count"
-    if isinstance(part, ast.Call):
-        dotted = module.names.dotted(part.func)
-        if dotted == f"{platform}.is_available":
-            return True
-        if dotted is not None:
-            last = dotted.rpartition(".")[2]
-            named = re.fullmatch(rf"_?(is_|has_)?{module.vocabulary.device}_?(is_)?available", last)
-            return named is not None and module.project.locate(dotted) is not None
-    if depth > 2 or not isinstance(part, (ast.Name, ast.Call)):
-        return False
-    name = part if isinstance(part, ast.Name) else part.func
-    found = module.names.lookup(name.id, name) if isinstance(name, ast.Name) else None
-    if found is None or len(found[1]) != 1:
-        return False
-    binding = found[1][0]
-    if isinstance(part, ast.Name):
-        return (
-            binding.kind == "assign"
-            and binding.value is not None
-            and asks(module, binding.value, depth + 1)
-        )
-    body = getattr(binding.node, "body", None) if binding.kind == "function" else None
-    last_one = body[-1] if isinstance(body, list) else None
-    return (
-        isinstance(last_one, ast.Return)
-        and last_one.value is not None
-        and asks(module, last_one.value, depth + 1)
-    )
-
-
 def why(module: Module, text: Text, targets: set[str]) -> str:
     """One phrase on where an unproven literal goes."""
     if targets:
@@ -326,50 +152,6 @@ def short(module: Module, node: ast.expr) -> str:
     """A callee's text, shortened."""
     found = " ".join(module.text(node).split())
     return found if len(found) <= 40 else "…" + found[-39:]
-
-
-def special_place(module: Module, text: Text, parent: ast.AST | None) -> str | None:
-    """`silent` for text and the like, a reason for places never rewritten, None for the rest."""
-    node = text.whole
-    if isinstance(parent, ast.Dict) and node in parent.keys:
-        return "a dictionary key, perhaps of saved files"
-    if isinstance(parent, ast.Subscript) and parent.slice is node:
-        if annotation(node):
-            return ANNOTATED
-        return "a dictionary key, perhaps of saved files"
-    if isinstance(parent, (ast.Expr, ast.FormattedValue)):
-        return "silent"
-    if isinstance(parent, ast.keyword) and parent.arg in SHOWN:
-        return "silent"
-    if isinstance(parent, ast.Assert) and node is parent.msg:
-        return "silent"
-    if isinstance(parent, ast.Call):
-        name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
-        if name in TALK:
-            return "silent"
-        if name in ATTRIBUTE_FUNCTIONS and node in parent.args[:2]:
-            return attribute_place(module, parent)
-    if isinstance(parent, ast.Tuple) and annotation(node):
-        return ANNOTATED
-    return None
-
-
-def attribute_place(module: Module, call: ast.Call) -> str:
-    """`getattr(torch, "cuda")` is a site; the same of another object is not."""
-    dotted = module.names.dotted(call.args[0]) if call.args else None
-    if dotted is not None and dotted.split(".")[0] == "torch":
-        return "an attribute looked up by name"
-    return "silent"
-
-
-def annotation(node: ast.AST) -> bool:
-    """Whether a literal stands in a type annotation (`Literal["cuda", "cpu"]`)."""
-    child, parent = node, getattr(node, "parent", None)
-    while isinstance(parent, (ast.Subscript, ast.Tuple, ast.BinOp)):
-        child, parent = parent, getattr(parent, "parent", None)
-    if isinstance(parent, (ast.arg, ast.AnnAssign)):
-        return child is parent.annotation
-    return isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) and child is parent.returns
 
 
 def fitting(module: Module, text: Text) -> bool:
@@ -395,57 +177,7 @@ def device_map(module: Module, node: ast.Dict) -> bool:
     return DEVICE in kinds
 
 
-def device_literal(module: Module, node: ast.expr) -> bool:
-    """Whether an expression starts as a device string of the origin."""
-    if isinstance(node, ast.BinOp):
-        return device_literal(module, node.left)
-    if isinstance(node, ast.JoinedStr):
-        return bool(node.values) and device_literal(module, node.values[0])
-    value = node.value if isinstance(node, ast.Constant) else None
-    return isinstance(value, str) and shape_of(module, value) in (
-        "exact",
-        "index",
-        "prefix",
-        "template",
-    )
-
-
 # -- comparisons -------------------------------------------------------------------------------
-
-
-def compared_with(node: ast.expr) -> ast.expr | None:
-    """The other operand when a literal is compared, searched for, or matched; else None."""
-    parent = getattr(node, "parent", None)
-    if isinstance(parent, (ast.Tuple, ast.List, ast.Set)):
-        outer = getattr(parent, "parent", None)
-        if isinstance(outer, ast.Compare) and parent in outer.comparators:
-            return outer.left
-        if isinstance(parent, ast.Tuple) and isinstance(outer, ast.Call):
-            return searched(outer, parent)
-        return None
-    if isinstance(parent, (ast.SetComp, ast.ListComp, ast.GeneratorExp)) and node is parent.elt:
-        outer = getattr(parent, "parent", None)
-        if isinstance(outer, ast.Compare) and parent in outer.comparators:
-            return outer.left  # `device in {f"cuda:{i}" for i in range(n)}`
-        return None
-    if isinstance(parent, ast.Compare):
-        operands = [parent.left, *parent.comparators]
-        others = [operand for operand in operands if operand is not node]
-        return others[0] if others else None
-    if isinstance(parent, ast.Call):
-        return searched(parent, node)
-    if isinstance(parent, ast.MatchValue):
-        case: ast.AST | None = parent
-        while case is not None and not isinstance(case, ast.Match):
-            case = getattr(case, "parent", None)
-        return case.subject if case is not None else None
-    return None
-
-
-def searched(call: ast.Call, argument: ast.expr) -> ast.expr | None:
-    """The string whose method (`x.startswith(…)`) takes `argument`; None for other calls."""
-    method = isinstance(call.func, ast.Attribute) and call.func.attr in STRING_METHODS
-    return call.func.value if method and argument in call.args[:1] else None  # type: ignore[attr-defined]
 
 
 def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding | Pending]:
@@ -521,15 +253,6 @@ def real(module: Module, other: ast.expr, kind: str) -> bool:
     return isinstance(other, ast.Attribute) and module.flow.is_device(other)
 
 
-def last_name(node: ast.expr) -> str:
-    """The last name of a chain."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        return str(node.slice.value)
-    return node.id if isinstance(node, ast.Name) else ""
-
-
 # -- what is written ---------------------------------------------------------------------------
 
 
@@ -581,34 +304,6 @@ def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     else:
         written = f'f"{{{device}}}{text.value[len(words.device) :]}"'
     return module.find(rule, text.span, edits=[(start, end, written)], needs="helper")
-
-
-def mixed_precision(module: Module, text: Text) -> bool:
-    """Whether a literal is the device of automatic mixed precision.
-
-    On a machine without the origin's device that is off, and with the origin's name it stays off.
-    """
-    parent = getattr(text.whole, "parent", None)
-    call = getattr(parent, "parent", None) if isinstance(parent, ast.keyword) else parent
-    if not isinstance(call, ast.Call):
-        return False
-    return (module.names.dotted(call.func) or "") in module.flow.sinks.precision
-
-
-def choice(text: Text) -> bool:
-    """Whether a literal is a value that an option allows: the origin's stays allowed on a CPU."""
-    outer = getattr(text.whole, "parent", None)
-    if not isinstance(outer, (ast.List, ast.Tuple, ast.Set)):
-        return False
-    taker = getattr(outer, "parent", None)
-    if isinstance(taker, ast.Call):
-        return getattr(taker.func, "attr", getattr(taker.func, "id", "")) == "Choice"
-    return isinstance(taker, ast.keyword) and taker.arg == "choices"
-
-
-def inside_fstring(module: Module, node: ast.AST) -> bool:
-    """Whether a literal stands in an f-string's braces, where quotes would clash."""
-    return module.names.enclosing(node, (ast.JoinedStr,)) is not None
 
 
 def typed_tensor(module: Module, text: Text) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.codemods.device_names import REPLACING, asked_by_name
-from joymigrate.rewrite.codemods.device_strings import annotation
+from joymigrate.rewrite.device_places import annotation
 from joymigrate.rewrite.module import Module
 
 LOOKUPS = ("getattr", "hasattr", "setattr", "delattr")

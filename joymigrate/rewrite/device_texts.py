@@ -1,0 +1,141 @@
+"""String literals that name a device or a backend of the origin: their form, their place."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
+from joymigrate.rewrite.module import Module
+
+LITERAL = re.compile(
+    r"(?P<prefix>[rRuUfF]{0,2})(?P<quote>'''|\"\"\"|'|\")(?P<body>.*)(?P=quote)$", re.S
+)
+# One field of `%` or of `str.format`: what stands for a card's number.
+TEMPLATE = re.compile(r"%(?:\(\w+\))?\d*[dsiu]|\{[\w.\[\]]*(?:![rsa])?(?::\d*[ds]?)?\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string literal that names the origin. `whole` is the expression that a value flows as."""
+
+    node: ast.expr
+    whole: ast.expr
+    value: str
+    kind: str  # DEVICE or BACKEND
+    rule: str
+    body: tuple[int, int]  # span of the literal's content
+    span: tuple[int, int]  # span of the literal with its quotes
+    shape: str  # exact, index, prefix, template, fstring, composite, tensor, backend
+
+
+def literals(module: Module) -> Iterator[Text]:
+    """String literals that look like a device, a backend or a typed tensor of the origin."""
+    for node in module.names.nodes[ast.Constant]:
+        if not isinstance(node.value, str) or node in module.names.docstrings:
+            continue
+        parent = getattr(node, "parent", None)
+        if isinstance(parent, (ast.JoinedStr, ast.FormattedValue)):
+            continue
+        shape = shape_of(module, node.value)
+        if shape is not None:
+            yield from described(module, node, node.value, shape)
+    for node in module.names.nodes[ast.JoinedStr]:
+        first = node.values[0] if node.values else None
+        value = first.value if isinstance(first, ast.Constant) else None
+        if isinstance(value, str) and value == f"{module.vocabulary.device}:":
+            yield from described(module, node, value, "fstring")
+
+
+def shape_of(module: Module, value: str) -> str | None:
+    """What form of device or backend string a value has, None for any other string."""
+    words = module.vocabulary
+    exact = words.exact_device.match(value)
+    if exact:
+        return "index" if exact.group(1) else "exact"
+    if value == words.backend:
+        return "backend"
+    if words.composite.match(value):
+        return "composite"
+    if words.typed_tensor.match(value):
+        return "tensor"
+    if words.device_prefix.match(value):
+        return "prefix" if value == f"{words.device}:" else template_shape(value, words.device)
+    return None
+
+
+def template_shape(value: str, device: str) -> str | None:
+    """`cuda:%d` and `cuda:{:d}` are templates; other text after the colon is no device."""
+    rest = value[len(device) + 1 :]
+    # Any other text after the colon (`cuda://host`) is no device.
+    return "template" if TEMPLATE.fullmatch(rest) else None
+
+
+def described(module: Module, node: ast.expr, value: str, shape: str) -> Iterator[Text]:
+    """The literal with the spans of its content; reported when it is written in pieces."""
+    start, end = module.span(node)
+    match = LITERAL.match(module.source.text[start:end])
+    kind = BACKEND if shape in ("backend", "composite") else DEVICE
+    rule = rule_of(node, shape)
+    plain = match is not None and (
+        match["body"].startswith(value) if shape == "fstring" else match["body"] == value
+    )
+    if match is None or not plain:
+        if kind == BACKEND or shape in ("exact", "index", "fstring"):
+            # `"cuda:" "0"` or an escape: the value is a device, its text is not.
+            yield Text(node, node, value, kind, rule, (start, start), (start, end), "pieces")
+        return
+    body = (start + match.start("body"), start + match.start("body") + len(value))
+    yield Text(node, whole_of(node, shape), value, kind, rule, body, (start, end), shape)
+
+
+def rule_of(node: ast.expr, shape: str) -> str:
+    """The rule of a literal by its form."""
+    if shape in ("backend", "composite"):
+        return "JM130"
+    if shape == "tensor":
+        return "JM106"
+    return "JM122" if shape in ("prefix", "template", "fstring") else "JM120"
+
+
+def whole_of(node: ast.expr, shape: str) -> ast.expr:
+    """The expression whose value flows on: `"cuda:" + x`, `"cuda:%d" % x`, `"…".format(x)`."""
+    parent = getattr(node, "parent", None)
+    if isinstance(parent, ast.BinOp) and parent.left is node:
+        return parent
+    if isinstance(parent, ast.Attribute) and parent.attr == "format":
+        call = getattr(parent, "parent", None)
+        if isinstance(call, ast.Call):
+            return call
+    return node
+
+
+def device_literal(module: Module, node: ast.expr) -> bool:
+    """Whether an expression starts as a device string of the origin."""
+    if isinstance(node, ast.BinOp):
+        return device_literal(module, node.left)
+    if isinstance(node, ast.JoinedStr):
+        return bool(node.values) and device_literal(module, node.values[0])
+    value = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(value, str) and shape_of(module, value) in (
+        "exact",
+        "index",
+        "prefix",
+        "template",
+    )
+
+
+def last_name(node: ast.expr) -> str:
+    """The last name of a chain."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return str(node.slice.value)
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def inside_fstring(module: Module, node: ast.AST) -> bool:
+    """Whether a literal stands in an f-string's braces, where quotes would clash."""
+    return module.names.enclosing(node, (ast.JoinedStr,)) is not None
