@@ -31,7 +31,7 @@ from joymigrate.rewrite.device_texts import (
     last_name,
     literals,
 )
-from joymigrate.rewrite.flow import SINK
+from joymigrate.rewrite.flow_graph import SINK
 from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
 from joymigrate.rewrite.module import Module, Pending
 

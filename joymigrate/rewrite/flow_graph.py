@@ -1,0 +1,127 @@
+"""The graph of a module's values: what reaches a sink, where values come from, who sees them."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable
+
+from joymigrate.rewrite.flow_sinks import Sinks
+
+SINK = "sink:"  # SINK + kind is the end of a flow
+
+
+class FlowGraph:
+    """Keys of variables and the edges between them; `flow` says what a key is and draws edges."""
+
+    def __init__(self, sinks: Sinks) -> None:
+        self.sinks = sinks
+        self.edges: dict[str, set[str]] = defaultdict(set)
+        self.functions: dict[str, ast.AST] = {}
+        self._attributes: dict[str, list[str]] | None = None
+
+    def reach(self, keys: Iterable[str]) -> tuple[set[str], set[str]]:
+        """Kinds of sink that `keys` flow to, and the keys on the way that other files can see.
+
+        Those are keys of other files (with `::`), `.name` keys, which all files share, and this
+        file's own module variables and return values.
+        """
+        kinds: set[str] = set()
+        outside: set[str] = set()
+        seen = set(keys)
+        todo = list(seen)
+        while todo:
+            key = todo.pop()
+            if key.startswith(SINK):
+                kinds.add(key[len(SINK) :])
+                continue
+            if self.visible(key):
+                outside.add(key)
+            for target in (*self.edges.get(key, ()), *self._same_attribute(key)):
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        return kinds, outside
+
+    def sources(self, keys: Iterable[str]) -> set[str]:
+        """Keys that values under `keys` come from and that code of other files can give a value.
+
+        Those are keys of other files, `.name` keys, and this file's module variables; parameters
+        come as `function#name` and as `function@position`.
+        """
+        back = self._back()
+        found: set[str] = set()
+        seen = set(keys)
+        todo = list(seen)
+        while todo:
+            key = todo.pop()
+            function, hash_, name = key.partition("#")
+            if hash_ and function in self.functions and "::" not in key:
+                found |= self._given(function, name)
+            elif self.visible(key):
+                found.add(key)
+            for source in (*back.get(key, ()), *self._same_attribute(key)):
+                if source not in seen:
+                    seen.add(source)
+                    todo.append(source)
+        return found
+
+    def _given(self, function: str, name: str) -> set[str]:
+        """How callers name a parameter of a function, or of the class that it makes."""
+        arguments = getattr(self.functions[function], "args", None)
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)] if arguments else []
+        owner, dot, last = function.rpartition(".")
+        if dot and last == "__init__":
+            function, names = owner, names[1:]
+        at = {f"{function}@{names.index(name)}"} if name in names else set()
+        return {f"{function}#{name}", *at}
+
+    def _back(self) -> dict[str, set[str]]:
+        """The graph, turned round."""
+        back: dict[str, set[str]] = defaultdict(set)
+        for source, targets in self.edges.items():
+            for target in targets:
+                back[target].add(source)
+        return back
+
+    def _same_attribute(self, key: str) -> tuple[str, ...]:
+        """Other keys of one attribute: `Class.x` is `.x` of its instances and its subclasses."""
+        if "::" in key or "#" in key or key.endswith("()") or "." not in key:
+            return ()
+        name = key.rpartition(".")[2]
+        if name in self.sinks.everyday:
+            return ()
+        if not key.startswith("."):
+            return (f".{name}",)
+        if self._attributes is None:
+            self._attributes = defaultdict(list)
+            for each in self.edges:
+                if "." in each[1:] and not each.endswith("()") and not set("#:") & set(each):
+                    self._attributes[each.rpartition(".")[2]].append(each)
+        return tuple(self._attributes.get(name, ()))
+
+    def connected(self, keys: Iterable[str]) -> set[str]:
+        """All keys that share values with `keys`, in both directions, everyday names left out."""
+        back = self._back()
+        found: set[str] = set()
+        todo = list(keys)
+        while todo:
+            key = todo.pop()
+            name = key.strip("()").rpartition(".")[2].rpartition("#")[2]
+            if key in found or key.startswith(SINK) or name in self.sinks.everyday:
+                continue
+            found.add(key)
+            todo += [*self.edges.get(key, ()), *back[key], *self._same_attribute(key)]
+        return found
+
+    def visible(self, key: str) -> bool:
+        """Whether code of another file can read what this key holds."""
+        if "<" in key:
+            return False  # inside a lambda or a comprehension
+        if "::" in key:
+            return True
+        last = key.strip(".#()").rpartition(".")[2]
+        if key[0] == "." or key.endswith("()"):
+            # Sinks by name are settled already, everyday names say nothing.
+            return last not in self.sinks.everyday and last not in self.sinks.names
+        return key[0] == "#"
