@@ -1,0 +1,183 @@
+"""Expressions of a file, the places in them that name the origin, and the guards above them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from joymigrate.rewrite.guards import leaves, negative
+from joymigrate.rewrite.module import Module
+
+SIMPLE = (
+    ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert,
+    ast.Delete,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A place that names the origin. `hard`: it fails on a machine without the origin's device."""
+
+    node: ast.AST
+    start: int
+    end: int
+    hard: bool
+
+
+@dataclass(slots=True)
+class Expression:
+    """One whole expression: a simple statement, a condition, a default, a decorator."""
+
+    node: ast.AST
+    start: int
+    end: int
+
+
+def expressions(module: Module) -> Iterator[Expression]:
+    """The whole expressions of a module; they don't overlap."""
+    nodes = module.names.nodes
+    parts: list[ast.AST] = [node for kind in SIMPLE for node in nodes[kind]]
+    parts += [node.test for kind in (ast.If, ast.While) for node in nodes[kind]]
+    parts += [node.iter for kind in (ast.For, ast.AsyncFor) for node in nodes[kind]]
+    parts += [node.context_expr for node in nodes[ast.withitem]]
+    parts += [node.subject for node in nodes[ast.Match]]
+    for kind in (ast.FunctionDef, ast.AsyncFunctionDef):
+        for node in nodes[kind]:
+            defaults = (*node.args.defaults, *node.args.kw_defaults)
+            parts += [*node.decorator_list, *(each for each in defaults if each is not None)]
+    for node in nodes[ast.ClassDef]:
+        parts += [*node.decorator_list, *node.bases, *(each.value for each in node.keywords)]
+    for part in parts:
+        if isinstance(part, ast.Expr) and part.value in module.names.docstrings:
+            continue
+        yield Expression(part, *module.span(part))
+
+
+def mentions(module: Module) -> Iterator[Mention]:
+    """Places of a module that name the origin's device, for people's eyes left out."""
+    from joymigrate.rewrite import device_places, device_texts
+
+    words = module.vocabulary
+    for top, dotted in module.names.imported_chains():
+        inside = dotted == words.module or dotted.startswith(f"{words.module}.")
+        inside = inside and spelled(module, top)
+        if inside and not isinstance(getattr(top, "ctx", None), ast.Store):
+            asked = dotted.rpartition(".")[2] in ("is_available", "device_count")
+            yield Mention(top, *module.span(top), hard=not asked and dotted != words.module)
+        elif dotted.startswith(f"torch.version.{words.device}") or lacking(module, dotted):
+            yield Mention(top, *module.span(top), hard=False)
+    method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
+    for node in module.names.nodes[ast.Attribute]:
+        if node.attr not in (method, flag) or module.names.dotted(node) is not None:
+            continue
+        token = module.token(node)
+        called = isinstance(getattr(node, "parent", None), ast.Call) and node.parent.func is node
+        if token is not None and (called or node.attr == flag):
+            yield Mention(node, *token, hard=called and node.attr == method)
+    for text in device_texts.literals(module):
+        parent = getattr(text.whole, "parent", None)
+        if text.node in module.handled or device_places.annotation(text.node):
+            continue
+        if device_places.special_place(module, text, parent) != "silent":
+            yield Mention(text.node, *text.span, hard=False)
+
+
+def lacking(module: Module, dotted: str) -> bool:
+    """Whether a name of the profiler is one that the target's package lacks."""
+    advice = module.vocabulary.moved(dotted) if dotted.startswith("torch.profiler.") else None
+    return advice is not None and advice.to is None
+
+
+def spelled(module: Module, node: ast.expr) -> bool:
+    """Whether a chain spells the origin's module out; an alias is moved where it is bound."""
+    while isinstance(node, ast.Attribute):
+        if module.names.dotted(node) == module.vocabulary.module:
+            return True
+        node = node.value
+    return False
+
+
+def decisive(mention: Mention) -> bool:
+    """Whether a place decides what runs: a question for the platform, or a comparison."""
+    if not isinstance(mention.node, ast.Constant):
+        return True
+    return isinstance(getattr(mention.node, "parent", None), ast.Compare)
+
+
+def asks(module: Module, value: ast.AST) -> bool:
+    """Whether an expression asks for the origin's device: its platform, a tensor's, a string's."""
+    flag = module.context.origin.tensor["is_cuda"]
+    for node in ast.walk(value):
+        if isinstance(node, ast.Attribute):
+            dotted = module.names.dotted(node) or ""
+            if node.attr == flag or dotted.startswith(f"{module.vocabulary.module}."):
+                return True
+        if isinstance(node, ast.Compare):
+            operands = (node.left, *node.comparators)
+            texts = [each.value for each in operands if isinstance(each, ast.Constant)]
+            if module.vocabulary.device in texts:
+                return True
+    return False
+
+
+def decorates(node: ast.AST) -> bool:
+    """Whether a node is a decorator."""
+    return node in getattr(getattr(node, "parent", None), "decorator_list", ())
+
+
+def operands_before(node: ast.AST) -> Iterator[ast.AST]:
+    """Conditions of an expression that come before a node: `A and node`, `node if A else …`."""
+    child, parent = node, getattr(node, "parent", None)
+    while isinstance(parent, ast.expr):
+        if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
+            yield from parent.values[: parent.values.index(child)]  # type: ignore[arg-type]
+        elif isinstance(parent, ast.IfExp) and child is parent.body:
+            yield parent.test
+        child, parent = parent, getattr(parent, "parent", None)
+
+
+def guards_of(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
+    """Conditions under which a node runs, the nearest first, each with what it guards.
+
+    A `try` around it comes as itself. Conditions that leave a block guard what follows them.
+    """
+    child, parent = node, getattr(node, "parent", None)
+    while parent is not None:
+        if isinstance(parent, ast.If):
+            branch = parent.orelse if negative(parent.test) else parent.body
+            if child in branch:
+                yield parent.test, list(branch)
+        elif isinstance(parent, ast.Try) and child in parent.body and parent.handlers:
+            yield parent, []
+        for decorator in getattr(parent, "decorator_list", ()):
+            if child is not decorator:
+                yield decorator, list(getattr(parent, "body", ()))
+        if isinstance(child, ast.stmt):
+            yield from earlier(parent, child)
+        child, parent = parent, getattr(parent, "parent", None)
+
+
+def earlier(parent: ast.AST, child: ast.stmt) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
+    """Conditions before a statement that must hold for it to be reached."""
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, None)
+        if not isinstance(block, list) or child not in block:
+            continue
+        at = block.index(child)
+        for index in range(at - 1, -1, -1):
+            each = block[index]
+            if isinstance(each, ast.If) and negative(each.test) and leaving(each):
+                yield each.test, block[index + 1 :]
+            elif isinstance(each, ast.Assert):
+                yield each, block[index + 1 :]
+
+
+def leaving(branch: ast.If) -> bool:
+    """Whether a branch ends by leaving: return, raise, a skip or an exit."""
+    last = branch.body[-1]
+    if leaves(branch) or isinstance(last, ast.Raise):
+        return True
+    call = last.value if isinstance(last, ast.Expr) else None
+    name = getattr(getattr(call, "func", None), "attr", getattr(getattr(call, "func", 0), "id", ""))
+    return name in ("exit", "skip", "skipTest", "fail", "_exit", "quit")
