@@ -11,20 +11,23 @@ from __future__ import annotations
 import gc
 import marshal
 import re
-from array import array
 from collections.abc import Iterator
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.language import Text
+from joymigrate.profile.readers.device_events import (
+    LAUNCHES,
+    DeviceEvents,
+    Launches,
+    Times,
+)
 from joymigrate.profile.readers.names import dtype_of, frame_place, stack_place
 from joymigrate.profile.readers.stream import Window
 from joymigrate.profile.readers.sweep import EVENT, FRAME, MARK, POINT, Timeline
 from joymigrate.profile.table import (
     NONE,
-    Captured,
     Kernel,
     Loose,
     OpTable,
@@ -40,8 +43,6 @@ DEVICE = frozenset(
 )
 COPIES = frozenset(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"))
 RUNTIME = frozenset(("cuda_runtime", "Runtime", "cuda_driver", "runtime", "mtia_runtime"))
-LONG_US = 1e6  # shorter ones are never called too long
-LAUNCHES = re.compile(r"Launch|Memcpy|Memset|memcpy|memset")
 ARROWS = re.compile(r"async_(?!cpu_to_gpu|gpu$|task_queue)\w+")
 STEP = re.compile(r"ProfilerStep#\d+")
 NUMBER = re.compile(r"\d+")
@@ -338,123 +339,6 @@ class Chrome:
             )
             for (name, operator), (calls, us) in found.items()
         )
-
-
-class DeviceEvents:
-    """Device work as columns. `places` holds where an arrow ends for those without a number."""
-
-    def __init__(self) -> None:
-        self.names: list[tuple[str, str]] = []
-        self.name = array("l")
-        self.correlation = array("q")
-        self.external = array("q")
-        self.ts = array("d")
-        self.dur = array("d")
-        self.places: dict[int, tuple[str, str, float]] = {}
-        self._names: dict[tuple[str, str], int] = {}
-
-    def add(
-        self, name: str, kind: str, correlation: int, external: int, ts: float, dur: float
-    ) -> None:
-        """Take one in. `kind` is copy, or the kind of core that ran it."""
-        key = (name, kind)
-        number = self._names.get(key)
-        if number is None:
-            number = self._names[key] = len(self.names)
-            self.names.append(key)
-        self.name.append(number)
-        self.correlation.append(correlation)
-        self.external.append(external)
-        self.ts.append(ts)
-        self.dur.append(dur)
-
-
-class Launches:
-    """Launches of the runtime, and what is needed to find them again in a graph's replay."""
-
-    def __init__(self) -> None:
-        self.graphs: set[int] = set()
-        self.captures: list[tuple[int, float, bool]] = []  # thread, ts, whether it begins
-        self.correlation = array("q")
-        self.name = array("l")
-        self.thread = array("l")
-        self.ts = array("d")
-        self._names: dict[str, int] = {"": 0}
-
-    def add(self, call: str, kernel: Any, correlation: int, thread: int, ts: float) -> None:
-        """Take one in. `kernel` is the kernel's name, where the profiler says it."""
-        if "GraphLaunch" in call:
-            self.graphs.add(correlation)
-            return
-        name = str(kernel) if kernel else ""
-        self.name.append(self._names.setdefault(name, len(self._names)))
-        self.correlation.append(correlation)
-        self.thread.append(thread)
-        self.ts.append(ts)
-
-    def windows(self, owner: dict[int, int], ran: set[int]) -> tuple[Captured, ...]:
-        """The launches of each capture, in order. Those whose work `ran` were not captured."""
-        names = list(self._names)
-        found = []
-        for thread, begin, end in pairs_of(self.captures):
-            inside = sorted(
-                (self.ts[i], i)
-                for i in range(len(self.ts))
-                if self.thread[i] == thread
-                and begin <= self.ts[i] <= end
-                and self.correlation[i] not in ran
-            )
-            order = [i for _, i in inside]
-            if order:
-                found.append(
-                    Captured(
-                        tuple(names[self.name[i]] for i in order),
-                        tuple(owner.get(self.correlation[i], NONE) for i in order),
-                    )
-                )
-        return tuple(found)
-
-
-def pairs_of(marks: list[tuple[int, float, bool]]) -> Iterator[tuple[int, float, float]]:
-    """Thread, begin and end of each capture."""
-    begun: dict[int, float] = {}
-    for thread, ts, begins in sorted(marks):
-        if begins:
-            begun[thread] = ts
-        elif thread in begun:
-            yield thread, begun.pop(thread), ts
-
-
-class Times:
-    """What is odd about the device's times. Nothing of it is left out of the sums."""
-
-    def __init__(self) -> None:
-        self.impossible = 0  # durations below zero, infinite, or no numbers
-        self.first, self.last = inf, -inf
-
-    def take(self, ts: float, dur: float) -> None:
-        """One event of the device."""
-        self.first = min(self.first, ts)
-        self.last = max(self.last, ts)
-
-    def notes(self, kernels: DeviceEvents) -> list[Any]:
-        """What the user should know."""
-        notes: list[Any] = []
-        if self.impossible:
-            notes.append(
-                Text("{number} durations are impossible and count as 0", number=self.impossible)
-            )
-        span = self.last - self.first
-        long = [us for us in kernels.dur if us > LONG_US and us > span] if span > 0 else []
-        if long:
-            notes.append(
-                Text(
-                    "{number} device events last longer than the whole trace ({us} µs of its sums)",
-                    number=len(long),
-                    us=f"{sum(long):,.0f}",
-                )
-            )
-        return notes
 
 
 def signature_of(types: Any, dims: Any, strides: Any) -> Signature:
