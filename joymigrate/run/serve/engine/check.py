@@ -1,7 +1,7 @@
 """`serve --check`: everything that can be known about a start without starting, with remedies.
 
-Versions that fit together, the memory of weights and KV blocks, operators that the chip lacks, the
-chat template, the port. Reads headers only: a model of any size is checked in seconds.
+Versions that fit together, the memory of weights, states and KV blocks, operators that the chip
+lacks, the chat template, the port. Reads headers only: a model of any size is checked in seconds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def check(wanted: Wanted) -> Preflight:
         config = read_config(wanted.folder)
         findings += model(wanted, config)
         memory, told = plan(wanted, config)
-        findings.append(told)
+        findings += told
     except JoyError as error:
         findings.append(Finding("model", FAIL, told_by(error), error.help or ""))
     findings += operators(wanted)

@@ -18,6 +18,7 @@ from joymigrate.run.serve.engine.adapting import attach
 from joymigrate.run.serve.engine.cache import Cache
 from joymigrate.run.serve.engine.core import Engine, may_draft
 from joymigrate.run.serve.engine.draft_model import DraftModel
+from joymigrate.run.serve.engine.memory import MOST_EMPTY, STATES_HELD
 from joymigrate.run.serve.engine.models.model import Model
 from joymigrate.run.serve.engine.models.spec import describe, read_config
 from joymigrate.run.serve.engine.parallel import Share, Team
@@ -30,7 +31,6 @@ CPU_BLOCK = 16
 CARD_BLOCK = 128  # the paged kernels of cards read blocks of 128 (and multiples of 16 or 256)
 CPU_SHARE = 0.3  # of the free memory, for keys and values
 CPU_MOST = 4 << 30
-MOST_EMPTY = 1 << 17  # blocks of a model that keeps no keys and values: they only count tokens
 OTHER_WORDS = 0.05  # of a vocabulary: what families add to it between sizes
 CARD_SHARE = 0.9  # of the card, for weights, activations, keys and values
 
@@ -275,7 +275,7 @@ def make_cache(
         blocks = options.kv_blocks
     else:
         memory = options.kv_memory_bytes or free_memory(device)
-        memory -= 2 * options.max_running * model.state_bytes  # behind a step, and before it
+        memory -= STATES_HELD * options.max_running * model.state_bytes
         blocks = min(useful, memory // per_block if per_block else MOST_EMPTY)
         if blocks * size < longest:
             notes = (f"memory for {blocks * size} of the model's {longest} tokens",)

@@ -1,4 +1,4 @@
-"""The memory of a start, planned from headers: weights, KV blocks, and what is left of a card."""
+"""The memory of a start, planned from headers: weights, states, KV blocks, and what is left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.engine.preflight import FAIL, OK, WARN, Finding, Memory, Wanted
+from joymigrate.run.serve.engine.preflight import (
+    FAIL,
+    OK,
+    WARN,
+    Finding,
+    Memory,
+    Wanted,
+    told_by,
+)
 from joymigrate.run.train.formats.tensors import indexed
 
 if TYPE_CHECKING:
@@ -23,27 +31,60 @@ WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2,
           "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1}  # fmt: skip
 FLOATS = ("F64", "F32", "F16", "BF16")
 BYTES_OF = {"float32": 4, "float16": 2, "bfloat16": 2}
+STATES_HELD = 2  # of each text: those before a step, and those behind it
+MOST_EMPTY = 1 << 17  # blocks of a model that keeps no keys and values: they only count tokens
 
 
-def plan(wanted: Wanted, config: Mapping[str, Any]) -> tuple[Memory, Finding]:
-    """Weights, KV blocks, and what is left."""
+def plan(wanted: Wanted, config: Mapping[str, Any]) -> tuple[Memory, tuple[Finding, ...]]:
+    """Weights, states, KV blocks, and what is left."""
     options = wanted.options
     dtype = options.dtype if options.dtype != "auto" else dtype_of(config)
     share = options.tensor_parallel
     weights = math.ceil(weight_bytes(wanted.folder, dtype) / share)
-    per_token = math.ceil(kv_bytes(config, dtype) / share)
+    state, per_token, findings = kept(wanted, config, dtype)
+    states = STATES_HELD * options.max_running * state
+    per_token = math.ceil(per_token / share)
     length = options.max_model_len or int(config.get("max_position_embeddings") or 4096)
     block = options.block_size or (16 if wanted.chip is None else 128)
     total = card_bytes(wanted)
     blocks: int | None = options.kv_blocks
-    if blocks is None and options.kv_memory_bytes is not None:
-        blocks = options.kv_memory_bytes // (block * per_token)
-    if blocks is None and total is not None:
+    left = options.kv_memory_bytes
+    if left is None and total is not None:
         left = int(total * USABLE) - weights - RUNTIME_BYTES
-        blocks = max(0, left // (block * per_token))
+    if blocks is None and left is not None:
+        left -= states
+        most = min(MOST_EMPTY, math.ceil(length / block) * options.max_running)
+        blocks = max(0, left // (block * per_token) if per_token else most if left > 0 else 0)
     tokens = None if blocks is None else blocks * block
-    memory = Memory(total, weights, RUNTIME_BYTES, per_token, block, blocks, tokens, length)
-    return memory, judged(memory, dtype, share)
+    memory = Memory(
+        total, weights, RUNTIME_BYTES, per_token, block, blocks, tokens, length, state, states
+    )
+    return memory, (*findings, judged(memory, dtype, share))
+
+
+def kept(
+    wanted: Wanted, config: Mapping[str, Any], dtype: str
+) -> tuple[int, int, tuple[Finding, ...]]:
+    """Bytes of states of a text, bytes of keys and values of a token, and what is not known."""
+    per_token = kv_bytes(config, dtype)
+    if (
+        importlib.util.find_spec("torch") is None
+        or importlib.util.find_spec("transformers") is None
+    ):
+        return 0, per_token, ()  # the check of versions tells it
+    import torch
+
+    from joymigrate.run.serve.engine.models import planned, spec
+
+    if spec.describe(config)[0] is not None and not wanted.options.generic:
+        return 0, per_token, ()
+    try:
+        found = planned.kept_by(wanted.folder, getattr(torch, dtype))
+    except JoyError as error:
+        return 0, per_token, (Finding("states", WARN, told_by(error), error.help or ""),)
+    if found is None:
+        return 0, per_token, ()
+    return found.state_bytes, per_token // layers_of(config) * found.attending, ()
 
 
 def judged(memory: Memory, dtype: str, share: int) -> Finding:
@@ -53,6 +94,10 @@ def judged(memory: Memory, dtype: str, share: int) -> Finding:
         f"weights {size(memory.weights)} as {dtype} {where}, KV cache "
         f"{size(memory.kv_per_token * memory.block_size)} per block of {memory.block_size} tokens"
     )
+    fewer = ""
+    if memory.states:
+        said += f", states {size(memory.state_per_text)} a text ({size(memory.states)} in all)"
+        fewer = "a smaller --max-running, "
     if memory.total is None:
         return Finding(
             "memory", WARN, f"{said}; the card's memory is not known",
@@ -61,18 +106,20 @@ def judged(memory: Memory, dtype: str, share: int) -> Finding:
     said += f"; {size(memory.total)} in all"
     if memory.blocks == 0:
         needed = memory.weights + RUNTIME_BYTES + memory.kv_per_token * memory.max_model_len
+        needed += memory.states
         cards = math.ceil(needed / (memory.total * USABLE))
+        more = "" if memory.states else f"--tensor-parallel {max(2, cards * share)}, "
         return Finding(
             "memory", FAIL, f"{said}: no room for a KV cache",
-            f"--tensor-parallel {max(2, cards * share)}, --dtype bfloat16, or quantised weights "
-            "(joymigrate quantise)",
+            f"{fewer}{more}--dtype bfloat16, or quantised weights (joymigrate quantise)",
         )  # fmt: skip
     tokens = memory.tokens or 0
     said += f": room for {tokens} tokens"
     if tokens < memory.max_model_len:
         return Finding(
             "memory", FAIL, f"{said}, fewer than one text of {memory.max_model_len}",
-            f"--max-model-len {max(memory.block_size, tokens)}, more cards, or quantised weights",
+            f"--max-model-len {max(memory.block_size, tokens)}, {fewer}more cards, or quantised "
+            "weights",
         )  # fmt: skip
     return Finding("memory", OK, f"{said}, {tokens // memory.max_model_len} texts of full length")
 
@@ -143,11 +190,17 @@ def kv_bytes(config: Mapping[str, Any], dtype: str) -> int:
     def of(*names: str) -> int | None:
         return next((int(text[name]) for name in names if text.get(name)), None)
 
-    layers = of("num_hidden_layers", "n_layer", "num_layers") or 1
     heads = of("num_attention_heads", "n_head") or 1
     groups = of("num_key_value_heads", "multi_query_group_num", "num_kv_heads") or heads
     width = of("head_dim", "kv_channels") or (of("hidden_size", "n_embd") or heads) // heads
-    return 2 * layers * groups * width * BYTES_OF[dtype]
+    return 2 * layers_of(config) * groups * width * BYTES_OF[dtype]
+
+
+def layers_of(config: Mapping[str, Any]) -> int:
+    """The number of layers."""
+    text = config.get("text_config") or config
+    names = ("num_hidden_layers", "n_layer", "num_layers")
+    return next((int(text[name]) for name in names if text.get(name)), 1)
 
 
 def card_bytes(wanted: Wanted) -> int | None:

@@ -37,7 +37,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A plan: bytes per card, blocks of the KV cache, and how long texts may be at once."""
+    """A plan: bytes per card, blocks of the KV cache, and how long texts may be at once.
+
+    `states`: what all running texts keep in layers that hold a state, `state_per_text` each."""
 
     total: int | None
     weights: int
@@ -47,6 +49,8 @@ class Memory:
     blocks: int | None
     tokens: int | None
     max_model_len: int
+    state_per_text: int = 0
+    states: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As in the report."""
@@ -55,6 +59,8 @@ class Memory:
             "weight_bytes": self.weights,
             "runtime_bytes": self.runtime,
             "kv_bytes_per_token": self.kv_per_token,
+            "state_bytes_per_text": self.state_per_text,
+            "state_bytes": self.states,
             "block_size": self.block_size,
             "kv_blocks": self.blocks,
             "kv_tokens": self.tokens,

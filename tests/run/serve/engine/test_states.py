@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
+from joymigrate import chips
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine import EngineOptions, Request, recover
 from joymigrate.run.serve.engine.core import may_draft
 from joymigrate.run.serve.engine.load import load_engine
+from joymigrate.run.serve.engine.memory import plan
+from joymigrate.run.serve.engine.models import planned
+from joymigrate.run.serve.engine.models.spec import read_config
 from joymigrate.run.serve.engine.models.states import recall
+from joymigrate.run.serve.engine.preflight import Wanted
 from joymigrate.run.serve.engine.scheduler import Chunk
 from joymigrate.run.serve.engine.sequence import Sequence
 from joymigrate.run.serve.engine.tiny import document, tiny
@@ -121,3 +126,34 @@ def test_what_cannot_be_right_is_off_or_refused(model: Any) -> None:
     lost = Sequence("", [1, 2, 3], 3, 3)
     with pytest.raises(JoyError, match="before its token 2 are not there"):
         recall([Chunk(lost, 2, 1)])
+
+
+def test_the_preflight_counts_the_states_that_the_engine_keeps(model: Any) -> None:
+    folder, _, _ = model
+    loaded = load_engine(folder, TIGHT).engine.model
+    chip = chips.target("ascend")
+    wanted = Wanted(folder, TIGHT, chip, "910B3")
+    memory, told = plan(wanted, read_config(folder))
+    assert memory.state_per_text == loaded.state_bytes > 0
+    assert memory.kv_per_token == 4 * sum(shape.numbers for shape in loaded.shapes)
+    assert memory.states == 2 * TIGHT.max_running * loaded.state_bytes
+    assert [one.status for one in told] == ["ok"]
+    many = replace(TIGHT, kv_blocks=None, max_running=64 << 20)  # more states than the card has
+    _, told = plan(replace(wanted, options=many), read_config(folder))
+    assert told[-1].status == "fail"
+    assert "--max-running" in told[-1].remedy
+    assert "--tensor-parallel" not in told[-1].remedy  # the engine refuses it for such models
+
+
+def test_states_that_cannot_be_counted_are_a_warning(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _, _ = model
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("needs a kernel")
+
+    monkeypatch.setattr(planned, "count", refuse)
+    _, told = plan(Wanted(folder, TIGHT), read_config(folder))
+    assert told[0].status == "warn"
+    assert "could not be counted (ValueError: needs a kernel)" in told[0].found
