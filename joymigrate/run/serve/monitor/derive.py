@@ -50,7 +50,7 @@ def readings(before: Snapshot | None, after: Snapshot, who: str) -> dict[str, fl
                 found[name(series, labels, who)] = value * series.scale
         elif series.read == "total":
             for labels, value in after.of(*series.names):
-                if all(labels.get(key) == wanted for key, wanted in series.where.items()):
+                if fits(labels, series.where):
                     key = name(series, labels, who)
                     found[key] = found.get(key, 0.0) + value * series.scale
         elif before is not None and after.time > before.time:
@@ -97,13 +97,18 @@ def growth(
         old = before.values.get(wanted, {})
         for labels, value in after.values[wanted].items():
             given = dict(labels)
-            if where and any(given.get(key) != v for key, v in where.items()):
+            if where and not fits(given, where):
                 continue
             grown = value - old.get(labels, 0.0)
             key = name(series, given, who)
             found[key] = found.get(key, 0.0) + (grown if grown >= 0 else value)
         break
     return found
+
+
+def fits(labels: Mapping[str, str], where: Mapping[str, str]) -> bool:
+    """Whether labels have one of the values that `where` names, parted by |."""
+    return all(labels.get(key) in wanted.split("|") for key, wanted in where.items())
 
 
 def quantiles(series: Series, before: Snapshot, after: Snapshot, who: str) -> dict[str, float]:

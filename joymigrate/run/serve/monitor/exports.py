@@ -28,12 +28,12 @@ def expression(key: str) -> str | None:
     if series.read == "gauge":
         return scaled(metric, series)
     if series.read == "total":
-        where = ",".join(f'{k}="{v}"' for k, v in series.where.items())
+        where = matchers(series)
         return f"sum{by} ({metric}{{{where}}})" if where else f"sum{by} ({metric})"
     if series.read == "rate":
         return f"sum{by} (rate({metric}[{RANGE}]))"
     if series.read == "share":
-        where = ",".join(f'{k}="{v}"' for k, v in series.where.items())
+        where = matchers(series)
         part = f"sum{by} (rate({metric}{{{where}}}[{RANGE}]))"
         return f"100 * {part} / sum{by} (rate({metric}[{RANGE}]))"
     if series.read == "ratio":
@@ -45,6 +45,11 @@ def expression(key: str) -> str | None:
         rate = f"sum by ({names}) (rate({metric}_bucket[{RANGE}]))"
         return f"{series.scale:g} * histogram_quantile({quantile}, {rate})"
     return None
+
+
+def matchers(series: Series) -> str:
+    """What a series counts, as PromQL writes it: several values are a pattern."""
+    return ",".join(f'{k}{"=~" if "|" in v else "="}"{v}"' for k, v in series.where.items())
 
 
 def scaled(metric: str, series: Series) -> str:

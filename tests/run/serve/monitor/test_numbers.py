@@ -84,6 +84,17 @@ def test_failure_rate_is_a_share_of_the_attempts() -> None:
     assert found["requests_per_s|npu"] == 100.0
 
 
+def test_a_server_without_a_gateway_has_a_failure_rate_too() -> None:
+    """A ranking server or an engine: its own errors of its own requests; a client's are not."""
+    metrics = Metrics()
+    requests = metrics.counter("joymigrate_requests", "", "outcome")
+    before = snapshot.of_metrics(metrics, 0.0)
+    for outcome, count in (("ok", 90), ("error", 4), ("client_error", 6)):
+        requests.of(outcome).add(count)
+    found = derive.readings(before, snapshot.of_metrics(metrics, 1.0), "ranker")
+    assert found["failed_share|ranker"] == pytest.approx(4.0)
+
+
 def test_what_is_no_metrics_page_is_one_clear_error() -> None:
     with pytest.raises(JoyError, match="not Prometheus text"):
         snapshot.of_text("<html>{}", 0.0, "http://x")
