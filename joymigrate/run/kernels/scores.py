@@ -102,9 +102,13 @@ class Bias:
         return total
 
     def bucket(self, gap: Tensor) -> Tensor:
-        """The bucket of a difference of times: the whole part of ln(max(1, |gap|)) / width."""
+        """The bucket of a difference of times: the whole part of ln(max(1, |gap|)) / width.
+
+        In float32, as in the published code: at the edge of a bucket another type may choose the
+        next one.
+        """
         assert self.time is not None
-        place = (gap.abs().clamp(min=1).double().log() / self.width).long()
+        place = (gap.abs().clamp(min=1).float().log() / self.width).long()
         return place.clamp(max=self.time.shape[-1] - 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -218,3 +219,43 @@ def test_two_processes_share_a_sequence(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("equal") == 2
+
+
+@pytest.mark.parametrize("activation", [None, Silu(7.0)])
+@pytest.mark.parametrize("size", [1.0, 40.0])
+def test_short_sequences_that_go_together_are_each_for_itself(
+    activation: Silu | None, size: float
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    lengths = [0, 1, 1, 2, 5, 5, 6, 0, 7, 9, 33, 34, 35, 300, 40, 41, 3]
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    groups, alone = blockwise.groups_of(Jagged(offsets).bounds())
+    assert sorted([*alone, *(n for one in groups for n in one)]) == [
+        n for n, length in enumerate(lengths) if length
+    ]
+    assert len(groups) == 2
+    total = int(offsets[-1])
+    q, k, v, dout = (
+        torch.randn(total, 2, 8, generator=draw, dtype=torch.float64) * size for _ in range(4)
+    )
+    times = torch.randint(0, 10_000, (total,), generator=draw)
+    tables = [torch.randn(1, n, generator=draw, dtype=torch.float64) for n in (81, 40)]
+
+    def slopes(one_by_one: bool) -> list[torch.Tensor]:
+        given = [t.clone().requires_grad_() for t in (q, k, v, *tables)]
+        parts = []
+        cuts = offsets.tolist() if one_by_one else [0, total]
+        for start, stop in itertools.pairwise(cuts):
+            edges = torch.tensor([0, stop - start]) if one_by_one else offsets
+            bias = Bias(given[3], given[4], times[start:stop])
+            parts.append(
+                blockwise.attention(
+                    *(t[start:stop] for t in given[:3]), Jagged(edges), bias=bias,
+                    activation=activation,
+                )
+            )  # fmt: skip
+        found = torch.cat(parts)
+        return [found.detach(), *torch.autograd.grad(found, given, dout)]
+
+    for one, other in zip(slopes(True), slopes(False), strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-9 * float(one.abs().max()))

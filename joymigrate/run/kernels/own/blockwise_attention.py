@@ -16,21 +16,24 @@ Layout inside: q [B, N, S, D], k [B, M, L, D], v [B, M, L, E], G = N / M queries
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.kernels.mask import ALL, CAUSAL, NONE, Dense, Jagged, Mask, Simple, Span
+from joymigrate.run.kernels.mask import ALL, CAUSAL, NONE, Causal, Dense, Jagged, Mask, Simple, Span
 from joymigrate.run.kernels.own import launch
 from joymigrate.run.kernels.scores import Bias, Silu
 
 ROWS = 256
 STEP = 128  # columns that are judged together
 COLUMNS = 1024
+TOGETHER = 1 << 18  # pairs of short packed sequences that go together
+SLACK = 4  # of which the longest is a fourth longer than the shortest at most
+DOUT = 5  # the place of the result's gradient among the tensors of the backward pass
 Fetch = Callable[[int, int], tuple[Tensor, Tensor]]
 
 
@@ -133,7 +136,7 @@ class BlockwiseAttention(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *tables: Tensor) -> Tensor:
         out = q.new_zeros(*q.shape[:-1], v.shape[-1])
         logs = q.new_zeros(q.shape[:-1], dtype=wide(q.dtype))
-        for sequence in sequences(plan, q, k, v, out, logs):
+        for sequence in sequences(plan, q, k, v, out, logs, made=2):
             mask, bias, (qs, ks, vs, target, log) = sequence
             inner = Plan(mask, plan.scale, bias, plan.activation)
             run_forward(qs, slices(ks, vs), ks.shape[2], ks.shape[1], mask, inner, target, log)
@@ -151,7 +154,7 @@ class BlockwiseAttention(torch.autograd.Function):
         dq, dk, dv = (torch.zeros_like(t, dtype=kind) for t in (q, k, v))
         dtables = [torch.zeros_like(table, dtype=kind) for table in tables]
         tensors = (q, k, v, out, logs, dout, dq, dk, dv)
-        for mask, mine, views in sequences(plan, *tensors):
+        for mask, mine, views in sequences(plan, *tensors, made=3):
             inner = Plan(mask, plan.scale, mine, plan.activation)
             run_backward(mask, inner, views, dtables)
         found = [made.to(table.dtype) for made, table in zip((dq, dk, dv), (q, k, v), strict=True)]
@@ -160,15 +163,25 @@ class BlockwiseAttention(torch.autograd.Function):
 
 
 def sequences(
-    plan: Plan, *tensors: Tensor
+    plan: Plan, *tensors: Tensor, made: int = 0
 ) -> Iterator[tuple[Simple | Dense, Bias | None, list[Tensor]]]:
-    """Views [B, heads, length, …] of the tensors: all at once, or packed ones one by one."""
+    """Views [B, heads, length, …] of the tensors: all at once, or packed ones one by one.
+
+    Short packed sequences go together as copies; the last `made` tensors are written back.
+    """
     if not tensors[0].numel() or not tensors[1].numel():
         return
     if not isinstance(plan.mask, Jagged):
         yield plan.mask, plan.bias, list(tensors)
         return
-    for number, (start, stop) in enumerate(plan.mask.bounds()):
+    bounds = plan.mask.bounds()
+    alone = list(range(len(bounds)))
+    if isinstance(plan.mask.inner, Causal):
+        groups, alone = groups_of(bounds)
+        for numbers in groups:
+            yield from together(plan, [bounds[number] for number in numbers], tensors, made)
+    for number in alone:
+        start, stop = bounds[number]
         if start == stop:
             continue
         bias = None if plan.bias is None else plan.bias.part(start, stop)
@@ -177,6 +190,63 @@ def sequences(
             bias,
             [t[start:stop].transpose(0, 1).unsqueeze(0) for t in tensors],
         )
+
+
+def groups_of(bounds: Sequence[Span]) -> tuple[list[list[int]], list[int]]:
+    """Sequences of like lengths (SLACK more at most) that fill a tile together, and the others."""
+    order = sorted(range(len(bounds)), key=lambda n: bounds[n][1] - bounds[n][0])
+    groups: list[list[int]] = []
+    alone: list[int] = []
+    shortest = 0
+    for number in order:
+        length = bounds[number][1] - bounds[number][0]
+        if not length:
+            continue
+        if length > ROWS:
+            alone.append(number)
+            continue
+        full = groups and (len(groups[-1]) + 1) * length * length > TOGETHER
+        if not groups or full or length > shortest + max(8, shortest // SLACK):
+            groups.append([])
+            shortest = length
+        groups[-1].append(number)
+    return [one for one in groups if len(one) > 1], [
+        *(one[0] for one in groups if len(one) == 1), *alone]  # fmt: skip
+
+
+def together(
+    plan: Plan, bounds: Sequence[Span], tensors: Sequence[Tensor], made: int
+) -> Iterator[tuple[Simple | Dense, Bias | None, list[Tensor]]]:
+    """One padded batch under a causal mask: no event sees the places behind its sequence's end.
+
+    Padding repeats the last event, so that its scores are as large as real ones; its gradient is 0.
+    """
+    device = tensors[0].device
+    starts, counts = (torch.tensor(part)[:, None] for part in zip(
+        *((start, stop - start) for start, stop in bounds), strict=True))  # fmt: skip
+    place = torch.arange(int(counts.max()))
+    at = starts + torch.minimum(place, counts - 1)
+    used = (place < counts).flatten().nonzero().squeeze(1)
+    where, used = at.flatten()[used].to(device), used.to(device)
+    shape, at = at.shape, at.flatten().to(device)
+    given = len(tensors) - made
+    views = []
+    for number, tensor in enumerate(tensors):
+        copy = tensor.index_select(0, at)
+        if number == DOUT:
+            copy = torch.zeros_like(copy).index_copy_(0, used, tensor.index_select(0, where))
+        views.append(copy.unflatten(0, shape).transpose(1, 2))
+    bias = plan.bias
+    if bias is not None and bias.times is not None:
+        asks = bias.query_times
+        bias = replace(
+            bias,
+            times=bias.times[at].view(shape),
+            query_times=None if asks is None else asks[at].view(shape),
+        )
+    yield CAUSAL, bias, views
+    for tensor, view in zip(tensors[given:], views[given:], strict=True):
+        tensor.index_copy_(0, where, view.transpose(1, 2).flatten(0, 1).index_select(0, used))
 
 
 def slices(k: Tensor, v: Tensor) -> Fetch:
