@@ -7,7 +7,8 @@ The rules, the first that fits decides:
    CPU, and not for want of a GPU: the program's own;
 3. a limit of time or memory stopped a run: undecided;
 4. a run on the chip ended badly. The message or the innermost frame says whose: the chip refused
-   the call, or the vendor's own Python raised: it stops as a real chip would. Our own code raised,
+   the call, the vendor registered no kernel for it, or the vendor's own Python raised: it stops as
+   a real chip would. Our own code raised,
    the simulated chip lacks a function of the chip's library, or the program still asks for CUDA:
    our defect. A difference between the two styles, of which one
    ends well: our defect. Else undecided;
@@ -46,8 +47,12 @@ NEEDS_GPU = re.compile(
 ASKS_CUDA = re.compile(
     r"not compiled with CUDA|Found no NVIDIA|No CUDA GPUs|libcuda", re.IGNORECASE
 )
+# The last two: the vendor's own dispatcher knows the operator and has no kernel for it, not even
+# on the CPU; torch's finds none that the vendor registered.
 REFUSED = re.compile(
-    r"error code is \d{6}|\bEZ\d{4}\b|\bERR\d{5}\b|joymigrate: refused|documents? "
+    r"error code is \d{6}|\bEZ\d{4}\b|\bERR\d{5}\b|joymigrate: refused|documents? |"
+    r"operator '[\w:.]+' is not currently supported on the \w+ backend(?! and will)|"
+    r"Could not run '[\w:.]+' with arguments from the '\w*PrivateUse1' backend"
 )
 SIMULATION = re.compile(r"Failed to find function \w*|undefined symbol: acl\w*")
 VENDOR = re.compile(r"/torch_npu/")
