@@ -23,7 +23,7 @@ def command(
     path: Path = typer.Argument(Path(), metavar="[PATH]", help="A folder of the project."),
     format: str = typer.Option("text", "--format", help="text or json."),
 ) -> int:
-    """Show the steps of a project: what was done, whether the tree still has it, the way back."""
+    """Show the steps of a project: what was done, whether the tree still has it, how to undo it."""
     from joymigrate.ledger import Ledger
 
     one_of(format, FORMATS, "--format")

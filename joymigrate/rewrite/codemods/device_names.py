@@ -260,7 +260,10 @@ def move(module: Module, node: ast.expr, name: str, advice: Advice) -> Finding |
     if text is None:
         text = render(module, advice.to)
         if tier is Tier.SAFE and render(module, name) != before:
-            tier, reason = Tier.UNSAFE, "spelled in a way that the way back would not restore"
+            tier, reason = (
+                Tier.UNSAFE,
+                "spelled in a way that a rewrite in the other direction would not restore",
+            )
     start, end = module.span(node)
     return module.find(
         rule, node, edits=[(start, end, text)], tier=tier, reason=reason, needs="package"
