@@ -2,7 +2,8 @@
 
 Every operation takes time proportional to the blocks it names, never to the pool. A block is
 held (reference count above zero) or free; a free block whose content can still be found by its
-hash is cached, and is the last to be used again.
+hash is cached, and is the last to be used again. Where a model's layers keep states, a prefix ends
+at a block whose states behind it are kept, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 ROOT = b""
 
@@ -23,7 +25,10 @@ def chain(parent: bytes, tokens: Sequence[int]) -> bytes:
 class BlockPool:
     """`count` blocks of `size` tokens each, numbered from 0."""
 
-    def __init__(self, count: int, size: int, *, prefix_cache: bool = True) -> None:
+    def __init__(
+        self, count: int, size: int, *, prefix_cache: bool = True, states: int | None = None
+    ) -> None:
+        """`states`: how many blocks' states are kept at most; None for models without."""
         self.count = count
         self.size = size
         self.prefix_cache = prefix_cache
@@ -31,6 +36,8 @@ class BlockPool:
         self.free: OrderedDict[int, None] = OrderedDict.fromkeys(range(count))  # oldest first
         self.digest: list[bytes | None] = [None] * count
         self.by_digest: dict[bytes, int] = {}
+        self.most_states = states
+        self.states: OrderedDict[int, Any] = OrderedDict()  # behind blocks, the oldest first
         self.cached = 0  # free blocks whose content can be found
 
     @property
@@ -67,7 +74,25 @@ class BlockPool:
             if block is None:
                 break
             found.append(block)
+        if self.most_states is not None:
+            while found and found[-1] not in self.states:
+                found.pop()
         return found
+
+    def keep_states(self, digest: bytes, states: Any) -> None:
+        """Keep what layers with states hold behind the block of a digest that can be found."""
+        block = self.by_digest.get(digest)
+        if block is None or not self.most_states:
+            return
+        self.states[block] = states
+        self.states.move_to_end(block)
+        if len(self.states) > self.most_states:
+            self.states.popitem(last=False)
+
+    def states_behind(self, block: int) -> Any:
+        """What layers with states hold behind a block that `find` ended at."""
+        self.states.move_to_end(block)
+        return self.states[block]
 
     def hold(self, blocks: Iterable[int]) -> None:
         """Add a reference to each block."""
@@ -98,6 +123,7 @@ class BlockPool:
     def forget(self, block: int) -> None:
         """Make a block's content unfindable."""
         digest = self.digest[block]
+        self.states.pop(block, None)
         if digest is not None:
             del self.by_digest[digest]
             self.digest[block] = None

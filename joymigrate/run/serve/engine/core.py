@@ -91,7 +91,12 @@ class Engine:
         self.options = options
         self.max_model_len = max_model_len
         self.adapters = adapters or Adapters()
-        self.pool = BlockPool(cache.blocks, cache.size, prefix_cache=options.prefix_cache)
+        self.pool = BlockPool(
+            cache.blocks,
+            cache.size,
+            prefix_cache=options.prefix_cache,
+            states=options.max_running if model.stateful else None,
+        )
         if drafter is None and options.prompt_lookup and may_draft(model):
             drafter = Lookups()
         self.scheduler = Scheduler(

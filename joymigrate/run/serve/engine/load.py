@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,7 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
     if team is not None:
         team.ready(cache)
     if model.stateful:
-        options = replace(options, prefix_cache=False)
-        notes = (*notes, f"{model.state_bytes} bytes of states a text, and no prefix cache")
+        notes = (*notes, f"{model.state_bytes} bytes of states a text")
     tokens = load_tokens(folder, trust_remote_code=options.trust_remote_code)
     ends = end_ids(folder, model.config, tokens)
     longest = min(model.positions, cache.blocks * cache.size, options.max_model_len or 1 << 60)

@@ -31,7 +31,7 @@ WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2,
           "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1}  # fmt: skip
 FLOATS = ("F64", "F32", "F16", "BF16")
 BYTES_OF = {"float32": 4, "float16": 2, "bfloat16": 2}
-STATES_HELD = 2  # of each text: those before a step, and those behind it
+STATES_HELD = 3  # of each text: before a step, behind it, and one in the prefix cache
 MOST_EMPTY = 1 << 17  # blocks of a model that keeps no keys and values: they only count tokens
 
 

@@ -199,7 +199,7 @@ def probe(raw: Mapping[str, Any], *, generic: bool = False) -> Probe:
         wrong = compare(asked, want, folder, generic=generic)
     words = covered(values)
     if keeps_states(type(model)):
-        words = (*words[:-1], "states")  # there is no prefix cache
+        words = (*words, "states")
     return Probe(not wrong, wrong, words)
 
 

@@ -101,7 +101,7 @@ class Scheduler:
                 break
             if sequence not in self.running:  # gave its blocks to an older one
                 continue
-            count = min(len(sequence.ids) - sequence.computed, budget)
+            count = min(self.piece(sequence), budget)
             if not self.make_room(sequence, sequence.computed + count, chunks):
                 continue
             chunks[sequence] = Chunk(sequence, sequence.computed, count)
@@ -145,10 +145,19 @@ class Scheduler:
                 return
             heapq.heappop(self.waiting)
             self.start(sequence, found)
-            count = min(len(sequence.ids) - sequence.computed, budget)
+            count = min(self.piece(sequence), budget)
             self.extend(sequence, sequence.computed + count)
             chunks[sequence] = Chunk(sequence, sequence.computed, count)
             budget -= count
+
+    def piece(self, sequence: Sequence) -> int:
+        """Tokens of a sequence that may be computed at once: with states up to its last full
+        block, so that those behind it can be kept."""
+        left = len(sequence.ids) - sequence.computed
+        if not self.pool.most_states or not self.pool.prefix_cache:
+            return left
+        whole = (len(sequence.ids) - 1) // self.pool.size * self.pool.size
+        return whole - sequence.computed if whole > sequence.computed else left
 
     def lookup(self, sequence: Sequence) -> list[int]:
         """Cached blocks of the beginning; at least one token is left to compute."""
@@ -161,6 +170,8 @@ class Scheduler:
         self.pool.hold(found)
         sequence.blocks = list(found)
         sequence.computed = len(found) * self.pool.size
+        if found and self.pool.most_states is not None:
+            sequence.kept = {sequence.computed: self.pool.states_behind(found[-1])}
         if sequence.cached < 0:
             sequence.cached = min(sequence.computed, sequence.prompt)
             self.prefix_queries += sequence.prompt
@@ -216,3 +227,5 @@ class Scheduler:
         digests = sequence.digests_of(self.pool.size, computed)
         for number in range(before, len(digests)):
             self.pool.seal(sequence.blocks[number], digests[number])
+        if digests and len(digests) * self.pool.size == computed and computed in sequence.kept:
+            self.pool.keep_states(digests[-1], sequence.kept[computed])

@@ -3,15 +3,19 @@ computed together, in pieces, again after a preemption, or after a failure."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from joymigrate import chips
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine import EngineOptions, Request, recover
+from joymigrate.run.serve.engine.asynchronous import AsyncEngine
+from joymigrate.run.serve.engine.beams import BeamOptions, search
 from joymigrate.run.serve.engine.core import may_draft
 from joymigrate.run.serve.engine.load import load_engine
 from joymigrate.run.serve.engine.memory import plan
@@ -22,7 +26,7 @@ from joymigrate.run.serve.engine.preflight import Wanted
 from joymigrate.run.serve.engine.scheduler import Chunk
 from joymigrate.run.serve.engine.sequence import Sequence
 from joymigrate.run.serve.engine.tiny import document, tiny
-from joymigrate.run.serve.engine.types import Resume
+from joymigrate.run.serve.engine.types import Resume, Sampling
 from tests.run.serve.engine.models import drain, expected, greedy, prompts, tokens
 
 COUNT = 8
@@ -59,7 +63,7 @@ def test_texts_in_pieces_together_and_preempted(model: Any) -> None:
         real(sequence)
 
     scheduler.preempt = preempt
-    for attempt in range(2):  # the second time nothing of the first may be found
+    for attempt in range(2):
         for i, (ids, _) in enumerate(asked):
             ask(engine, ids, f"{attempt}-{i}")
         steps = 0
@@ -74,8 +78,59 @@ def test_texts_in_pieces_together_and_preempted(model: Any) -> None:
             assert tokens(found[f"{attempt}-{i}", 0]) == want
     assert len(preempted) >= 4
     assert all(not sequence.kept or sequence.computed for sequence in preempted)
-    assert engine.stats().prefix_hits == 0
+    assert len(engine.pool.states) <= TIGHT.max_running
     assert engine.stats().blocks_used == 0
+
+
+@pytest.mark.parametrize("most", [2, 64])
+def test_a_prefix_is_found_where_its_states_are_kept(model: Any, most: int) -> None:
+    folder, made, asked = model
+    room = replace(TIGHT, kv_blocks=64, max_batch_tokens=64, max_running=most)
+    engine = load_engine(folder, room).engine
+    for attempt in range(2):
+        for i, (ids, want) in enumerate(asked):
+            ask(engine, ids, f"{attempt}-{i}")
+            assert tokens(drain(engine)[f"{attempt}-{i}", 0]) == want
+    # of 30, 6 and 17 tokens 28, 4 and 16 lie in full blocks, if their states were not dropped
+    assert engine.stats().prefix_hits == (48 if most == 64 else 0)
+    ids, want = asked[1]
+    engine.pool.states.clear()
+    longer = [*ids, *want]  # a conversation goes on behind an answer
+    ask(engine, longer, "states are gone")
+    other = [*longer[:-1], (longer[-1] + 1) % 50, *ids[:8]]
+    ask(engine, other, "another end")
+    found = drain(engine)
+    assert tokens(found["states are gone", 0]) == expected(made, longer, COUNT)
+    assert tokens(found["another end", 0]) == expected(made, other, COUNT)
+    held = engine.pool.count - len(engine.pool.free)
+    engine.pool.clear()
+    assert held == len(engine.pool.states) == 0
+
+
+def test_beams_compute_at_most_a_block_anew(model: Any) -> None:
+    folder, made, asked = model
+    ids = asked[1][0]
+    engine = AsyncEngine.load(folder, replace(TIGHT, kv_blocks=96, max_batch_tokens=64))
+    widths: list[int] = []
+    real = engine.engine.forward
+
+    def forward(batch: Any) -> Any:
+        widths.extend(chunk.width for chunk in batch.chunks)
+        return real(batch)
+
+    engine.engine.forward = forward
+    try:
+        sampling = Sampling(max_tokens=COUNT, ignore_eos=True, n=3)
+        ours = asyncio.run(search(engine, Request("b", tuple(ids), sampling), BeamOptions(3)))
+    finally:
+        engine.stop()
+    want = made.generate(
+        torch.tensor([ids]), num_beams=3, num_return_sequences=3, max_new_tokens=COUNT,
+        do_sample=False, eos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
+    assert [list(one.ids) for one in ours] == want[:, len(ids) :].tolist()
+    assert widths[:2] == [28, 2]  # to the last full block, and behind it
+    assert max(widths[2:]) <= TIGHT.block_size
 
 
 def test_choices_and_resumed_texts(model: Any) -> None:
@@ -115,11 +170,10 @@ def test_a_pass_that_fails_in_the_middle_changes_no_state(
 
 def test_what_cannot_be_right_is_off_or_refused(model: Any) -> None:
     folder, _, _ = model
-    loaded = load_engine(folder, replace(TIGHT, prefix_cache=True, prompt_lookup=3))
-    assert not loaded.engine.pool.prefix_cache
+    loaded = load_engine(folder, replace(TIGHT, prompt_lookup=3))
     assert not loaded.engine.scheduler.drafts
     assert not may_draft(loaded.engine.model)
-    assert any("no prefix cache" in note for note in loaded.info.notes)
+    assert any("bytes of states a text" in note for note in loaded.info.notes)
     assert any("no prompt lookup" in note for note in loaded.info.notes)
     with pytest.raises(JoyError, match="keep a state"):
         load_engine(folder, replace(TIGHT, draft_model=str(folder), draft_tokens=2))
@@ -136,7 +190,7 @@ def test_the_preflight_counts_the_states_that_the_engine_keeps(model: Any) -> No
     memory, told = plan(wanted, read_config(folder))
     assert memory.state_per_text == loaded.state_bytes > 0
     assert memory.kv_per_token == 4 * sum(shape.numbers for shape in loaded.shapes)
-    assert memory.states == 2 * TIGHT.max_running * loaded.state_bytes
+    assert memory.states == 3 * TIGHT.max_running * loaded.state_bytes
     assert [one.status for one in told] == ["ok"]
     many = replace(TIGHT, kv_blocks=None, max_running=64 << 20)  # more states than the card has
     _, told = plan(replace(wanted, options=many), read_config(folder))

@@ -4,8 +4,8 @@ transformers' layers of this kind read and write their states through one interf
 (`get_conv_state`, `update_recurrent_state`, ...). A step's tokens lie in one row, so each layer is
 called once for every piece of a text, with that text's states, and once for all texts that go on
 by one token. New states are kept only when the whole pass has succeeded, beside those before it: a
-step that fails can be computed again. A text that starts over has none; blocks of another text
-hold none, so the prefix cache is off. Tokens cannot be taken back, so there are no drafts.
+step that fails can be computed again. A text that starts over has none, but those that the prefix
+cache keeps behind a full block. Tokens cannot be taken back, so there are no drafts.
 """
 
 from __future__ import annotations
