@@ -356,10 +356,12 @@ class EmbeddingBagCollection(TableCollection):
             else:
                 pooled = self._pool_plain(config, features)
             count = len(config.features())
-            blocks += pooled.view(count, -1, config.embedding_dim).unbind(0)
+            blocks += (
+                [pooled] if count == 1 else pooled.view(count, -1, config.embedding_dim).unbind(0)
+            )
             names += self.names[number]
         lengths = [block.shape[1] for block in blocks]
-        return KeyedTensor(names, lengths, torch.cat(blocks, 1))
+        return KeyedTensor(names, lengths, blocks[0] if len(blocks) == 1 else torch.cat(blocks, 1))
 
     def _pool_found(
         self, config: EmbeddingBagConfig, routed: Route | Lines, rows: Tensor

@@ -346,7 +346,7 @@ class Table:
         if self.dynamic and len(slots) and slots.min() < 0:
             return None
         if isinstance(self.tier, RowCache):
-            lines = self.tier.where[slots]
+            lines: Places = self.tier.where.take(slots, mode="clip")  # bounds are checked above
             return None if len(lines) and lines.min() < 0 else lines
         return None if self.fresh[slots].any() else slots
 
