@@ -68,7 +68,7 @@ class Admission:
             if not isinstance(shapes, Refusal) and len(shapes) > 1:
                 return self._admit_any(entry, shapes, now)
         if expected is not None:
-            refused = self._limits(job, expected) if self._same_kinds(job) else None
+            refused = self.limits(job, expected) if self._same_kinds(job) else None
             if refused is not None:
                 return refused
         return self._checked(job, self._place_beside_hold(entry, now))
@@ -102,7 +102,7 @@ class Admission:
         first: Refusal | None = None
         for shape in shapes:
             use = {self._kind_of[int(shape.pool.nodes[0])]: shape.task.card_share}
-            outcome: Placement | Refusal | None = self._limits(entry.job, use)
+            outcome: Placement | Refusal | None = self.limits(entry.job, use)
             if outcome is None:
                 hold = self.hold_for(entry, now)
                 outcome = self._checked(entry.job, self.placer.place_shape(shape, hold))
@@ -118,7 +118,8 @@ class Admission:
                 return self._booked(entry, booked, holds, now)
         return first
 
-    def _limits(self, job: Job, use: dict[int, float]) -> Refusal | None:
+    def limits(self, job: Job, use: dict[int, float]) -> Refusal | None:
+        """Why the queues' limits do not let a job use so many cards per kind, or None."""
         refused = self.quotas.over_max(job.queue, use)
         if refused is not None:
             return refused
@@ -130,7 +131,7 @@ class Admission:
         """The limits again, with the kinds that the placement really uses."""
         if isinstance(placed, Refusal) or self._same_kinds(job):
             return placed
-        return self._limits(job, self.use(job, placed)) or placed
+        return self.limits(job, self.use(job, placed)) or placed
 
     def _same_kinds(self, job: Job) -> bool:
         """Whether every pod's kind was known before placing (each task names one kind)."""
@@ -163,7 +164,7 @@ class Admission:
         others = [
             hold
             for hold in self.holds
-            if hold.entry is not entry and not in_time(entry.job, hold, now)
+            if hold.entry.number != entry.number and not in_time(entry.job, hold, now)
         ]
         if not others:
             return []
@@ -175,7 +176,7 @@ class Admission:
         return [
             hold
             for hold in self.holds
-            if hold.entry is not entry
+            if hold.entry.number != entry.number
             and not in_time(entry.job, hold, now)
             and any(grant.mask & int(hold.mask[grant.node]) for grant in placement)
         ]

@@ -26,6 +26,8 @@ class Settings:
     first, where no run time is stated or the order is that of submission. `hold`: keep cards for
     the first job that fits nowhere; where nobody knows when running jobs end, only after
     `hold_blind_after`. `predict`: order jobs that state no run time by what their like has run.
+    `elastic`: jobs with `min_pods` run on fewer pods too; saving and starting anew is taken to cost
+    `resize_cost`.
     """
 
     order: str = "response"
@@ -34,6 +36,8 @@ class Settings:
     hold_blind_after: float = 3600.0
     overcommit: bool = False
     predict: bool = True
+    elastic: bool = True
+    resize_cost: float = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +51,7 @@ class Entry:
     submitted: float
     promised: bool = False  # cards were held for it: it stays the first of its class
     expected_s: float | None = None  # what its like has run, where it states no run time
+    whole: Job | None = None  # as it was submitted, while an elastic job runs in another size
 
     @property
     def run_s(self) -> float:

@@ -15,13 +15,14 @@ from joymigrate.run.cluster.state import Placement
 class Past:
     """What is known of a job that an earlier scheduler had: its place in line and its times.
 
-    `promised`: cards were held for it.
+    `promised`: cards were held for it. `whole`: as it was submitted, where it runs in another size.
     """
 
     number: int
     since: float
     submitted: float
     promised: bool = False
+    whole: Job | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,15 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Stop a whole gang; it waits again. `by` is the job that gets its cards, "" on a failure."""
+    """Stop a whole gang; it waits again. `by` is the job that gets its cards, "" on a failure.
+
+    With `resize` it starts again at once, in another size: it is told to save.
+    """
 
     job: Job
     by: str
     why: str
+    resize: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ NUMA = ("prefer", "one", "any")
 STRATEGIES = ("traverse", "fifo", "fair")
 HALF_LIFE_H = 168.0  # a week, as PriorityDecayHalfLife of Slurm
 DEFAULT_QUEUE = "default"
+RESIZE_MINUTES = 10.0  # of an attempt before it is resized: saving and starting cost about one
 GRACE_S = 1.0  # between asking a process to end and making it
 
 
@@ -62,7 +63,8 @@ class Job:
     `after` are jobs that come before it, as `afterok:NAME`. `array` is the name of the array that
     it is a member of, `array_most` how many members may run at once (0: all). After `time_limit`
     minutes it is stopped; `grace_s` seconds lie between SIGTERM and SIGKILL whenever it is.
-    `user` is who submitted it.
+    `user` is who submitted it. With `min_pods` it may run on fewer pods; no attempt of it is given
+    another number of pods before `resize_after` minutes.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Job:
     time_limit: float | None = None
     grace_s: float = GRACE_S
     user: str = ""
+    resize_after: float = RESIZE_MINUTES
 
     @property
     def pods(self) -> int:
@@ -223,7 +226,10 @@ class JobItem(TaskItem):
     arrival_minutes: float = setting(0.0, "when it comes, in a trace", least=0, most=1e15)
     arrival_s: float = setting(0.0, "the same, in seconds", least=0, most=1e15)
     min_pods: int = setting(
-        0, "all of its pods, or nothing: a job starts whole", least=0, most=MOST
+        0, "it may run on so few of its pods (default: all)", least=0, most=MOST
+    )
+    resize_after_minutes: float | None = setting(
+        None, "with min_pods: it runs so long in one size (default: 10)", least=0, most=1e15
     )
     after: tuple[str, ...] = setting(
         (), "jobs before it: afterok:NAME, afterany:, afternotok:, after:", single=True, words=True
@@ -243,12 +249,17 @@ class JobItem(TaskItem):
             raise JoyError(
                 f"`min_pods` is {self.min_pods}, more than the job's pods", where="min_pods"
             )
-        if 0 < self.min_pods < pods:
+        if 0 < self.min_pods < pods and len(self.tasks) > 1:
             raise JoyError(
-                f"`min_pods` is {self.min_pods} of {pods} pods: "
-                "a job starts with all of its pods or not at all",
+                "`min_pods` of a job with several tasks: nobody knows which of them can do without",
                 where="min_pods",
-                help="leave `min_pods` out, or ask for fewer `pods`",
+                help="leave `min_pods` out, or give the job one kind of pods",
+            )
+        if self.resize_after_minutes is not None and not 0 < self.min_pods < pods:
+            raise JoyError(
+                "`resize_after_minutes` of a job that runs on all of its pods",
+                where="resize_after_minutes",
+                help="`min_pods` below its pods, or leave it out",
             )
         for item in self.after:
             split_after(item)
@@ -394,6 +405,9 @@ def job_of(item: JobItem, priorities: Mapping[str, int]) -> Job:
         environment=item.env,
         retries=item.retries,
         min_pods=item.min_pods,
+        resize_after=(
+            RESIZE_MINUTES if item.resize_after_minutes is None else item.resize_after_minutes
+        ),
         after=item.after,
         time_limit=limit,
         grace_s=item.grace_s,

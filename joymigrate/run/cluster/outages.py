@@ -88,4 +88,5 @@ class Outages(WaitingJobs):
     def _requeue(self, run: Running) -> None:
         """Wait again with the old number: at the head of its class."""
         run.entry.since = self._now
+        run.entry.job, run.entry.whole = run.entry.whole or run.entry.job, None
         self._wait(run.entry)

@@ -29,6 +29,7 @@ from joymigrate.run.cluster.adoption import adopt
 from joymigrate.run.cluster.allocations import Allocations
 from joymigrate.run.cluster.bookings import barred, passed
 from joymigrate.run.cluster.dependencies import Gate
+from joymigrate.run.cluster.elastic import Resizing
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Running, Settings
 from joymigrate.run.cluster.events import (
     Action,
@@ -48,7 +49,6 @@ from joymigrate.run.cluster.events import (
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job, PodGroup, Queue
 from joymigrate.run.cluster.line import Line
-from joymigrate.run.cluster.outages import Outages
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.policies import Policy
 from joymigrate.run.cluster.preemption import Preemption
@@ -64,7 +64,7 @@ CYCLES = 8  # rounds of offering what evictions left over
 DEPTH = 64  # jobs of one group that are tried behind the one whose turn it is
 
 
-class Scheduler(Outages):
+class Scheduler(Resizing):
     """Queues, placement, eviction and reservation over one cluster."""
 
     def __init__(
@@ -103,7 +103,6 @@ class Scheduler(Outages):
             str
         ] = []  # jobs that nobody comes before any more, for who writes it down
         self.decisions = 0
-        self._why: dict[int, Refusal] = {}
         self._released = False  # whether a hold has ended in this cycle
         self._numbers = itertools.count()
 
@@ -149,6 +148,7 @@ class Scheduler(Outages):
             again = self._released or any(isinstance(action, Evict) for action in decided)
             if not self._open() and not again:
                 break
+        self._grow(actions)
         return actions
 
     def _submitted(self, job: Job, past: Past | None) -> None:
@@ -159,7 +159,7 @@ class Scheduler(Outages):
         entry = Entry(next(self._numbers), job, self._now, self._group(job), self._now)
         if past is not None:
             entry.number, entry.promised = past.number, past.promised
-            entry.since, entry.submitted = past.since, past.submitted
+            entry.since, entry.submitted, entry.whole = past.since, past.submitted, past.whole
             self._numbers = itertools.count(max(next(self._numbers), past.number + 1))
         if job.running:
             self._adopt(entry, known=past is not None)
@@ -371,6 +371,10 @@ class Scheduler(Outages):
             self.refused[entry.job.name] = outcome
             return None
         if outcome.code in ("max", *KEPT, *PHYSICAL):
+            if self._start_smaller(entry, actions):
+                return None
+            if outcome.code != "max" and self._start_by_shrinking(entry, actions):
+                return None
             deal = self.claims.deal(
                 entry, self.admission.expected_use(entry), outcome, self._now,
                 self.admission.hold_for(entry, self._now),

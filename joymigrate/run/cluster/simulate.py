@@ -42,6 +42,8 @@ class SimulationCounts:
     blocked_s: float = 0.0
     deciding_s: float = 0.0
     lost_card_h: float = 0.0
+    resizes: int = 0
+    finished: dict[str, float] = field(default_factory=dict)  # when, in seconds
     by_queue: dict[str, list[float]] = field(default_factory=dict)
 
 
@@ -116,7 +118,8 @@ class Run:
         self.left = {arrival.job.name: run_time(arrival) for arrival in arrivals}
         self.started: dict[str, tuple[float, int]] = {}
         self.ends: list[tuple[float, int, str]] = []
-        self.job_of = {arrival.job.name: arrival.job for arrival in arrivals}
+        self.whole = {arrival.job.name: arrival.job for arrival in arrivals}
+        self.job_of = dict(self.whole)  # in the size that it runs in
         self.turn = 0  # numbers starts, so that an end of an evicted run is not taken for real
         self.samples = TimelineSampler(
             scheduler, arrivals[0].at, max(arrivals[-1].at, arrivals[0].at + 1)
@@ -133,6 +136,7 @@ class Run:
             for event in events:
                 if isinstance(event, Ended):
                     self.samples.change(self.job_of[event.job], -1)
+                    self.tally.finished[event.job] = at
             began = time.perf_counter()
             actions = self.scheduler.on_all(events)
             self.tally.deciding_s += time.perf_counter() - began
@@ -194,6 +198,8 @@ class Run:
                 self._begin(action, now)
             elif isinstance(action, Evict):
                 self._stop(action, now)
+                if action.resize:
+                    continue
                 self.tally.useless_evictions += action.by not in started
                 if action.by not in claims:
                     claims.add(action.by)
@@ -208,13 +214,23 @@ class Run:
         self.tally.waited[name] = self.tally.waited.get(name, 0.0) + action.waited
         self.started[name] = (now, self.turn)
         self.samples.change(action.job, 1)
+        self.job_of[name] = action.job
         if self.left[name] < float("inf"):
-            heapq.heappush(self.ends, (now + self.left[name], self.turn, name))
+            heapq.heappush(self.ends, (now + self.left[name] / self._speed(name), self.turn, name))
+
+    def _speed(self, name: str) -> float:
+        """How fast a job advances in the size that it has now: as its share of the pods."""
+        return self.job_of[name].pods / self.whole[name].pods
 
     def _stop(self, action: Evict, now: float) -> None:
         name = action.job.name
         began, _ = self.started.pop(name)
-        ran = now - began
+        ran = (now - began) * self._speed(name)
+        if action.resize:
+            self.left[name] += self.scheduler.settings.resize_cost * self._speed(name) - ran
+            self.samples.change(action.job, -1)
+            self.tally.resizes += 1
+            return
         kept = 0.0 if self.checkpoint_s is None else ran - ran % max(self.checkpoint_s, 1.0)
         self.left[name] -= kept
         self.samples.change(action.job, -1)

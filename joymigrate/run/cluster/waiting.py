@@ -33,6 +33,7 @@ class WaitingJobs:
         self._groups: dict[int, Line] = {}
         self._group_of: dict[tuple[Any, ...], int] = {}
         self._failed: set[int] = set()
+        self._why: dict[int, Refusal] = {}
         self._lines: dict[str, list[tuple[int, Entry]]] = {}  # of queues in strict order
         self.past: fair.Past = {}  # what users had of fair queues
         self.history: run_times.History = {}
@@ -100,7 +101,7 @@ class WaitingJobs:
 
     def _learn(self, run: Running, event: Ended) -> None:
         """Remember how long a job has run."""
-        if event.well:
+        if event.well and run.entry.whole is None:  # another size says little of the run time
             run_times.learn(self.history, run.entry.job, event.at - run.started)
 
     def _behind(self, entry: Entry) -> Refusal | None:

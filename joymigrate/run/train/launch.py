@@ -20,7 +20,7 @@ from typing import Any
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.train import gate, group, worker
 from joymigrate.run.train.job import Job, check_batch, check_communication
-from joymigrate.run.train.run_folder import RunFolder
+from joymigrate.run.train.run_folder import ASK_TO_STOP, RunFolder
 
 MONITOR_S = 0.1  # how often the agent looks at its workers
 SHUTDOWN_S = 5  # what a worker has to end in when another one died
@@ -193,7 +193,7 @@ def passing_on(folder: RunFolder) -> Iterator[None]:
         seen.append(number)
         folder.ask_to_stop()
 
-    before = {n: signal.signal(n, handle) for n in (signal.SIGTERM, signal.SIGINT)}
+    before = {n: signal.signal(n, handle) for n in ASK_TO_STOP}
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import socket
 import time
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ PUBLISHED = "published"  # versions of a model that learns from a stream
 ALIGNMENT = "alignment.json"  # which modules compute with other operators; for `verify --map`
 OURS = (JOB, METRICS, STATUS, STOP, CHECKPOINTS, MODEL, BOARD, ALIGNMENT, SAMPLES, PUBLISHED)
 SCHEMA = "joymigrate.run/1"
+# Save and stop; a scheduler that starts the job anew with another number of processes sends USR1.
+ASK_TO_STOP = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)
+)
 # A run that continues must be about the same thing.
 SAME = ("model", "data", "tokenizer", "task", "method", "seed")
 

@@ -19,10 +19,9 @@ from types import FrameType
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.train import group
 from joymigrate.run.train.job import Job
-from joymigrate.run.train.run_folder import MODEL, RunFolder
+from joymigrate.run.train.run_folder import ASK_TO_STOP, MODEL, RunFolder
 
 QUIET = "JOYMIGRATE_TRAIN_QUIET"  # set: no progress
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def say(line: str) -> None:
@@ -137,7 +136,7 @@ def finish(
 
 @contextlib.contextmanager
 def stoppable(run: RunFolder) -> Iterator[Callable[[], bool]]:
-    """A function that tells whether to stop: after SIGTERM, Ctrl-C, or a `stop` file.
+    """A function that tells whether to stop: after SIGTERM, SIGUSR1, Ctrl-C, or a `stop` file.
 
     A second signal ends the process at once.
     """
@@ -148,7 +147,7 @@ def stoppable(run: RunFolder) -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         seen.append(number)
 
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    before = {number: signal.signal(number, handle) for number in ASK_TO_STOP}
     try:
         yield lambda: bool(seen) or run.stop_asked
     finally:

@@ -108,6 +108,58 @@ def test_a_time_limit_ends_a_job_which_has_its_grace(fleet: Fleet) -> None:
     until(lambda: any(one["kind"] == "closed" for one in fleet.ask("history", "slow")))
 
 
+SAVES = """
+import os, pathlib, signal, sys, time
+kept = pathlib.Path(sys.argv[1]) / os.environ['RANK']
+steps = int(kept.read_text()) if kept.exists() else 0
+def save(*_):
+    kept.write_text(str(steps)); print('saved', steps, flush=True); sys.exit(3)
+signal.signal(signal.SIGUSR1, save)
+print('of', os.environ['WORLD_SIZE'], 'from', steps, flush=True)
+while True:
+    time.sleep(0.05); steps += 1
+"""
+
+
+@pytest.mark.slow
+def test_an_elastic_job_saves_and_goes_on_in_another_size(fleet: Fleet, tmp_path: Path) -> None:
+    wide = say("e", SAVES, pods=3, cards_per_pod=1, min_pods=1, resize_after_minutes=0)
+    wide["command"].append(str(tmp_path))
+    fleet.ask("submit", [wide])
+    assert [line.split()[1] for line in fleet.first_lines("e")] == ["3"] * 3, "a card is broken"
+    fleet.ask("submit", [job("j", kind="gpu-4", cards_per_pod=2)])
+    until(lambda: state(fleet, "j") == "running" and fleet.row("e")["world"] == 1)
+    row = fleet.row("e")
+    until(lambda: all(len(pod) == 1 for pod in fleet.ask("logs", "e")))
+    words = [line.split() for line in fleet.first_lines("e")]
+    assert [word[1] for word in words] == ["1"]
+    assert all(int(word[3]) > 0 for word in words), "it went on where it had saved"
+    assert (row["state"], row["evictions"], row["tries"]) == ("running", 0, 1)
+    (first, *_) = [one["number"] for one in fleet.ask("history", "e") if one["kind"] == "started"]
+    assert "saved" in fleet.ask("logs", "e", 5, first)[2][-1]
+    fleet.ask("cancel", "j")
+    until(lambda: fleet.row("e")["world"] == 3 and len(fleet.row("e")["pods"]) == 3)
+    until(lambda: [line.split()[1] for line in fleet.first_lines("e")] == ["3"] * 3)
+
+
+@pytest.mark.slow
+def test_joymigrate_train_goes_on_with_fewer_processes(fleet: Fleet, tmp_path: Path) -> None:
+    from tests.run.train import jobs as tiny
+
+    file = tiny.write(tmp_path, steps=100000, layout={"dp": 2})
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "joymigrate", "train", str(file), "--run", str(run)]
+    wide = say("e", "", pods=2, cards_per_pod=1, min_pods=1, resize_after_minutes=0)
+    fleet.ask("submit", [wide | {"command": command}])
+    losses = run / "metrics.jsonl"
+    until(lambda: losses.exists() and len(losses.read_text().splitlines()) > 5, 120)
+    fleet.ask("submit", [job("j", kind="gpu-4", cards_per_pod=2)])
+    until(lambda: state(fleet, "j") == "running" and fleet.row("e")["world"] == 1)
+    before = len(losses.read_text().splitlines())
+    until(lambda: len(losses.read_text().splitlines()) > before + 5, 120)
+    tiny.losses(run)  # each step once and in order
+
+
 def test_a_command_beside_a_running_job(fleet: Fleet) -> None:
     shell = Shell(fleet)
     fleet.ask("submit", [job("r", kind="gpu-4", cards_per_pod=2)])

@@ -54,6 +54,7 @@ class Attempt:
     job: str
     pods: tuple[PodPlace, ...]
     launched: bool = False
+    resized: bool = False  # its processes are told to save: another size goes on
 
 
 @dataclass(slots=True)
@@ -77,6 +78,8 @@ class Record:
     exit_codes: tuple[int, ...] = ()
     pods: tuple[PodPlace, ...] = ()
     note: str = ""
+    whole: Job | None = None  # as it was submitted, while it runs in another size
+    ran_s: float = 0.0  # in other sizes, before this attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,11 @@ class Ledger:
         record = self.records[fact.job]
         attempt = started(fact)
         record.state, record.started, record.note = "running", fact.at, ""
+        if len(attempt.pods) != record.job.pods or "minutes" in fact.data:
+            record.whole = record.whole or record.job
+            task = replace(record.job.tasks[0], pods=len(attempt.pods))
+            minutes = fact.data.get("minutes", record.job.minutes)
+            record.job = replace(record.job, tasks=(task,), minutes=minutes)
         record.tries += 1
         record.attempt, record.pods = fact.number, attempt.pods
         self.attempts[fact.number] = attempt
@@ -174,12 +182,23 @@ class Ledger:
         self._ran(record, fact.at)
         record.state, record.note, record.since = "waiting", fact.data["why"], fact.at
         record.pods = ()
+        if fact.data.get("resize"):
+            record.tries -= 1
+            record.ran_s += fact.at - (fact.at if record.started is None else record.started)
+            if record.attempt in self.attempts:
+                self.attempts[record.attempt].resized = True
+            return
         record.evictions += 1
+        self._made_whole(record)
+
+    def _made_whole(self, record: Record) -> None:
+        """What waits again waits as it was submitted."""
+        record.job, record.whole, record.ran_s = record.whole or record.job, None, 0.0
 
     def _ended(self, fact: Fact) -> None:
         record = self.records[fact.job]
         self._ran(record, fact.at)
-        if fact.data["state"] == "done" and record.started is not None:
+        if fact.data["state"] == "done" and record.started is not None and record.whole is None:
             run_times.learn(self.history, record.job, fact.at - record.started)
         self._judge_cards(record, fact)
         record.state, record.note = fact.data["state"], fact.data.get("note", "")
@@ -189,6 +208,7 @@ class Ledger:
         if record.state == "waiting":  # it begins anew, behind the others
             record.number, record.promised = fact.number, False
             record.since = record.submitted = fact.at
+            self._made_whole(record)
         else:
             self._over(record, fact.at)
 

@@ -34,7 +34,7 @@ def ends_due(ledger: Ledger, now: float) -> list[Fact]:
         for record in ledger.live("running")
         if record.job.time_limit is not None
         and record.started is not None
-        and now - record.started >= record.job.time_limit * 60
+        and now - record.started + record.ran_s >= record.job.time_limit * 60
     ]
 
 

@@ -47,7 +47,7 @@ def submission(record: Record, at: float) -> Submitted:
         job = replace(job, running=held, ran_minutes=(at - began) / 60)
     elif record.ready:
         job = replace(job, after=(), array_most=0)
-    past = Past(record.number, record.since, record.submitted, record.promised)
+    past = Past(record.number, record.since, record.submitted, record.promised, record.whole)
     return Submitted(job, at, past)
 
 

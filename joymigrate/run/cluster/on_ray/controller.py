@@ -299,7 +299,8 @@ class Controller:
     def _fact_of(self, action: Start | Evict) -> Fact:
         name = action.job.name
         if isinstance(action, Evict):
-            return fact("evicted", name, data={"why": action.why, "for": action.by})
+            data = {"why": action.why, "for": action.by}
+            return fact("evicted", name, data={**data, "resize": True} if action.resize else data)
         nodes = self.cluster.nodes
         pods = [
             {
@@ -310,7 +311,9 @@ class Controller:
             }
             for rank, grant in enumerate(action.placement)
         ]
-        return fact("started", name, data={"pods": pods})
+        whole = self.scheduler.running[name].entry.whole if name in self.scheduler.running else None
+        sized = {"minutes": action.job.minutes} if whole is not None else {}
+        return fact("started", name, data={"pods": pods, **sized})
 
     def _carry_out(self) -> None:
         """Launch every attempt that its job runs in, close every other one."""

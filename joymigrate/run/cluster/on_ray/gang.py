@@ -20,6 +20,7 @@ from joymigrate.run.cluster.on_ray.pod import Pod
 PREFIX = "joymigrate-pod"
 NAMESPACE = "joymigrate"
 READY_S = 60.0  # for a placement group whose cards we know to be free
+RESIZE_GRACE_S = 60.0  # for a job that is told to save and go on in another size
 STOP_S = 4.0  # beyond its grace, for a pod to answer that its processes are gone
 
 
@@ -88,11 +89,13 @@ class Gang:
 
     async def put_away(self) -> None:
         """End all processes, then take pods and group away: until then the cards are theirs."""
-        pods, grace_s = [], self.job.grace_s
+        pods, grace_s, how = [], self.job.grace_s, "SIGTERM"
+        if self.attempt.resized:
+            grace_s, how = max(grace_s, RESIZE_GRACE_S), "SIGUSR1"
         for rank in range(len(self.attempt.pods)):
             with contextlib.suppress(ValueError):
                 pods.append(self._find(rank))
-        stops = [answer(pod.stop.remote(grace_s)) for pod in pods]
+        stops = [answer(pod.stop.remote(grace_s, how)) for pod in pods]
         with contextlib.suppress(Exception):
             await asyncio.wait_for(asyncio.gather(*stops, return_exceptions=True), grace_s + STOP_S)
         for pod in pods:

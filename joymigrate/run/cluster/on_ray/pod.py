@@ -132,13 +132,13 @@ class Pod:
         while chunk := await process.stdout.read(LINE):
             self.output.write(chunk)
 
-    async def stop(self, grace_s: float = GRACE_S) -> None:
-        """End the process and everything it started: SIGTERM, and after the grace SIGKILL."""
+    async def stop(self, grace_s: float = GRACE_S, how: str = "SIGTERM") -> None:
+        """End the process and everything it started: this signal, and after the grace SIGKILL."""
         process, self.stopped = self.process, True
         if process is None:
             return
         if process.returncode is None:
-            self._signal(signal.SIGTERM)
+            self._signal(signal.Signals[how])
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended(process), grace_s)
         self._signal(signal.SIGKILL)

@@ -38,13 +38,16 @@ class Book:
     def settle(self, actions: list[Action], at: float) -> None:
         for action in actions:
             if isinstance(action, Evict):
-                self.write(Fact("evicted", at, action.job.name, data={"why": action.why}))
+                data = {"why": action.why, **({"resize": True} if action.resize else {})}
+                self.write(Fact("evicted", at, action.job.name, data=data))
             elif isinstance(action, Start):
                 pods = [
                     {"node": self.cluster.nodes[g.node].name, "cards": cards.ids(g.mask), "rank": i}
                     for i, g in enumerate(action.placement)
                 ]
-                self.write(Fact("started", at, action.job.name, data={"pods": pods}))
+                run = self.scheduler.running.get(action.job.name)
+                sized = {"minutes": action.job.minutes} if run and run.entry.whole else {}
+                self.write(Fact("started", at, action.job.name, data={"pods": pods, **sized}))
         for hold in self.scheduler.admission.holds:
             self.write(Fact("promised", at, hold.entry.job.name))
 

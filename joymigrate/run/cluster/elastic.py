@@ -1,0 +1,198 @@
+"""Elastic jobs: those with `min_pods` start smaller, shrink before anybody is stopped, and grow.
+
+A job that runs on n of its N pods is taken to advance at n/N of its speed. It is told to save and
+go on with another number of pods: its attempt ends, and one of the other size begins at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from joymigrate.run.cluster.entries import NEVER, Entry, Running
+from joymigrate.run.cluster.events import Action, Evict, Start
+from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.outages import Outages
+from joymigrate.run.cluster.place import Placer
+from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.state import Grant, Placement
+
+
+def is_elastic(job: Job) -> bool:
+    """Whether a job, as it was submitted, may run on fewer pods."""
+    return len(job.tasks) == 1 and 0 < job.min_pods < job.pods
+
+
+def of_size(whole: Job, pods: int, minutes: float | None) -> Job:
+    """A job on so many of its pods, which then takes so long."""
+    return replace(whole, tasks=(replace(whole.tasks[0], pods=pods),), minutes=minutes)
+
+
+def spare_pods(run: Running) -> int:
+    """Pods that a running job can do without."""
+    whole = run.entry.whole or run.entry.job
+    return max(0, len(run.placement) - whole.min_pods) if is_elastic(whole) else 0
+
+
+class Resizing(Outages):
+    """The part of a scheduler that gives elastic jobs other numbers of pods."""
+
+    guess: Placer
+
+    def _start(self, entry: Entry, placement: Placement, started: float | None = None) -> Start:
+        """Grant a job its cards."""
+        raise NotImplementedError
+
+    def _sized(self, entry: Entry, pods: int) -> Entry:
+        """The waiting job as one of so many pods."""
+        whole = entry.whole or entry.job
+        minutes = None if whole.minutes is None else whole.minutes * whole.pods / pods
+        job = whole if pods == whole.pods else of_size(whole, pods, minutes)
+        return replace(entry, job=job, group=self._group(job), whole=whole)
+
+    def _start_smaller(self, entry: Entry, actions: list[Action]) -> bool:
+        """Start an elastic job on as many pods as fit now; whether it did."""
+        if not (self.settings.elastic and is_elastic(entry.job)):
+            return False
+        low, high = entry.job.min_pods, entry.job.pods - 1
+        best: tuple[Entry, Placement] | None = None
+        while low <= high:  # the smallest first: mostly not even that fits
+            pods = low if best is None else (low + high + 1) // 2
+            sized = self._sized(entry, pods)
+            outcome = self.admission.admit(sized, self._now)
+            if isinstance(outcome, Refusal):
+                if best is None:
+                    return False
+                high = pods - 1
+            else:
+                best, low = (sized, outcome), pods + 1
+        if best is None:
+            return False
+        self._begin(entry, *best, actions)
+        return True
+
+    def _begin(
+        self, entry: Entry, sized: Entry, placement: Placement, actions: list[Action]
+    ) -> None:
+        """Start a waiting job in a size."""
+        self._unwait(entry)
+        if sized.job is not entry.job:
+            entry.whole, entry.job = entry.job, sized.job
+        actions.append(self._start(entry, placement))
+
+    def _start_by_shrinking(self, entry: Entry, actions: list[Action]) -> bool:
+        """Take pods that running elastic jobs can do without, as few as let this job start."""
+        now, job = self._now, entry.job
+        if not self.settings.elastic:
+            return False
+        shrinkable = [
+            run
+            for run in self.running.values()
+            if now - run.started >= run.entry.job.resize_after * 60
+            and run.entry.job.priority <= job.priority
+            and spare_pods(run)
+        ]
+        if not shrinkable:
+            return False
+        sized = self._sized(entry, job.min_pods) if is_elastic(job) else entry
+        shrinkable.sort(key=lambda run: (run.entry.job.priority, -spare_pods(run), run.started))
+        units = [
+            (run.entry.job.name, grant)
+            for run in shrinkable
+            for grant in reversed(run.placement[len(run.placement) - spare_pods(run) :])
+        ]
+        enough = self._fewest(sized, [grant for _, grant in units])
+        if not enough:
+            return False
+        taken: dict[str, int] = {}
+        for name, _ in units[:enough]:
+            taken[name] = taken.get(name, 0) + 1
+        for name in list(taken):  # one that a later one made needless keeps its pods
+            others = [grant for one, grant in units[:enough] if one != name and one in taken]
+            if len(taken) > 1 and self._placed(sized, others) is not None:
+                del taken[name]
+        gone = [grant for name, grant in units[:enough] if name in taken]
+        placement = self._placed(sized, gone)
+        if placement is None:
+            return False
+        for name, count in taken.items():
+            run = self.running[name]
+            self._resize(run, run.placement[: len(run.placement) - count], job.name, actions)
+        self._begin(entry, sized, placement, actions)
+        return True
+
+    def _fewest(self, entry: Entry, grants: Sequence[Grant]) -> int:
+        """How many of these grants, from the first on, must be given back; 0: all do not help."""
+        if self._placed(entry, grants) is None:
+            return 0
+        low, high = 0, len(grants)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._placed(entry, grants[:middle]) is None:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def _placed(self, entry: Entry, gone: Iterable[Grant]) -> Placement | None:
+        """Where a job would go if these grants were given back; the state stays as it is."""
+        gone = list(gone)
+        self.state.give(gone)
+        try:
+            held = self.admission.hold_for(entry, self._now)
+            placed = self.guess.place(entry.job, held)
+        finally:
+            self.state.take(gone)
+        if isinstance(placed, Refusal):
+            return None
+        over = self.admission.limits(entry.job, self.admission.use(entry.job, placed))
+        return None if over else placed
+
+    def _grow(self, actions: list[Action]) -> None:
+        """Give idle cards, for which nobody waits, to elastic jobs that run on fewer pods."""
+        if not self.settings.elastic or any(
+            self._why[number].code not in ("max", "min", "priority")
+            if number in self._why
+            else True
+            for number in self._groups
+        ):
+            return
+        for run in sorted(self.running.values(), key=lambda run: run.entry.number):
+            whole = run.entry.whole
+            if whole is None or len(run.placement) >= whole.pods:
+                continue
+            young = self._now - run.started < whole.resize_after * 60
+            ending = run.ends - self._now < whole.resize_after * 60
+            if young or ending or not any(self.state.kind_free):
+                continue
+            placement = self._larger(run, whole)
+            if placement is not None:
+                self._resize(run, placement, "", actions)
+
+    def _larger(self, run: Running, whole: Job) -> Placement | None:
+        """A placement of more pods for a running job, on its own cards and free ones."""
+        queue, best = run.entry.job.queue, None
+        self.quotas.add(queue, run.use, -1)
+        low, high = len(run.placement) + 1, whole.pods
+        while low <= high:
+            pods = high if best is None and high == whole.pods else (low + high) // 2
+            placed = self._placed(self._sized(run.entry, pods), run.placement)
+            if placed is None:
+                high = pods - 1
+            else:
+                best, low = placed, pods + 1
+        self.quotas.add(queue, run.use, 1)
+        return best
+
+    def _resize(self, run: Running, placement: Placement, by: str, actions: list[Action]) -> None:
+        """End a running job's attempt and begin one of another size."""
+        entry, old, new = run.entry, len(run.placement), len(placement)
+        whole, before = entry.whole or entry.job, entry.job
+        left = None if run.ends == NEVER else max(run.ends - self._now, 0.0) * old / new
+        minutes = None if left is None else (left + self.settings.resize_cost) / 60
+        self._end(before.name)
+        entry.whole, entry.job, entry.since = whole, of_size(whole, new, minutes), self._now
+        verb = "shrinks" if new < old else "grows"
+        why = f"{verb} from {old} to {new} pods" + (f" for job {by}" if by else "")
+        actions.append(Evict(before, by, why, resize=True))
+        actions.append(self._start(entry, placement))
