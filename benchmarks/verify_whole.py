@@ -92,6 +92,9 @@ def main() -> int:
                 phase = first.phase if first is not None else None
                 by_stage = {"S5F": "file", "S1": phase or "weights"}
                 phase = by_stage.get(first.stage, phase) if first is not None else phase
+                if first is not None and first.stage == "S1" and first.phase is None:
+                    given = {"batch": "input", "data": "input", "buffer": "state"}
+                    phase = given.get(str(first.op).replace(",", " ").split()[0], phase)
                 right = {"optimiser": "update"}.get(phase or "", phase) in fault.where.split()
                 placed[mode] += right
                 single[mode] += right and failures == 1
