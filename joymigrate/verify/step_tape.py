@@ -64,6 +64,7 @@ class StepTape:
         # Loaders hand out batches ahead of the step that uses them.
         self.handed: deque[weakref.ref[torch.Tensor]] = deque(maxlen=64)
         self.leaves: dict[int, torch.Tensor] = {}  # what the last loss is differentiated by
+        self.grown: list[torch.Tensor] = []  # leaves that the tape knows, also those that it made
         self.differentiating = False  # inside of torch.autograd.grad
         self.baseline: dict[tuple[str, int, int, str], dict[str, Any]] | None = None
 
@@ -201,11 +202,13 @@ class StepTape:
             return
         outside = [e.tensor for e in self.tape.externals.values() if e.role == "leaf"]
         self.leaves = {id(tensor): tensor for tensor in outside}
+        held = [known() for known, _ in self.tape.known.values()]
+        self.grown = [t for t in held if t is not None and t.requires_grad and t.is_leaf]
         given = tensors if isinstance(tensors, list | tuple) else [tensors]
         sinks = {f"loss {i}".removesuffix(" 0"): t for i, t in enumerate(given) if is_tensor(t)}
-        held = any(bool(g.detach().count_nonzero()) for _, _, g in self.grads())
+        kept = any(bool(g.detach().count_nonzero()) for _, _, g in self.grads())
         if sinks:
-            self.event("loss", sinks, gradients=True, accumulates=held)
+            self.event("loss", sinks, gradients=True, accumulates=kept)
 
     def after_backward(self) -> None:
         """Gradients as they are now come from elsewhere."""
@@ -213,6 +216,7 @@ class StepTape:
             for name, parameter, gradient in self.grads():
                 self.trained.add(id(parameter))
                 self.tape.call_as(gradient, f"grad:{name}")
+            self.trained |= {id(tensor) for tensor in self.grown if tensor.grad is not None}
 
     def after_grad(self, inputs: Any, made: Any, again: bool) -> None:
         """What `torch.autograd.grad` gave comes from elsewhere; `again`: it has a graph itself."""
