@@ -1,0 +1,135 @@
+"""One failure per fault: what an earlier failure explains becomes a warning. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from joymigrate.verify import (
+    free,
+    rest_stage,
+)
+from joymigrate.verify.bundle import Rank
+from joymigrate.verify.display import Display
+from joymigrate.verify.forced import Judged
+from joymigrate.verify.found import Found, stage
+from joymigrate.verify.model import (
+    Difference,
+    Status,
+)
+from joymigrate.verify.pairing import Pairing
+
+
+def is_batch(row: Difference) -> bool:
+    """Whether a row is about what a model was given."""
+    return (row.op or "").startswith("batch")
+
+
+def consequences(rows: list[Difference], found: Found) -> list[Difference]:
+    """What an earlier failure explains is a warning."""
+    failed = next((row for row in found.rows if row.status.failed), None)
+    if failed is None:
+        return rows
+    return [
+        replace(row, status=Status.WARN, consequence_of=failed.module) if row.status.failed else row
+        for row in rows
+    ]
+
+
+def other_modes(ours: Rank, theirs: Rank, pairing: Pairing) -> dict[str, str]:
+    """Modules that are in another training mode than in the baseline, in a recorded step, and
+    words for it."""
+    made: dict[str, str] = {}
+    for step in sorted(set(ours.steps) & set(theirs.steps)):
+        a, b = (rank.facts(step).get("training", {}) for rank in (ours, theirs))
+        for place, flags in a.items():
+            other = b.get(pairing.names.get(place, place), flags)
+            on = next((y for x, y in zip(flags, other, strict=False) if x != y), None)
+            if on is not None:
+                made[place] = free.IN_TRAINING if on else free.IN_EVALUATION
+    return made
+
+
+def in_other_mode(judged: list[Judged], other: Mapping[str, str], view: Display) -> None:
+    """What a module computes in another mode is the fault of the outermost module in that mode."""
+    for item in judged:
+        root, _, path = item.place.partition(":")
+        parts = path.split(".")
+        above = [f"{root}:{'.'.join(parts[:n])}" for n in range(len(parts) + 1)]
+        first = next((place for place in above if place in other), None)
+        if first is not None and item.difference.status.failed:
+            words = other[first]
+            item.place, item.cause = first, ("training mode", words)
+            item.difference = replace(item.difference, module=view(first), reason=words)
+
+
+def one_failure_per_fault(rows: list[Judged], before: set[str]) -> list[Judged]:
+    """Keep a failure where a fault is first seen; what is explained by it becomes a warning.
+
+    Cuts keep errors from travelling, so what is left to explain is: other values and other calls
+    of the same module, its gradients, other modules of the same class, and one shortened
+    arithmetic seen by every module. `before` are modules whose weights are not the baseline's.
+    """
+    failed = [item for item in rows if item.difference.status.failed]
+    failed.sort(key=lambda item: (precedence(item.difference), item.difference.order))
+    culprits: list[Judged] = []
+    explained: dict[int, str] = {}
+    for item in failed:
+        known = next((c for c in culprits if explains(c, item)), None)
+        if item.difference.module in before:
+            explained[id(item)] = item.difference.module
+        elif known is None:
+            culprits.append(item)
+        else:
+            explained[id(item)] = known.difference.module
+    for item in failed:
+        if id(item) in explained:
+            item.difference = replace(
+                item.difference, status=Status.WARN, consequence_of=explained[id(item)]
+            )
+    return rows
+
+
+def precedence(row: Difference) -> int:
+    """Forward in fp32, gradients in fp32, then what only the native dtype shows."""
+    return {"S3": 0, "S4": 1}.get(row.stage, 2)
+
+
+def explains(culprit: Judged, item: Judged) -> bool:
+    """Whether one failure is the reason of another."""
+    if culprit.place == item.place or culprit.kind == item.kind:
+        return True
+    return culprit.rounding and item.rounding
+
+
+def alone(rows: list[Difference], same: Any) -> list[Difference]:
+    """The first failure stays; those that it explains become warnings."""
+    first = next((row for row in rows if row.status.failed), None)
+    if first is None:
+        return rows
+    return [
+        replace(row, status=Status.WARN, consequence_of=first.module)
+        if row is not first and row.status.failed and same(first, row)
+        else row
+        for row in rows
+    ]
+
+
+def under_setting(setting: Difference, found: Found) -> None:
+    """What an optimiser is told is a fact: gradients and state that differ follow from it."""
+    follows = ("gradients", "state", "optimiser", "schedule")
+    found.rows = [
+        replace(row, status=Status.WARN, consequence_of=setting.module)
+        if row.status.failed
+        and row.stage == rest_stage.STAGE
+        and (row.phase in follows or row.op == "accumulated")
+        and (row.step or 0) >= (setting.step or 0)
+        else row
+        for row in found.rows
+    ]
+    rows = [row for row in found.rows if row.stage == rest_stage.STAGE]
+    found.stages = [
+        replace(stage(s.stage, rows), reason=s.reason) if s.stage == rest_stage.STAGE else s
+        for s in found.stages
+    ]

@@ -1,0 +1,42 @@
+"""What the stages of a comparison found, before it is put together. No torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from joymigrate.verify.model import (
+    Difference,
+    Outcome,
+    StageResult,
+)
+
+
+@dataclass(slots=True)
+class Found:
+    """What the stages found, before it is put together."""
+
+    rows: list[Difference] = field(default_factory=list)
+    stages: list[StageResult] = field(default_factory=list)
+    causes: dict[int, tuple[str | None, str]] = field(default_factory=dict)  # id(row) → cause
+    replaced: dict[str, tuple[str, str]] = field(default_factory=dict)  # module → its two classes
+    depth: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def explained_by(self, row: Difference, cause: tuple[str, Any] | None) -> None:
+        """Note what an experiment found for a failed row."""
+        if cause is not None:
+            self.causes[id(row)] = cause
+
+
+def stage(name: str, rows: Sequence[Difference], *, reason: str | None = None) -> StageResult:
+    """The outcome of one stage by its rows."""
+    counts = Counter(row.status.value for row in rows)
+    compared = sum(1 for row in rows if row.status.compared)
+    if not rows:
+        return StageResult(name, Outcome.SKIPPED, reason=reason or "nothing to compare")
+    failed = any(row.status.failed for row in rows)
+    outcome = Outcome.FAIL if failed else Outcome.PASS if compared else Outcome.INCONCLUSIVE
+    return StageResult(name, outcome, compared, len(rows), dict(counts), reason)

@@ -1,0 +1,209 @@
+"""S5: optimisers apart from noise, then free steps where nothing before explains them. No torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from joymigrate.language import Text
+from joymigrate.verify import (
+    free,
+    rest_stage,
+)
+from joymigrate.verify.bundle import Bundle, Rank
+from joymigrate.verify.display import Display
+from joymigrate.verify.folding import (
+    alone,
+    under_setting,
+)
+from joymigrate.verify.forced import Forced
+from joymigrate.verify.found import Found, stage
+from joymigrate.verify.merge import merged
+from joymigrate.verify.model import (
+    Difference,
+    Outcome,
+    Status,
+)
+from joymigrate.verify.optimiser_stage import optimisers
+from joymigrate.verify.pairing import Pairing
+from joymigrate.verify.rest_stage import Rest
+from joymigrate.verify.update_cause import cause_of_update
+
+# A gradient at a model's output in the very first step, of equal weights and data: an error above
+# this is no rounding. Our own choice, tried on few clean runs (benchmarks/verify_whole.py).
+FIRST = {"float64": 1e-6, "float32": 0.02, "float16": rest_stage.FREE, "bfloat16": rest_stage.FREE}
+
+
+def steps(
+    baseline: Bundle,
+    target: Bundle,
+    pairing: Pairing,
+    replayed: Forced,
+    found: Found,
+    rest: Rest,
+) -> None:
+    """S5: optimisers apart from noise, then free steps where nothing before explains them."""
+    ours, theirs = baseline.ranks[0], target.ranks[0]
+    view = Display(ours.program)
+    explained = next((row.module for row in found.rows if row.status.failed), None)
+    rows = alone(list(optimisers(ours, theirs, pairing.names)), lambda first, row: True)
+    code = next((r for r in rows if r.status.failed and r.metric == "update"), None)
+    if code is not None:
+        found.explained_by(code, first_update_cause(ours, theirs, code.step or 0))
+    setting = next((r for r in rows if r.status.failed and r.metric == "setting"), None)
+    if setting is not None:
+        under_setting(setting, found)
+    narrowed: Counter[str] = Counter()
+    walked = not any(row.status.failed for row in rows) and explained is None
+    reason, settled = None, 0.0
+    for step in ours.steps:
+        if step not in theirs.steps:
+            continue
+        table, other = merged(baseline.ranks, step), merged(target.ranks, step)
+        compared = free.compare_step(table, other, pairing.names)
+        walk = free.Walk(compared, view, step, pairing.names)
+        found.depth += free.depth(compared, view, step)
+        narrowed.update(free.narrowed(compared))
+        culprit = None
+        probed = any(row.metric == "update" and row.status.compared for row in rows)
+        if walked and explained is None:
+            a, b = (rank.facts(step).get("training", {}) for rank in (ours, theirs))
+            culprit = walk.mode(a, b, settled)
+        if culprit is not None:
+            pass
+        elif walked and step == ours.steps[0]:
+            culprit, reason = first_of(walk, replayed, probed)
+        elif walked and reason is None and explained is None:
+            culprit = later(walk, probed, drawing(theirs), settled)
+        if culprit is None and walked and explained is None:
+            culprit = walk.buffers()
+        if culprit is not None and culprit.op != "mode" and culprit.phase != "state":
+            # Every part agrees on the baseline's values: what the free run shows is rounding. One
+            # gradient whose terms cancel may be nothing else.
+            single = str(culprit.op).startswith("gradient of") and culprit.phase == "backward"
+            first = step == ours.steps[0] and step == 0
+            most = FIRST[walk.dtype] if first else rest_stage.FREE
+            single = single and not (first and (culprit.value or 0.0) > most)
+            if rest.explains(walk.typical("grad") if single else culprit.value, most):
+                culprit = None
+        settled = max(walk.worst("param"), 2.0**-20)
+        rows += free_rows(compared, walk, step, culprit, explained)
+        if culprit is not None:
+            rows.append(culprit)
+            explained = culprit.module
+    found.rows += rows
+    made = stage("S5", rows, reason=reason)
+    if narrowed:  # outputs that the target computes in fewer digits than the baseline
+        made = replace(made, details={"narrowed": dict(narrowed)})
+    if not theirs.steps or not ours.steps:
+        made = replace(made, verdict=Outcome.SKIPPED, reason="no step was recorded on both sides")
+    elif made.verdict is not Outcome.FAIL and missing(baseline, target):
+        made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=missing(baseline, target))
+    found.stages.append(made)
+
+
+def first_update_cause(ours: Rank, theirs: Rank, step: int) -> tuple[str, Any] | None:
+    """What explains the first wrong update of a step's optimisers."""
+    a, b = (rank.facts(step).get("optimisers", []) for rank in (ours, theirs))
+    causes = (cause_of_update(mine, other) for mine, other in zip(a, b, strict=False))
+    return next((cause for cause in causes if cause is not None), None)
+
+
+def missing(baseline: Bundle, target: Bundle) -> str | None:
+    """Words for steps of the baseline that the target was to record and did not come to."""
+    wanted = [step for step in baseline.ranks[0].steps if step in target.asked]
+    have = [step for step in wanted if step in target.ranks[0].steps]
+    if len(have) == len(wanted):
+        return None
+    counted = Text(
+        "the target recorded {have} of the baseline's {wanted} steps",
+        have=len(have),
+        wanted=len(wanted),
+    )
+    stop = target.manifest.get("stopped")
+    return Text("{counted} ({why})", counted=counted, why=stop["why"]) if stop else counted
+
+
+def first_of(
+    walk: free.Walk, replayed: Forced, probed: bool
+) -> tuple[Difference | None, str | None]:
+    """The first place that the free run blames, and words for what it can't tell."""
+    forward = walk.forward()
+    if forward is not None and replayed.passes:
+        return None, (
+            Text(
+                "the free run departs at {module} (error {error}), where the module itself "
+                "agrees on the baseline's inputs: random numbers or accumulated rounding",
+                module=forward.module,
+                error=f"{forward.value:.2g}",
+            )
+        )
+    if forward is not None and "drop" in forward.module.lower():
+        return None, "random numbers differ; without teacher forcing nothing after them compares"
+    if forward is not None:
+        return forward, None
+    backward = None if replayed.passes else walk.backward()
+    moved = None if probed else walk.parameters
+    return walk.loss() or backward or walk.updates() or (moved() if moved else None), None
+
+
+def later(walk: free.Walk, probed: bool, random: set[str], settled: float) -> Difference | None:
+    """The first place of a later step, when all before it agree: gradients that were not cleared,
+    a rule that shows from its second step on, weights that something else has changed."""
+    return (
+        walk.moved(random, settled)
+        or walk.loss()
+        or walk.updates()
+        or (None if probed else walk.parameters())
+    )
+
+
+def drawing(theirs: Rank) -> set[str]:
+    """ModuleNames that draw random numbers, as the replay found."""
+    calls = theirs.json("replay.json").get("lessons", [])
+    return {call["root"] for call in calls if any(call["draws"].values())}
+
+
+def free_rows(
+    found: free.Compared,
+    walk: free.Walk,
+    step: int,
+    culprit: Difference | None,
+    explained: str | None,
+) -> list[Difference]:
+    """Each record of a step with its error: IDENTICAL, PASS, or WARN where it has grown."""
+    table, least = found.table, free.LEAST[walk.dtype]
+    made = []
+    for row in range(len(table)):
+        if culprit is not None and row == culprit.order:
+            continue
+        error = found.errors[row]
+        phase = free.PHASES.get(table.kind[row])
+        if np.isnan(error):
+            status, value = Status.UNCOMPARED, None
+        else:
+            value = float(error)
+            status = (
+                Status.IDENTICAL if value == 0 else Status.PASS if value <= least else Status.WARN
+            )
+        because = culprit.module if culprit is not None else explained
+        made.append(
+            Difference(
+                module=walk.view(table.module[row]),
+                call=table.call[row],
+                phase=phase.value if phase else "forward",
+                op=f"{table.kind[row]} {table.leaf[row]}".rstrip(),
+                metric="relative_l2",
+                value=value,
+                limit=least,
+                status=status,
+                stage="S5",
+                step=step,
+                consequence_of=because if status is Status.WARN else None,
+                order=row,
+            )
+        )
+    return made

@@ -1,0 +1,196 @@
+"""The stages put together: outcome, first divergence, coverage, sides. No torch."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from typing import Any
+
+from joymigrate.language import Text
+from joymigrate.verify import (
+    crash,
+    free,
+)
+from joymigrate.verify.bundle import Bundle
+from joymigrate.verify.curve_stage import losses
+from joymigrate.verify.display import Display
+from joymigrate.verify.forced import Forced
+from joymigrate.verify.found import Found
+from joymigrate.verify.model import (
+    Coverage,
+    Difference,
+    FirstDivergence,
+    Outcome,
+    Status,
+    Verdict,
+)
+from joymigrate.verify.pairing import Pairing
+from joymigrate.verify.rest_stage import Rest
+from joymigrate.verify.tolerance import Tolerance
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name is left out on request."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def covered(
+    baseline: Bundle,
+    target: Bundle,
+    pairing: Pairing,
+    replayed: Forced,
+    tolerance: Tolerance,
+    rest: Rest,
+) -> Coverage:
+    """Modules with parameters that the baseline called, and those that were compared."""
+    ours, theirs = baseline.ranks[0], target.ranks[0]
+    view = Display(ours.program)
+    called: dict[str, bool] = {}
+    records = compared = 0
+    for step in ours.steps:
+        table = ours.table(step)
+        other = theirs.table(step) if step in theirs.steps else None
+        for module, call, kind, leaf in table.keys():  # noqa: SIM118
+            there = (pairing.names.get(module, module), call, kind, leaf)
+            have = other is not None and other.place(there) is not None
+            records, compared = records + 1, compared + have
+            if kind == "out":
+                called[module] = called.get(module, False) or (have and module in pairing.names)
+    owners = {
+        f"{root}:{m['path']}"
+        for root, modules in ours.program.get("modules", {}).items()
+        for m in modules
+        if m["params"]
+    }
+    wanted = [p for p in called if p in owners and not matches(view(p), pairing.ignored)]
+    missing = [p for p in wanted if not (called[p] or p in replayed.covered)]
+    alone = not called and bool(rest.compared)  # a program without modules
+    share = 1.0 - len(missing) / len(wanted) if wanted else 1.0 if called or alone else 0.0
+    names = tuple(view(place) for place in missing)
+    return Coverage(share, compared, records, tolerance.module_coverage, names)
+
+
+def judge(
+    baseline: Bundle,
+    target: Bundle,
+    found: Found,
+    replayed: Forced,
+    coverage: Coverage,
+    exit_code: int,
+    rest: Rest,
+) -> Verdict:
+    """Put the stages together."""
+    failed = [row for row in found.rows if row.status.failed]
+    first = min(failed, key=lambda row: (row.stage, row.order), default=None)
+    outcome = Outcome.PASS
+    reason: str | None = None
+    whole = [s for s in found.stages if s.compared and not s.details.get("short")]
+    decided = whole[-1].stage if whole else None
+    doubts = [s for s in found.stages if s.verdict is Outcome.INCONCLUSIVE]
+    broken = crash.of(target.ranks)
+    if first is not None:
+        outcome, decided = Outcome.FAIL, first.stage
+    elif broken is not None:
+        outcome, reason = Outcome.INCONCLUSIVE, crash.told(broken)
+    elif exit_code:
+        outcome, reason = (
+            Outcome.INCONCLUSIVE,
+            Text("the target's program ended with {exit_code}", exit_code=exit_code),
+        )
+    elif doubts:
+        outcome, decided, reason = Outcome.INCONCLUSIVE, doubts[0].stage, doubts[0].reason
+    elif not coverage.enough:
+        outcome = Outcome.INCONCLUSIVE
+        reason = Text(
+            "only {modules} of the modules with parameters were compared (at least "
+            "{limit}): {names}",
+            modules=f"{coverage.modules:.0%}",
+            limit=f"{coverage.limit:.0%}",
+            names=", ".join(coverage.uncompared[:5]),
+        )
+    elif not replayed.passes and any(untold(row) for row in found.rows) and not rest.explains(None):
+        outcome, reason = (
+            Outcome.INCONCLUSIVE,
+            (
+                "errors have grown over the free steps; without teacher forcing (tensors in the "
+                "baseline, and verify replay) it can't be told whether by rounding alone"
+            ),
+        )
+    a, b = (losses(bundle).get(0, {}) for bundle in (baseline, target))
+    curve_points = [{"step": s, "loss": [a[s], b[s]]} for s in sorted(a.keys() & b.keys())]
+    environment_of = target.ranks[0].program.get("environment", {})
+    return Verdict(
+        outcome,
+        decided,
+        divergence(first, found) if first is not None else None,
+        coverage,
+        tuple(found.rows),
+        tuple(found.stages),
+        side(baseline),
+        side(target),
+        {"depth": found.depth, "steps": curve_points},
+        bool(environment_of.get("rehearsal")),
+        reason,
+    )
+
+
+def untold(row: Difference) -> bool:
+    """An error of a free step that is too large to be called equal."""
+    return row.stage == "S5" and row.status is Status.WARN and row.phase == "forward"
+
+
+def divergence(row: Difference, found: Found) -> FirstDivergence:
+    """The first failure with its cause."""
+    cause, evidence = found.causes.get(id(row), (None, row.reason))
+    if cause is None:
+        cause = {"S1": "other weights" if "batch" not in (row.op or "") else "other data"}.get(
+            row.stage
+        )
+        if row.stage == "S1" and (row.op or "").startswith("data loader"):
+            cause = "other data"
+        if row.stage == "S6" and row.status is Status.NAN_MISMATCH:
+            cause = "overflow"
+        if row.phase == "optimiser":
+            cause = "optimiser settings" if row.metric == "setting" else "optimiser code"
+        elif row.op == "loss" or (row.op or "").startswith("gradient"):
+            cause = cause or ("gradient scale" if row.reason and "times" in row.reason else "loss")
+        if row.reason == free.CHANGED:
+            cause = "gradients after the backward pass"
+        elif row.op == "mode":
+            cause = "training mode"
+    if cause is None and row.module in found.replaced:
+        golden, target = found.replaced[row.module]
+        cause = "another module"
+        evidence = Text(
+            "the module is {target} here and {golden} in the baseline", target=target, golden=golden
+        )
+    return FirstDivergence(
+        module=row.module,
+        call=row.call,
+        phase=row.phase,
+        op=row.op,
+        metric=row.metric,
+        value=row.value,
+        limit=row.limit,
+        stage=row.stage,
+        step=row.step,
+        cause=cause,
+        evidence=evidence or row.reason,
+    )
+
+
+def side(bundle: Bundle) -> dict[str, Any]:
+    """What a side was."""
+    rank = bundle.ranks[0]
+    environment_of = rank.program.get("environment", {})
+    return {
+        "bundle": str(bundle.path),
+        "complete": bundle.complete,
+        "command": bundle.manifest.get("command"),
+        "ranks": len(bundle.ranks),
+        "steps": rank.steps,
+        "packages": environment_of.get("packages"),
+        "devices": environment_of.get("devices"),
+        "notes": rank.program.get("notes", []),
+        "crash": crash.of(bundle.ranks),
+    }
