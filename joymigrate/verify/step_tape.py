@@ -24,7 +24,8 @@ from joymigrate.verify import crash, pytree
 from joymigrate.verify.isolated_pass import content_of
 from joymigrate.verify.module_names import plain, variable
 from joymigrate.verify.signs import WIDTH, signs
-from joymigrate.verify.tape import External, Slot, Tape
+from joymigrate.verify.tape import Tape
+from joymigrate.verify.tape_entries import External, Slot
 from joymigrate.verify.transforms import tensors_in
 
 MOST_EVENTS = {"input": 12, "loss": 8, "gradients": 4, "state": 1, "output": 1}  # of one step

@@ -10,7 +10,7 @@ from torch.overrides import resolve_name
 
 from joymigrate.verify.isolated_pass import exactly, undisturbed
 from joymigrate.verify.measure import relative_error
-from joymigrate.verify.tape import widened
+from joymigrate.verify.tape_entries import widened
 from joymigrate.verify.transforms import tensors_in
 
 RATIO = 10.0  # error on the device by that of the same call on the CPU

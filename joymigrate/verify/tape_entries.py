@@ -1,0 +1,183 @@
+"""Calls on a tape, with slots for their tensors, and how one is run again in float64."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from joymigrate.chips import all_chips
+from joymigrate.verify.transforms import tensors_in
+
+FLAGS = ("requires_grad_", "share_memory_", "detach_", "rename_")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A value on the tape."""
+
+    number: int
+
+
+@dataclass(slots=True)
+class External:
+    """A tensor that comes from elsewhere, with its value at its first use."""
+
+    slot: Slot
+    tensor: torch.Tensor
+    version: int
+    role: str
+    kept: torch.Tensor | None = None  # its value before the tape changed it
+    differentiable: bool = False
+
+    def value(self) -> torch.Tensor | None:
+        """What it was at its first use; None when something off the tape has changed it."""
+        if self.kept is not None:
+            return self.kept
+        unchanged = self.tensor.is_inference() or self.tensor._version == self.version
+        return self.tensor.detach() if unchanged else None
+
+
+@dataclass(slots=True)
+class Entry:
+    """One call: its arguments with slots for tensors, and the slots of its results."""
+
+    call: Callable[..., Any]
+    name: str
+    args: Any
+    kwargs: Any
+    results: list[Slot]
+    reads: set[int]
+    writes: set[int]
+    gradients: bool
+    fills: int = 0  # the group whose values it replaces, all of them
+
+
+@dataclass(slots=True)
+class Rerun:
+    """Values of the sinks in float64, and gradients of the first one."""
+
+    values: list[Any]
+    gradients: dict[str, torch.Tensor | None] = field(default_factory=dict)
+
+
+@functools.cache
+def device_types() -> frozenset[str]:
+    """What torch calls the devices of all known chips, and the processor."""
+    return frozenset({"cpu", "xpu", "hpu", *(chip.device for chip in all_chips().values())})
+
+
+def run_entry(entry: Entry, env: Mapping[int, Any]) -> Any:
+    """One call on the values of this run, on the CPU."""
+    call = entry.call
+    if entry.name in device_types():
+        return env[entry.args[0].number].cpu()
+    special = IN_FLOAT32_ONLY.get(entry.name)
+    return (special or call)(*placed(entry.args, env), **placed(entry.kwargs, env))
+
+
+def unscale(gradients: list[torch.Tensor], found: torch.Tensor, inverse: torch.Tensor) -> None:
+    """`torch._amp_foreach_non_finite_check_and_unscale_`, in any type."""
+    for gradient in gradients:
+        if not bool(torch.isfinite(gradient).all()):
+            found.fill_(1.0)
+        gradient.mul_(inverse)
+
+
+def update_scale(
+    scale: torch.Tensor,
+    tracker: torch.Tensor,
+    found: torch.Tensor,
+    growth: float,
+    backoff: float,
+    interval: int,
+) -> torch.Tensor:
+    """`torch._amp_update_scale_`, in any type (ATen/native/cuda/AmpKernels.cu)."""
+    if float(found):
+        scale.mul_(backoff)
+        tracker.zero_()
+    elif int(tracker) + 1 == interval:
+        scale.mul_(growth)
+        tracker.zero_()
+    else:
+        tracker.add_(1)
+    return scale
+
+
+IN_FLOAT32_ONLY: Mapping[str, Callable[..., Any]] = {
+    "_amp_foreach_non_finite_check_and_unscale_": unscale,
+    "_amp_update_scale_": update_scale,
+}
+
+
+def placed(value: Any, env: Mapping[int, Any]) -> Any:
+    """Stored arguments with this run's tensors; devices become the CPU."""
+    if isinstance(value, Slot):
+        return env[value.number]
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    if isinstance(value, str) and value.partition(":")[0] in device_types():
+        return "cpu"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(placed(v, env) for v in value))
+    if type(value) in (list, tuple):
+        return type(value)(placed(v, env) for v in value)
+    if type(value) is dict:
+        return {k: placed(v, env) for k, v in value.items()}
+    return value
+
+
+def widened(value: torch.Tensor) -> torch.Tensor:
+    """A copy in float64 (or complex128) on the CPU; whole numbers as they are."""
+    value = value.detach().to("cpu")
+    if value.is_floating_point():
+        return value.to(torch.float64, copy=True)
+    if value.is_complex():
+        return value.to(torch.complex128, copy=True)
+    return value.clone()
+
+
+def is_inplace(name: str, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call may change its arguments."""
+    if kwargs.get("out") is not None or name == "__setitem__" or name.startswith("apply "):
+        return True
+    if name.startswith("__"):
+        return name.startswith("__i") and name not in ("__int__", "__index__", "__invert__")
+    return name.endswith("_") or "batch_norm" in name
+
+
+def written_by(name: str, args: Sequence[Any]) -> list[torch.Tensor]:
+    """What an in-place call changes, by its name."""
+    inplace = name.endswith("_") and not name.startswith("__")
+    inplace |= name == "__setitem__" or (name.startswith("__i") and is_inplace(name, {}))
+    if not inplace or name in FLAGS or not args:
+        return []
+    return list(tensors_in(args[:2] if name.startswith("_amp_") else args[0]))
+
+
+def slots_in(value: Any) -> Iterable[Slot]:
+    """Slots in stored arguments."""
+    if isinstance(value, Slot):
+        yield value
+    elif isinstance(value, list | tuple):
+        for member in value:
+            yield from slots_in(member)
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from slots_in(member)
+
+
+def version(tensor: torch.Tensor) -> int:
+    """How often a tensor was changed; inference tensors don't tell."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def storage(tensor: torch.Tensor) -> int:
+    """Where its bytes lie; 0 where it has none of its own."""
+    with contextlib.suppress(RuntimeError, NotImplementedError):
+        return tensor.untyped_storage().data_ptr()
+    return 0
