@@ -8,22 +8,18 @@ float64; a replay feeds that to its own tape, and compares.
 
 from __future__ import annotations
 
-import gc
-import sys
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import save as save_torch
 
 from joymigrate.verify import crash, pytree
 from joymigrate.verify.isolated_pass import content_of
-from joymigrate.verify.module_names import plain, variable
-from joymigrate.verify.signs import WIDTH, signs
+from joymigrate.verify.state_names import names_of_state
+from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import Tape
 from joymigrate.verify.tape_entries import External, Slot
 from joymigrate.verify.transforms import tensors_in
@@ -558,40 +554,6 @@ def moment(event: Mapping[str, Any]) -> tuple[str, int, int, str]:
     return event["kind"], event["step"], event["number"], str(event.get("where", ""))
 
 
-def summary(value: Any) -> dict[str, Any]:
-    """A value as 64 signed sums in float64, its norm and shape; whole numbers by content too."""
-    if isinstance(value, float | int):
-        value = torch.tensor(float(value), dtype=torch.float64)
-    value = value.detach().to("cpu")
-    made: dict[str, Any] = {"shape": list(value.shape)}
-    if not (value.is_floating_point() or value.is_complex()):
-        made["content"] = content_of(value.to(torch.int64).contiguous())
-    if value.is_complex():
-        value = torch.view_as_real(value)
-    flat: NDArray[np.float64] = value.to(torch.float64).reshape(-1).numpy()
-    rows = -(-max(flat.size, 1) // WIDTH)
-    padded = np.zeros(rows * WIDTH)
-    padded[: flat.size] = flat
-    folded = signs(rows).astype(np.float64) @ padded.reshape(rows, WIDTH)
-    made["sketch"] = [float(v) for v in folded]
-    made["norm"] = float(np.linalg.norm(flat))
-    return made
-
-
-def apart(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
-    """Relative L2 distance of two values by their sketches (exact for up to 64 elements)."""
-    if mine["shape"] != theirs["shape"] and len(mine["sketch"]) != len(theirs["sketch"]):
-        return float("inf")
-    a, b = np.asarray(mine["sketch"]), np.asarray(theirs["sketch"])
-    if np.array_equal(a, b, equal_nan=True):
-        return 0.0
-    scale = max(theirs["norm"], 1e-30)
-    error = float(np.linalg.norm(a - b)) / scale
-    norms = abs(mine["norm"] - theirs["norm"]) / scale
-    error = max(error, norms)
-    return min(error, 1e300) if np.isfinite(error) else 1e300
-
-
 def unique(label: str, taken: Mapping[str, Any]) -> str:
     """The label, numbered when there is one already."""
     name, number = label, 2
@@ -609,77 +571,3 @@ def top_mode() -> Any:
     """The innermost function mode of this thread."""
     size = torch._C._len_torch_function_stack()
     return torch._C._get_function_stack_at(size - 1) if size else None
-
-
-def names_of_state(recorder: Any) -> dict[tuple[int, tuple[int, ...]], str]:
-    """Names of tensors that a program holds, by memory and shape: modules that are called, modules
-    that are not, and tensors in variables, containers and objects of the program."""
-    found: dict[tuple[int, tuple[int, ...]], str] = {}
-
-    def add(name: str, tensor: Any) -> None:
-        if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
-            found.setdefault((tensor.data_ptr(), tuple(tensor.shape)), name)
-
-    seen = set()
-    for root, module in recorder.module_names.modules.items():
-        for kind in (module.named_parameters, module.named_buffers):
-            for name, tensor in kind(remove_duplicate=False):
-                add(f"{root}:{plain(name)}", tensor)
-        seen |= {id(m) for m in module.modules()}
-    for owner, module in uncalled(seen):
-        for kind in (module.named_parameters, module.named_buffers):
-            for name, tensor in kind(remove_duplicate=False):
-                add(f"{owner}:{plain(name)}", tensor)
-    for scope in scopes():
-        for name, value in list(scope.items()):
-            if name.startswith("__") or isinstance(value, torch.nn.Module):
-                continue
-            for path, tensor in held_in(value):
-                add(f"{name}{path}", tensor)
-    return found
-
-
-def uncalled(seen: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Modules that no call has shown: averaged copies, target networks."""
-    modules = [m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module)]
-    inner = {id(c) for m in modules for c in m.children()}
-    for module in modules:
-        if id(module) not in seen and id(module) not in inner:
-            name = variable(module)
-            if name is not None:
-                yield name, module
-
-
-def held_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors in a variable, two levels deep."""
-    if isinstance(value, torch.Tensor):
-        yield path, value
-    elif depth < 3 and isinstance(value, dict):
-        for key, member in list(value.items())[:10_000]:
-            if isinstance(key, str | int):
-                yield from held_in(member, f"{path}.{key}", depth + 1)
-    elif depth < 3 and isinstance(value, list | tuple):
-        for index, member in enumerate(value[:10_000]):
-            yield from held_in(member, f"{path}.{index}", depth + 1)
-    elif depth < 2 and hasattr(value, "__dict__") and not isinstance(value, type):
-        kind = type(value)
-        if kind.__module__.split(".")[0] in ("builtins", "_frozen_importlib") or callable(value):
-            return
-        if isinstance(value, torch.optim.Optimizer):
-            return
-        for key, member in list(vars(value).items()):
-            yield from held_in(member, f"{path}.{key}", depth + 1)
-
-
-def scopes() -> Iterator[dict[str, Any]]:
-    """Variables of the program's frames, the innermost first."""
-    frame: Any = sys._getframe(1)
-    last = None
-    while frame is not None:
-        name = str(frame.f_globals.get("__name__", ""))
-        if not name.startswith(("torch.", "joymigrate.", "runpy", "multiprocessing")):
-            yield frame.f_locals
-            if frame.f_globals is not last:
-                last = frame.f_globals
-                yield last
-        frame = frame.f_back

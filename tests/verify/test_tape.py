@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from joymigrate.verify.step_tape import apart, summary
+from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import Number, Tape
 
 
