@@ -25,6 +25,7 @@ from joymigrate.verify.folding import (
     consequences,
     in_other_mode,
     is_batch,
+    of_other_shape,
     one_failure_per_fault,
     other_modes,
 )
@@ -139,6 +140,7 @@ def judge_replay(
     judged = [j for j in replayed.rows if not matches(j.difference.module, ignored)]
     unequal = {row.module for row in found.rows if row.status.failed}
     in_other_mode(judged, other_modes(ours, theirs, pairing), Display(ours.program))
+    of_other_shape(judged, found)
     judged = one_failure_per_fault(judged, unequal)
     for item in judged:
         if item.cause is not None:

@@ -100,7 +100,19 @@ def explains(culprit: Judged, item: Judged) -> bool:
     """Whether one failure is the reason of another."""
     if culprit.place == item.place or culprit.kind == item.kind:
         return True
+    roots = {one.place.partition(":")[0] for one in (culprit, item)}
+    if len(roots) == 1 and {one.difference.metric for one in (culprit, item)} == {"shape"}:
+        return True  # another shape goes on through the model, and through no other one
     return culprit.rounding and item.rounding
+
+
+def of_other_shape(rows: list[Judged], found: Found) -> None:
+    """Shapes in a model follow from those of a batch that is another one already (S1)."""
+    given = next((row for row in found.rows if row.status.failed and is_batch(row)), None)
+    for item in rows:
+        row = item.difference
+        if given is not None and row.status.failed and row.metric == "shape":
+            item.difference = replace(row, status=Status.WARN, consequence_of=given.module)
 
 
 def alone(rows: list[Difference], same: Any) -> list[Difference]:

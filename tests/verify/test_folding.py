@@ -1,0 +1,42 @@
+"""One failure per fault: shapes that follow from another shape."""
+
+from __future__ import annotations
+
+from joymigrate.verify.folding import of_other_shape, one_failure_per_fault
+from joymigrate.verify.forced import Judged
+from joymigrate.verify.found import Found
+from joymigrate.verify.model import Difference, Status
+
+
+def row(place: str, metric: str, order: int, stage: str = "S3", op: str = "output") -> Difference:
+    return Difference(module=place, call=0, phase="forward", op=op, metric=metric, value=None,
+                      limit=None, status=Status.FAIL, stage=stage, step=0, order=order)  # fmt: skip
+
+
+def judged(*places: tuple[str, str]) -> list[Judged]:
+    return [
+        Judged(row(place, metric, order), place=place, kind=place, rounding=False)
+        for order, (place, metric) in enumerate(places)
+    ]
+
+
+def failed(rows: list[Judged]) -> list[str]:
+    return [item.place for item in rows if item.difference.status.failed]
+
+
+SHAPES = (("net:embed", "shape"), ("net:block", "shape"), ("net:head", "relative_l2"),
+          ("other:", "shape"))  # fmt: skip
+
+
+def test_another_shape_is_one_failure_of_a_model_and_hides_nothing_else() -> None:
+    assert failed(one_failure_per_fault(judged(*SHAPES), set())) == [
+        "net:embed", "net:head", "other:"]  # fmt: skip
+
+
+def test_shapes_follow_from_the_shape_of_another_batch() -> None:
+    rows = judged(*SHAPES)
+    of_other_shape(rows, Found(rows=[row("net", "sha256", 0, "S1", "batch, input 0")]))
+    assert failed(rows) == ["net:head"]
+    rows = judged(*SHAPES)
+    of_other_shape(rows, Found(rows=[row("net", "sha256", 0, "S1", "buffer mask")]))
+    assert len(failed(rows)) == 4
