@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parent / "backtest"
 START = "import torch, torch_npu; d = 'npu:0'\n"
 MODEL = "910B3"
 FINE = "fine_"
-ALARMS = ("refused", "raises")
+ALARMS = ("refused", "raises", "race")
 
 
 def main() -> None:
@@ -83,11 +83,10 @@ def warnings(
 ) -> dict[str, list[tuple[str, str]]]:
     """What the rehearsal, then the scan, say of each program: (which, words)."""
     said: dict[str, list[tuple[str, str]]] = {name: [] for name in programs}
-    for soc in sorted({str(one.get("soc", MODEL)) for one in programs.values()}):
-        names = [name for name, one in programs.items() if one.get("soc", MODEL) == soc]
-        for name in names:
-            (folder / f"{name}.py").write_text(START + programs[name]["code"], encoding="utf-8")
-        for name, found, end in rehearsed(soc, names, folder, host):
+    for name, one in programs.items():
+        (folder / f"{name}.py").write_text(START + one["code"], encoding="utf-8")
+    for (soc, mode), names in groups(programs).items():
+        for name, found, end in rehearsed(soc, mode, names, folder, host):
             said[name] += list(spoken(found)) + list(ended(end))
     done = subprocess.run(
         [sys.executable, "-m", "joymigrate", "scan", str(folder), "--format", "json"],
@@ -98,15 +97,28 @@ def warnings(
     return said
 
 
+def groups(programs: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], list[str]]:
+    """Programs that one rehearsal runs, by chip model and mode.
+
+    Programs that are known to run are run in both modes: a race there is a false alarm too.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, one in programs.items():
+        modes = ("run", "async") if name.startswith(FINE) else (one.get("mode", "run"),)
+        for mode in modes:
+            found.setdefault((str(one.get("soc", MODEL)), mode), []).append(name)
+    return found
+
+
 def rehearsed(
-    soc: str, names: list[str], folder: Path, host: Path | None
+    soc: str, mode: str, names: list[str], folder: Path, host: Path | None
 ) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
-    """Rehearse programs on one model: per program the result and how its process ended."""
+    """Rehearse programs on one model in one mode: per program the result and how it ended."""
     options = read_options(
-        to=None, soc=soc, devices=8, memory=None, mode="run", precision="fp32", policy="count",
+        to=None, soc=soc, devices=8, memory=None, mode=mode, precision="fp32", policy="count",
         inject=[],
     )  # fmt: skip
-    ends = folder / f"ended-{soc}.json"
+    ends = folder / f"ended-{soc}-{mode}.json"
     files = [str(folder / f"{name}.py") for name in names]
     with session.open_session(options, host) as settings:
         environment = session.environment(settings, {**os.environ, "OMP_NUM_THREADS": "1"})
@@ -129,6 +141,9 @@ def spoken(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for row in found["launches"]:
         if row["aicpu"]:
             yield "slow CPU", f"{row['op']}: slow CPU (AICPU) {' '.join(row['aicpu'])}"
+    for row in found["races"]:
+        first, second = (row[key].rpartition(":")[2] for key in ("first_where", "where"))
+        yield "race", f"lines {first} and {second}: {row['message']}"
     for row in found["traps"]:
         yield "trap", f"{row['message']}; {row['remedy']}"
 
