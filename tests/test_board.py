@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.board import __main__ as board
-from benchmarks.board import limited, programs, report, rows
+from benchmarks.board import journey, limited, programs, report, rows
 from benchmarks.board.outcome import Attempt, Observed, Outcome, attempt, judge
 
 WELL = Attempt(0)
@@ -251,16 +251,36 @@ def test_a_shard_goes_on_and_runs_a_program_again_on_request(
 
     def travel(program: programs.Program, *_: object) -> tuple[Observed, dict[str, object]]:
         ran.append(program.name)
+        assert program.seconds == 240
         return PASSED, {}
 
     monkeypatch.setattr(board.journey, "travel", travel)
-    given = Namespace(results=tmp_path / "rows", sources=None, name=None, again=[], keep=None)
+    given = Namespace(
+        results=tmp_path / "rows", sources=None, name=None, again=[], keep=None, patience=2.0
+    )
     every = programs.load(listed(tmp_path, *more))
     assert board.run(given, every[:1]) == 0
     assert board.run(given, every) == 0
     given.again = ["a"]
     assert board.run(given, every) == 0
     assert ran == ["a", "b", "a"]
+
+
+def test_without_a_whole_recording_the_chip_runs_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def run(_: programs.Program, words: list[str], *__: object) -> limited.Ended:
+        asked.append(words[0])
+        return limited.Ended(0, "", 1.0)
+
+    monkeypatch.setattr(journey, "run", run)
+    (program,) = programs.load(listed(tmp_path))
+    found, repeats = journey.replay(program, tmp_path, tmp_path, None, tmp_path, {}, {})
+    assert found.well
+    assert repeats is None
+    assert asked == ["rehearse"]
 
 
 def test_the_report_counts_first_and_final_and_escapes_what_programs_printed(

@@ -6,6 +6,7 @@
 DIR of `--sources` holds a checkout of each repository under `owner+name`; without it, they are
 cloned from GitHub. A program that has a row in `--results` is not run again, so a shard that was
 cut short goes on; `--again` runs one again and keeps its first outcome beside the new one.
+On a busy machine, `--patience 3` gives each run three times its limit.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -33,6 +35,7 @@ def main() -> int:
     one.add_argument("--shard", default="1/1", help="i/n")
     one.add_argument("--name", action="append", help="only this program")
     one.add_argument("--again", action="append", default=[], help="a program to run again")
+    one.add_argument("--patience", type=float, default=1.0, help="times each limit of time")
     one.add_argument("--keep", type=Path, help="keep logs and copies here")
     two = verbs.add_parser("report", help="the board as a page, Markdown and CSV")
     two.add_argument("--list", type=Path, default=programs.LIST)
@@ -61,7 +64,8 @@ def run(given: argparse.Namespace, chosen: list[programs.Program]) -> int:
             continue
         folder = Path(tempfile.mkdtemp(prefix=f"board-{program.name}-"))
         try:
-            seen, figures = journey.travel(program, given.sources, folder)
+            patient = replace(program, seconds=program.seconds * given.patience)
+            seen, figures = journey.travel(patient, given.sources, folder)
         except (ValueError, subprocess.CalledProcessError) as error:
             print(f"{program.name}: no row: {error}", file=sys.stderr, flush=True)
             failed += 1

@@ -79,7 +79,8 @@ def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observ
     compared: dict[str, str] = {}
     if first.well and on_chip.well:
         compare_losses(folder, compared, row)
-    again, repeats = replay(program, agnostic, original, bundle, folder, compared, row)
+    recorded = bundle if first.well else None  # half a recording is nothing to hold against
+    again, repeats = replay(program, agnostic, original, recorded, folder, compared, row)
     refused = tuple(str(one) for one in row.get("refused", ()))
     seen = Observed(
         original=first,
@@ -176,18 +177,18 @@ def replay(
     program: Program,
     agnostic: Path,
     original: Path,
-    bundle: Path,
+    bundle: Path | None,
     folder: Path,
     compared: dict[str, str],
     row: dict[str, Any],
 ) -> tuple[Attempt, bool | None]:
-    """The agnostic style on the simulated chip, held against the original's recording.
+    """The agnostic style on the simulated chip, held against the original's recording if any.
 
     Where the two differ, the original is replayed on the CPU as well: does it repeat itself?
     """
     words = shlex.split(program.chip or program.command)
     log = folder / "agnostic.log"
-    if not bundle.exists():
+    if bundle is None or not bundle.exists():
         ended = run(program, ["rehearse", "-q", "--", *words], agnostic, log)
         found = attempt(ended.code, ended.text, ended.stopped)
         row["agnostic"] = figures(found, ended)
