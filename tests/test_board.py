@@ -287,12 +287,15 @@ def test_the_report_counts_first_and_final_and_escapes_what_programs_printed(
     tmp_path: Path,
 ) -> None:
     first = row(tmp_path, replace(PASSED, agnostic=broken("=<b>|Error: x")))
-    found = [row(tmp_path, PASSED, first)]
+    judged = {"calls": 9, "by": {"host": 0, "documents": 5}, "nobody": 4}
+    found = [row(tmp_path, PASSED, first) | {"calls": 9, "judged": judged}]
     every = programs.load(listed(tmp_path))
     text = report.markdown(found, every)
     assert "| passes | 0 | 1 |" in text
     assert "| our defect | 1 | 0 |" in text
     assert "<b>" not in text
+    assert "the arguments of 5\nof 9 calls" in text
+    assert "| 5 of 9 calls |" in text
     page = report.html(found, every)
     assert 'data-key="control|passes"' in page
     assert "<b>|Error" not in page

@@ -29,8 +29,8 @@ TONES = {
 COLUMNS = (
     "name", "repository", "commit", "licence", "family", "command", "chosen_before", "outcome",
     "cause", "first_outcome", "first_cause", "tries", "date", "tool", "edits_safe", "edits_unsafe",
-    "by_hand", "files_changed", "operators", "calls_pct", "lacking", "fallbacks", "traps",
-    "verify", "compared", "recorded", "losses", "most_apart", "seconds",
+    "by_hand", "files_changed", "operators", "calls", "judged", "calls_pct", "lacking", "fallbacks",
+    "traps", "verify", "compared", "recorded", "losses", "most_apart", "seconds",
 )  # fmt: skip
 BEGIN = "<!-- python -m benchmarks.board report --update docs/board.md -->"
 END = "<!-- end -->"
@@ -75,6 +75,7 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
         "edits_unsafe": sites.get("unsafe"),
         "by_hand": sites.get("report"),
         "files_changed": row.get("changed"),
+        "judged": judged_calls(row),
         "calls_pct": covered.get("calls_pct"),
         "lacking": " ".join(covered.get("lacking", ())),
         "fallbacks": " ".join(row.get("fallbacks", ())),
@@ -89,6 +90,12 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 SIDES = ("original", "direct", "agnostic")
+
+
+def judged_calls(row: Mapping[str, Any]) -> int | None:
+    """Calls whose arguments the chip's documents or the vendor's host code judged, of `calls`."""
+    judged = row.get("judged")
+    return None if judged is None else int(judged["calls"]) - int(judged["nobody"])
 
 
 def counted(found: Sequence[Mapping[str, Any]], which: str) -> Counter[Outcome]:
@@ -128,12 +135,20 @@ def figures(found: Sequence[Mapping[str, Any]], listed: Sequence[Program]) -> It
     yield ""
     yield f"{ran} programs ran to their end on the CPU and, in both styles, on the simulated chip;"
     yield f"results of {held} of them were held against those of the original."
+    passed = [row for row in found if rows.judged(row, "final")[0] is Outcome.PASSES]
+    calls = sum(int(row.get("calls", 0)) for row in passed)
+    seen = sum(judged_calls(row) or 0 for row in passed)
+    yield f"In those that pass, documents or the vendor's host code judged the arguments of {seen}"
+    yield f"of {calls} calls. The others ran on the simulated chip alone: nobody vouches for them."
 
 
 def programs(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """One line per program."""
-    yield "| program | family | outcome now | first try | operators of the chip | verify | losses |"
-    yield "|---|---|---|---|---|---|---|"
+    yield (
+        "| program | family | outcome now | first try | operators of the chip | arguments judged "
+        "| verify | losses |"
+    )
+    yield "|---|---|---|---|---|---|---|---|"
     for row in found:
         one = flat(row)
         ends = [one["outcome"] + (f": {one['cause']}" if one["cause"] else "")]
@@ -142,9 +157,10 @@ def programs(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         share = "-" if one["calls_pct"] is None else f"{one['calls_pct']:.1f} % of the calls"
         verify = f"{one['verify']}; {one['compared']} of {one['recorded']}"
         losses = f"{one['losses']}, {one['most_apart']} apart" if one["losses"] else "-"
+        judged = "-" if one["judged"] is None else f"{one['judged']} of {one['calls']} calls"
         cells = [
             f"{one['name']} ({one['repository']} {one['commit'][:7]})", one["family"], *ends,
-            share, verify if one["verify"] else "-", losses,
+            share, judged, verify if one["verify"] else "-", losses,
         ]  # fmt: skip
         yield "| " + " | ".join(short(cell) for cell in cells) + " |"
 
@@ -242,6 +258,8 @@ def evidence(row: Mapping[str, Any]) -> Iterator[str]:
     grades = row.get("grades", {})
     if grades:
         yield "operators by grade: " + ", ".join(f"{key} {n}" for key, n in grades.items())
+    if judged_calls(row) is not None:
+        yield f"arguments judged: {judged_calls(row)} of {row['calls']} calls"
     for key in ("fallbacks", "traps", "refused", "unsimulated"):
         if row.get(key):
             yield f"{key}: " + "; ".join(str(one) for one in row[key])
