@@ -56,6 +56,7 @@ class Witness:
         self.queues = {queue["name"]: queue for queue in queues}
         self.windows: list[Booking] = []
         self.held: dict[str, tuple[Job, list[tuple[str, int, int]]]] = {}
+        self.kept: dict[str, set[tuple[str, int]]] = {}  # by jobs that go on in another size
         self.known: set[str] = set()
         self.faults: list[str] = []
 
@@ -68,14 +69,19 @@ class Witness:
             name = action.job.name
             if isinstance(action, Start):
                 self.start(action, at)
-            elif self.held.pop(name, None) is None:
+            elif name not in self.held:
                 self.fault(f"{name} is stopped and does not run")
+            else:
+                rows = self.held.pop(name)[1]
+                if isinstance(action, Evict) and action.resize:
+                    self.kept[name] = {(node, card) for node, card, _ in rows}
             if isinstance(action, Evict) and action.by and action.by not in started:
                 self.fault(f"{name} is stopped for {action.by}, which does not start")
         self.look()
 
     def start(self, action: Start, at: float) -> None:
         job, name = action.job, action.job.name
+        kept = self.kept.pop(name, set())
         tasks = [task for task in job.tasks for _ in range(task.pods)]
         if name in self.held or len(tasks) != len(action.placement):
             self.fault(f"{name} runs twice, or not whole")
@@ -92,8 +98,9 @@ class Witness:
             if job.numa == "one" and task.cards and not any({*ids} <= {*g} for g in node.numa):
                 self.fault(f"{name} crosses NUMA nodes")
             for window in self.windows:
+                new = {card for card in ids if (node.name, card) not in kept}
                 inside = any(
-                    part.node == node.name and {*part.cards} & {*ids} for part in window.cards
+                    part.node == node.name and {*part.cards} & new for part in window.cards
                 )
                 ends_before = (
                     job.minutes is not None and at + job.minutes * 60 <= window.begin + 1e-6

@@ -94,7 +94,9 @@ class NodeItem:
     cpu: float | None = setting(None, "cores that jobs may take", least=0, most=1e15)
     memory_gib: float | None = setting(None, "memory that jobs may take", least=0, most=1e15)
     numa: tuple[tuple[int, ...], ...] = setting((), "card ids of each NUMA node")
-    labels: Mapping[str, str] = setting(make=dict, help="labels of the node", words=True)
+    labels: Mapping[str, str] = setting(
+        make=dict, help="labels of the node; kept, and no decision asks for them", words=True
+    )
     ready: bool = setting(True, "whether it takes work")
     address: str = names_setting("where it is reached")
     shared: Mapping[int, int] = setting(
