@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,7 +132,11 @@ def test_csv_and_a_named_column(tmp_path: Path, base: Path) -> None:
         run(path, path, column="lm los")
 
 
-def test_tensorboard_files_are_read(tmp_path: Path, base: Path) -> None:
+def test_tensorboard_files_are_read(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else it loads tensorflow, and its LLVM ends this process when a later test loads triton's.
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.notf", types.ModuleType("notf"))
     writer = pytest.importorskip("torch.utils.tensorboard").SummaryWriter(str(tmp_path / "tb"))
     for line in base.read_text().splitlines():
         row = json.loads(line)
