@@ -87,7 +87,9 @@ class Placer:
     def shapes(self, job: Job, task: PodGroup) -> list[Shape] | Refusal:
         """The task against each pool that may take it, or why none ever can."""
         queue = job.queue if self.state.reserved else ""
-        key = (task, queue, job.pods > 1, job.sp_block, job.leaf, job.numa, job.superpod)
+        single = len(job.tasks) == 1  # one leaf is then found task by task, or for all of them
+        rules = (job.sp_block, job.leaf, job.numa, job.superpod)
+        key = (task, queue, job.pods > 1, single, *rules)
         found = self._shapes.get(key)
         if found is None:
             found = self._shapes[key] = compile_shapes(self.state, job, task)

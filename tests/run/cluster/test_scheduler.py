@@ -23,6 +23,13 @@ from tests.run.cluster.cases import evicted, job, nodes, queue, scheduler, start
 TWO = "[{name: a, kind: gpu-8}, {name: b, kind: gpu-8}]"
 
 
+def test_a_job_of_several_tasks_leaves_no_rule_behind_for_one_of_a_task() -> None:
+    run = scheduler(nodes("[{name: a, kind: gpu-2, leaf: l0}, {name: b, kind: gpu-2, leaf: l1}]"))
+    two = [{"pods": 3, "cards_per_pod": 1, "kind": "gpu-2"}, {"pods": 1, "cards_per_pod": 1}]
+    submit(run, job("several", "gpu-2", tasks=two, leaf="one"))
+    assert submit(run, job("one", "gpu-2", pods=3, cards_per_pod=1, leaf="one")) == []
+
+
 def test_a_gang_starts_whole_or_not_at_all() -> None:
     run = scheduler(nodes(TWO))
     assert started(submit(run, job("big", pods=3, cards_per_pod=8))) == []

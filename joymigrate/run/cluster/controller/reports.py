@@ -176,6 +176,12 @@ def reservation_rows(ledger: Ledger, now: float) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def reservations_data(ledger: Ledger, now: float) -> dict[str, Any]:
+    """The windows of the calendar that are not over, as a document."""
+    rows = reservation_rows(ledger, now)
+    return {"schema": "joymigrate.reservations/1", "reservations": rows}
+
+
 def _begins(booking: Booking) -> float:
     return booking.begin
 

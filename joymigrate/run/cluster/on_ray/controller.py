@@ -29,7 +29,7 @@ from joymigrate.run.cluster.controller.reports import (
     quota_data,
     read_history,
     read_usage,
-    reservation_rows,
+    reservations_data,
     status_data,
 )
 from joymigrate.run.cluster.controller.restore import lost, restore, submission
@@ -137,8 +137,8 @@ class Controller:
 
     async def board(self) -> dict[str, Any]:
         """What the monitor's page shows: cards, queues, jobs with reasons, the last facts."""
-        data = board_data(self.scheduler, self.ledger, time.time())
-        return {**data, "facts": await self.history("", FACTS)}
+        facts = {"facts": await self.history("", FACTS)}
+        return board_data(self.scheduler, self.ledger, time.time()) | facts
 
     async def explain(self, name: str) -> dict[str, Any]:
         """Why a job waits, what is enough for it to start, and when it will."""
@@ -173,21 +173,19 @@ class Controller:
 
     async def reservations(self) -> dict[str, Any]:
         """The windows of the calendar that are not over."""
-        rows = reservation_rows(self.ledger, time.time())
-        return {"schema": "joymigrate.reservations/1", "reservations": rows}
+        return reservations_data(self.ledger, time.time())
 
     async def compare_quotas(self, workload: jobs.Workload) -> dict[str, Any]:
         """What other queues would change: who would be stopped, who would start."""
-        change = compare_quotas(
-            self.ledger, self.cluster, workload.queues, workload.weights, time.time()
-        )
-        return {"schema": "joymigrate.quota-change/1", **dataclasses.asdict(change)}
+        known = (self.ledger, self.cluster, workload.queues, workload.weights)
+        change = dataclasses.asdict(compare_quotas(*known, time.time()))
+        return {"schema": "joymigrate.quota-change/1", **change}
 
     async def set_quotas(self, workload: jobs.Workload, by: str = "") -> dict[str, Any]:
         """Put other queues into force."""
         await self.compare_quotas(workload)  # refuses what cannot hold
-        data = limits_data(workload.queues, workload.weights)
-        return self._obey([fact("limited", by=by, data=data)], "quota apply")
+        limited = fact("limited", by=by, data=limits_data(workload.queues, workload.weights))
+        return self._obey([limited], "quota apply")
 
     async def history(self, job: str = "", count: int = 0) -> list[dict[str, Any]]:
         """The log, all of it or one job's; with `count` its last lines."""
@@ -299,8 +297,8 @@ class Controller:
     def _fact_of(self, action: Start | Evict) -> Fact:
         name = action.job.name
         if isinstance(action, Evict):
-            data = {"why": action.why, "for": action.by}
-            return fact("evicted", name, data={**data, "resize": True} if action.resize else data)
+            more = {"resize": True} if action.resize else {}
+            return fact("evicted", name, data={"why": action.why, "for": action.by, **more})
         nodes = self.cluster.nodes
         pods = [
             {
@@ -311,8 +309,8 @@ class Controller:
             }
             for rank, grant in enumerate(action.placement)
         ]
-        whole = self.scheduler.running[name].entry.whole if name in self.scheduler.running else None
-        sized = {"minutes": action.job.minutes} if whole is not None else {}
+        run = self.scheduler.running.get(name)
+        sized = {"minutes": action.job.minutes} if run and run.entry.whole else {}
         return fact("started", name, data={"pods": pods, **sized})
 
     def _carry_out(self) -> None:

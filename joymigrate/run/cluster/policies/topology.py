@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from joymigrate.run.cluster.cards import count
 from joymigrate.run.cluster.policies import Policy, Typical
 from joymigrate.run.cluster.policies._shares import tightest
@@ -38,7 +40,8 @@ class TopologyPolicy:
             cost = cost + pool.kind.health_weight * state.broken[pool.index]
         if pool.leaves < 2:
             return cost
-        leaf_free = state.leaf_free[state.leaf[pool.index] + 1]
+        # Where jobs are thought away it lags behind what a gang's own tasks take.
+        leaf_free = np.maximum(state.leaf_free[state.leaf[pool.index] + 1], 0)
         return cost + leaf_free / LEAF_CAP
 
     def share(self, state: State, shape: Shape, hold: Ints | None) -> tuple[int, int]:
