@@ -55,7 +55,7 @@ def bash(line: str, cwd: Path | None = None, **more: str) -> list[str]:
         ("joymigrate migrate --until re", ["rewrite", "rehearse"]),
         ("joymigrate migrate --style ", ["agnostic", "direct"]),
         ("joymigrate scan --format s", ["sarif"]),
-        ("joymigrate rehearse --mode ", ["run", "dry", "shadow"]),
+        ("joymigrate rehearse --mode ", ["run", "dry", "shadow", "async"]),
         ("joymigrate train labelstudio ", ["in", "out"]),
         ("joymigrate doctor clu", ["cluster"]),
         ("joymigrate scan --write-baseline ", []),
