@@ -15,15 +15,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 DONE = b"done"
-# Isolated (-I) and without site (-S): the user's folder and environment must not reach it.
-PROGRAM = "import sys; sys.path[:] = {path!r}; from joymigrate.ledger.watcher import watch; watch()"
+# Isolated (-I) and without site (-S): the user's folder and environment must not reach it. What
+# recovery needs is imported only after a death: the writer waits for this process at every change.
+PROGRAM = """
+import sys
+if sys.stdin.buffer.read() != {done!r}:
+    sys.path[:] = {path!r}
+    from joymigrate.ledger.watcher import end_change
+    end_change(sys.argv[1])
+"""
 PACKAGES = str(Path(__file__).parents[2])  # an editable install may not be on sys.path
 
 
 @contextmanager
 def watched(root: Path) -> Iterator[None]:
     """Hold a watcher over the body. Without one (no process left) the body runs all the same."""
-    program = PROGRAM.format(path=[*filter(None, sys.path), PACKAGES])
+    program = PROGRAM.format(done=DONE, path=[*filter(None, sys.path), PACKAGES])
     try:
         watcher = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", program, str(root)],
@@ -46,14 +53,11 @@ def watched(root: Path) -> Iterator[None]:
         watcher.wait()
 
 
-def watch() -> None:
-    """The watcher's own program: wait for the word, or recover."""
+def end_change(root: str) -> None:
+    """Recover the tree at `root`, whose writer is dead."""
     from joymigrate.ledger.lock import locked
     from joymigrate.ledger.place import home_of
     from joymigrate.ledger.recovery import recover
 
-    root = Path(sys.argv[1])
-    if sys.stdin.buffer.read() == DONE:
-        return
-    with locked(home_of(root)):
-        recover(root)
+    with locked(home_of(Path(root))):
+        recover(Path(root))
