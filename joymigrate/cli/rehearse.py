@@ -94,7 +94,7 @@ def command(
     from joymigrate.cli import _fill, _program, _switch
     from joymigrate.extras import need
     from joymigrate.run.kit import seal as sealing
-    from joymigrate.run.rehearse import numerics, report, session
+    from joymigrate.run.rehearse import matrix_unit, report, session
     from joymigrate.run.rehearse.options import checkouts, read_options
 
     need("torch", "torch", what="a rehearsal")
@@ -143,7 +143,7 @@ def command(
         if seal is not None:
             sku = target(settings.chip).sku(settings.soc)
             calls = sealing.signatures_of(records)
-            said = sealing.of_rehearsal(result, calls, measured, sku, numerics.unit_of)
+            said = sealing.of_rehearsal(result, calls, measured, sku, matrix_unit.unit_of)
             sealing.write(said, seal)
     if not quiet:
         with speaking(language):

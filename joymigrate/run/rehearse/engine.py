@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse import aliases, gap, generators, numerics
+from joymigrate.run.rehearse import aliases, gap, generators, matrix_unit, numerics
 from joymigrate.run.rehearse.host_arguments import HostArguments, refuse_host_tensor
 from joymigrate.run.rehearse.operator import Operator, out_variant
 from joymigrate.run.rehearse.record import Record
@@ -116,7 +116,7 @@ class Engine:
 
     def with_numerics(self, operator: Operator, compute: Callable[..., Any]) -> Callable[..., Any]:
         """`compute` with the rehearsal's precision and faults."""
-        unit = numerics.unit_of(operator.name)
+        unit = matrix_unit.unit_of(operator.name)
         inner = compute
         if unit is not None:
             precision, vendor = self.settings.precision, self.vendor
