@@ -1,4 +1,4 @@
-"""Runs programs under the recorder in children of a server that imported torch, and no more.
+"""Runs programs under the recorder in children of a server that did nothing but import torch.
 
 Torch is imported once. A child of the test process itself could wait forever: threads that torch
 started there for earlier tests don't live on in it.
@@ -28,7 +28,8 @@ from joymigrate.verify.tolerance import Tolerance
 from joymigrate.verify.written_files import collect
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload([__name__])
+# The first optimiser of a program imports torch._dynamo, which takes longer than torch itself.
+SERVER.set_forkserver_preload([__name__, "torch._dynamo"])
 
 
 def execute(
