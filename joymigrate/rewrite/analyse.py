@@ -14,7 +14,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Kept, Style, Tier
 from joymigrate.rewrite import conditions, groups, ignores, mentions, module_index, python, readers
 from joymigrate.rewrite.codemods.patterns import patterns
-from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.context import Context, once_per_rules
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.helper import MARK
 from joymigrate.rewrite.module import Module, Pending, Project
@@ -147,33 +147,26 @@ def prefilter(text: str, context: Context) -> bool:
     return any(word in text for word in prefilter_words(context))
 
 
-_PREFILTER: dict[int, tuple[str, ...]] = {}
-
-
+@once_per_rules
 def prefilter_words(context: Context) -> tuple[str, ...]:
     """Words that the data-driven rules look for, beyond the platform's own."""
-    key = id(context.rules)
-    if key not in _PREFILTER:
-        table = patterns(context)
-        words = {name.rpartition(".")[2] for name in (*table.names, *table.prefixes)}
-        words |= {name.split(".")[0] for name in (*table.imports, *context.chip.imports())}
-        words |= {
-            *table.methods,
-            *migration_map(context).tools,
-            *table.strings,
-            *(name for name, _ in table.keywords),
-        }
-        words |= {
-            name.partition("*")[0] for name in migration_map(context).renames if name[3:4] != "*"
-        }
-        settings = (name.split("=") for name in context.chip.attributes())
-        words |= {f"{key}=" if value in ("True", "gpu") else value for key, value in settings}
-        words |= {"torch.load", "mask]", "getattr(torch", "install_requires"}
-        if context.chip.data("fused.yaml"):
-            words |= {"rsqrt(", "silu(", "rotate_half", "softmax("}
-        words |= {word for one in context.codemods for word in one.WORDS}
-        _PREFILTER[key] = tuple(sorted(words))
-    return _PREFILTER[key]
+    table = patterns(context)
+    words = {name.rpartition(".")[2] for name in (*table.names, *table.prefixes)}
+    words |= {name.split(".")[0] for name in (*table.imports, *context.chip.imports())}
+    words |= {
+        *table.methods,
+        *migration_map(context).tools,
+        *table.strings,
+        *(name for name, _ in table.keywords),
+    }
+    words |= {name.partition("*")[0] for name in migration_map(context).renames if name[3:4] != "*"}
+    settings = (name.split("=") for name in context.chip.attributes())
+    words |= {f"{key}=" if value in ("True", "gpu") else value for key, value in settings}
+    words |= {"torch.load", "mask]", "getattr(torch", "install_requires"}
+    if context.chip.data("fused.yaml"):
+        words |= {"rsqrt(", "silu(", "rotate_half", "softmax("}
+    words |= {word for one in context.codemods for word in one.WORDS}
+    return tuple(sorted(words))
 
 
 def unreadable(job: Job, file: File, data: bytes, error: Unreadable) -> Result:

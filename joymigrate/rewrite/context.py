@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from joymigrate.chips import Chip
 from joymigrate.model import Rule, Style
 from joymigrate.rewrite import rules
+
+T = TypeVar("T")
+MOVES = 16  # sets of rules whose tables are kept: each codemod of a project makes another set
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +43,23 @@ class Context:
         if codemods:
             known = {**known, **{one.RULE: one.rule() for one in codemods}}
         return cls(chip, origin, style, known, version, codemods)
+
+
+def once_per_rules(make: Callable[[Context], T]) -> Callable[[Context], T]:
+    """`make`, run once for each set of rules.
+
+    What it made is kept with the set itself: an `id` alone would name another set as soon as the
+    first one is gone, and a scan with that one's words would find nothing.
+    """
+    kept: OrderedDict[int, tuple[Mapping[str, Rule], T]] = OrderedDict()
+
+    @functools.wraps(make)
+    def made(context: Context) -> T:
+        known = kept.get(id(context.rules))
+        if known is None:
+            known = kept[id(context.rules)] = (context.rules, make(context))
+            if len(kept) > MOVES:
+                kept.popitem(last=False)
+        return known[1]
+
+    return made

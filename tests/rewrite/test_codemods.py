@@ -13,10 +13,11 @@ from joymigrate import chips
 from joymigrate.cli._main import run as main
 from joymigrate.errors import JoyError
 from joymigrate.model import Scan, Tier
-from joymigrate.rewrite import patches, scan
-from joymigrate.rewrite.codemod import hunks
+from joymigrate.rewrite import analyse, patches, scan
+from joymigrate.rewrite.codemod import Codemod, hunks
 from joymigrate.rewrite.codemod_check import check
 from joymigrate.rewrite.codemod_loader import load
+from joymigrate.rewrite.context import Context
 from tests.ledger.trees import write_tree
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "codemods"
@@ -207,3 +208,14 @@ def test_hunks_make_the_one_text_of_the_other(before: list[str], after: list[str
     for start, end, put in sorted(hunks(old, new), reverse=True):
         text = text[:start] + put + text[end:]
     assert text == new
+
+
+def test_every_scan_looks_for_the_words_of_its_own_codemods() -> None:
+    """A set of rules is often made where the last one stood; it must not inherit its words."""
+    for number in range(100):
+        word = f"old_name_{number}"
+        kind = type("One", (Codemod,), {"RULE": "ACME1", "NAME": "n", "MESSAGE": "m"})
+        kind.WORDS = (word,)
+        context = Context.between(chips.target("ascend"), chips.origin(), codemods=(kind,))
+        assert analyse.prefilter(f"{word}()\n", context)
+        del context

@@ -23,7 +23,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.rewrite.arrays import is_array
 from joymigrate.rewrite.codemods.device_names import moved_part
-from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.context import Context, once_per_rules
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.readers._migration_map import migration_map
 
@@ -46,18 +46,13 @@ class Patterns:
     attributes: dict[str, str] = field(default_factory=dict)
 
 
-_MADE: dict[int, Patterns] = {}
-
-
+@once_per_rules
 def patterns(context: Context) -> Patterns:
     """The patterns of a context's rules, made once."""
-    found = _MADE.get(id(context.rules))
-    if found is None:
-        found = Patterns()
-        for rule in context.rules.values():
-            for item in rule.match:
-                add(found, rule, item)
-        _MADE[id(context.rules)] = found
+    found = Patterns()
+    for rule in context.rules.values():
+        for item in rule.match:
+            add(found, rule, item)
     return found
 
 
