@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from joymigrate.verify.identity_map import IdentityMap
 from joymigrate.verify.isolated_pass import raw_bytes
 from joymigrate.verify.module_names import ModuleNames, plain
 
@@ -37,7 +38,7 @@ class Inventory:
         self.weights: dict[str, dict[str, Any]] = {}
         self.modules: dict[str, list[dict[str, Any]]] = {}
         self.scalars: dict[str, dict[str, Any]] = {}
-        self.names: dict[int, str] = {}
+        self.names: IdentityMap[str] = IdentityMap()
         self.known: dict[str, None] = {}  # in the order of first calls
         self.origins: dict[str, dict[str, Any]] = {}  # of weights that training may have made
 
@@ -63,8 +64,8 @@ class Inventory:
             for name, parameter in module.named_parameters():
                 where = plain(name)
                 place, _, leaf = where.rpartition(".")
-                self.names.setdefault(id(parameter), f"{root}:{place}.{leaf}")
-        return self.names
+                self.names.setdefault(parameter, f"{root}:{place}.{leaf}")
+        return self.names.by_id()
 
     def to_json(self, roots: ModuleNames) -> dict[str, Any]:
         """For `program.json`."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from joymigrate.verify.identity_map import IdentityMap
+
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 DEEPEST = 40  # frames that are looked at
 
@@ -38,34 +40,32 @@ class ModuleNames:
     """The outermost modules of a program and the names of everything below them."""
 
     def __init__(self) -> None:
-        self.names: dict[int, tuple[str, str]] = {}  # id(module) → (root, path)
-        self.modules: dict[str, torch.nn.Module] = {}  # root → the module, which keeps ids alive
-        self.wrappers: dict[int, torch.nn.Module] = {}
+        self.names: IdentityMap[tuple[str, str]] = IdentityMap()  # module → (root, path)
+        self.modules: dict[str, torch.nn.Module] = {}  # by root
 
     def find(self, module: torch.nn.Module) -> tuple[str, str] | None:
         """(root, path) of a module that was seen before."""
-        return self.names.get(id(module))
+        return self.names.get(module)
 
     def open(self, module: torch.nn.Module) -> tuple[str, str]:
         """(root, path) of a module that is called at top level."""
         inner = unwrapped(module)
-        known = self.names.get(id(module)) or self.names.get(id(inner))
+        known = self.names.get(module) or self.names.get(inner)
         if known is not None and self.modules.get(known[0]) is not None:
             return known
         owner = self.owner(inner) or inner
         root = self.label(owner)
         self.modules[root] = owner
         for path, member in owner.named_modules():
-            self.names.setdefault(id(member), (root, plain(path)))
-        if module is not inner:
-            self.wrappers[id(module)] = module
-            self.names[id(module)] = self.names[id(inner)]
-        return self.names[id(inner)]
+            self.names.setdefault(member, (root, plain(path)))
+        found = self.names.setdefault(inner, (root, ""))
+        self.names.put(module, found)
+        return found
 
     def refresh(self, root: str) -> None:
         """Name modules that were added since the root was seen."""
         for path, member in self.modules[root].named_modules():
-            self.names.setdefault(id(member), (root, plain(path)))
+            self.names.setdefault(member, (root, plain(path)))
 
     def label(self, module: torch.nn.Module) -> str:
         """What the program calls this module: its variable, else its class; unique."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from joymigrate.verify.identity_map import IdentityMap
 from joymigrate.verify.optimisers import settings_of
 
 MOST = 20_000  # entries of one list; runs of equal entries count once
@@ -18,7 +19,8 @@ class ProgramLog:
         self.updates: dict[str, int] = {}  # optimiser → updates
         self.settings: list[list[Any]] = []  # [optimiser, update, settings of its groups]
         self.last: dict[str, Any] = {}
-        self.order: dict[int, str] = {}
+        self.order: IdentityMap[str] = IdentityMap()
+        self.count = 0
         self.backward = 0
 
     def call(self, root: str, training: bool, gradients: bool, step: int) -> None:
@@ -31,7 +33,10 @@ class ProgramLog:
 
     def update(self, optimiser: Any) -> None:
         """An optimiser steps."""
-        key = self.order.setdefault(id(optimiser), f"{type(optimiser).__name__} {len(self.order)}")
+        key = self.order.get(optimiser)
+        if key is None:
+            key = self.order.setdefault(optimiser, f"{type(optimiser).__name__} {self.count}")
+            self.count += 1
         number = self.updates[key] = self.updates.get(key, -1) + 1
         numbers = tuple(
             v for g in optimiser.param_groups for k, v in g.items() if isinstance(v, int | float)

@@ -24,6 +24,7 @@ from joymigrate.verify.arguments import Arguments
 from joymigrate.verify.bundle.table import index_bytes
 from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.environment import environment
+from joymigrate.verify.identity_map import IdentityMap
 from joymigrate.verify.inventory import Inventory, hashable, tensor_hash
 from joymigrate.verify.log import Log
 from joymigrate.verify.modes import mode_of
@@ -88,7 +89,7 @@ class Recorder:
         self.step = 0
         self.stepped = False
         self.optimisers = 0
-        self.probed: set[str] = set()
+        self.probed: IdentityMap[set[str]] = IdentityMap()  # settings by optimiser
         self.called: set[str] = set()
         self.trained: set[str] = set()
         self.stack: list[str] = []
@@ -402,10 +403,10 @@ class Recorder:
             self.copied_gradients()
         # The learning rate changes at every step of a schedule; the code does not.
         kind = [{**g["settings"], "lr": None, "initial_lr": None} for g in groups]
-        key = f"{id(optimiser)}{kind}"
+        probed = self.probed.setdefault(optimiser, set())
         results: list[dict[str, Any]] = []
-        if key not in self.probed:
-            self.probed.add(key)
+        if str(kind) not in probed:
+            probed.add(str(kind))
             results = probe(optimiser)
         entry = {"class": type(optimiser).__name__, "groups": groups, "probe": results}
         self.facts.setdefault("optimisers", []).append(entry)

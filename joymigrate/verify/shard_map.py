@@ -5,11 +5,11 @@ Tensor-parallel modules hand plain tensors on: one process's part, without a tra
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
 
+from joymigrate.verify.identity_map import IdentityMap
 from joymigrate.verify.sketch import Shard
 
 Spread = tuple[str, Shard]
@@ -19,20 +19,17 @@ class ShardMap:
     """What `DTensor.to_local` gave, as long as it lives."""
 
     def __init__(self) -> None:
-        self.known: dict[int, tuple[weakref.ref[torch.Tensor], Spread]] = {}
+        self.known: IdentityMap[Spread] = IdentityMap()
 
     def note(self, whole: Any, local: torch.Tensor) -> None:
         """Remember where a local part lies; one that every process has whole needs no note."""
         found = distributed(whole)[1]
         if found is not None:
-            key = id(local)
-            gone = weakref.ref(local, lambda _: self.known.pop(key, None))
-            self.known[key] = (gone, found)
+            self.known.put(local, found)
 
     def of(self, tensor: torch.Tensor) -> Spread | None:
         """Where this very tensor lies, if it is known."""
-        reference, spread = self.known.get(id(tensor), (None, None))
-        return spread if reference is not None and reference() is tensor else None
+        return self.known.get(tensor)
 
 
 def distributed(tensor: Any) -> tuple[torch.Tensor, Spread | None]:
