@@ -20,7 +20,7 @@ from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.place import NO_ROOM, Flags, Placer
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.shape import Shape
-from joymigrate.run.cluster.state import Ints, Placement, State
+from joymigrate.run.cluster.state import Ints, Placement, Pool, State
 
 MOST_KINDS = 64  # combinations of kinds of nodes that are looked through for a job
 
@@ -49,8 +49,8 @@ class Admission:
         self.booked: list[BookedCards] = []
         self._kind_of = [quotas.number[node.kind.name] for node in state.nodes]
         self._expected: dict[int, dict[int, float] | None] = {}
-        self._walls: dict[int, list[tuple[int, int, frozenset[int]]]] = {}
-        self._nodes: dict[tuple[int, ...], Flags] = {}
+        self._walls: dict[Pool, list[tuple[int, int, tuple[CardHold | BookedCards, ...]]]] = {}
+        self._nodes: dict[frozenset[Pool], Flags] = {}
 
     def reopen(self) -> None:
         """Something was given back: what fitted nowhere may fit now."""
@@ -207,7 +207,7 @@ class Admission:
             if not isinstance(shapes := self.placer.shapes(job, task), Refusal)
             for shape in shapes
         ]
-        key = tuple(sorted({id(pool) for pool in pools}))
+        key = frozenset(pools)
         if key not in self._nodes:
             flags = np.zeros(len(self.state.nodes), dtype=bool)
             for pool in pools:
@@ -282,7 +282,7 @@ class Admission:
         heads = " and ".join(hold.entry.job.name for hold in binding)
         return Refusal("held", {"head": heads, "until": when})
 
-    def _plain(self, entry: Entry) -> tuple[int, int, int] | None:
+    def _plain(self, entry: Entry) -> tuple[Pool, int, int] | None:
         """Pool, pods and cards of a job whose failing says something about larger ones."""
         job = entry.job
         if len(job.tasks) > 1 or job.sp_block or job.leaf == "one" or job.numa == "one":
@@ -292,15 +292,14 @@ class Admission:
         if isinstance(shapes, Refusal) or len(shapes) > 1 or not task.cards:
             return None
         pool = shapes[0].pool
-        return (id(pool), task.pods, task.cards) if pool.kind.rule == "count" else None
+        return (pool, task.pods, task.cards) if pool.kind.rule == "count" else None
 
     def _wall(self, entry: Entry, holds: Sequence[CardHold | BookedCards]) -> None:
         """Remember that this many pods of this size fit nowhere until something is given back."""
         plain = self._plain(entry)
         task = entry.job.tasks[0]
         if plain is not None and not task.cpu_milli and not task.memory_mib:
-            respected = frozenset(id(hold) for hold in holds)
-            self._walls.setdefault(plain[0], []).append((*plain[1:], respected))
+            self._walls.setdefault(plain[0], []).append((*plain[1:], tuple(holds)))
 
     def _walled(self, entry: Entry, holds: Sequence[CardHold | BookedCards]) -> bool:
         """Whether a request no larger has failed since, with no more cards held against it."""
@@ -313,7 +312,7 @@ class Admission:
             return False
         respected = {id(hold) for hold in holds}
         return any(
-            pods <= plain[1] and cards_ <= plain[2] and held <= respected
+            pods <= plain[1] and cards_ <= plain[2] and all(id(hold) in respected for hold in held)
             for pods, cards_, held in self._walls.get(plain[0], ())
         )
 

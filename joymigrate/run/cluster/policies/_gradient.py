@@ -20,7 +20,7 @@ from joymigrate.run.cluster.policies import Typical
 
 if TYPE_CHECKING:
     from joymigrate.run.cluster.shape import Shape
-    from joymigrate.run.cluster.state import Ints, State
+    from joymigrate.run.cluster.state import Ints, Pool, State
 
 Floats = NDArray[np.float64]
 WHOLE = 1000
@@ -73,12 +73,12 @@ class Gradient:
     def __init__(self, fragments: Fragments) -> None:
         self.fragments = fragments
         self._known: dict[tuple[object, ...], ScoreCache] = {}
-        self._position: dict[int, Ints] = {}
+        self._position: dict[Pool, Ints] = {}
 
     def of(self, state: State, shape: Shape) -> ScoreCache:
         """ΔF per node of the pool (∞ where the pod does not fit), and the card of a share."""
         task, pool = shape.task, shape.pool
-        key = (id(state), id(pool), task.cards, task.milli, task.cpu_milli, task.memory_mib)
+        key = (state, pool, task.cards, task.milli, task.cpu_milli, task.memory_mib)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = ScoreCache(len(pool.nodes))
@@ -96,11 +96,11 @@ class Gradient:
 
     def _positions(self, state: State, shape: Shape, touched: list[int]) -> Ints:
         pool = shape.pool
-        where = self._position.get(id(pool))
+        where = self._position.get(pool)
         if where is None:
             where = np.full(len(state.nodes), -1, dtype=np.int64)
             where[pool.nodes] = np.arange(len(pool.nodes))
-            self._position[id(pool)] = where
+            self._position[pool] = where
         found = where[list(set(touched))]
         return np.sort(found[found >= 0])
 
