@@ -1,13 +1,8 @@
-"""Runs programs under the recorder in children of a server that did nothing but import torch.
-
-Torch is imported once. A child of the test process itself could wait forever: threads that torch
-started there for earlier tests don't live on in it.
-"""
+"""Runs programs under the recorder in children of a server that imported torch."""
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import runpy
 import sys
@@ -15,8 +10,6 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
-
-import torch  # noqa: F401  before the children
 
 import joymigrate.verify.compare
 import joymigrate.verify.watch
@@ -26,10 +19,7 @@ from joymigrate.verify.model import Verdict
 from joymigrate.verify.settings import Settings
 from joymigrate.verify.tolerance import Tolerance
 from joymigrate.verify.written_files import collect
-
-SERVER = multiprocessing.get_context("forkserver")
-# The first optimiser of a program imports torch._dynamo, which takes longer than torch itself.
-SERVER.set_forkserver_preload([__name__, "torch._dynamo"])
+from tests.forked import SERVER
 
 
 def execute(

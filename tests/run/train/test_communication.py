@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from hypothesis import strategies as st
 from joymigrate.errors import JoyError
 from joymigrate.run.train import compress, job
 from joymigrate.run.train.run_folder import RunFolder
+from tests.forked import run_ranks
 from tests.run.train import jobs
 
 PROGRAM = Path(__file__).parent / "programs" / "communication.py"
@@ -25,13 +23,8 @@ FORMS = ("fp32:dp", "int8:dp", "bf16:dp", "int8:fsdp", "bf16:fsdp")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("communication")
     path = jobs.write(folder, checkpoint={"every": 0, "export": False})
-    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-        *(str(PROGRAM), str(path), str(folder), *FORMS),
-    ]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    ended = run_ranks(PROGRAM, 2, str(path), str(folder), *FORMS)
+    assert [one.code for one in ended] == [0, 0], [one.said[-4000:] for one in ended]
     return folder
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import run_ranks
 from tests.run.train import jobs
 
 PROGRAM = Path(__file__).parent / "programs" / "layouts.py"
@@ -17,13 +18,17 @@ NEAR = 1e-5
 
 
 def several(count: int, *arguments: object, front: tuple[str, ...] = ()) -> None:
-    """Run the program under torchrun."""
+    """Run the program in several processes; with `front`, under torchrun below that command."""
+    if not front:
+        ended = run_ranks(PROGRAM, count, *map(str, arguments), limit=400)
+        assert [one.code for one in ended] == [0] * count, [one.said[-4000:] for one in ended]
+        return
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
     command = [
         *("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"),
         *(str(PROGRAM), *map(str, arguments)),
     ]
-    start = [sys.executable, *front, *(("python",) if front else ()), *command]
+    start = [sys.executable, *front, "python", *command]
     done = subprocess.run(start, env=environment, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
 

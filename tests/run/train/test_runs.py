@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +53,7 @@ def begin(path: Path, *options: str, **more: Any) -> subprocess.Popen[str]:
 def until(process: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
     """Wait for something that the process does."""
     while process.poll() is None and not reached():
-        pass
+        time.sleep(0.002)
     assert process.poll() is None, process.communicate()[0][-3000:]
 
 

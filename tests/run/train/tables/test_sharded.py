@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forked import run_ranks
 from tests.run.rehearse.conftest import Run, rehearse  # noqa: F401
 
 STEPS = 12
@@ -27,14 +25,9 @@ def results(text: str) -> list[dict]:
 
 
 def run(processes: int, *words: str, program: str = PROGRAM) -> list[dict]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    command = [sys.executable, program, *words]
-    if processes > 1:
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
-        command = [sys.executable, *launcher, str(processes), program, *words]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = results(done.stdout)
+    ended = run_ranks(Path(program), processes, *words)
+    assert [one.code for one in ended] == [0] * processes, [one.said[-3000:] for one in ended]
+    found = results("".join(one.said for one in ended))
     assert len(found) == processes
     return found
 
