@@ -25,7 +25,7 @@ from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
 from joymigrate.run.kit import bound, cases, make, predicted, repro, score, seal
 from joymigrate.run.kit.runner.judge import attribute, deviations
-from joymigrate.run.rehearse.numerics import unit_of
+from joymigrate.run.rehearse.matrix_unit import unit_of
 
 CHIP = get("ascend")
 GELU = "torch.nn.functional.gelu float16 contiguous"
