@@ -9,13 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-import joymigrate
-
-ROOT = Path(joymigrate.__file__).parent
+from tests.sources import parse, sources
 
 # Lowest row first. A part may import the rows below its own, and itself. The longest name that
 # fits a module decides: `run.train.formats` stands below `run.train`.
@@ -199,24 +196,25 @@ def refusals(module: str, imported: Iterable[str]) -> list[str]:
     return refused
 
 
-def name_of(path: Path) -> str:
-    parts = ["joymigrate", *path.relative_to(ROOT).with_suffix("").parts]
+def name_of(path: str) -> str:
+    parts = ["joymigrate", *path.removesuffix(".py").split("/")]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in sources()}
 
 
 @cache
 def house() -> dict[str, frozenset[str]]:
     """Every module of joymigrate, with what it imports."""
     modules = {}
-    for path in sorted(p for p in ROOT.rglob("*.py") if "_rules" not in p.parts):
-        module = name_of(path)
-        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        modules[module] = frozenset(imports_of(tree, package))
+    for module, path in MODULES.items():
+        package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+        modules[module] = frozenset(imports_of(parse(path), package))
     return modules
 
 
-@pytest.mark.parametrize("module", sorted(house()))
+@pytest.mark.parametrize("module", sorted(MODULES))
 def test_imports_point_downwards(module: str) -> None:
     assert refusals(module, house()[module]) == []
 

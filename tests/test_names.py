@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-import joymigrate
-
-ROOT = Path(joymigrate.__file__).parent
+from tests.sources import parse, sources
 
 # Modules, classes and public functions with these names had a standard term that says more.
 MODULES = {
@@ -34,49 +33,73 @@ LATER = {"profile", "rewrite", "run/rehearse", "run/serve", "schema", "verify"}
 
 
 @cache
-def packages() -> dict[str, list[tuple[str, ast.Module]]]:
+def packages() -> dict[str, list[str]]:
     """Every package with its files: `run` counts by its rooms."""
-    found: dict[str, list[tuple[str, ast.Module]]] = defaultdict(list)
-    for path in sorted(p for p in ROOT.rglob("*.py") if "_rules" not in p.parts):
-        parts = path.relative_to(ROOT).parts
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(sources()):
+        parts = path.split("/")
         name = "/".join(parts[:2]) if parts[0] == "run" and len(parts) > 2 else parts[0]
-        found[name].append((path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))))
+        found[name].append(path)
     return found
 
 
 PACKAGES = sorted(set(packages()) - LATER)
 
 
+@dataclass(frozen=True)
+class Definition:
+    """A class anywhere in a file, or a function at its top."""
+
+    name: str
+    line: int
+    is_class: bool
+    at_top: bool
+
+
+def definitions_of(tree: ast.Module) -> list[Definition]:
+    top = set(map(id, tree.body))
+    return [
+        Definition(node.name, node.lineno, isinstance(node, ast.ClassDef), id(node) in top)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) or (isinstance(node, ast.FunctionDef) and id(node) in top)
+    ]
+
+
+@cache
+def definitions(path: str) -> list[Definition]:
+    """Those of a file of joymigrate, which is parsed once."""
+    return definitions_of(parse(path))
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_class_name_stands_once_in_a_package(package: str) -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for path, tree in packages()[package]:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(f"{path}:{node.lineno}")
+    for path in packages()[package]:
+        for one in definitions(path):
+            if one.is_class:
+                places[one.name].append(f"{path}:{one.line}")
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
-def refused(path: str, tree: ast.Module) -> list[str]:
+def refused(path: str, definitions: list[Definition]) -> list[str]:
     """The names of a file that are on a stop list, as `file:line name`."""
     stem = Path(path).stem
     names = [f"{path} {stem}"] if stem in MODULES else []
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name in CLASSES:
-            names.append(f"{path}:{node.lineno} {node.name}")
-        if isinstance(node, ast.FunctionDef) and node.name in FUNCTIONS:
-            names.append(f"{path}:{node.lineno} {node.name}")
+    stop = {True: CLASSES, False: FUNCTIONS}
+    for one in definitions:
+        if one.at_top and one.name in stop[one.is_class]:
+            names.append(f"{path}:{one.line} {one.name}")
     return names
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_words_that_hide_a_meaning_stay_out(package: str) -> None:
-    assert [name for path, tree in packages()[package] for name in refused(path, tree)] == []
+    assert [n for path in packages()[package] for n in refused(path, definitions(path))] == []
 
 
 def test_the_stop_lists_are_applied() -> None:
     tree = ast.parse("class Found: ...\ndef told(): ...\ndef tell(): ...\n")
-    assert refused("journey/travel.py", tree) == [
+    assert refused("journey/travel.py", definitions_of(tree)) == [
         "journey/travel.py travel",
         "journey/travel.py:1 Found",
         "journey/travel.py:2 told",

@@ -1,0 +1,23 @@
+"""The source files of joymigrate, for tests that look at all of them."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import joymigrate
+
+ROOT = Path(joymigrate.__file__).parent
+
+
+@cache
+def sources() -> tuple[str, ...]:
+    """Every Python file below the package, without the rules: `run/train/job.py`."""
+    paths = (path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
+    return tuple(sorted(path for path in paths if "_rules" not in path.split("/")))
+
+
+def parse(path: str) -> ast.Module:
+    """The syntax tree of one of them. Keep what you need of it: all of them are large."""
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
