@@ -17,6 +17,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 EXTRAS := torch,serve,train,rec,kernels,cluster,otel,tf,dev
 # torch_npu registers itself with torch; without CANN that would break every `import torch`.
 export TORCH_DEVICE_BACKEND_AUTOLOAD := 0
+# Tests start hundreds of Pythons: each would compile all it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+# Each worker takes whole files; tests/conftest.py puts the dear ones first.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 TESTS ?= tests
 
@@ -39,13 +43,13 @@ demo: env
 	@$(BIN)/python -m examples.demo
 
 quick: env
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --quick -m "not slow and not gpu" $(TESTS)
+	$(PYTEST) --quick -m "not slow and not gpu" $(TESTS)
 
 test: env
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not gpu"
+	$(PYTEST) -m "not slow and not gpu"
 
 test-slow: env
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not gpu"
+	$(PYTEST) -m "not gpu"
 
 lint: env
 	$(BIN)/ruff check .

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import re
 import shutil
 import signal
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,19 @@ STARTS_PROGRAMS = re.compile(
 )
 
 
+# Collecting imports ten thousand modules: the collector of garbage would look at them again and
+# again, and so it would at every later collection.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported so far stays: from here on only what tests make is looked at."""
+    gc.collect()
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # extensions count what is left of theirs when Python ends
+    gc.enable()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--quick`: the tests of the edit loop."""
     parser.addoption("--quick", action="store_true", help="leave out files that start programs")
@@ -44,12 +60,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """With `--quick` a file that starts programs is not even imported."""
     if not config.getoption("--quick") or collection_path.suffix != ".py":
         return None
-    text = collection_path.read_text(encoding="utf-8")
-    return True if STARTS_PROGRAMS.search(text) else None
+    return True if starts_programs(collection_path) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip marked tests whose tool is missing; where tools are required, let them fail."""
+@cache
+def starts_programs(path: Path) -> bool:
+    """Whether a file of tests starts programs, by its text."""
+    return STARTS_PROGRAMS.search(path.read_text(encoding="utf-8")) is not None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip marked tests whose tool is missing; where tools are required, let them fail.
+
+    Workers take whole files in this order (`make test` says --no-loadscope-reorder): those that
+    start programs come first, so that at the end no worker waits long for the other's last file.
+    """
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not starts_programs(item.path))
     for mark, (programs, remedy) in TOOLS.items():
         if REQUIRED or any(shutil.which(program) for program in programs):
             continue
