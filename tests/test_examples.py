@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import run_ranks
+
 REPOSITORY = Path(__file__).parents[1]
 GPT = REPOSITORY / "examples" / "gpt"
 SMALL = ["--device", "cpu", "--layers", "1", "--width", "32", "--batch-size", "4"]
@@ -128,8 +130,10 @@ SHORT = {
 
 @pytest.mark.parametrize("name", sorted(SHORT))
 def test_the_programs_train_on_a_cpu(name: str, tmp_path: Path) -> None:
-    folder = REPOSITORY / "examples" / name
-    python("train.py", "--device", "cpu", "--out", tmp_path, *SHORT[name], cwd=folder)
+    program = REPOSITORY / "examples" / name / "train.py"
+    words = ("--device", "cpu", "--out", str(tmp_path), *SHORT[name])
+    (ended,) = run_ranks(program, 1, *words)
+    assert ended.code == 0, ended.said[-3000:]
     assert list(losses(tmp_path)) == [0, 1]
 
 
