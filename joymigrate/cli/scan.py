@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 WANTS = {"program:git": "--diff BASE"}
 
 FORMATS = ("text", "json", "sarif", "github", "md", "html", "csv")
+ALSO = {".json": "json", ".sarif": "sarif", ".md": "md", ".html": "html", ".csv": "csv"}
 PORTFOLIO_FORMATS = ("text", "json", "md", "html")
 
 
@@ -44,6 +45,9 @@ def command(
     ),
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="FILE", help="Write to FILE."
+    ),
+    also: list[Path] = typer.Option(
+        [], "--also", metavar="FILE", help="Write to FILE too: .json, .sarif, .md, .html or .csv."
     ),
     select: list[str] = typer.Option([], "--select", help="Only these rules (ids or prefixes)."),
     ignore: list[str] = typer.Option([], "--ignore", help="Not these rules (ids or prefixes)."),
@@ -83,6 +87,7 @@ def command(
     one_of(format, FORMATS if portfolio is None else PORTFOLIO_FORMATS, "--format")
     asked = language_of(lang, paths[0] if paths else None)
     view = ScanView(format, output, asked, statistics, show_kept, verbose, quiet)
+    others = [replace(view, format=form_of(path), output=path) for path in also]
     overrides = {
         "to": to,
         "style": style,
@@ -95,9 +100,9 @@ def command(
         "baseline": None if baseline is None else str(baseline),
     }
     if portfolio is not None:
-        others = {"PATH": paths, "--diff": diff, "--baseline": baseline,
-                  "--write-baseline": write_baseline}  # fmt: skip
-        for option in (name for name, given in others.items() if given):
+        alone = {"PATH": paths, "--diff": diff, "--baseline": baseline, "--also": also,
+                 "--write-baseline": write_baseline}  # fmt: skip
+        for option in (name for name, given in alone.items() if given):
             raise JoyError(f"--portfolio and {option} don't go together", help="leave one out")
         sites = rank(portfolio, origin, overrides, view)
         return Exit.FOUND if sites and not exit_zero else Exit.OK
@@ -110,7 +115,16 @@ def command(
         return save_baseline(scan, write_baseline)
     result = result_of(scan, settings, paths, diff, view)
     show(result, view)
+    for other in others:
+        emit(render(result, other, False), other.output)
     return Exit.FOUND if result.scan.findings and not exit_zero else Exit.OK
+
+
+def form_of(path: Path) -> str:
+    """The format that the name of a file says."""
+    if path.suffix not in ALSO:
+        raise JoyError(f"--also {path}: the name says no format", help=f"one of {', '.join(ALSO)}")
+    return ALSO[path.suffix]
 
 
 def result_of(

@@ -100,7 +100,7 @@ def words(request: Request, chip_here: bool) -> dict[str, list[list[str]]]:
     bundle = str(request.baseline or at(steps.baseline.BUNDLE))
     curves = [at("train/baseline.jsonl"), at("train/chip.jsonl")]
     ours: dict[str, list[list[str]]] = {
-        "scan": [steps.scan.words(request, form, at(f"scan/scan.{form}")) for form in FORMS],
+        "scan": [steps.scan.words(request, *map(at, steps.scan.FILES))],
         "baseline": [] if request.baseline else [steps.baseline.words(request, bundle, base)],
         "rewrite": [steps.rewrite.words(request), steps.rewrite.looking(request, at(LEFT))],
         "rehearse": [steps.rehearse.words(request, chip_here, at("rehearse/rehearse.json"))],
@@ -122,7 +122,6 @@ def words(request: Request, chip_here: bool) -> dict[str, list[list[str]]]:
     return all_
 
 
-FORMS = ("json", "sarif", "html")
 LEFT = steps.rewrite.LEFT
 
 

@@ -183,6 +183,23 @@ def test_a_wrong_figure_of_the_effort_model_is_one_error(project: Path, joy: Joy
     assert "Did you mean 'unsafe'?" in told.err
 
 
+def test_one_scan_writes_several_forms(project: Path, joy: Joy, tmp_path: Path) -> None:
+    forms = ("sarif", "md", "csv", "json")
+    alone = {form: joy("scan", ".", "--format", form, "-q").out for form in forms}
+    (written := tmp_path / "written").mkdir()  # outside of what is scanned
+    also = [word for form in forms for word in ("--also", str(written / f"scan.{form}"))]
+    told = joy("scan", ".", "--format", "json", *also)
+    assert (told.code, told.out) == (1, alone["json"])
+    assert {form: (written / f"scan.{form}").read_text() for form in forms} == alone
+
+
+def test_a_name_that_says_no_form_is_refused_before_the_scan(project: Path, joy: Joy) -> None:
+    told = joy("scan", ".", "-o", "scan.txt", "--also", "scan.pdf")
+    assert told.code == 2
+    assert "--also scan.pdf: the name says no format" in told.err
+    assert not Path("scan.txt").exists()
+
+
 def test_a_baseline_leaves_only_new_sites(project: Path, joy: Joy) -> None:
     told = joy("scan", ".", "--write-baseline", "known.json")
     assert (told.code, told.out) == (0, "")

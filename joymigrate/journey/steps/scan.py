@@ -22,19 +22,21 @@ AGAIN = (
 SAID = ("sites", "files", "safe", "unsafe", "by_hand", "rewritten")
 
 
-def words(request: Request, form: str, path: str) -> list[str]:
-    """The command that scans."""
+FILES = ("scan/scan.json", "scan/scan.sarif", "scan/scan.html")
+
+
+def words(request: Request, document: str, *others: str) -> list[str]:
+    """The command that scans; `others` are files whose names say their form."""
     common = ["scan", ".", "--to", request.chip, "--exit-zero", "--style", request.style]
-    return [*common, "--format", form, "-o", path]
+    also = [word for path in others for word in ("--also", path)]
+    return [*common, "--format", "json", "-o", document, *also]
 
 
 def run(at: StepContext) -> Outcome:
     """Scan the project; findings as JSON, SARIF and a page. Sites that an earlier call rewrote
     count as what they were."""
     origin = provenance(at.request, chip_here=at.chip_here)  # before anything changes a file
-    for form in ("json", "sarif", "html"):
-        path = str(at.path(f"scan/scan.{form}"))
-        at.joymigrate(f"scan/log-{form}.txt", *words(at.request, form, path))
+    at.joymigrate("scan/log.txt", *words(at.request, *(str(at.path(file)) for file in FILES)))
     at.path(FILE).write_text(json.dumps(origin, indent=1, ensure_ascii=False), encoding="utf-8")
     found = at.load("scan/scan.json")
     summary, project = found["summary"], at.request.project
@@ -59,7 +61,7 @@ def run(at: StepContext) -> Outcome:
         Status.DONE,
         Text(AGAIN if rewritten else FOUND, **{name: figures[name] for name in SAID}),
         figures,
-        ("scan/scan.json", "scan/scan.sarif", "scan/scan.html", FILE),
+        (*FILES, FILE),
         verdict="pass",
         help="joymigrate scan . lists them with the reason; mend them, then migrate again",
     )
