@@ -25,13 +25,23 @@ SERVER.set_forkserver_preload(
 
 @dataclass(frozen=True)
 class Ended:
-    """How one process ended, and what it printed on stdout and stderr together."""
+    """How one process ended, and what it printed."""
 
     code: int | None
-    said: str
+    out: str
+    err: str
 
 
-def run_ranks(program: Path, count: int, *words: str, limit: float = 300) -> list[Ended]:
+def run_program(program: Path, *words: str, cwd: Path | None = None) -> str:
+    """What a program prints on stdout, in one process; it has to end well."""
+    (ended,) = run_ranks(program, 1, *words, cwd=cwd)
+    assert ended.code == 0, ended.err[-4000:]
+    return ended.out
+
+
+def run_ranks(
+    program: Path, count: int, *words: str, cwd: Path | None = None, limit: float = 300
+) -> list[Ended]:
     """Run a program in `count` processes that know each other as torchrun's do, without torchrun.
 
     Like torchrun, this process keeps the store in which they meet; `limit` is in seconds, for each.
@@ -51,12 +61,13 @@ def run_ranks(program: Path, count: int, *words: str, limit: float = 300) -> lis
     }
     with tempfile.TemporaryDirectory() as folder:
         outputs = [Path(folder, str(rank)) for rank in range(count)]
+        where = cwd or Path.cwd()
         children = []
         for rank, output in enumerate(outputs):
             own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             environment = {**os.environ, **shared, **own}
             children.append(
-                SERVER.Process(target=in_child, args=(program, words, environment, output))
+                SERVER.Process(target=in_child, args=(program, words, environment, where, output))
             )
         for child in children:
             child.start()
@@ -67,22 +78,28 @@ def run_ranks(program: Path, count: int, *words: str, limit: float = 300) -> lis
                 child.kill()
                 child.join()
         return [
-            Ended(child.exitcode, output.read_text() if output.exists() else "")
+            Ended(child.exitcode, *(read(output.with_suffix(end)) for end in (".out", ".err")))
             for child, output in zip(children, outputs, strict=True)
         ]
 
 
+def read(path: Path) -> str:
+    """The text of a file; none where the child did not come so far."""
+    return path.read_text() if path.exists() else ""
+
+
 def in_child(
-    program: Path, words: tuple[str, ...], environment: dict[str, str], output: Path
+    program: Path, words: tuple[str, ...], environment: dict[str, str], cwd: Path, output: Path
 ) -> None:
-    """Be `python PROGRAM WORDS`: this process prints into a file, also from below Python."""
+    """Be `python PROGRAM WORDS`: this process prints into files, also from below Python."""
+    os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [str(program), *words]
     sys.path.insert(0, str(program.parent))
-    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
+    for number, end in ((1, ".out"), (2, ".err")):
+        file = os.open(output.with_suffix(end), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(file, number)
     try:
         runpy.run_path(str(program), run_name="__main__")
     except SystemExit:

@@ -349,7 +349,11 @@ torch.fft.irfft(torch.fft.rfft(torch.rand(4, 16)))
 
 
 @pytest.mark.parametrize(
-    ("more", "gaps"), [("", set()), ("torch.linalg.cholesky_ex(whole)", {"linalg_cholesky_ex"})]
+    ("more", "gaps"),
+    [
+        pytest.param("", set(), marks=pytest.mark.slow),  # the next has these lines as well
+        ("torch.linalg.cholesky_ex(whole)", {"linalg_cholesky_ex"}),
+    ],
 )
 def test_what_the_chip_s_package_never_asks_for_is_no_gap(
     more: str, gaps: set[str], tmp_path: Path

@@ -13,6 +13,7 @@ import pytest
 from joymigrate import chips
 from joymigrate.model import Style
 from joymigrate.rewrite import helper
+from tests.forked import run_program
 from tests.rewrite.projects import move, write
 
 PROGRAM = """\
@@ -47,10 +48,7 @@ for step in range(3):
 
 
 def run(path: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, path.name], cwd=path.parent, capture_output=True, text=True, check=True
-    )
-    return done.stdout
+    return run_program(path, cwd=path.parent)
 
 
 def test_an_agnostic_program_behaves_as_the_original_did_on_the_cpu(tmp_path: Path) -> None:

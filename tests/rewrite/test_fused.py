@@ -12,6 +12,7 @@ import pytest
 from joymigrate import chips
 from joymigrate.rewrite.patch import patches
 from joymigrate.rewrite.project import scan
+from tests.forked import run_program
 
 PROGRAM = """
 import math
@@ -135,8 +136,11 @@ def run(program: Path, device: str, *before: str) -> dict[str, object]:
     import torch
 
     out = program.with_suffix(f".{device}.pt")
-    command = [sys.executable, *before, str(program), device, str(out)]
-    subprocess.run(command, check=True, timeout=240)
+    if before:
+        command = [sys.executable, *before, str(program), device, str(out)]
+        subprocess.run(command, check=True, timeout=240)
+    else:
+        run_program(program, device, str(out))
     found: dict[str, object] = torch.load(out)
     return found
 

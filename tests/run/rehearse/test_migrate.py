@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forked import run_program
 from tests.run.rehearse.conftest import Outcome, Run
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "cuda"
@@ -47,14 +46,7 @@ def on_cpu(script: str, folder: Path) -> str:
     text = re.sub(r"raise RuntimeError\(.*\)", "pass", text)
     path = folder / f"cpu_{script}"
     path.write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(path)],
-        capture_output=True,
-        text=True,
-        env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"},
-        check=True,
-    )
-    return done.stdout
+    return run_program(path)
 
 
 # Losses are compared to a CPU's where the program prints them, to 4 decimals. Mixed precision casts

@@ -96,7 +96,8 @@ for _ in range(3):
     [
         # said aloud, and every call counts
         pytest.param("x @ x", (), 0, 3, marks=pytest.mark.slow),
-        ("x @ x", ("--strict",), 1, 1),  # raised at the first
+        # raised at the first
+        pytest.param("x @ x", ("--strict",), 1, 1, marks=pytest.mark.slow),
         (
             "import contextlib\n    with contextlib.suppress(RuntimeError): x @ x",
             ("--strict",),
@@ -148,6 +149,12 @@ def test_fallbacks_of_every_namespace_are_counted(rehearse: Run, tmp_path: Path)
     assert done.report is not None
     calls = {row["op"]: row["calls"] for row in done.report["fallbacks"]}
     assert calls == {"joytest::twice": 1, "joytest2::more": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.compiler
+def test_the_policy_error_refuses_them(rehearse: Run, tmp_path: Path) -> None:
+    (tmp_path / "later.py").write_text(LATER)
     refused = rehearse("python", "later.py", options=("--policy", "error"))
     assert refused.code == 1
     assert "joytest::twice" in refused.err

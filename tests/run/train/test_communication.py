@@ -24,7 +24,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("communication")
     path = jobs.write(folder, checkpoint={"every": 0, "export": False})
     ended = run_ranks(PROGRAM, 2, str(path), str(folder), *FORMS)
-    assert [one.code for one in ended] == [0, 0], [one.said[-4000:] for one in ended]
+    assert [one.code for one in ended] == [0, 0], [one.err[-4000:] for one in ended]
     return folder
 
 

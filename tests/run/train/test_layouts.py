@@ -21,7 +21,7 @@ def several(count: int, *arguments: object, front: tuple[str, ...] = ()) -> None
     """Run the program in several processes; with `front`, under torchrun below that command."""
     if not front:
         ended = run_ranks(PROGRAM, count, *map(str, arguments), limit=400)
-        assert [one.code for one in ended] == [0] * count, [one.said[-4000:] for one in ended]
+        assert [one.code for one in ended] == [0] * count, [one.err[-4000:] for one in ended]
         return
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
     command = [

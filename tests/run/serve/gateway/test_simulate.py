@@ -35,7 +35,7 @@ def test_a_healthy_standby_is_hardly_ever_rolled_back(rate: float, allowed: floa
     ("rate", "within"),
     [
         (1.0, 10),
-        (0.1, 200),
+        pytest.param(0.1, 200, marks=pytest.mark.slow),  # between the two others
         (0.01, 2500),
         pytest.param(0.005, 5000, marks=pytest.mark.slow),
         pytest.param(0.002, 25_000, marks=pytest.mark.slow),

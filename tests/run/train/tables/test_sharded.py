@@ -26,8 +26,8 @@ def results(text: str) -> list[dict]:
 
 def run(processes: int, *words: str, program: str = PROGRAM) -> list[dict]:
     ended = run_ranks(Path(program), processes, *words)
-    assert [one.code for one in ended] == [0] * processes, [one.said[-3000:] for one in ended]
-    found = results("".join(one.said for one in ended))
+    assert [one.code for one in ended] == [0] * processes, [one.err[-3000:] for one in ended]
+    found = results("".join(one.out for one in ended))
     assert len(found) == processes
     return found
 
