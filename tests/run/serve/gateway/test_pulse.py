@@ -14,9 +14,9 @@ from joymigrate.run.serve.gateway.pulse import BEAT_SECONDS, Pulse
 from joymigrate.run.serve.gateway.settings import HealthSettings, Limits, UpstreamSettings
 from joymigrate.run.serve.gateway.upstreams import Upstream
 
-from .conftest import LIMITS, Bench, Table
+from .conftest import HANG_LIMITS, Bench, Table
 
-LIMIT = LIMITS["first_byte_seconds"]
+LIMIT = HANG_LIMITS["first_byte_seconds"]
 
 
 def stall(after_seconds: float, seconds: float = LIMIT) -> None:
