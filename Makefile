@@ -24,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 
 TESTS ?= tests
 
-.PHONY: demo quick test test-slow lint clean-machine docs coverage mutants env clean
+.PHONY: demo quick test test-failed test-slow lint clean-machine docs coverage mutants env clean
 
 env: $(VENV)/.ready
 
@@ -47,6 +47,10 @@ quick: env
 
 test: env
 	$(PYTEST) -m "not slow and not gpu"
+
+# The tests that failed last, one by one. None: exit code 5.
+test-failed: env
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m "not slow and not gpu"
 
 test-slow: env
 	$(PYTEST) -m "not gpu"

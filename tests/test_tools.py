@@ -23,14 +23,14 @@ def test_that_looks_for_itself():
 """
 
 
-def pytest_over(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+def pytest_over(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run our conftest over a few tests on a machine without any program."""
     shutil.copy(Path(__file__).parent / "conftest.py", folder)
     (folder / "test_a.py").write_text(TESTS)
     (folder / "pytest.ini").write_text("[pytest]\naddopts = -q\nmarkers =\n  compiler: c\n")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("JOY", "PYTEST"))}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", *arguments],
         cwd=folder,
         env={**environment, "PATH": "", **settings},
         capture_output=True,
@@ -51,3 +51,13 @@ def test_where_tools_are_required_a_skip_for_want_of_one_fails(tmp_path: Path) -
     assert done.returncode == 1
     assert "but 1 test was skipped" in done.stdout
     assert "git is not installed" in done.stdout
+
+
+def test_a_second_run_of_what_failed_heals_no_missing_tool(tmp_path: Path) -> None:
+    again = ("--last-failed", "--last-failed-no-failures", "none")
+    once = "import os\ndef test_once():\n    assert 'AGAIN' in os.environ\n"
+    (tmp_path / "test_b.py").write_text(once)
+    assert pytest_over(tmp_path).returncode == 1
+    assert pytest_over(tmp_path, *again, AGAIN="1").returncode == 0
+    assert pytest_over(tmp_path, JOYMIGRATE_REQUIRE_TOOLS="1").returncode == 1
+    assert pytest_over(tmp_path, *again, AGAIN="1", JOYMIGRATE_REQUIRE_TOOLS="1").returncode == 5
