@@ -8,15 +8,18 @@ draw inside; fused attention can only be run without its dropout, and both sides
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from joymigrate.modes import WatchingMode
 
+CHOICE = ("num_samples", "replacement")  # arguments of `multinomial`
 DROPOUTS = ("dropout", "dropout_", "native_dropout")
 FEATURE_DROPOUTS = ("dropout1d", "dropout2d", "dropout3d", "feature_dropout", "feature_dropout_")
 # Where each takes its dropout by position. The second calls the first where no mode sees it.
@@ -110,9 +113,13 @@ class DrawMode(WatchingMode):
         made = self.draw(name, args, kwargs)
         if made is None:
             return func(*args, **kwargs)
-        if name.endswith("_"):
-            return args[0].copy_(made.to(args[0].dtype))  # not every device has float64
+        into = args[0] if name.endswith("_") else kwargs.get("out")
+        if into is not None:
+            into = into if name.endswith("_") else into.resize_(made.shape)
+            return into.copy_(made.to(into.dtype))  # not every device has float64
         like = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if name == "multinomial":
+            return made.to(args[0].device)
         dtype = kwargs.get("dtype") or (like.dtype if like is not None else default_dtype(name))
         device = kwargs.get("device") or (like.device if like is not None else None)
         return made.to(dtype).to(device)
@@ -126,6 +133,8 @@ class DrawMode(WatchingMode):
         ]
         sizes = next((a for a in args if isinstance(a, list | tuple)), None)
         shape = shape if shape is not None else sizes
+        if base == "multinomial":
+            return self.choices(*args, **{k: v for k, v in kwargs.items() if k in CHOICE})
         if base == "randperm":
             return torch.from_numpy(self.draws.generator(base).permutation(int(args[0])))
         if shape is None:
@@ -142,10 +151,23 @@ class DrawMode(WatchingMode):
             low, high = (*given, *(0.0, 1.0)[len(given) :])[:2]
             spread: torch.Tensor = self.draws.uniform(shape, base) * (high - low) + low
             return spread
-        if base == "normal" and isinstance(args[0], torch.Tensor) and name.endswith("_"):
-            mean, std = (*given, *(0.0, 1.0)[len(given) :])[:2]
+        if base in ("normal", "log_normal"):
+            if isinstance(args[0], torch.Tensor) and (name.endswith("_") or base == "log_normal"):
+                first, second = (0.0, 1.0) if base == "normal" else (1.0, 2.0)
+                mean, std = (*given, *(first, second)[len(given) :])[:2]
+            else:  # torch.normal(mean, std): each a number or a tensor
+                mean, std = (host(each) for each in (*args, 1.0)[:2])
+                shape = sizes if sizes is not None else (mean + std).shape
             shaken: torch.Tensor = self.draws.normal(shape, base) * std + mean
-            return shaken
+            return shaken.exp() if base == "log_normal" else shaken
+        if base == "cauchy":
+            middle, width = (*given, *(0.0, 1.0)[len(given) :])[:2]
+            turned = self.draws.uniform(shape, base) - 0.5
+            spun: torch.Tensor = (turned * torch.pi).tan() * width + middle
+            return spun
+        if base == "geometric":
+            tries = (1 - self.draws.uniform(shape, base)).log() / math.log1p(-float(given[0]))
+            return tries.ceil().clamp(min=1)
         if base == "bernoulli":
             p = given[0] if given and not name.endswith("bernoulli") else None
             chance = p if p is not None else (args[0] if not name.endswith("_") else 0.5)
@@ -157,6 +179,39 @@ class DrawMode(WatchingMode):
             waits: torch.Tensor = -(1 - self.draws.uniform(shape, base)).log() / rate
             return waits
         return None
+
+    def choices(
+        self, weights: torch.Tensor, num_samples: int, replacement: bool = False
+    ) -> torch.Tensor | None:
+        """Indices [rows, samples] by weights [rows, n], or both without rows; None where the
+        operator itself would refuse the weights.
+
+        One uniform number each on the summed weights; without replacement the `samples` that are
+        first where each waits for a time of rate `weight` (Efraimidis and Spirakis, 2006).
+        """
+        if weights.is_meta or isinstance(weights, FakeTensor):
+            return None
+        p_RN = weights.detach().to("cpu", torch.float64)
+        kept = (p_RN > 0).sum(-1)
+        wrong = not p_RN.isfinite().all() or (p_RN < 0).any() or p_RN.dim() not in (1, 2)
+        if wrong or num_samples < 1 or (kept < (1 if replacement else num_samples)).any():
+            return None
+        rows = tuple(p_RN.shape[:-1])
+        if not replacement and num_samples > 1:
+            waits_RN = -(1 - self.draws.uniform(tuple(p_RN.shape), "multinomial")).log() / p_RN
+            waits_RN[p_RN == 0] = torch.inf
+            return waits_RN.topk(num_samples, dim=-1, largest=False).indices
+        sums_RN = p_RN.cumsum(-1)
+        aims_RS = self.draws.uniform((*rows, num_samples), "multinomial") * sums_RN[..., -1:]
+        found_RS = torch.searchsorted(sums_RN, aims_RS, right=True)
+        # A number next to 1 may be rounded beyond the last sum: the last with a weight is meant.
+        last_R1 = (p_RN > 0).to(torch.int64).cumsum(-1).argmax(-1, keepdim=True)
+        return found_RS.minimum(last_R1)
+
+
+def host(value: Any) -> Any:
+    """A tensor as float64 on the CPU; a number as it is."""
+    return value.detach().to("cpu", torch.float64) if isinstance(value, torch.Tensor) else value
 
 
 def packed(args: Any) -> bool:

@@ -27,7 +27,7 @@ print(json.dumps({
     "x": x.tolist(), "noise": noise.tolist(), "again": torch.randn(2, 3).tolist(),
     "half": torch.randn(4, dtype=torch.float16).dtype.itemsize,
     "drop": F.dropout(torch.ones(64), 0.5).tolist(), "order": torch.randperm(9).tolist(),
-    "whole": str(torch.randperm(9).dtype), "picked": torch.multinomial(torch.ones(9), 1).tolist(),
+    "whole": str(torch.randperm(9).dtype), "picked": torch.poisson(torch.ones(9)).tolist(),
     "generator": torch.rand(2, generator=torch.Generator().manual_seed(5)).tolist(),
 }))
 """
@@ -77,7 +77,7 @@ def test_shared_draws_are_counted_by_kind_and_shape(tmp_path: Path) -> None:
     assert set(first["drop"]) == {0.0, 2.0}  # type: ignore[call-overload]
     assert first["whole"] == "torch.int64"
     assert first["half"] == 2
-    assert set(told.read_text().split()) == {"multinomial"}
+    assert set(told.read_text().split()) == {"poisson"}
 
 
 def test_attention_inside_of_a_module_runs_without_its_dropout() -> None:
@@ -111,3 +111,67 @@ def test_recurrent_networks_run_without_their_dropout() -> None:
                 made = module.train()(given)[0]
             assert torch.equal(getattr(made, "data", made), getattr(expected, "data", expected))
         assert draws.log[""] == [["recurrent dropout", 0.5]] * 2
+
+
+def test_choices_follow_their_weights() -> None:
+    import torch
+
+    from joymigrate.verify.draws import DrawMode, Draws
+
+    weights = torch.tensor([[0.0, 1.0, 3.0, 0.0, 4.0, 0.0], [5.0, 0.0, 0.0, 1.0, 0.0, 2.0]])
+    with DrawMode(Draws(lambda: "")):
+        many = torch.multinomial(weights, 20_000, replacement=True)
+        pairs = torch.stack([torch.multinomial(weights, 2) for _ in range(2000)])
+        one = torch.multinomial(weights[0].half(), 1)
+        into = torch.empty(0, dtype=torch.int64)
+        torch.multinomial(weights, 3, out=into)
+    assert many.dtype == one.dtype == torch.int64
+    assert (many.shape, one.shape, into.shape) == ((2, 20_000), (1,), (2, 3))
+    for row in (0, 1):
+        shares = torch.bincount(many[row], minlength=6) / 20_000
+        assert torch.allclose(shares, weights[row] / 8, atol=0.015)
+        assert set(into[row].tolist()) == set(weights[row].nonzero()[:, 0].tolist())
+    assert (pairs[..., 0] != pairs[..., 1]).all()
+    firsts = torch.bincount(pairs[:, 0, 0], minlength=6) / 2000
+    assert torch.allclose(firsts, weights[0] / 8, atol=0.05)
+    near = weights * (1 + 1e-7 * torch.arange(6))
+    with DrawMode(Draws(lambda: "")):
+        assert (torch.multinomial(near, 20_000, replacement=True) == many).float().mean() > 0.999
+
+
+@pytest.mark.parametrize(
+    "weights", [[0.0, 0.0], [1.0, -1.0], [float("nan"), 1.0], [float("inf"), 1.0]]
+)
+def test_weights_that_torch_refuses_are_refused(weights: list[float]) -> None:
+    import torch
+
+    from joymigrate.verify.draws import DrawMode, Draws
+
+    with pytest.raises(RuntimeError), DrawMode(Draws(lambda: "")):
+        torch.multinomial(torch.tensor(weights), 1)
+
+
+def test_every_generator_fills_what_it_is_given() -> None:
+    import torch
+
+    from joymigrate.verify.draws import DrawMode, Draws
+
+    n = 20_000
+    mean, std, into = torch.full((n,), 3.0), torch.tensor(2.0), torch.zeros(4)
+    with DrawMode(Draws(lambda: "")):
+        both = (torch.normal(mean, std), torch.normal(3.0, torch.full((n,), 2.0)))
+        plain = (torch.normal(mean), torch.normal(3.0, 2.0, (n,)))
+        waits = torch.empty(n).geometric_(0.25)
+        heavy = torch.empty(n).cauchy_(1.0, 2.0)
+        logs = torch.empty(n).log_normal_(0.5, 0.25).log()
+        torch.rand(4, out=into)
+    assert (into > 0).all()
+    for made, wide in zip((*both, *plain), (2.0, 2.0, 1.0, 2.0), strict=True):
+        assert abs(float(made.mean()) - 3) < 0.1
+        assert abs(float(made.std()) - wide) < 0.1
+    assert float(waits.min()) == 1.0
+    assert abs(float(waits.mean()) - 4) < 0.15
+    quarters = heavy.quantile(torch.tensor([0.25, 0.5, 0.75]))
+    assert torch.allclose(quarters, torch.tensor([-1.0, 1.0, 3.0]), atol=0.2)
+    assert abs(float(logs.mean()) - 0.5) < 0.02
+    assert abs(float(logs.std()) - 0.25) < 0.02
