@@ -15,7 +15,8 @@ The rules, the first that fits decides:
 5. a result differs from the original's. The original, replayed on the CPU, differs from itself as
    well: undecided, the program does not repeat itself. The first difference is in what goes into
    the model, before anything was computed: undecided, the program takes other data where there is
-   a device (it shuffles, or loads in another process). Else: our defect;
+   a device (it shuffles, or loads in another process). Such a program is first run again on the
+   original's batches, and judged by that; its own loader then is not. Else: our defect;
 6. calls were refused although the program went on: stops as a real chip would;
 7. nothing ran on the chip, or nothing was compared: undecided;
 8. else it passes.

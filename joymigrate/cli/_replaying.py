@@ -36,6 +36,7 @@ class Replay:
     devices: int = 8  # of the simulated machine
     strict: bool = False
     evidence: Path | None = None  # a folder for the case of the first wrong place
+    batches: bool = False  # the target gets the baseline's
     aside: bool = False  # stdout is for the verdict
 
 
@@ -66,6 +67,7 @@ def target(replay: Replay, baseline: Bundle, chip: str | None) -> Iterator[tuple
             baseline=str(replay.baseline.resolve()),
             alignment=str(replay.mapping.resolve()) if replay.mapping else None,
             noise=replay.noise,
+            give_batches=replay.batches,
             window=tuple(str(p) for p in baseline.manifest.get("window", ())),
         )
         base = replay_draws(baseline, _program.environment())
@@ -182,6 +184,12 @@ def run(
 
     need("torch", "torch", "safetensors", what="replaying")
     baseline = open_bundle(replay.baseline)
+    if replay.batches and not baseline.ranks[0].has("loaders.json"):
+        raise JoyError(
+            "the baseline kept no batches of data loaders",
+            where=str(replay.baseline),
+            help="record it again with --batches 512MiB",
+        )
     replay = replace(replay, aside=output is None)
     with target(replay, baseline, to) as (made, code):
         name = stem(replay.command)

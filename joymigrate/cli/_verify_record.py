@@ -43,6 +43,9 @@ def command(
     arguments_budget: str = typer.Option(
         "256MiB", "--arguments-budget", help="Most bytes of kept arguments."
     ),
+    batches: str | None = typer.Option(
+        None, "--batches", metavar="SIZE", help="Keep loaders' batches in up to SIZE: 512MiB."
+    ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     force: bool = typer.Option(False, "--force", help="Replace a bundle of that name."),
     quiet: bool = typer.Option(False, "-q", "--quiet"),
@@ -69,7 +72,8 @@ def command(
         window=tuple(window),
         quiet=quiet,
         arguments=tuple(arguments),
-        arguments_bytes=byte_size(arguments_budget),
+        arguments_bytes=byte_size(arguments_budget, "--arguments-budget"),
+        batches_bytes=byte_size(batches, "--batches") if batches else 0,
     )
     words = [*(["-m", module] if module else []), *(program or [])]
     need("torch", "torch", "safetensors", what="recording")

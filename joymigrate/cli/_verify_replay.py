@@ -39,6 +39,9 @@ def command(
     keep: Path | None = typer.Option(
         None, "--keep", metavar="NAME.jmb", help="Keep what the target recorded."
     ),
+    batches: bool = typer.Option(
+        False, "--give-batches", help="Hand out the baseline's batches (`record --batches`)."
+    ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     to: str | None = _verdicts.TO,
     subject: str | None = _verdicts.SUBJECT,
@@ -75,6 +78,7 @@ def command(
             keep=keep,
             strict=strict,
             evidence=evidence,
+            batches=batches,
         ),
         to=to,
         subject=subject,

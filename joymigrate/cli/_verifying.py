@@ -26,9 +26,9 @@ def numbers(text: str) -> tuple[int, ...]:
         raise JoyError(f"not a list of steps: '{text}'", help="numbers, such as 0,2") from None
 
 
-def byte_size(text: str) -> int:
+def byte_size(text: str, option: str = "--budget") -> int:
     """`2GiB` in bytes."""
     match = SIZE.fullmatch(text)
     if not match:
-        raise JoyError(f"--budget cannot be '{text}'", help="a size such as 2GiB or 500MiB")
+        raise JoyError(f"{option} cannot be '{text}'", help="a size such as 2GiB or 500MiB")
     return int(float(match.group(1)) * UNITS[match.group(2).lower()])

@@ -24,6 +24,7 @@ from joymigrate.verify.arguments import Arguments
 from joymigrate.verify.bundle.table import index_bytes
 from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.environment import environment
+from joymigrate.verify.handed_batches import BatchGiver, BatchKeeper
 from joymigrate.verify.identity_map import IdentityMap
 from joymigrate.verify.inventory import Inventory, hashable, tensor_hash
 from joymigrate.verify.log import Log
@@ -79,6 +80,11 @@ class Recorder:
         self.run_watch = RunWatch()
         kept = settings.arguments
         self.arguments = Arguments(kept, settings.arguments_bytes) if kept else None
+        most = settings.batches_bytes
+        self.batch_keeper = BatchKeeper(most) if most else None
+        baseline = self.replay_session.baseline
+        wanted = settings.give_batches and baseline is not None
+        self.batch_giver = BatchGiver(baseline.rank) if wanted and baseline is not None else None
         self.printing = Printing(lambda: os.getpid() == self.process and not self.busy)
         self.updating = False  # an optimiser is at work
         self.new_mode = 0  # calls left that are looked at because their mode is new
@@ -99,6 +105,7 @@ class Recorder:
         self.inputs: list[tuple[str, int, str, torch.Tensor, bool]] = []
         self.made: dict[int, torch.Tensor] = {}  # results of top-level calls, by storage
         self.batches: list[dict[str, Any]] = []
+        self.given: list[int] = []  # of these the program got the baseline's
         self.spread: tuple[int, int, int] | None = None  # rank, world, rows of the local batch
         self.copies_done = False  # gradients beside copies of parameters are in this step
         self.lossed = False  # a backward pass has begun in this step
@@ -498,21 +505,29 @@ class Recorder:
             self.close_step(functional=True)
         self.transformed.add(key)
 
-    def batch(self, iterator: Any, value: Any) -> None:
-        """A batch that a data loader hands out."""
+    def batch(self, iterator: Any, value: Any) -> Any:
+        """A batch that a data loader hands out; what the program gets is returned."""
         if self.over or os.getpid() != self.process:
-            return
+            return value
         with self.own_work():
-            self.run_watch.batch(iterator, value)
-        self.tape.handed_out(value)
+            loader, number = self.run_watch.batch(iterator, value)
+            if self.batch_keeper is not None:
+                self.batch_keeper.keep(loader, number, value, self.open_writer)
+            giver, handed = self.batch_giver, value
+            if giver is not None:
+                handed = giver.give(loader, number, value)
+        self.tape.handed_out(handed)
         if len(self.batches) > 4 * (self.settings.last + 1):
-            return
+            return handed
         found = {}
         with self.own_work():
             for leaf, tensor in pytree.tensors(value, objects=True):
                 if tensor.device.type == "cpu" and hashable(tensor):
                     found[leaf] = tensor_hash(tensor)
         self.batches.append(found)
+        if handed is not value:
+            self.given.append(len(self.batches) - 1)
+        return handed
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -596,8 +611,10 @@ class Recorder:
             self.tape.write(writer, self.step)
             if self.arguments is not None:
                 self.arguments.write(writer)
+            if self.batch_keeper is not None:
+                self.batch_keeper.write(writer)
             writer.add_json("log.json", self.log_of_program.to_json())
-            writer.add_json("watch.json", self.run_watch.to_json())
+            writer.add_json("watch.json", self.watched())
             writer.add_json("printed.json", self.printing.to_json())
             writer.add_json("program.json", self.program())
             writer.facts["steps"] = [*writer.facts.get("steps", []), self.step]
@@ -610,29 +627,37 @@ class Recorder:
         self.busy = True
         try:
             writer = self.open_writer()
+            if self.batch_keeper is not None:
+                self.batch_keeper.write(writer)
             self.replay_session.write(writer, self.step, [])
             self.tape.write(writer, self.step)
             writer.add_json("log.json", self.log_of_program.to_json())
-            writer.add_json("watch.json", self.run_watch.to_json())
+            writer.add_json("watch.json", self.watched())
             writer.add_json("printed.json", self.printing.to_json())
             writer.add_json("program.json", self.program())
             writer.commit()
         finally:
             self.busy = False
 
+    def watched(self) -> dict[str, Any]:
+        """What was seen of every step, and which batches were the baseline's."""
+        given = self.batch_giver.given if self.batch_giver is not None else {}
+        return {**self.run_watch.to_json(), "given": given}
+
     def program(self) -> dict[str, Any]:
         """Everything that is known once."""
         return {
             **self.inventory.to_json(self.module_names),
             "batches": self.batches,
+            "given_batches": self.given,
             "environment": environment(),
             "optimisers": self.optimisers,
-            "notes": [*self.notes, *self.replay_session.notes, *self.argument_notes()],
+            "notes": [*self.notes, *self.replay_session.notes, *self.notes_of_parts()],
         }
 
-    def argument_notes(self) -> list[str]:
-        """What was kept of operators' arguments."""
-        return self.arguments.notes() if self.arguments is not None else []
+    def notes_of_parts(self) -> list[str]:
+        """What was kept of operators' arguments and of loaders' batches."""
+        return [n for part in (self.arguments, self.batch_keeper) if part for n in part.notes()]
 
     def open_writer(self) -> RankWriter:
         """The writer of this process, once its rank is known."""

@@ -50,6 +50,7 @@ class RunWatch:
         self.generators: dict[str, torch.Generator] = {}  # of loaders and their samplers
         self.loaders: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.made_loaders = 0
+        self.handed: dict[str, int] = {}  # loader → number of its last batch
         self.chooses = False  # the program reads whole numbers of its models, which rounding flips
         self.steps = 0
 
@@ -119,8 +120,9 @@ class RunWatch:
                 if number < MOST_CALLS:
                     self.later(f"loss {number}", step, tensor.detach().reshape(1).clone())
 
-    def batch(self, iterator: Any, value: Any) -> None:
-        """A data loader hands out a batch. `iterator` is its iterator."""
+    def batch(self, iterator: Any, value: Any) -> tuple[str, int]:
+        """A data loader hands out a batch. `iterator` is its iterator. Returns the loader's name
+        and the batch's number there."""
         loader = getattr(iterator, "_index_sampler", iterator)
         name = self.loaders.get(loader)
         if name is None:
@@ -136,8 +138,9 @@ class RunWatch:
             if tensor.device.type == "cpu" and plain:
                 total = zlib.crc32(leaf.encode(), total)
                 total = zlib.crc32(sampled_bytes(tensor), total)
-        series = f"batch {name}"
-        self.note(series, len(self.series.get(series, ())), total)
+        number = self.handed[name] = self.handed.get(name, -1) + 1
+        self.note(f"batch {name}", number, total)
+        return name, number
 
     def end_of_step(
         self, step: int, trained: Mapping[str, torch.nn.Module], exact: bool = True

@@ -21,7 +21,8 @@ class Settings:
     `baseline` makes the run a replay: its modules are taught what that bundle holds. `window` are
     patterns of module names: only these are kept. `noise` is a simulated rounding difference, in
     units in the last place. `arguments` are patterns of operators or modules: arguments and
-    results of such calls are kept, in up to `arguments_bytes`.
+    results of such calls are kept, in up to `arguments_bytes`. Batches of data loaders are kept in
+    up to `batches_bytes`; with `give_batches` the target gets those of the baseline.
     """
 
     bundle: str
@@ -40,6 +41,8 @@ class Settings:
     quiet: bool = False
     arguments: tuple[str, ...] = ()
     arguments_bytes: int = GIB >> 2
+    batches_bytes: int = 0
+    give_batches: bool = False
 
     @property
     def path(self) -> Path:

@@ -176,8 +176,7 @@ def watch_loaders(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
                 made = real(self)
             finally:
                 recorder.fetching = before
-            recorder.batch(self, made)
-            return made
+            return recorder.batch(self, made)
 
         return following
 

@@ -17,6 +17,7 @@ from joymigrate.language import Text
 from joymigrate.verify import crash
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
+from joymigrate.verify.identity import GIVEN
 from joymigrate.verify.model import Difference, Phase, Status
 
 STAGE = "S5W"
@@ -187,6 +188,8 @@ class RunJudge:
                     "it changes, and does not begin as the baseline's does: no seed, or another"
                 )
                 self.found.leave_out(words, 1, reason)
+            elif self.theirs.get("given"):
+                self.found.leave_out(words, 1, GIVEN)
             elif not self.devices:
                 reason = "it changes; on other devices programs draw elsewhere"
                 self.found.leave_out(words, 1, reason)
@@ -204,8 +207,10 @@ class RunJudge:
             if theirs is None:
                 self.found.leave_out(name, len(ours), "the target has no such loader")
                 continue
+            if given := self.theirs.get("given", {}).get(name, ()):
+                self.found.leave_out(name, len(given), GIVEN)
             pairs = zip(ours, theirs, strict=False)
-            wrong = next((x[0] for x, y in pairs if x[1] != y[1]), None)
+            wrong = next((x[0] for x, y in pairs if x[1] != y[1] and y[0] not in given), None)
             reason = Text("the data differ from batch {number} on", number=wrong)
             yield self.row("data", name, Phase.INPUT, wrong, reason, 1)
             if wrong is None and len(ours) != len(theirs):
