@@ -157,6 +157,9 @@ def programs(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         share = "-" if one["calls_pct"] is None else f"{one['calls_pct']:.1f} % of the calls"
         verify = f"{one['verify']}; {one['compared']} of {one['recorded']}"
         losses = f"{one['losses']}, {one['most_apart']} apart" if one["losses"] else "-"
+        if row.get("own_loader"):  # the replay got the original's batches; the losses are of others
+            verify += " on the original's batches"
+            losses += " (other data)"
         judged = "-" if one["judged"] is None else f"{one['judged']} of {one['calls']} calls"
         cells = [
             f"{one['name']} ({one['repository']} {one['commit'][:7]})", one["family"], *ends,
