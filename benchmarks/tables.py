@@ -35,7 +35,8 @@ def zipf(random: np.random.Generator, exponent: float, count: int, ids: int = ID
 def cache() -> None:
     """Share of distinct ids of a batch that are in a cache of 10 %."""
     from joymigrate.run.train.tables import RowOptimiser, TableOptions
-    from joymigrate.run.train.tables.table import Table, TableShape
+    from joymigrate.run.train.tables.table import Table
+    from joymigrate.run.train.tables.table_shape import TableShape
 
     random = np.random.default_rng(0)
     table = Table(TableShape("t", 4, IDS), RowOptimiser(), TableOptions(cache_rows=IDS // 10))

@@ -12,7 +12,7 @@ has the rows of both; between processes `Checkpointer` and `train export` save t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,13 @@ from torch import Tensor, nn
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run import kernels
+from joymigrate.run.train.tables.collection_parts import (
+    Options,
+    check_static,
+    embedding_names,
+    first_weight,
+    options_by_table,
+)
 from joymigrate.run.train.tables.configs import (
     EmbeddingBagConfig,
     EmbeddingConfig,
@@ -29,15 +36,13 @@ from joymigrate.run.train.tables.configs import (
     torch_dtype,
 )
 from joymigrate.run.train.tables.exchange import Fetched, LocalExchange, RowExchange, rows_with_grad
-from joymigrate.run.train.tables.initialise import UniformRows
 from joymigrate.run.train.tables.jagged import JaggedTensor, KeyedJaggedTensor
 from joymigrate.run.train.tables.keyed_tensor import KeyedTensor
 from joymigrate.run.train.tables.route import Lines, Route, route, route_lines, select
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
 from joymigrate.run.train.tables.rows_state import load_rows, save_rows
-from joymigrate.run.train.tables.table import Table, TableShape
-
-Options = TableOptions | Mapping[str, TableOptions] | None
+from joymigrate.run.train.tables.table import Table
+from joymigrate.run.train.tables.table_shape import TableShape
 
 
 class TableCollection(nn.Module):
@@ -464,62 +469,3 @@ class EmbeddingCollection(TableCollection):
                     jagged.offsets(),
                 )
         return results
-
-
-def check_static(ids: Tensor, config: TableConfig) -> None:
-    """Refuse ids outside of a plain table, where they can be seen without waiting for a device."""
-    if ids.device.type != "cpu" or not ids.numel():
-        return
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or high >= config.num_embeddings:
-        raise JoyError(
-            f"id {low if low < 0 else high} is outside of [0, {config.num_embeddings})",
-            where=f"table '{config.name}'",
-            help="raise num_embeddings, hash the ids, or make the table dynamic",
-        )
-
-
-def first_weight(config: TableConfig, seed: int) -> Tensor:
-    """The first values of all rows, [num_embeddings, embedding_dim]."""
-    import numpy as np
-
-    initial = UniformRows(
-        config.name, config.embedding_dim, config.get_weight_init_min(),
-        config.get_weight_init_max(), seed,
-    )  # fmt: skip
-    return torch.from_numpy(initial.rows(np.arange(config.num_embeddings, dtype=np.int64)))
-
-
-def options_by_table(
-    options: Options, configs: Mapping[str, TableConfig]
-) -> dict[str, TableOptions]:
-    """The options of every table. `use_virtual_table` asks for a dynamic one, as in TorchRec."""
-    given = options if isinstance(options, Mapping) else {}
-    for name in given:
-        if name not in configs:
-            raise JoyError(
-                f"there is no table '{name}'.{did_you_mean(name, configs)}",
-                help=f"the tables are {', '.join(configs)}",
-            )
-    usual = options if isinstance(options, TableOptions) else TableOptions()
-    found = {name: given.get(name, usual) for name in configs}
-    for name, config in configs.items():
-        if config.use_virtual_table and not found[name].dynamic:
-            raise JoyError(
-                "use_virtual_table asks for ids without a bound",
-                where=f"table '{name}'",
-                help="options=TableOptions(dynamic=True)",
-            )
-    return found
-
-
-def embedding_names(configs: Sequence[TableConfig]) -> list[list[str]]:
-    """TorchRec's names of results: the feature, with `@table` where several tables read it."""
-    readers: dict[str, int] = {}
-    for config in configs:
-        for feature in config.features():
-            readers[feature] = readers.get(feature, 0) + 1
-    return [
-        [f if readers[f] == 1 else f"{f}@{config.name}" for f in config.features()]
-        for config in configs
-    ]

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.route import Route
-from joymigrate.run.train.tables.table import Table, Ticket
+from joymigrate.run.train.tables.table import Table
+from joymigrate.run.train.tables.table_shape import Ticket
 
 
 @dataclass

@@ -14,7 +14,7 @@ from joymigrate.run.train.tables.embedding import TableCollection
 from joymigrate.run.train.tables.planner import ShardingPlan, TableNeed, make_plan
 from joymigrate.run.train.tables.sharded import Groups, ShardedExchange, owner_among
 from joymigrate.run.train.tables.stores import RowFormat
-from joymigrate.run.train.tables.table import TableShape
+from joymigrate.run.train.tables.table_shape import TableShape
 
 
 def collections_of(model: nn.Module) -> list[TableCollection]:

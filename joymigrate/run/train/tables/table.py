@@ -15,7 +15,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,38 +32,13 @@ from joymigrate.run.train.tables.hash_index import ABSENT, HashIndex, Identity, 
 from joymigrate.run.train.tables.initialise import Ids, UniformRows
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
 from joymigrate.run.train.tables.stores import RowFormat, open_store
+from joymigrate.run.train.tables.table_shape import TableShape, Ticket
 from joymigrate.run.train.tables.tiers import CacheStore, ResidentRows, RowCache, RowTier
 
 CHUNK = 65536  # rows at a time where a whole table is read
 FIRST_SLOTS = 1024
 FILLED = 64 << 20  # bytes of a resident table whose first values are made with it: half a second
 FILL_ROWS = 4096  # at a time: the words of that many stay in a processor's cache
-
-
-@dataclass
-class Ticket:
-    """The rows of one batch. `slots` [U], -1 for ids without a row of their own."""
-
-    ids: Ids
-    slots: Places
-    held: npt.NDArray[np.bool_]  # which have a row
-    lines: Places = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    places: Tensor | None = None  # the lines on the device
-    outside: tuple[Tensor, Tensor] | None = None  # positions and first values of those without
-
-
-@dataclass(frozen=True, slots=True)
-class TableShape:
-    """What part of a table this is: columns from `first_column`, static ids from `first_id`."""
-
-    name: str
-    columns: int
-    rows: int  # static: ids in [first_id, first_id + rows)
-    first_id: int = 0
-    first_column: int = 0
-    low: float = 0.0
-    high: float = 0.0
-    dtype: torch.dtype = torch.float32
 
 
 class Table:

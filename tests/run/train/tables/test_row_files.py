@@ -28,7 +28,8 @@ from joymigrate.run.train.tables.row_files import (
     save,
     take_over,
 )
-from joymigrate.run.train.tables.table import Table, TableShape
+from joymigrate.run.train.tables.table import Table
+from joymigrate.run.train.tables.table_shape import TableShape
 from tests.run.train.tables.test_pipeline import ClickModel, batches
 
 OPTIONS = {
