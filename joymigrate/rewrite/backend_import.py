@@ -30,7 +30,8 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
             return None
         statement = f"import {package}"
     tier = Tier.SAFE if any(f.tier is Tier.SAFE and f.needs for f in findings) else Tier.UNSAFE
-    return added(module, statement, findings, tier)
+    place = after_path_change(module, findings) if statement.startswith("from ") else None
+    return added(module, statement, findings, tier, place)
 
 
 def shim(module: Module, findings: list[Finding]) -> Finding | None:
@@ -41,9 +42,15 @@ def shim(module: Module, findings: list[Finding]) -> Finding | None:
     return added(module, line, findings, Tier.SAFE)
 
 
-def added(module: Module, statement: str, findings: list[Finding], tier: Tier) -> Finding | None:
+def added(
+    module: Module,
+    statement: str,
+    findings: list[Finding],
+    tier: Tier,
+    place: tuple[ast.stmt, bool] | None = None,
+) -> Finding | None:
     """The finding that adds one import statement, or None without a place for it."""
-    place = slot(module, findings)
+    place = place or slot(module, findings)
     if place is None:
         return None
     node, before = place
@@ -106,6 +113,26 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
     if not torch:
         return None
     return torch[0], edited(module, torch[0], findings) or shared(module, torch[0])
+
+
+def after_path_change(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | None:
+    """The last change of `sys.path` at the top of a file, where the helper's package may first be
+    found behind it (`sys.path.append("../..")`) and nothing before it needs the helper."""
+    first = min((f.line for f in findings if f.needs and f.edits), default=0)
+    changes = [node for node in module.tree.body if changes_path(node) and node.lineno < first]
+    if not changes or shared(module, changes[-1]):
+        return None
+    return changes[-1], False
+
+
+def changes_path(node: ast.stmt) -> bool:
+    """Whether a statement changes where Python looks for modules."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        name = ast.unparse(node.value.func)
+        return name == "site.addsitedir" or name.startswith("sys.path.")
+    if isinstance(node, ast.AugAssign):
+        return ast.unparse(node.target) == "sys.path"
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("sys.path")
 
 
 def first_statement(module: Module) -> tuple[ast.stmt, bool] | None:

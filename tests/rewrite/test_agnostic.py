@@ -202,3 +202,37 @@ def test_a_program_of_a_package_that_imports_it_stays_with_the_package(tmp_path:
     write(tmp_path, {"net/__init__.py": "", "net/model.py": "", "net/train.py": text})
     move(tmp_path, Style.AGNOSTIC)
     assert "\nfrom net import joymigrate_device as jm\n" in (tmp_path / "net/train.py").read_text()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        'sys.path.append("..")',
+        'sys.path.insert(0, "..")',
+        'sys.path += [".."]',
+        'sys.path[:0] = [".."]',
+        'sys.path = ["..", *sys.path]',
+        'site.addsitedir("..")',
+    ],
+)
+def test_the_helper_is_imported_behind_the_path_that_finds_it(tmp_path: Path, change: str) -> None:
+    """A program of a package that is started in its own folder says itself where the package is."""
+    text = (
+        f"import site\nimport sys\nimport torch\n{change}\nfrom net.model import size\n"
+        "torch.cuda.synchronize(size)\n"
+    )
+    write(tmp_path, {"net/__init__.py": "", "net/model.py": "size = 0\n", "net/train.py": text})
+    move(tmp_path, Style.AGNOSTIC)
+    after = (tmp_path / "net/train.py").read_text()
+    assert f"import torch\n{change}\nfrom net import joymigrate_device as jm\n" in after
+
+
+def test_the_helper_is_imported_before_the_code_that_needs_it(tmp_path: Path) -> None:
+    text = (
+        "import sys\nimport torch\nif torch.cuda.is_available():\n    print(1)\n"
+        'sys.path.append("..")\nfrom net.model import size\ntorch.cuda.synchronize(size)\n'
+    )
+    write(tmp_path, {"net/__init__.py": "", "net/model.py": "size = 0\n", "net/train.py": text})
+    move(tmp_path, Style.AGNOSTIC)
+    after = (tmp_path / "net/train.py").read_text()
+    assert after.index("joymigrate_device") < after.index("if ")
