@@ -157,7 +157,9 @@ def watch_warnings(record: Record) -> None:
     ) -> None:
         trap = recognise(str(message))
         if trap is not None:
-            record.trap(trap.name, f"{filename}:{lineno}", trap.remedy, str(message)[:300])
+            # torch's warnings name the topmost frame, which may be of a mode of ours
+            place = f"{filename}:{lineno}" if is_users(filename) else call_site()
+            record.trap(trap.name, place, trap.remedy, str(message)[:300])
         before(message, category, filename, lineno, file, line)
 
     warnings.showwarning = show

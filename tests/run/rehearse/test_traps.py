@@ -217,3 +217,13 @@ def test_the_documented_kernels_are_the_wheels() -> None:
     known = set(limits.Limits("Ascend910B3").parameters)
     used = set(symbols.chip_kernels(find_package().main_library))
     assert len(known & used) > 500
+
+
+def test_what_stands_between_a_program_and_torch_is_no_place_of_the_program() -> None:
+    import joymigrate
+    from joymigrate.run.rehearse.callsite import is_users
+
+    house = Path(joymigrate.__file__).parent
+    ours = ("modes.py", "verify/draws.py", "profile/recorder/operators.py", "run/rehearse/traps.py")
+    assert not any(is_users(str(house / name)) for name in ours)
+    assert is_users(str(house / "run" / "train" / "worker.py"))
