@@ -301,3 +301,9 @@ def test_the_report_counts_first_and_final_and_escapes_what_programs_printed(
     assert "<b>|Error" not in page
     (line,) = csv.DictReader(io.StringIO(report.table(found, every)))
     assert (line["outcome"], line["first_outcome"]) == ("passes", "our defect")
+
+
+def test_a_recorder_that_saw_no_step_is_no_verdict() -> None:
+    said = "help: the program ended before its first step, or calls no torch module"
+    seen = replace(PASSED, original=broken(said), recording=said)
+    assert judge(seen)[0] is Outcome.UNDECIDED

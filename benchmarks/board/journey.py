@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.board import limited
-from benchmarks.board.outcome import NEEDS_GPU, Attempt, Observed, attempt
+from benchmarks.board.outcome import NEEDS_GPU, Attempt, Observed, attempt, shorten
 from benchmarks.board.programs import DATA, Program
 from benchmarks.public_projects import rewritten
 from joymigrate.errors import JoyError
@@ -174,7 +174,9 @@ def read_rehearsal(found: dict[str, Any], row: dict[str, Any]) -> None:
     row["grades"] = found["grades"]
     row["judged"] = found["arguments_judged"]
     row["fallbacks"] = sorted({str(one.get("op")) for one in found["fallbacks"]})
-    row["traps"] = [f"{one.get('title')} {one.get('where', '')}".strip() for one in found["traps"]]
+    row["traps"] = [
+        f"{one['trap']} {shorten(one.get('where', ''))}".strip() for one in found["traps"]
+    ]
     row["unsimulated"] = [str(one.get("op", one)) for one in found["unsimulated"]]
     row["refused"] = [
         " ".join(str(one.get("message") or one.get("op")).split())[:QUOTED]

@@ -3,8 +3,9 @@
 The rules, the first that fits decides:
 
 1. the rewrite raised, made a file unreadable, or found more to do the second time: our defect;
-2. the original ends badly under the recorder and well without it: our defect; it ends badly on the
-   CPU, and not for want of a GPU: the program's own;
+2. the original ends badly under the recorder and well without it: our defect, but undecided where
+   all that the recorder says is that it saw no step; it ends badly on the CPU, and not for want of
+   a GPU: the program's own;
 3. a limit of time or memory stopped a run: undecided;
 4. a run on the chip ended badly. The message or the innermost frame says whose: the chip refused
    the call, the vendor registered no kernel for it, or the vendor's own Python raised: it stops as
@@ -55,6 +56,7 @@ REFUSED = re.compile(
     r"operator '[\w:.]+' is not currently supported on the \w+ backend(?! and will)|"
     r"Could not run '[\w:.]+' with arguments from the '\w*PrivateUse1' backend"
 )
+NOTHING = re.compile(r"nothing was recorded|the program ended before its first step")
 SIMULATION = re.compile(r"Failed to find function \w*|undefined symbol: acl\w*")
 VENDOR = re.compile(r"/torch_npu/")
 OURS = re.compile(r"^/joymigrate/")
@@ -147,6 +149,8 @@ def judge(seen: Observed) -> tuple[Outcome, str]:
     """The outcome and its cause, in the order of the rules above."""
     if seen.rewrite:
         return Outcome.OURS, f"rewrite: {seen.rewrite[0]}"
+    if NOTHING.search(seen.recording):
+        return Outcome.UNDECIDED, "the recorder saw no step: it computes nothing without a device?"
     if seen.recording:
         return Outcome.OURS, f"under the recorder alone: {seen.recording}"
     original = seen.original
@@ -170,7 +174,9 @@ def judge(seen: Observed) -> tuple[Outcome, str]:
         if seen.repeats is False:
             return Outcome.UNDECIDED, "the original does not repeat itself"
         if seen.phase == "input":
-            return Outcome.UNDECIDED, "the program takes other data where there is a device"
+            return Outcome.UNDECIDED, (
+                "its inputs differ: other data where there is a device, or results fed back"
+            )
         return Outcome.OURS, f"wrong result: {', '.join(apart)}"
     if seen.refused:
         return Outcome.CHIP, f"refused: {seen.refused[0]}"
