@@ -109,6 +109,7 @@ def identical(
     watches = (ours.json("watch.json"), theirs.json("watch.json"))
     rows = list(identity.loads(*watches, replay.get("roots", {}), Display(a)))
     rows += identity.weights(a, b, pairing.names, replay.get("identity", {}))
+    rows += identity.copies(a, b, pairing.names)
     trains = bool(a.get("optimisers"))
     kinds = (a.get("environment", {}).get("devices"), b.get("environment", {}).get("devices"))
     if len(baseline.ranks) == len(target.ranks):

@@ -88,7 +88,10 @@ def weights(
         there = joined(names.get(place, place), leaf)
         other = theirs.get(there)
         what = f"{mine['kind']} {leaf}"
-        if other is None:
+        if other is None and there in target.get("shared", {}) and "shared" not in program:
+            reason = "an older baseline: the target's is a tensor of an earlier model"
+            yield difference(view(place), what, Status.UNCOMPARED, reason=reason, order=order)
+        elif other is None:
             reason = "the target has no such tensor"
             status = Status.UNCOMPARED
             if there in declared:
@@ -103,6 +106,19 @@ def weights(
         else:
             status, value, reason = made.get(name) or unequal(mine, other, measured.get(name))
             yield difference(view(place), what, status, value=value, reason=reason, order=order)
+
+
+def copies(
+    program: Mapping[str, Any], target: Mapping[str, Any], names: Mapping[str, str]
+) -> Iterator[Difference]:
+    """Tensors that are the baseline's of an earlier model, and in the target stand by themselves:
+    training then changes one of the two."""
+    view = Display(program)
+    for order, name in enumerate(program.get("shared", {})):
+        place, leaf = owner_of(name)
+        if joined(names.get(place, place), leaf) in target.get("weights", {}):
+            reason = "the target's is a copy, the baseline's is the tensor of an earlier model"
+            yield difference(view(place), f"weight {leaf}", Status.FAIL, reason=reason, order=order)
 
 
 def unequal(

@@ -39,6 +39,8 @@ class Inventory:
         self.modules: dict[str, list[dict[str, Any]]] = {}
         self.scalars: dict[str, dict[str, Any]] = {}
         self.names: IdentityMap[str] = IdentityMap()
+        self.hashed: IdentityMap[tuple[str, str]] = IdentityMap()  # root and name of first calls
+        self.shared: dict[str, str] = {}  # a later model's tensor → the same one's name before
         self.known: dict[str, None] = {}  # in the order of first calls
         self.origins: dict[str, dict[str, Any]] = {}  # of weights that training may have made
 
@@ -54,9 +56,12 @@ class Inventory:
             ("buffer", module.named_buffers(remove_duplicate=False)),
         ):
             for name, tensor in named:
-                if hashable(tensor):
-                    made = {"kind": kind, **tensor_hash(tensor)}
-                    self.weights[f"{root}:{plain(name)}"] = made
+                place = f"{root}:{plain(name)}"
+                first, source = self.hashed.setdefault(tensor, (root, place))
+                if first != root:  # training may have changed it by now
+                    self.shared[place] = source
+                elif hashable(tensor):
+                    self.weights[place] = {"kind": kind, **tensor_hash(tensor)}
 
     def parameter_names(self, roots: ModuleNames) -> dict[int, str]:
         """`root:path.leaf` by the parameter's identity."""
@@ -81,6 +86,7 @@ class Inventory:
             ],
             "modules": self.modules,
             "weights": self.weights,
+            "shared": self.shared,
             "origins": self.origins,
             "scalars": self.scalars,
         }

@@ -80,3 +80,38 @@ def test_a_copy_is_to_its_model_what_the_baselines_is(
     facts = {"copy:w": {"cast": False, "error": 0.1, **measured}} if measured else {}
     (row,) = identity.weights(side(**mine), side(**other), {}, facts)
     assert row.status is status
+
+
+WRAPPED = """\
+import copy, os, torch
+class Wrap(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+    def forward(self, x):
+        return self.inner(x) * 2
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    x = torch.randn(16, 4)
+    loss = net(x).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    with torch.no_grad():
+        wrapped = Wrap(net)
+        print(float(wrapped(x).mean()))
+"""
+
+
+def test_a_model_that_is_wrapped_after_training_keeps_its_tensors(tmp_path: Path) -> None:
+    program, base = tmp_path / "train.py", tmp_path / "base.jmb"
+    program.write_text(WRAPPED)
+    record(program, base, PLAIN)
+    found = replay(base, program, tmp_path / "target.jmb", PLAIN, noise=1.0)
+    assert found.verdict is Outcome.PASS, found.first_divergence
+    program.write_text(WRAPPED.replace("Wrap(net)", "Wrap(copy.deepcopy(net))"))
+    found = replay(base, program, tmp_path / "copied.jmb", PLAIN, noise=1.0)
+    assert found.verdict is Outcome.FAIL
+    assert "a copy" in str([r.reason for r in found.records if r.stage == "S1"])
