@@ -20,8 +20,11 @@ pytest.importorskip("ray", reason="pip install 'joymigrate[cluster]'")
 LIMIT_S = 60.0  # no test waits longer for what should take a few seconds
 SHOW = (
     "import os,time,sys;"
-    "print(os.environ.get('ASCEND_RT_VISIBLE_DEVICES'),os.environ.get('CUDA_VISIBLE_DEVICES'),"
-    "os.environ['RANK'],os.environ['WORLD_SIZE'],flush=True);time.sleep(float(sys.argv[1]))"
+    "get=os.environ.get;"
+    "said=map(str,(get('ASCEND_RT_VISIBLE_DEVICES'),get('CUDA_VISIBLE_DEVICES'),"
+    "get('RANK'),get('WORLD_SIZE')));"
+    "print(' '.join(said),flush=True);"  # in one piece: a log is also read in the middle of a line
+    "time.sleep(float(sys.argv[1]))"
 )
 NODES = (
     ("o1", "ascend-910-8", "l0", {"resources": {"NPU": 8}}),
