@@ -26,6 +26,7 @@ from joymigrate.verify.measure import relative_error, signature
 from joymigrate.verify.mixed import held_off
 from joymigrate.verify.module_replay import ARGUMENTS, CutValue, Key, ModuleReplay
 from joymigrate.verify.noise import Noise
+from joymigrate.verify.tensor_store import TensorStore
 
 # Relative change of what is fed, to see how far rounding alone is carried: half a unit in the last
 # place of each type.
@@ -54,7 +55,7 @@ class Float64Reference:
     """What the baseline's float64 pass made: rows by place, tensors by content."""
 
     rows: dict[Key, CutRow] = field(default_factory=dict)
-    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)
     draws: dict[str, Any] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
@@ -255,32 +256,48 @@ ATTEMPTS = (
 )
 
 
-def make_reference(isolated: IsolatedPass, budget: int) -> Float64Reference:
-    """The baseline's side: the float64 pass and the baseline's own errors against it.
+def make_reference(isolated: IsolatedPass, budget: int, tensors: TensorStore) -> Float64Reference:
+    """The baseline's side: the float64 pass and the baseline's own errors against it. The tensors
+    of the reference go to `tensors`, up to `budget` bytes. Raises OSError.
 
     Where float64 on the CPU does not work, float32 where the program runs takes its place, and the
     notes say so.
     """
     notes: list[Any] = []
+    tensors.write()
+    before = tensors.files
     for dtype, device, held in ATTEMPTS:
         if held or isolated.entered:
             isolated.mixed = None if held else set()
+            reference = Float64Reference(tensors=tensors, notes=[*notes])
             try:
-                return attempt_reference(isolated, budget, dtype, device, notes)
+                attempt_reference(isolated, reference, tensors, budget, dtype, device)
+                return reference
+            except OSError:
+                raise
             except Exception as error:  # the program's own code in a dtype it wasn't made for
                 what = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
                 where = device or "the device"
                 text = "no golden in {dtype} on {device}: {what}"
                 notes.append(Text(text, dtype=dtype, device=where, what=what))
+                tensors.back_to(before)
     return Float64Reference(notes=notes)
 
 
 def attempt_reference(
-    isolated: IsolatedPass, budget: int, dtype: torch.dtype, device: Any, notes: list[Any]
-) -> Float64Reference:
+    isolated: IsolatedPass,
+    reference: Float64Reference,
+    tensors: TensorStore,
+    budget: int,
+    dtype: torch.dtype,
+    device: Any,
+) -> None:
     """One attempt; raises what the program's own code raises."""
-    reference = Float64Reference(notes=[*notes])
-    made = isolated.run(lambda found: store(reference, found, budget), dtype, device=device)
+
+    def report(found: CutValue) -> None:
+        store(reference, tensors, found, budget)
+
+    made = isolated.run(report, dtype, device=device)
     reference.mixed = sorted(isolated.entered) if isolated.mixed is None else []
     reference.calls = dict(made.calls)
     reference.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
@@ -290,7 +307,6 @@ def attempt_reference(
         for p, why in made.failures.items()
     ]
     own_errors(isolated, reference)
-    return reference
 
 
 def own_errors(isolated: IsolatedPass, reference: Float64Reference) -> None:
@@ -321,7 +337,7 @@ def own_errors(isolated: IsolatedPass, reference: Float64Reference) -> None:
             isolated.run(measure("error"), None, reference=reference, noise=noise)
 
 
-def store(reference: Float64Reference, found: CutValue, budget: int) -> None:
+def store(reference: Float64Reference, tensors: TensorStore, found: CutValue, budget: int) -> None:
     """Keep one value of the reference, rounded to float32, while it fits."""
     if found.tensor is None:
         row = CutRow(found.owner, found.owner_call, found.order, "none", (), missing=True)
@@ -338,12 +354,12 @@ def store(reference: Float64Reference, found: CutValue, budget: int) -> None:
     row = CutRow(found.owner, found.owner_call, found.order, dtype, tuple(value.shape), norm=norm)
     reference.rows[found.key] = row
     content = content_of(value)
-    if content not in reference.tensors:
+    if content not in tensors:
         size = value.numel() * value.element_size()
         if reference.bytes + size > budget:
             return
         reference.bytes += size
-        reference.tensors[content] = value
+        tensors.add(content, value)
     row.content = content
 
 

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from joymigrate.verify import pytree
 from joymigrate.verify.draws import DrawMode, Draws, DropoutMode
@@ -157,7 +158,7 @@ class ModuleReplay:
                 return fed_value
             fed_value.requires_grad_(True)
             frame.inputs[leaf] = fed_value
-            fed = fed_value.clone()
+            fed = another_of(fed_value)
             versions.append((live, fed, fed._version))
             return fed
 
@@ -182,7 +183,7 @@ class ModuleReplay:
             if self.wants_gradient() and live.requires_grad and fed_value.is_floating_point():
                 fed_value.requires_grad_(True)
                 parent.children[f"{frame.path}#{frame.call}.{leaf}"] = fed_value
-                return fed_value.clone()
+                return another_of(fed_value)
             return fed_value
 
         return pytree.replaced(made, change)
@@ -210,8 +211,10 @@ class ModuleReplay:
         return self.gradients and torch.is_grad_enabled()
 
     def report_value(self, key: Key, owner: Frame, tensor: torch.Tensor | None) -> None:
-        """Report one value."""
-        self.report(CutValue(key, owner.path, owner.call, tensor, self.order))
+        """Report one value, outside of the modes that the module runs in: what is done with it is
+        our own work."""
+        with _disable_current_modes():
+            self.report(CutValue(key, owner.path, owner.call, tensor, self.order))
         self.order += 1
 
     def backward(self, frame: Frame, outputs: list[tuple[str, torch.Tensor]]) -> None:
@@ -272,6 +275,24 @@ def kept_activations() -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(module, name, value)
+
+
+class SameMemory(torch.autograd.Function):
+    """The input's values in the input's memory, as a tensor that may be written in place."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return value.data
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+def another_of(value: torch.Tensor) -> torch.Tensor:
+    """What a module gets of a leaf: gradients reach the leaf, whose values nobody reads again."""
+    made: torch.Tensor = SameMemory.apply(value)  # type: ignore[no-untyped-call]
+    return made
 
 
 def written_back(versions: list[Any]) -> None:

@@ -44,6 +44,6 @@ class Noise(WatchingMode):
         if any(s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)):
             return  # elements that share their memory
         most = int(self.ulps)
-        step = torch.from_numpy(self.generator.integers(-most, most + 1, tuple(tensor.shape)))
-        size = torch.finfo(tensor.dtype).eps
-        tensor.mul_((1 + step.double() * size).to(tensor.device, torch.float64).to(tensor.dtype))
+        drawn = self.generator.integers(-most, most + 1, tuple(tensor.shape))
+        step = torch.from_numpy(drawn).to(tensor.device, tensor.dtype)
+        tensor.mul_(step.mul_(torch.finfo(tensor.dtype).eps).add_(1))  # exact: 1 + k · eps

@@ -73,7 +73,7 @@ class Recorder:
         self.log = Log()
         self.inventory = Inventory()
         self.shard_map = ShardMap()
-        self.replay_session = ReplaySession(settings)
+        self.replay_session = ReplaySession(settings, self.open_writer)
         self.module_replay: ModuleReplay | None = None
         self.tape = StepTape(self)
         self.log_of_program = ProgramLog()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from joymigrate.verify.module_names import plain
 from joymigrate.verify.module_replay import ARGUMENTS, OUTPUT
 from joymigrate.verify.ranks import rank_and_world
 from joymigrate.verify.settings import Settings
+from joymigrate.verify.tensor_store import TensorStore
 from joymigrate.verify.wrong_call import first_wrong
 
 WRONG = 2.0  # times the baseline's own error: what S3 fails (tolerance.yaml)
@@ -44,17 +45,18 @@ ORIGIN = " origin"  # after a place: the trained weights that its weights may co
 class ReplaySession:
     """The replayed calls of one process, in a recording and in a replay."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, writer: Callable[[], RankWriter]) -> None:
         self.settings = settings
         self.notes: list[str] = []
         self.given: dict[str, int] = {}  # place → replayed calls so far
         self.first_mode: dict[str, str] = {}  # place → how it was called first
         self.left = settings.budget_bytes
-        self.unwritten: list[tuple[dict[str, Any], Float64Reference]] = []
         self.recorded_calls: list[dict[str, Any]] = []
-        self.contents: set[str] = set()
+        self.written_calls = 0  # of these
+        self.contents: set[str] = set()  # of tensors that stand in other files
         self.weights: dict[str, dict[str, str]] = {}  # place → name → content
-        self.weight_tensors: dict[str, torch.Tensor] = {}
+        self.weight_tensors = TensorStore("weights", writer)
+        self.reference_tensors = TensorStore("forced", writer)
         self.results: list[dict[str, Any]] = []
         self.baseline: Baseline | None = None
         if settings.baseline:
@@ -127,7 +129,7 @@ class ReplaySession:
         else:  # later: with the weights and buffers that are kept, as a replay has them
             held = self.weights[place]
             isolated.values = {name: self.weight_tensors[key] for name, key in held.items()}
-        reference = make_reference(isolated, self.left)
+        reference = make_reference(isolated, self.left, self.reference_tensors)
         self.left -= reference.bytes
         self.notes += [f"{root}: {note}" for note in reference.notes]
         if not reference.rows:
@@ -136,7 +138,7 @@ class ReplaySession:
             )
             return
         entry = {"root": root, "path": path, "step": step, "number": number}
-        self.unwritten.append((entry, reference))
+        self.recorded_calls.append({**entry, **reference_json(reference)})
 
     def keep_weights(self, place: str, module: torch.nn.Module) -> None:
         """Parameters and buffers as they are before the first call."""
@@ -150,7 +152,7 @@ class ReplaySession:
         for name, tensor in named.items():
             value = tensor.detach().to("cpu").contiguous().clone()
             made[name] = content_of(value)
-            self.weight_tensors[made[name]] = value
+            self.weight_tensors.add(made[name], value)
         return made
 
     def write(self, writer: RankWriter, step: int, inputs: Sequence[Any]) -> None:
@@ -163,22 +165,17 @@ class ReplaySession:
             return
         if not self.settings.stats_only and step in self.settings.tensor_steps:
             self.write_batches(writer, step, inputs)
-        fresh = {k: v for k, v in self.weight_tensors.items() if k not in self.contents}
-        if fresh:
-            writer.add(f"weights-{step}.safetensors", save_torch(fresh))
-            self.contents |= fresh.keys()
-        if not self.unwritten:
-            return
-        tensors: dict[str, torch.Tensor] = {}
-        for entry, reference in self.unwritten:
-            tensors.update(reference.tensors)
-            self.recorded_calls.append({**entry, **reference_json(reference)})
-        fresh = {k: v.contiguous() for k, v in tensors.items() if k not in self.contents}
-        if fresh:
-            writer.add(f"forced-{step}.safetensors", save_torch(fresh))
-            self.contents |= fresh.keys()
-        self.unwritten = []
-        writer.add_json("forced.json", {"lessons": self.recorded_calls, "weights": self.weights})
+        self.weight_tensors.write()
+        self.reference_tensors.write()
+        if len(self.recorded_calls) > self.written_calls:
+            self.written_calls = len(self.recorded_calls)
+            table = {"lessons": self.recorded_calls, "weights": self.weights}
+            writer.add_json("forced.json", table)
+
+    def is_kept(self, content: str) -> bool:
+        """Whether a tensor stands in a file of the bundle already."""
+        held = (self.contents, self.weight_tensors, self.reference_tensors)
+        return any(content in place for place in held)
 
     def write_batches(self, writer: RankWriter, step: int, inputs: Sequence[Any]) -> None:
         """The inputs of top-level calls, each content once."""
@@ -187,7 +184,8 @@ class ReplaySession:
             value = tensor.to("cpu").contiguous()
             size = value.numel() * value.element_size()
             content = content_of(value)
-            if content in self.contents or content in found or size > self.left:
+            known = self.is_kept(content) or content in found
+            if known or size > self.left:
                 continue
             self.left -= size
             found[content] = value.clone()

@@ -392,7 +392,7 @@ class StepTape:
         value = value.detach().to("cpu").contiguous()
         content: str | None = content_of(value)
         size = value.numel() * value.element_size()
-        known = content in session.contents or content in self.fresh
+        known = session.is_kept(content) or content in self.fresh
         if not known and size > session.left:
             content = None
         elif not known and content is not None:

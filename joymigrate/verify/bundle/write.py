@@ -52,6 +52,11 @@ class RankWriter:
         write_whole(self.folder / name, data)
         self.files[name] = entry(data)
 
+    def remove(self, name: str) -> None:
+        """Take one file back that no manifest names."""
+        self.files.pop(name, None)
+        (self.folder / name).unlink(missing_ok=True)
+
     def add_json(self, name: str, value: Any) -> None:
         """Write one JSON file."""
         self.add(name, to_bytes(value))
