@@ -3,7 +3,9 @@
 A generator of one device gives other numbers than that of another. Where a program draws outside
 of its modules (noise of a diffusion step, a mask, a shuffled batch), two runs of it then see other
 data, and their difference says nothing. JOYMIGRATE_DRAWS=1 replaces what torch draws, on both
-sides: numbers are counted by operator and shape, so that a draw more of another kind moves nothing.
+sides: numbers come from the seed of the generator that is asked, and are counted by operator and
+shape, so that a draw more of another kind moves nothing. A generator that is seeded again, or put
+back to an earlier state, gives the same numbers again (`verify.draw_positions`).
 
 Fused attention and recurrent networks run without their dropout (`verify.draws`). What can't be
 replaced is drawn by the device; JOYMIGRATE_DRAWS=FILE gets one line for each operator of that kind.
@@ -37,29 +39,31 @@ def install() -> None:
     from joymigrate.verify.draws import Draws, DropoutMode
 
     draws = shared(Draws)
+    draws.positions.watch_default()
     DropoutMode(draws).__enter__()  # type: ignore[no-untyped-call]
     mode(draws).__enter__()
 
 
 def shared(base: Any) -> Any:
-    """Draws that are counted by operator and shape."""
+    """Draws that are counted by generator, operator and shape."""
     from joymigrate.seeded import requested_seed
-
-    seed = requested_seed() or 0
+    from joymigrate.verify.draw_positions import DrawPositions
 
     class Shared(base):  # type: ignore[misc]
-        """One count for each operator and shape; no log, for a program draws without end."""
+        """No log, for a program draws without end."""
 
         def __init__(self) -> None:
             super().__init__(lambda: "")
             self.shape: tuple[int, ...] = ()
+            self.source: torch.Generator | None = None  # None: torch's own, of any device
+            self.positions = DrawPositions(requested_seed() or 0)
 
         def generator(self, what: str, setting: Any = None) -> Any:
             import numpy as np
 
             place = f"{what}{self.shape}"
             self.shape = ()
-            number = self.count[place] = self.count.get(place, -1) + 1
+            seed, number = self.positions.next(self.source, place)
             digest = hashlib.sha256(f"{seed}:{place}#{number}".encode()).digest()
             return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "little")))
 
@@ -88,7 +92,11 @@ def mode(draws: Any) -> Any:
             self.told: set[str] = set()
 
         def draw(self, name: str, args: Any, kwargs: dict[str, Any]) -> torch.Tensor | None:
-            made = super().draw(name, args, kwargs)
+            draws.source = kwargs.get("generator")
+            try:
+                made = super().draw(name, args, kwargs)
+            finally:
+                draws.source = None
             if made is None and name not in SEEDS and name not in self.told:
                 self.told.add(name)
                 tell(name)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -175,3 +176,83 @@ def test_every_generator_fills_what_it_is_given() -> None:
     assert torch.allclose(quarters, torch.tensor([-1.0, 1.0, 3.0]), atol=0.2)
     assert abs(float(logs.mean()) - 0.5) < 0.02
     assert abs(float(logs.std()) - 0.25) < 0.02
+
+
+def positions() -> Any:
+    from joymigrate.verify.draw_positions import DrawPositions
+
+    return DrawPositions(0)
+
+
+def test_a_generator_that_is_seeded_again_gives_its_numbers_again() -> None:
+    import torch
+
+    found, one = positions(), torch.Generator().manual_seed(5)
+    first = [found.next(one, "rand(2,)") for _ in range(3)]
+    assert first == [(5, 0), (5, 1), (5, 2)]
+    assert found.next(torch.Generator().manual_seed(5), "rand(2,)") == (5, 0)
+    one.manual_seed(5)
+    assert [found.next(one, "rand(2,)") for _ in range(3)] == first
+    one.manual_seed(6)
+    assert found.next(one, "rand(2,)") == (6, 0)
+
+
+def test_a_generator_that_is_put_back_goes_on_from_there() -> None:
+    import torch
+
+    found, one = positions(), torch.Generator().manual_seed(5)
+    found.next(one, "rand(2,)")
+    state = one.get_state()
+    later = [found.next(one, "rand(2,)"), found.next(one, "randn(4,)")]
+    one.set_state(state)
+    assert [found.next(one, "rand(2,)"), found.next(one, "randn(4,)")] == later
+    torch.rand(3, generator=one)  # by other code: it goes on
+    assert found.next(one, "rand(2,)") == (5, 2)
+
+
+SEEDED = """
+import json, torch
+from torch.utils.checkpoint import checkpoint
+def draws():
+    return [torch.randn(2).tolist(), torch.randn(2).tolist(), torch.randperm(5).tolist()]
+torch.manual_seed(7); first = draws()
+torch.manual_seed(7); again = draws()
+torch.manual_seed(8); other = draws()
+torch.manual_seed(7)
+torch.randn(2)
+with torch.random.fork_rng():
+    forked = torch.randn(2).tolist()
+after = torch.randn(2).tolist()
+seen = []
+def part(x):
+    mask = torch.rand_like(x)
+    seen.append(mask.tolist())
+    return (x * mask).sum()
+checkpoint(part, torch.ones(3, requires_grad=True), use_reentrant=False).backward()
+same = [torch.rand(4, generator=torch.Generator().manual_seed(3)).tolist() for _ in range(2)]
+loader = torch.utils.data.DataLoader(range(8), shuffle=True, batch_size=8)
+orders = [next(iter(loader)).tolist() for _ in range(2)]
+print(json.dumps(dict(first=first, again=again, other=other, forked=forked, after=after,
+                      seen=seen, same=same, orders=orders)))
+"""
+
+
+def test_shared_draws_begin_anew_where_the_program_seeds(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(SEEDED)
+    words = {"JOYMIGRATE_SEED": "0", "JOYMIGRATE_DRAWS": "1", "PYTHONPATH": str(START)}
+    made = subprocess.run(
+        [sys.executable, "p.py"],
+        cwd=tmp_path,
+        env={**os.environ, **words},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(made.stdout)
+    assert found["first"] == found["again"]
+    assert found["first"] != found["other"]
+    assert found["forked"] == found["after"] == found["first"][1]
+    assert len(found["seen"]) == 2  # forward, and once more for the gradients
+    assert found["seen"][0] == found["seen"][1]
+    assert found["same"][0] == found["same"][1]
+    assert found["orders"][0] != found["orders"][1]
