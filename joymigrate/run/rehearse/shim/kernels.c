@@ -346,7 +346,8 @@ static int compute_Cast(aclTensor *from, int type, aclTensor *to, uint64_t *spac
 }
 RUN(aclnnCast)
 
-/* `padding` lists (before, after) from the last dimension on; done in the first call. */
+/* `padding` lists (before, after) from the last dimension on; a negative one cuts off. Done in the
+ * first call. */
 static int compute_ConstantPadNd(aclTensor *from, list *padding, aclScalar *value,
                                                   aclTensor *to, uint64_t *space, executor **out) {
   note(joy_number_ConstantPadNd);
@@ -354,14 +355,19 @@ static int compute_ConstantPadNd(aclTensor *from, list *padding, aclScalar *valu
   *out = NULL;
   if (dry) return ACL_OK;
   assign(to, NULL, value);
-  aclTensor window = *to;
+  aclTensor kept = *from, window = *to;
   const int64_t *pad = padding->items;
   for (uint64_t i = 0; i < from->dims; i++) {
     uint64_t d = from->dims - 1 - i;
-    window.offset += (2 * i < padding->count ? pad[2 * i] : 0) * to->stride[d];
-    window.size[d] = from->size[d];
+    int64_t before = 2 * i < padding->count ? pad[2 * i] : 0;
+    int64_t after = 2 * i + 1 < padding->count ? pad[2 * i + 1] : 0;
+    if (before < 0) kept.offset -= before * from->stride[d];
+    else window.offset += before * to->stride[d];
+    kept.size[d] += (before < 0 ? before : 0) + (after < 0 ? after : 0);
+    if (kept.size[d] <= 0) return ACL_OK; /* nothing of it is left */
+    window.size[d] = kept.size[d];
   }
-  assign(&window, from, NULL);
+  assign(&window, &kept, NULL);
   return ACL_OK;
 }
 RUN(aclnnConstantPadNd)

@@ -4,6 +4,7 @@ import copy
 import io
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -212,6 +213,22 @@ def test_an_operator_that_resizes_its_result_on_the_way():
         for reduction in ("sum", "mean", "none"):
             wanted = F.smooth_l1_loss(a, b, reduction=reduction)
             same(F.smooth_l1_loss(a.npu(), b.npu(), reduction=reduction), wanted, 1e-5)
+
+
+def test_padding_that_cuts_off_touches_nothing_else():
+    draw = np.random.default_rng(0)
+    around = []
+    for _ in range(200):
+        shape = draw.integers(1, 6, draw.integers(1, 5)).tolist()
+        pads = []
+        for size in shape[::-1]:
+            before, after = draw.integers(-size, 4, 2).tolist()
+            pads += [before, after if size + before + after >= 0 else -size - before]
+        pads = pads[: 2 * int(draw.integers(1, len(shape) + 1))]
+        x = torch.randn(shape)
+        around.append(torch.full((128,), 7.0).npu())  # 512 bytes: next to the results
+        same(F.pad(x.npu(), pads, value=3.0), F.pad(x, pads, value=3.0), 0)
+    assert all(bool((one.cpu() == 7).all()) for one in around)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
