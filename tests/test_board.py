@@ -133,6 +133,21 @@ def test_the_last_error_and_its_innermost_frame_are_read_from_the_output() -> No
     assert (found.error, found.where) == ("RuntimeError: no kernel: 3", "/torch_npu/b.py")
 
 
+def test_the_vendors_own_code_of_a_refusal_below_the_message_is_what_a_chip_does() -> None:
+    said = (
+        "RuntimeError: Only contiguous_format or preserve_format is supported.\n"
+        "[ERROR] 2026-11-24-00:04:02 (PID:1, Device:0, RankID:-1) ERR01007 OPS feature not "
+        "supported\nrecord: 3 calls\n"
+    )
+    text = f'  File "/a/joymigrate/run/rehearse/traps.py", line 1, in f\n{said}'
+    run = attempt(1, text)
+    assert run.error.endswith("is supported. (ERR01007 OPS feature not supported)")
+    seen = replace(PASSED, direct=run, agnostic=run, compared={})
+    assert judge(seen)[0] is Outcome.CHIP
+    elsewhere = attempt(1, text.replace("\n[ERROR]", "\nbye\n[ERROR]"))
+    assert judge(replace(seen, direct=elsewhere))[0] is Outcome.OURS
+
+
 def ended(tmp_path: Path, code: str, **limits: float) -> limited.Ended:
     return limited.run(
         [sys.executable, "-c", code], tmp_path, tmp_path / "log",

@@ -56,6 +56,8 @@ REFUSED = re.compile(
     r"operator '[\w:.]+' is not currently supported on the \w+ backend(?! and will)|"
     r"Could not run '[\w:.]+' with arguments from the '\w*PrivateUse1' backend"
 )
+# The vendor's package writes the code of its own refusal in the line below the message.
+CODE_BELOW = re.compile(r"\A\n\[ERROR\] .*\b(ERR\d{5} .*)$", re.MULTILINE)
 NOTHING = re.compile(r"nothing was recorded|the program ended before its first step")
 SIMULATION = re.compile(r"Failed to find function \w*|undefined symbol: acl\w*")
 VENDOR = re.compile(r"/torch_npu/")
@@ -118,9 +120,12 @@ def attempt(code: int, text: str, stopped: str = "") -> Attempt:
     """A run with its last error and the place of it, read from what it printed."""
     if code == 0 and not stopped:
         return Attempt(code)
-    errors = ERROR.findall(text)
     frames = FRAME.findall(text)
-    said = [": ".join(part for part in error if part) for error in errors]
+    said = []
+    for found in ERROR.finditer(text):
+        code_below = CODE_BELOW.search(text[found.end() : found.end() + 500])
+        named = f" ({code_below[1]})" if code_below else ""
+        said.append(": ".join(part for part in found.groups() if part) + named)
     theirs = [error for error in said if not LAUNCHER.search(error)]
     error = (theirs or said or [""])[-1]
     place = shorten(frames[-1][0]) if frames else ""
