@@ -227,7 +227,8 @@ class IsolatedPass:
 
         precise = exactly() if dtype is not None else contextlib.nullcontext()
         single = held_off(holds) if dtype is not None else contextlib.nullcontext()
-        with undisturbed(), precise, single, default_of(dtype):
+        given = pytree.put_back((self.args, self.kwargs))
+        with given, undisturbed(), precise, single, default_of(dtype):
             self.hold(made)
             try:
                 made.run(copied, args, kwargs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -117,3 +118,38 @@ def rebuilt(value: Any, made: dict[str, Any]) -> Any:
     for key, member in made.items():
         object.__setattr__(new, key, member)
     return new
+
+
+@contextmanager
+def put_back(value: Any) -> Iterator[None]:
+    """Lists, dictionaries and plain objects inside `value` hold afterwards what they held before.
+
+    `replaced` copies what holds tensors; a cache that is still empty is the program's own.
+    """
+    held: dict[int, tuple[Any, Any]] = {}
+
+    def note(one: Any, depth: int) -> None:
+        if isinstance(one, torch.Tensor) or id(one) in held or depth > DEEPEST:
+            return
+        if isinstance(one, list | dict):
+            held[id(one)] = (one, copy.copy(one))
+        elif hasattr(one, "__dict__") and (dataclasses.is_dataclass(one) or is_object(one)):
+            held[id(one)] = (one, dict(vars(one)))
+        for _, member in children(one, objects=True):
+            note(member, depth + 1)
+
+    note(value, 0)
+    try:
+        yield
+    finally:
+        for one, before in held.values():
+            if isinstance(one, list):
+                if len(one) != len(before) or any(
+                    a is not b for a, b in zip(one, before, strict=True)
+                ):
+                    one[:] = before
+                continue
+            now = one if isinstance(one, dict) else vars(one)
+            if len(now) != len(before) or any(now.get(k) is not v for k, v in before.items()):
+                now.clear()
+                now.update(before)

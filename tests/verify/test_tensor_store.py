@@ -92,6 +92,35 @@ def test_a_type_that_fails_leaves_none_of_its_values(
     assert {row.content for row in reference.rows.values()} == set(store)
 
 
+class Cache:
+    """Empty before its first use, as caches of keys and values are."""
+
+    def __init__(self) -> None:
+        self.layers: list[torch.Tensor] = []
+        self.facts: dict[str, int] = {}
+
+
+class Caching(torch.nn.Linear):
+    """Appends what it computed to the cache that it is given."""
+
+    def forward(self, x: torch.Tensor, cache: Cache) -> torch.Tensor:  # type: ignore[override]
+        made = super().forward(x)
+        cache.layers.append(made)
+        cache.facts["seen"] = len(cache.layers)
+        cache.last = made  # type: ignore[attr-defined]
+        return torch.cat(cache.layers)
+
+
+def test_a_cache_that_is_empty_stays_the_programs(writer: RankWriter) -> None:
+    cache = Cache()
+    layers = cache.layers
+    isolated = IsolatedPass(Caching(3, 3), "", (torch.ones(2, 3), cache), {}, lambda replay: None)
+    reference = make_reference(isolated, 1 << 20, TensorStore("forced", lambda: writer))
+    assert not reference.notes
+    assert vars(cache) == {"layers": [], "facts": {}}
+    assert cache.layers is layers
+
+
 def test_gradients_reach_the_leaf_of_a_value_that_is_written_in_place() -> None:
     leaf = torch.ones(3, requires_grad=True)
     given = another_of(leaf)
