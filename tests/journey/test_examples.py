@@ -72,9 +72,9 @@ CASES = {
     ),
     "finetune_qwen": Case(
         "python finetune.py --tiny --steps 3 --batch-size 4",
-        up_to("rehearse"),
-        NEEDS_GPU,
-        said=("finetune.py:49", "get_device_capability", "JM107", "is_bf16_supported"),
+        ALL,
+        NEEDS_GPU,  # its guard of a compute capability stays whole, and chooses float32 on the chip
+        verdicts=PASSED,
     ),
     "ctr": Case(
         "python train.py --steps 3 --batch-size 16",
@@ -171,12 +171,6 @@ MENDED = {
         "model = model.to(memory_format=torch.channels_last)",
         "pass",
         "inconclusive",
-    ),
-    "finetune_qwen": (
-        "finetune.py",
-        "torch.cuda.get_device_capability(device)[0] >= 8",
-        "jm.device_module().is_bf16_supported()",
-        "pass",
     ),
     "diffusion": (
         "kernels.py",

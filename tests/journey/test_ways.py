@@ -58,6 +58,17 @@ def test_a_script_whose_program_insists_on_a_gpu_is_recorded_and_not_decided(
     assert "runs without a device" in steps["verify"]["found"]
 
 
+def test_a_program_that_our_recorder_ends_is_not_blamed(tmp_path: Path) -> None:
+    watched = 'assert "joymigrate.verify.recorder" not in sys.modules, "somebody is watching"'
+    made = project(tmp_path, PROGRAM.replace("# here", watched))
+    steps = steps_of(migrated(made, "python train.py --device cpu"))
+    assert steps["baseline"]["verdict"] == "inconclusive"
+    assert "not under our recorder" in steps["baseline"]["found"]
+    assert "fault of joymigrate" in steps["baseline"]["help"]
+    assert "not under our recorder" in steps["verify"]["found"]
+    assert steps["verify"]["verdict"] == "inconclusive"
+
+
 def test_a_recording_of_the_original_is_the_baseline(tmp_path: Path) -> None:
     made, bundle = project(tmp_path, PROGRAM), tmp_path / "base.jmb"
     record = ["verify", "record", "-o", str(bundle), "--steps", "0-2"]

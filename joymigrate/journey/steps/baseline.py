@@ -20,6 +20,7 @@ from joymigrate.ledger import Ledger, sha256
 
 BUNDLE = "baseline/baseline.jmb"
 LOG = "baseline/log.txt"
+ALONE = "baseline/alone-log.txt"  # the original without our recorder
 CURVE = "baseline/losses.jsonl"
 COPY = "baseline/original"  # the project without the rewrite, where it was rewritten before
 ENDED = re.compile(r"^error: (?:the program ended with exit code (\d+); |nothing was recorded)")
@@ -48,8 +49,7 @@ def run(at: StepContext) -> Outcome:
     counted = write_curve(done.log, at.path(CURVE))
     figures: dict[str, Any] = {"of": None, "exit_code": done.code, "losses": counted}
     recorded = readable(at.path(BUNDLE))
-    text = done.text()
-    if done.code == 0 or (done.code == 2 and "error: nothing was recorded" in text):
+    if program_ended_well(done):
         figures |= {"of": "original", "exit_code": 0, "recorded": recorded is not None}
         figures["device"] = device = recorded or ("GPU" if at.gpu_here else "CPU")
         kept = counts(counted) if recorded else empty(done)
@@ -61,7 +61,35 @@ def run(at: StepContext) -> Outcome:
         )
         evidence = (LOG, CURVE, f"{BUNDLE}/manifest.json") if recorded else (LOG, CURVE)
         return Outcome("baseline", Status.DONE, told, figures, evidence, verdict="pass")
+    if ends_well_alone(at, ALONE, entry_of(at.request), elsewhere(at, folder), done):
+        figures |= {"of": "original", "exit_code": 0, "recorded": False}
+        figures["device"] = device = "GPU" if at.gpu_here else "CPU"
+        told = Text(
+            "{of} ran to its end on this machine's {device}, and not under our recorder: nothing "
+            "to compare",
+            of=of,
+            device=device,
+        )
+        help_ = Text.join("\n\n", (tail(done), OURS))
+        return Outcome(
+            "baseline", Status.DONE, told, figures, (LOG,), verdict="inconclusive", help=help_
+        )
     return explain_failure(at, done, figures)
+
+
+def program_ended_well(done: CompletedCommand) -> bool:
+    """Whether a recorded program ended well, also where it gave nothing to record."""
+    return done.code == 0 or (done.code == 2 and "error: nothing was recorded" in done.text())
+
+
+def ends_well_alone(
+    at: StepContext, log: str, entry: Sequence[str], cwd: Path | None, recorded: CompletedCommand
+) -> bool:
+    """Whether a program that ended badly under the recorder ends well without it: what stopped it
+    is ours then. One that wants a GPU is not run again."""
+    if why(recorded.text(), at.gpu_here)[0] is FailureReason.NEEDS_GPU:
+        return False
+    return at.plain(log, entry, cwd).code == 0
 
 
 def counts(losses: int) -> Text:
@@ -106,6 +134,9 @@ def explain_failure(at: StepContext, done: CompletedCommand, figures: dict[str, 
         (LOG,),
         help=recording(at.request),
     )
+
+
+OURS = "This is a fault of joymigrate: please report it with these lines."
 
 
 MEND = (

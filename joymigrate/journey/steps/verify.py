@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from joymigrate.journey.context import StepContext, StepFailed
+from joymigrate.journey.context import CompletedCommand, StepContext, StepFailed
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.steps import baseline, rehearse
 from joymigrate.journey.tree import SKIPPED
@@ -20,9 +20,11 @@ RESULT = "verify/verdict.json"
 OWN = "verify/baseline.jmb"
 REPLAY_LOG = "verify/replay-log.txt"
 SCALER = re.compile(r"GradScaler|loss_scal|fp16|float16|mixed_precision", re.IGNORECASE)
+SCALED = ("gradient scale", "scale")  # of gradients, and of the loss itself where it is compared
 LEAST_SCALE = 1024  # scalers start at 65,536 and halve where they overflow
 SCALE_ROUNDING = 0.01
 MOST_FILES = 2000
+ALONE = "verify/alone-log.txt"  # the rewritten program without our recorder
 AGAIN = "verify/again.jmb"  # the baseline recorded a second time
 UNSEEDED = "the program starts from other weights or data at every run: set a seed"
 
@@ -37,9 +39,9 @@ def words(request: Request, chip_here: bool, bundle: str, path: str) -> list[str
 
 def run(at: StepContext) -> Outcome:
     """Replay the baseline on the chip, judge. Without the original's, the rewritten program's."""
-    bundle, of = choose_bundle(at)
+    bundle, of, done = choose_bundle(at)
     if bundle is None:
-        return without(at, of)
+        return without(at, done)
     result = at.path(RESULT)
     result.unlink(missing_ok=True)
     replay = words(at.request, at.chip_here, str(bundle), str(result))
@@ -93,8 +95,8 @@ def broke_off(found: Mapping[str, Any]) -> bool:
     return ended and found["first_divergence"] is None
 
 
-def choose_bundle(at: StepContext) -> tuple[Path | None, str]:
-    """The bundle to compare with and what it is; without one, why there is none."""
+def choose_bundle(at: StepContext) -> tuple[Path | None, str, CompletedCommand | None]:
+    """The bundle to compare with and what it is; without one, the recording that failed."""
     found = at.before.get("baseline")
     bundle = baseline.recorded_bundle(at)
     if bundle is not None and found is not None:
@@ -102,24 +104,33 @@ def choose_bundle(at: StepContext) -> tuple[Path | None, str]:
             text = "the given baseline ({device})"
         else:
             text = "the original on this machine's {device}"
-        return bundle, Text(text, device=found.figures["device"])
+        return bundle, Text(text, device=found.figures["device"]), None
     own = at.path(OWN)
     ask = baseline.words(at.request, str(own), at.request.entry)
     done = at.joymigrate("verify/record-log.txt", *ask, ok=range(256))
     device = baseline.readable(own)
     if device is not None and done.code == 0:
-        return own, Text("the rewritten program on this machine's {device}", device=device)
-    return None, baseline.tail(done)
+        of = Text("the rewritten program on this machine's {device}", device=device)
+        return own, of, done
+    return None, "", done
 
 
-def without(at: StepContext, tail: str) -> Outcome:
+def without(at: StepContext, done: CompletedCommand | None) -> Outcome:
     """Nothing to compare with: that is said, not passed over."""
     found = at.before.get("baseline")
     ran = found is not None and found.figures.get("exit_code") == 0
     rehearsed = at.before.get("rehearse")
     used = rehearsed is not None and bool(rehearsed.figures.get("peak_bytes"))
+    broken = (
+        done is not None
+        and not baseline.program_ended_well(done)
+        and baseline.ends_well_alone(at, ALONE, at.request.entry, None, done)
+    )
+    tail = baseline.tail(done) if done is not None else ""
     why = (
-        "not compared: without a device the program ends before it calls a torch module"
+        "not compared: the program ends well on this machine, and not under our recorder"
+        if broken
+        else "not compared: without a device the program ends before it calls a torch module"
         if ran and used
         else "nothing to compare: the program calls no torch module"
         if ran
@@ -132,7 +143,11 @@ def without(at: StepContext, tail: str) -> Outcome:
         {"verdict": "inconclusive", "baseline": None},
         ("verify/record-log.txt",),
         verdict="inconclusive",
-        help="" if ran and not used else Text.join("\n\n", (tail, better(at))),
+        help=Text.join("\n\n", (tail, baseline.OURS))
+        if broken
+        else ""
+        if ran and not used
+        else Text.join("\n\n", (tail, better(at))),
     )
 
 
@@ -151,7 +166,7 @@ def other_path(project: Path, found: Mapping[str, Any]) -> str | None:
     first = found["first_divergence"] or {}
     if (found.get("baseline") or {}).get("devices"):
         return None
-    if first.get("cause") == "gradient scale":
+    if first.get("cause") in SCALED:
         scale = loss_scale(float(first.get("value") or 0) + 1)
         if scale and scales(project):
             return Text(
