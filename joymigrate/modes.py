@@ -4,6 +4,9 @@ torch takes another path through `ctc_loss` while any dispatch mode is on: lengt
 CPU, as its documentation allows, then meet losses on the device, and the program ends with
 "Expected all tensors to be on the same device" (aten/src/ATen/native/LossCTC.cpp,
 `areAnyTensorSubclassLike`). Lengths in lists take the path that is taken without a mode.
+
+A traced graph (`torch.jit.trace`) holds its numbers as tensors of no dimension. A mode gets them as
+plain numbers, with which the same operator can't be called again: they are made tensors first.
 """
 
 from __future__ import annotations
@@ -14,13 +17,57 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+NUMBERS = (float, int, bool, complex)
+
 
 class WatchingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode in which a program runs as it does without one."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()  # type: ignore[no-untyped-call]
+        real = cls.__dict__.get("__torch_dispatch__")
+        if real is not None:
+            cls.__torch_dispatch__ = given_tensors(real)  # type: ignore[method-assign]
+
     def __enter__(self) -> Any:
         keep_path_of_ctc()
         return super().__enter__()  # type: ignore[no-untyped-call]
+
+
+def given_tensors(real: Any) -> Any:
+    """The mode's method, called with a tensor wherever the operator takes one."""
+
+    @functools.wraps(real)
+    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(type(value) in NUMBERS for value in args):
+            places = places_of_tensors(func)
+            if any(n in places and type(v) in NUMBERS for n, v in enumerate(args)):
+                args = with_tensors(args, places)
+        return real(self, func, types, args, kwargs)
+
+    return dispatch
+
+
+@functools.lru_cache(maxsize=4096)
+def places_of_tensors(func: Any) -> frozenset[int]:
+    """Positions at which an operator takes one tensor."""
+    schema = getattr(func, "_schema", None)
+    given = enumerate(schema.arguments) if schema is not None else ()
+    return frozenset(n for n, argument in given if str(argument.type) == "Tensor")
+
+
+def with_tensors(args: Any, places: frozenset[int]) -> Any:
+    """The arguments with tensors of no dimension for numbers at these places. Their type decides
+    nothing about the result's: float64 beside a tensor with dimensions, else that tensor's own."""
+    other = next((a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()), None)
+    own = other.dtype if other is not None and not other.dim() else torch.float64
+
+    def tensor(value: Any) -> torch.Tensor:
+        device = other.device if other is not None and not other.dim() else None
+        return torch.tensor(value, dtype=own if type(value) is float else None, device=device)
+
+    held = enumerate(args)
+    return tuple(tensor(v) if n in places and type(v) in NUMBERS else v for n, v in held)
 
 
 def keep_path_of_ctc() -> None:

@@ -4,7 +4,7 @@ aligned module. What finds no partner is not compared, and says so. Pure data, n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,13 @@ def wrong_map(path: Path, what: str) -> JoyError:
         where=str(path),
         help=f"{{baseline name: target name}}, or a file of schema {SCHEMA}",
     )
+
+
+def parents(path: str) -> Iterator[str]:
+    """The paths above a path, the root's among them."""
+    while path:
+        path = path.rpartition(".")[0]
+        yield path
 
 
 def mapped(name: str, pairs: Mapping[str, str]) -> str | None:

@@ -33,11 +33,13 @@ def clone_module(
     Raises what deepcopy raises for a module that cannot be copied.
     """
     memo: dict[int, Any] = {}
+    originals: dict[str, torch.Tensor] = {}
     for kind, named in (
         (nn.Parameter, module.named_parameters(remove_duplicate=False)),
         (None, module.named_buffers(remove_duplicate=False)),
     ):
         for name, tensor in named:
+            originals[name] = tensor
             if id(tensor) in memo:
                 continue
             given = (values or {}).get(name)
@@ -51,6 +53,14 @@ def clone_module(
             if tensor.grad is not None:
                 memo[id(tensor.grad)] = None
     made_module: nn.Module = copy.deepcopy(module, memo)
+    copies = [
+        *made_module.named_parameters(remove_duplicate=False),
+        *made_module.named_buffers(remove_duplicate=False),
+    ]
+    for name, tensor in copies:
+        kept = memo.get(id(originals.get(name)))
+        if kept is not None and kept is not tensor:  # copied by code of its own: a script
+            tensor.data = kept.data
     for member in made_module.modules():
         for name, value in list(vars(member).items()):
             if isinstance(value, torch.Tensor):

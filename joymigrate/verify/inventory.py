@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from joymigrate.verify.graphs import class_name
 from joymigrate.verify.identity_map import IdentityMap
 from joymigrate.verify.isolated_pass import raw_bytes
 from joymigrate.verify.module_names import ModuleNames, plain
@@ -78,13 +79,14 @@ class Inventory:
             "roots": [
                 {
                     "name": root,
-                    "class": type(module).__name__,
+                    "class": class_name(module),
                     "parameters": sum(1 for _ in module.parameters()),
                     "sharded": any(type(p).__name__ == "DTensor" for p in module.parameters()),
                 }
                 for root, module in roots.modules.items()
             ],
             "modules": self.modules,
+            "graphs": roots.graphs,
             "weights": self.weights,
             "shared": self.shared,
             "origins": self.origins,
@@ -111,7 +113,7 @@ def describe(path: str, module: torch.nn.Module) -> dict[str, Any]:
     }
     return {
         "path": path,
-        "class": kind.__name__,
+        "class": class_name(module),
         "params": {n: list(p.shape) for n, p in module.named_parameters(recurse=False)},
         "settings": settings,
         "heeds_mode": heeds_mode(module, settings),
@@ -131,7 +133,7 @@ def chooses(kind: type) -> bool:
             if isinstance(method, FunctionType):
                 named = (method.__globals__.get(name) for name in method.__code__.co_names)
                 texts += [inspect.getsource(f) for f in named if isinstance(f, FunctionType)]
-    except (OSError, TypeError):
+    except (OSError, TypeError, AttributeError):
         return True
     return any(CHOOSING.search(text) for text in texts)
 
@@ -143,6 +145,7 @@ def heeds_mode(module: torch.nn.Module, settings: dict[str, Any]) -> bool:
     if drops and not any(drops):
         return False
     try:
-        return "self.training" in inspect.getsource(type(module).forward)
-    except (OSError, TypeError):
+        # Not `type(module).forward`: a descriptor of torch's own answers for instances alone.
+        return "self.training" in inspect.getsource(inspect.getattr_static(module, "forward"))
+    except (OSError, TypeError, AttributeError):
         return True

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from joymigrate.verify.graphs import class_name, graph_of
 from joymigrate.verify.identity_map import IdentityMap
 
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
@@ -42,6 +43,7 @@ class ModuleNames:
     def __init__(self) -> None:
         self.names: IdentityMap[tuple[str, str]] = IdentityMap()  # module → (root, path)
         self.modules: dict[str, torch.nn.Module] = {}  # by root
+        self.graphs: dict[str, dict[str, Any]] = {}  # by place: modules that run as one graph
 
     def find(self, module: torch.nn.Module) -> tuple[str, str] | None:
         """(root, path) of a module that was seen before."""
@@ -52,6 +54,9 @@ class ModuleNames:
         inner = unwrapped(module)
         known = self.names.get(module) or self.names.get(inner)
         if known is not None and self.modules.get(known[0]) is not None:
+            if self.names.get(module) is None:
+                self.names.put(module, known)
+                self.note_graphs(*known, module)
             return known
         owner = self.owner(inner) or inner
         root = self.label(owner)
@@ -60,7 +65,16 @@ class ModuleNames:
             self.names.setdefault(member, (root, plain(path)))
         found = self.names.setdefault(inner, (root, ""))
         self.names.put(module, found)
+        self.note_graphs(*found, module)
         return found
+
+    def note_graphs(self, root: str, start: str, module: torch.nn.Module) -> None:
+        """Which modules run as one graph, here and below."""
+        for path, member in module.named_modules():
+            kind, hidden = graph_of(member)
+            if kind and hidden:
+                place = ".".join(p for p in (start, plain(path)) if p)
+                self.graphs.setdefault(f"{root}:{place}", {"kind": kind, "modules": hidden})
 
     def refresh(self, root: str) -> None:
         """Name modules that were added since the root was seen."""
@@ -69,7 +83,7 @@ class ModuleNames:
 
     def label(self, module: torch.nn.Module) -> str:
         """What the program calls this module: its variable, else its class; unique."""
-        name = variable(module) or type(module).__name__
+        name = variable(module) or class_name(module)
         taken = [n for n, m in self.modules.items() if m is not module]
         label, number = name, 2
         while label in taken:

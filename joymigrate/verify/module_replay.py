@@ -21,10 +21,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import nn
+from torch.jit._fuser import optimized_execution
 from torch.utils._python_dispatch import _disable_current_modes
 
 from joymigrate.verify import pytree
 from joymigrate.verify.draws import DrawMode, Draws, DropoutMode
+from joymigrate.verify.modes import is_training
 
 ARGUMENTS, OUTPUT, GRADIENT, BUFFER = "in", "out", "grad", "buffer"
 Key = tuple[str, int, str, str]  # path, call, kind, leaf
@@ -110,6 +112,8 @@ class ModuleReplay:
             stance = getattr(torch.compiler, "set_stance", None)
             if stance is not None:
                 stack.enter_context(stance("force_eager"))
+            # An optimised script draws its random numbers inside of itself, from its second run on.
+            stack.enter_context(optimized_execution(False))
             stack.enter_context(kept_activations())
             stack.enter_context(DropoutMode(self.draws))
             stack.enter_context(DrawMode(self.draws))
@@ -171,7 +175,7 @@ class ModuleReplay:
         for leaf, tensor in outputs:
             self.report_value((frame.path, frame.call, OUTPUT, leaf), frame, tensor)
         for name, buffer in frame.module.named_buffers(recurse=False):
-            if buffer is not None and frame.module.training:
+            if buffer is not None and is_training(frame.module):
                 self.report_value((frame.path, frame.call, BUFFER, name), frame, buffer)
         if self.wants_gradient():
             self.backward(frame, outputs)

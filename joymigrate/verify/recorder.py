@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from joymigrate.verify import crash, origins, pytree
+from joymigrate.verify import crash, graphs, origins, pytree
 from joymigrate.verify.arguments import Arguments
 from joymigrate.verify.bundle.table import index_bytes
 from joymigrate.verify.bundle.write import RankWriter
@@ -28,7 +28,7 @@ from joymigrate.verify.handed_batches import BatchGiver, BatchKeeper
 from joymigrate.verify.identity_map import IdentityMap
 from joymigrate.verify.inventory import Inventory, hashable, tensor_hash
 from joymigrate.verify.log import Log
-from joymigrate.verify.modes import mode_of
+from joymigrate.verify.modes import is_training, mode_of
 from joymigrate.verify.module_names import ModuleNames, plain, unwrapped
 from joymigrate.verify.module_replay import ModuleReplay
 from joymigrate.verify.optimisers import probe, settings_of
@@ -123,6 +123,7 @@ class Recorder:
             self.over
             or self.busy
             or torch._C._current_graph_task_id() >= 0
+            or graphs.is_tracing()
             or threading.get_ident() != self.thread
             or os.getpid() != self.process
         )
@@ -174,7 +175,7 @@ class Recorder:
         self.called.add(root)
         if torch.is_grad_enabled():
             self.trained.add(root)
-        self.log_of_program.call(root, module.training, torch.is_grad_enabled(), self.step)
+        self.log_of_program.call(root, is_training(module), torch.is_grad_enabled(), self.step)
         fresh = self.is_new_mode(root, path, module, args, kwargs)
         self.tape.leave()
         self.watch_call(f"{root}:{path}", pytree.arguments(args, kwargs))
@@ -326,7 +327,7 @@ class Recorder:
                 self.add(place, number, "in", leaf, tensor)
         if self.step == self.settings.first and number == 0:
             self.inventory.scalars[place] = pytree.scalars(given)
-        self.facts.setdefault("training", {}).setdefault(place, []).append(int(module.training))
+        self.facts.setdefault("training", {}).setdefault(place, []).append(int(is_training(module)))
 
     @own
     def outputs(self, place: str, number: int, made: Any) -> None:

@@ -20,6 +20,7 @@ from joymigrate.verify.cut import Cut
 from joymigrate.verify.display import Display
 from joymigrate.verify.evidence_pack import CASE, EVIDENCE
 from joymigrate.verify.experiments import Bench, explain
+from joymigrate.verify.graphs import class_name
 from joymigrate.verify.isolated_pass import (
     CutRow,
     Float64Reference,
@@ -277,7 +278,7 @@ class Baseline:
         theirs = self.program.get("roots", [])
         free = [r for r in theirs if r["name"] not in self.roots.values()]
         module = recorder.module_names.modules[root]
-        kind, holds = type(module).__name__, any(True for _ in module.parameters())
+        kind, holds = class_name(module), any(True for _ in module.parameters())
         found = next((r for r in free if r["name"] == root), None)
         alike = [r for r in free if bool(r["parameters"]) == holds]
         same = [r for r in alike if r["class"] == kind]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from joymigrate.language import Text
+from joymigrate.verify.align import parents
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.forced import Forced
 from joymigrate.verify.model import Coverage, Outcome, Verdict
@@ -68,6 +69,9 @@ def of(
     there_too = sum(number + 1 for number in theirs.json("log.json").get("updates", {}).values())
     whole["update"] = {"compared": min(updates, there_too), "of": updates}
     left += never(whole, log)
+    for place, kind, inside in outermost(*(s.program.get("graphs", {}) for s in (ours, theirs))):
+        reason = f"inside of {place}, which runs as one graph ({kind}): compared where it begins"
+        left.append({"what": "modules", "count": inside, "reason": reason})
     for error in replayed.errors:
         left.append({"what": "calls", "count": 1, "reason": str(error)})
     for note in ours.program.get("notes", []):
@@ -84,6 +88,17 @@ def never(whole: Mapping[str, Mapping[str, int]], log: Mapping[str, Any]) -> lis
         reason = "the baseline was recorded by an older joymigrate"
         made.append({"what": "program", "count": 1, "reason": reason})
     return made
+
+
+def outermost(
+    ours: Mapping[str, Mapping[str, Any]], theirs: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, str, int]]:
+    """(place, kind of graph, modules inside) of both sides' graphs that are in no other."""
+    both = {**theirs, **ours}
+    for place, fact in sorted(both.items()):
+        root, _, path = place.partition(":")
+        if not any(f"{root}:{other}" in both for other in parents(path)):
+            yield place, str(fact["kind"]), int(fact["modules"])
 
 
 def program_steps(log: Mapping[str, Any]) -> int:

@@ -84,7 +84,7 @@ def mode(draws: Any) -> Any:
     """The mode that replaces draws, and tells which it could not."""
     from joymigrate.verify.draws import DrawMode
 
-    class Telling(DrawMode):  # type: ignore[no-untyped-call]
+    class Telling(DrawMode):
         """`DrawMode` that writes down what it leaves to the device."""
 
         def __init__(self) -> None:

@@ -14,6 +14,7 @@ from torch.optim.optimizer import (
 )
 
 from joymigrate import attach
+from joymigrate.verify import graphs
 from joymigrate.verify.recorder import Recorder
 from joymigrate.verify.settings import OPS, Settings
 from joymigrate.verify.transforms import watch_transforms, within
@@ -37,6 +38,8 @@ def install(settings: Settings) -> Callable[[], None]:
     watch_loaders(recorder, undo)
     watch_functions(recorder, undo)
     recorder.printing.watch(undo)
+    watch_scripts(recorder, undo)
+    graphs.keep_out(attach.after_import)
     attach.after_import(DISTRIBUTED, lambda: watch_placements(recorder, undo), who=DISTRIBUTED)
     if settings.level == OPS:
         from joymigrate.verify.operators import Operators
@@ -50,7 +53,11 @@ def install(settings: Settings) -> Callable[[], None]:
 
 
 def enter(mode: Any, undo: list[Callable[[], None]]) -> None:
-    """Put a dispatch mode around the whole program."""
+    """Put a dispatch mode around the whole program. torch compiles nothing under one."""
+    stance = getattr(torch.compiler, "set_stance", None)
+    if stance is not None:
+        plain = stance("force_eager")
+        undo.append(lambda: plain.__exit__(None, None, None))
     mode.__enter__()
     undo.append(lambda: mode.__exit__(None, None, None))
 
@@ -139,6 +146,8 @@ def watch_backward(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
         return made
 
     replace(undo, torch.autograd, "grad", grad)
+    for own, name in ((backward, "aten::backward"), (grad, "aten::grad")):
+        torch.jit._builtins._register_builtin(own, name)
 
 
 def watch_functions(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
@@ -157,6 +166,25 @@ def watch_functions(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
     watch_transforms(recorder, undo, replace)
     recorder.tape.enter()
     undo.append(recorder.tape.leave)
+
+
+def watch_scripts(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
+    """Calls of scripted functions and methods outside of models: torch tells no function mode of
+    them."""
+
+    def watched(real: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(real)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            tape = recorder.tape
+            if tape.tape.inside or not tape.entered or not tape.active():
+                return real(self, *args, **kwargs)
+            name = f"script {self.name}"
+            return tape.tape.around(functools.partial(real, self), name, args, kwargs)
+
+        return call
+
+    for owner in (torch.jit.ScriptFunction, torch.ScriptMethod):
+        replace(undo, owner, "__call__", watched(owner.__call__))
 
 
 def watch_loaders(recorder: Recorder, undo: list[Callable[[], None]]) -> None:

@@ -52,7 +52,7 @@ class Context:
     modules: list[str] = field(default_factory=list)
 
 
-class OperatorRecorder(WatchingMode):  # type: ignore[no-untyped-call]
+class OperatorRecorder(WatchingMode):
     """Notes each operator and calls it unchanged."""
 
     def __init__(self, context: Context) -> None:
@@ -173,7 +173,7 @@ class OperatorRecorder(WatchingMode):  # type: ignore[no-untyped-call]
                 self.made_by[id(each)] = (weakref.ref(each), call)
 
 
-class BesideCompiler(OperatorRecorder):  # type: ignore[no-untyped-call]
+class BesideCompiler(OperatorRecorder):
     """The same in a program that compiles: torch keeps its compiler out of the method."""
 
     def __torch_dispatch__(

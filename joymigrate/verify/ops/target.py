@@ -49,7 +49,7 @@ def noisy(ulps: float, seed: int) -> Any:
     from joymigrate.verify.noise import Noise
     from joymigrate.verify.ops.inputs import fillable
 
-    class OnOwnMemory(Noise):  # type: ignore[no-untyped-call]
+    class OnOwnMemory(Noise):
         def move(self, tensor: Any) -> None:
             import torch
 
