@@ -11,6 +11,7 @@ from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.free import CHANGED
+from joymigrate.verify.growth import Growth
 from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.optimiser_stage import unequal
 
@@ -45,6 +46,7 @@ class Rest:
     recorded: dict[str, int] = field(default_factory=dict)
     uncovered: list[dict[str, Any]] = field(default_factory=list)
     broken: str | None = None  # the target's own calls could not be run again
+    made: Growth = field(default_factory=Growth)  # of what is made of numbers from outside
 
     def explains(self, error: float | None, most: float = FREE) -> bool:
         """Whether an error of the free run can only be rounding that has added up: losses,
@@ -233,7 +235,12 @@ class EventJudge:
             whole = fact["dtype"].startswith(("int", "uint", "bool"))
             twin = self.twin or {}
             chosen = twin.get("chosen") and self.kind in ("input", "output")
-            if role.startswith("made:") and (chosen or (twin.get("untraced") and not whole)):
+            # Data that are fed back (the states of an environment) depart by rounding, and grow.
+            grows = role.startswith("made:") and not whole
+            grown = grows and self.rest.made.explains(self.event["step"], error)
+            grown = grown and twin.get("taken") and error > GIVEN
+            untraced = twin.get("untraced") and not whole
+            if role.startswith("made:") and (chosen or grown or untraced):
                 why = "made of numbers that the program read from its models' results"
                 self.rest.leave_out(self.kind, 1, why)
                 continue

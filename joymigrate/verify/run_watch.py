@@ -52,6 +52,7 @@ class RunWatch:
         self.made_loaders = 0
         self.handed: dict[str, int] = {}  # loader → number of its last batch
         self.chooses = False  # the program reads whole numbers of its models, which rounding flips
+        self.takes = False  # it takes tensors of its models out of torch, as arrays or lists
         self.steps = 0
 
     def note(self, name: str, step: int, *values: Any) -> None:
@@ -242,6 +243,7 @@ class RunWatch:
             "shapes": self.shapes,
             "steps": self.steps,
             "chooses": self.chooses,
+            "takes": self.takes,
         }
 
 

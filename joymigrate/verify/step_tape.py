@@ -20,7 +20,7 @@ from joymigrate.verify import crash, pytree
 from joymigrate.verify.isolated_pass import content_of
 from joymigrate.verify.state_names import names_of_state
 from joymigrate.verify.summaries import apart, summary
-from joymigrate.verify.tape import Tape
+from joymigrate.verify.tape import TAKES, Tape
 from joymigrate.verify.tape_entries import External, Slot
 from joymigrate.verify.transforms import tensors_in
 
@@ -288,6 +288,9 @@ class StepTape:
             chosen = [*tape.choices[:MOST_READS], *self.compared_reads()]
             if any(self.from_models(slot) for slot in chosen):
                 self.recorder.run_watch.chooses = True
+            taken = [slot for name, slot in tape.read[:MOST_READS] if name in TAKES]
+            if any(self.from_models(slot) for slot in taken):
+                self.recorder.run_watch.takes = True
             # What comes from elsewhere is compared where it comes in; only one side may read it.
             computed = self.computed_reads()
             if len(computed) > MOST_READS:
@@ -417,6 +420,7 @@ class StepTape:
         entry["calls"], entry["untraced"] = len(entries), untraced
         entry["half"] = any(e.tensor.dtype in HALF for e in outside)
         entry["chosen"] = self.recorder.run_watch.chooses
+        entry["taken"] = self.recorder.run_watch.takes
         if theirs is None or "error" in theirs:
             entry["unknown"] = True
             return

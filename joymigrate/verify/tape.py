@@ -46,6 +46,7 @@ RANDOM = re.compile(
     r"|gumbel_softmax|uniform_|normal_|bernoulli_|random_|exponential_|log_normal_|cauchy_"
     r"|geometric_|dropout_)$"
 )
+TAKES = ("tolist", "numpy", "__array__")  # a tensor leaves torch as a whole
 CHOICES = ("__int__", "__index__", "__bool__", "item", "tolist", "numpy", "__array__")
 CONSTANTS = ("tensor", "as_tensor", "asarray")  # of plain numbers: they come from elsewhere
 FILLS = ("copy_", "fill_", "zero_")

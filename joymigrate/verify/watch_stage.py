@@ -7,6 +7,7 @@ done otherwise: losses and updates are judged by how suddenly they leave the bas
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from joymigrate.language import Text
 from joymigrate.verify import crash
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
+from joymigrate.verify.growth import Growth
 from joymigrate.verify.identity import GIVEN
 from joymigrate.verify.model import Difference, Phase, Status
 
@@ -55,6 +57,7 @@ class Watched:
     printed: tuple[int, int] = (0, 0)  # numbers that were compared, and printed
     files: tuple[int, int] = (0, 0)  # that were compared, and written
     chooses: bool = False  # a program reads whole numbers of its models
+    takes: bool = False  # it takes tensors of its models out of torch
     alike: bool = (
         False  # results of all calls without gradients agree, and no choice fell otherwise
     )
@@ -83,6 +86,7 @@ def judge_run(ours: Rank, theirs: Rank, roots: Mapping[str, str], alike: bool) -
         a, b = whole_steps(a, last), whole_steps(b, last)
         found.steps = min(found.steps, last)
     found.chooses = a["chooses"] or b["chooses"]
+    found.takes = a.get("takes", False) or b.get("takes", False)
     environments = [rank.program.get("environment", {}) for rank in (ours, theirs)]
     devices = environments[0].get("devices") == environments[1].get("devices")
     judge = RunJudge(a, b, roots, Display(ours.program), devices, found)
@@ -243,14 +247,59 @@ class RunJudge:
             if f"input {name}" not in self.own or theirs is None:
                 continue
             place, leaf, _ = name.rsplit(" ", 2)
-            pairs = [(x, y) for x, y in zip(ours, theirs, strict=False) if x[0] == y[0]]
-            wrong = next((x[0] for x, y in pairs if other_input(x, y)), None)
-            if wrong is not None and (self.found.chooses or not self.devices):
+            wrong = first_other_input(ours, theirs)
+            if wrong is not None and (
+                self.found.chooses or not self.devices or self.grows(name, wrong)
+            ):
                 why = "they depart; the program chooses by its models' results, or draws elsewhere"
                 self.found.leave_out(f"inputs of {self.view(place)}", 1, why)
                 continue
             reason = "other values are given to the model from here on"
             yield self.row(self.view(place), f"input {leaf}", Phase.INPUT, wrong, reason, 3)
+
+    def grows(self, name: str, step: int) -> bool:
+        """Whether data depart by rounding first, and an input no farther than that can grow, in a
+        program that takes what its models compute out of torch."""
+        if not self.found.takes:
+            return False
+        worst: dict[int, float] = {}
+        for one, ours, theirs in self.named("input"):
+            if f"input {one}" not in self.own:
+                continue
+            for mine, other in paired(ours, theirs or ()):
+                if mine[0] < step and isinstance(mine[-1], float):
+                    worst[mine[0]] = max(worst.get(mine[0], 0.0), input_error(mine, other))
+        growth = Growth()
+        for before, error in sorted(worst.items()):
+            growth.explains(before, error)
+        pairs = paired(self.a[f"input {name}"], self.b.get(f"input {name}", ()))
+        own = max((input_error(x, y) for x, y in pairs if x[0] == step), default=math.inf)
+        return growth.explains(step, own)
+
+    @functools.cache  # noqa: B019 - a judge lives as long as one comparison
+    def end_of_same_data(self) -> float:
+        """The first step in which rounding that came back as data is more than rounding."""
+        found = [math.inf]
+        for name, ours, theirs in self.named("input"):
+            first = first_other_input(ours, theirs or ())
+            if first is not None and f"input {name}" in self.own and self.grows(name, first):
+                found.append(first)
+        return min(found)
+
+    def departed_at(self, place: str) -> int | None:
+        """The first step in which a model is given other whole numbers, or other values from
+        outside where `inputs` passes over them; None for none."""
+        found = [self.chosen_at(place)]
+        for name, ours, theirs in self.named("input"):
+            if name.rsplit(" ", 2)[0] != place or f"input {name}" not in self.own:
+                continue
+            first = first_other_input(ours, theirs or ())
+            if first is None or not (
+                self.found.chooses or not self.devices or self.grows(name, first)
+            ):
+                continue
+            found.append(first)
+        return min((step for step in found if step is not None), default=None)
 
     def chosen_at(self, place: str) -> int | None:
         """The first step in which a model is given other whole numbers; None for none."""
@@ -258,7 +307,7 @@ class RunJudge:
         for name, ours, theirs in self.named("input"):
             if name.rsplit(" ", 2)[0] != place or theirs is None:
                 continue
-            pairs = [(x, y) for x, y in zip(ours, theirs, strict=False) if x[0] == y[0]]
+            pairs = paired(ours, theirs)
             whole = [(x, y) for x, y in pairs if all(isinstance(v, int) for v in x[1:])]
             found += [x[0] for x, y in whole if x[1:] != y[1:]][:1]
         return min(found, default=None)
@@ -269,17 +318,21 @@ class RunJudge:
         worst: list[float] = []
         for name, ours, theirs in self.named("result"):
             place, leaf, _ = name.rsplit(" ", 2)
-            chosen = self.chosen_at(place)
+            departed = self.departed_at(place)
             there = {item[0]: item[1:] for item in theirs or ()}
+            usual = statistics.median(norm for _, _, norm in ours) if ours else 0.0
             errors = [
-                (step, fingerprint_error((folded, norm), there[step]))
+                (step, fingerprint_error((folded, norm), there[step], usual))
                 for step, folded, norm in ours
-                if step in there and (chosen is None or step < chosen)
+                if step in there and (departed is None or step < departed)
             ]
-            if chosen is not None:
-                why = "the model is given other whole numbers from there on"
+            if len(ours) > len(errors) and departed is not None:
+                why = "the model is given other values from there on"
                 self.found.leave_out(f"results of {self.view(place)}", len(ours) - len(errors), why)
-            worst += [max((e for _, e in errors), default=0.0), *([1.0] if chosen else [])]
+            worst += [
+                max((e for _, e in errors), default=0.0),
+                *([1.0] if departed is not None else []),
+            ]
             op = f"result {leaf}".rstrip()
             least = LEAST_RESULT[self.short or place.partition(":")[0] in self.choosing]
             yield self.judged(self.view(place), op, errors, least, Phase.FORWARD, 4)
@@ -380,6 +433,11 @@ class RunJudge:
         how: tuple[int, float] = (LEAST_STEPS, SUDDEN),
     ) -> Difference:
         """One series of errors: FAIL where it jumps."""
+        whole, end = len(errors), self.end_of_same_data()
+        errors = [(step, error) for step, error in errors if step < end]
+        if whole > len(errors):
+            why = "the program's own results come back as data, which are others from there on"
+            self.found.leave_out(op, whole - len(errors), why)
         step = sudden(errors, least, *how)
         if step is None and errors and max(e for _, e in errors) > least:
             first = next(s for s, e in errors if e > least)
@@ -448,17 +506,32 @@ def other_input(mine: Sequence[Any], other: Sequence[Any]) -> bool:
     """Whether two inputs differ by more than rounding; whole numbers at all."""
     if all(isinstance(v, int) for v in (*mine[1:], *other[1:])):
         return bool(mine[1:] != other[1:])
-    norm = max(abs(mine[2]), 1e-30)
+    return input_error(mine, other) > LEAST_INPUT
+
+
+def input_error(mine: Sequence[Any], other: Sequence[Any]) -> float:
+    """Relative distance of two inputs by two numbers of each."""
     gap = max(abs(mine[1] - other[1]), abs(mine[2] - other[2]))
-    return bool(gap / norm > LEAST_INPUT)
+    return float(gap / max(abs(mine[2]), 1e-30))
 
 
-def fingerprint_error(mine: Sequence[float], other: Sequence[float]) -> float:
-    """Relative distance of two results by two numbers of each; infinite for one not finite."""
+def first_other_input(ours: Sequence[Any], theirs: Sequence[Any]) -> int | None:
+    """The first step of two series of inputs that differs by more than rounding."""
+    return next((int(x[0]) for x, y in paired(ours, theirs) if other_input(x, y)), None)
+
+
+def paired(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Items of two series that belong to the same step."""
+    return [(x, y) for x, y in zip(ours, theirs, strict=False) if x[0] == y[0]]
+
+
+def fingerprint_error(mine: Sequence[float], other: Sequence[float], usual: float = 0.0) -> float:
+    """Distance of two results by two numbers of each, by the norm or the `usual` one where that is
+    larger (a single number may cross 0); infinite for one not finite."""
     gap = max(abs(mine[0] - other[0]), abs(mine[1] - other[1]))
     if not math.isfinite(gap):
         return 0.0 if str(tuple(mine)) == str(tuple(other)) else math.inf
-    return gap / max(abs(mine[1]), 1e-30)
+    return gap / max(abs(mine[1]), usual, 1e-30)
 
 
 def log_ratio(mine: float, other: float, norm: float) -> float:
@@ -482,7 +555,8 @@ def growth_errors(
             continue
         if before is not None and before[0] == step - 1:
             gap = abs((norm - before[1]) - (other[1] - before[2])) - 4e-7 * norm
-            made.append((int(step), max(0.0, gap) / max(moved, other[0], 1e-30)))
+            # Where nothing moves, another device's rounding of the norm is no growth.
+            made.append((int(step), max(0.0, gap) / max(moved, other[0], 1e-5 * norm, 1e-30)))
         before = int(step), norm, other[1]
     return made
 
