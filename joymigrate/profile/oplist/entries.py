@@ -80,6 +80,8 @@ class Entries:
     fallback: str | None
     kernels: Path | None = None
     inputs: Path | None = None
+    answers: Path | None = None
+    model: str = ""  # of the answers
     package: Package | None = None
     aliases: Path | None = None
     environment: Mapping[str, str] | None = None
@@ -175,6 +177,8 @@ def read_document(path: Path) -> Entries:
         fallback=file.meta.fallback,
         kernels=beside(path, file.kernels) if file.kernels else None,
         inputs=beside(path, file.inputs) if file.inputs else None,
+        answers=beside(path, file.answers) if file.answers else None,
+        model=file.model,
         package=file.package,
         aliases=beside(path, file.aliases) if file.aliases else None,
         environment=file.meta.env,

@@ -76,6 +76,8 @@ class OperatorsFile:
     table: str | None = setting(None, "a CSV of operators beside the file")
     kernels: str | None = setting(None, "a CSV of dtypes by kernel")
     inputs: str | None = setting(None, "a CSV of dtypes by parameter")
+    answers: str | None = setting(None, "a CSV of what the chip's host code answered, per model")
+    model: str = setting("", "the model whose answers count for the list", words=True)
     aliases: str | None = setting(None, "other names of operators")
     package: Package | None = setting(None, "where the installed package keeps its list")
 

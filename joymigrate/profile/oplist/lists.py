@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from joymigrate import chips
 from joymigrate.chips import Chip
+from joymigrate.chips.answers import Signature, answers_for, read_answers
 from joymigrate.errors import JoyError
 from joymigrate.extras import how_to_get
 from joymigrate.language import Text
@@ -268,9 +269,31 @@ def read_kernels(found: Entries) -> Kernels:
                     first[row["kernel"]] = tuple(row["dtypes"].split())
                 if row["contiguous"]:
                     contiguous[row["kernel"]] = tuple(row["contiguous"].split())
-    return Kernels(
+    documented = Kernels(
         {row["kernel"]: tuple(row["dtypes"].split()) for row in rows},
         first,
         contiguous,
         {row["kernel"]: row["source"] for row in rows},
     )
+    if found.answers is None:
+        return documented
+    return with_answers(documented, answers_for(read_answers(found.answers), found.model))
+
+
+def with_answers(documented: Kernels, answers: Mapping[str, Signature]) -> Kernels:
+    """The documents' dtypes as the chip's host code answered: what its first tensor refuses and no
+    other tensor takes goes, what is taken comes. The rest stays as documented."""
+    dtypes, first = dict(documented.dtypes), dict(documented.first)
+    sources = dict(documented.sources)
+    for kernel, tensors in answers.items():
+        read = [one for one in tensors if one.role != "out"]
+        if not read or not any(one.takes for one in read):
+            continue
+        known = dtypes.get(kernel, ())
+        taken = [d for one in read for d in sorted(one.takes)]
+        gone = read[0].refuses.intersection(*(one.refuses for one in read[1:]))
+        dtypes[kernel] = tuple(dict.fromkeys(d for d in (*known, *taken) if d not in gone))
+        own = (*first.get(kernel, ()), *sorted(read[0].takes))
+        first[kernel] = tuple(dict.fromkeys(d for d in own if d not in read[0].refuses))
+        sources[kernel] = read[0].source or sources.get(kernel, "")
+    return Kernels(dtypes, first, documented.contiguous, sources)

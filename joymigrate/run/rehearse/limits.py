@@ -1,9 +1,10 @@
-"""What a chip kernel takes, parameter by parameter, from the vendor's documents: the wheel does not
-hold these limits.
+"""What a chip kernel takes, parameter by parameter: the wheel does not hold these limits.
 
-A refusal from here is a documented fact, never a measurement. It is silent where it can't know: the
-documents name parameters, a call has tensors in order with optional ones left out, so a dtype is
-only called refused where no way to match the two takes it.
+Two tables say it. The better one holds what the vendor's own published host code answered per model
+(`host_answers.csv`); where it decides nothing the vendor's documents do (`kernel_parameters.csv`).
+A refusal from here is a recorded fact, never a measurement. It is silent where it can't know: the
+tables name parameters, a call has tensors in order with optional ones left out, so a dtype is only
+called refused where no way to match the two takes it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.chips import rules_root
+from joymigrate.chips.answers import align, answers_for, read_answers
 from joymigrate.language import Text
+from joymigrate.run.rehearse.settings import HOST_MODELS
 
+ANSWERS = Path("ascend") / "ops" / "host_answers.csv"
 TABLE = Path("ascend") / "ops" / "kernel_parameters.csv"
 DOCUMENTS = "ops-nn e5c3fa9, ops-math c419332, ops-transformer c29bc10, ops-cv 6ae8765 (2025-11)"
 # Chip models whose every kernel lacks a dtype, by the beginning of the model's name.
@@ -83,6 +87,13 @@ class Refusal:
         """What is refused, in one clause."""
         if not self.parameter:
             return Text("{kernel} takes no {dtype}", kernel=self.kernel, dtype=self.dtype)
+        if not self.takes:
+            return Text(
+                "{kernel} takes no {dtype} as {parameter}",
+                kernel=self.kernel,
+                dtype=self.dtype,
+                parameter=self.parameter,
+            )
         return Text(
             "{kernel} takes no {dtype} as {parameter} (it takes {takes})",
             kernel=self.kernel,
@@ -100,6 +111,7 @@ class DeepTensor:
     dimensions: int
     dtype: str = ""
     source: str = 'the kernels\' host code: "cannot be larger than 8 dimensions" (ops-math c419332)'
+    most: int = MOST_DIMENSIONS
 
     @property
     def message(self) -> Text:
@@ -107,7 +119,7 @@ class DeepTensor:
         return Text(
             "{kernel} takes at most {most} dimensions, this tensor has {dimensions}",
             kernel=self.kernel,
-            most=MOST_DIMENSIONS,
+            most=self.most,
             dimensions=self.dimensions,
         )
 
@@ -131,16 +143,19 @@ def read_parameters(path: Path) -> Mapping[str, tuple[Parameter, ...]]:
 class Limits:
     """What one chip model takes."""
 
-    def __init__(self, soc: str, path: Path | None = None) -> None:
+    def __init__(self, soc: str, path: Path | None = None, answers: Path | None = None) -> None:
         self.parameters = read_parameters(path or rules_root() / TABLE)
+        model = next((m for start, m in HOST_MODELS.items() if soc.startswith(start)), "")
+        self.answers = answers_for(read_answers(answers or rules_root() / ANSWERS), model)
         self.model: dict[str, str] = {}
         for beginning, lacking in MODELS.items():
             if soc.startswith(beginning):
                 self.model.update(lacking)
 
     def judges(self, kernels: Sequence[str]) -> bool:
-        """Whether the documents say something about every one of these kernels."""
-        return bool(kernels) and all(k in self.parameters for k in kernels if k not in SILENT)
+        """Whether a table says something about every one of these kernels."""
+        known = [k in self.parameters or k in self.answers for k in kernels if k not in SILENT]
+        return bool(kernels) and all(known)
 
     def refused(self, forms: Sequence[str]) -> list[Refusal | DeepTensor]:
         """What the kernels of one operator would refuse; `forms` are theirs (Shim.forms)."""
@@ -160,6 +175,9 @@ class Limits:
         kernel, *tensors = form.split()
         depths = [int(one.split("/")[1]) for one in tensors if one[0] == "T"]
         most = max(depths, default=0)
+        own = [one.most for one in self.answers.get(kernel, ()) if one.most]
+        if own and most > own[0]:
+            return DeepTensor(kernel, most, source=self.answers[kernel][0].source, most=own[0])
         return DeepTensor(kernel, most) if most > MOST_DIMENSIONS else None
 
     def refused_by(self, kernel: str, dtypes: Sequence[str]) -> list[Refusal]:
@@ -167,6 +185,9 @@ class Limits:
         lacking = [dtype for dtype in dtypes if dtype in self.model]
         if lacking:
             return [Refusal(kernel, "", lacking[0], (), self.model[lacking[0]])]
+        answered = self.answered_by(kernel, dtypes)
+        if answered is not None:
+            return answered
         parameters = self.parameters.get(kernel, ())
         if kernel in SILENT or not parameters:
             return []
@@ -181,6 +202,20 @@ class Limits:
             Refusal(kernel, p.name, d, tuple(sorted(p.dtypes)), f"{p.source}, {DOCUMENTS}")
             for p, d in min(worst, key=len)[:1]  # one call is one refusal
         ]
+
+    def answered_by(self, kernel: str, dtypes: Sequence[str]) -> list[Refusal] | None:
+        """The same by the recorded answers of the host code; None where they decide nothing."""
+        if kernel in SILENT or kernel in UNLIKE_CHIP or kernel not in self.answers:
+            return None
+        fitted = align(self.answers[kernel], dtypes)
+        if not fitted:
+            return None
+        refused = [(one, dtype) for one, dtype in fitted if dtype in one.refuses]
+        if refused:
+            one, dtype = refused[0]  # one call is one refusal
+            takes = tuple(sorted(one.takes))
+            return [Refusal(kernel, one.parameter, dtype, takes, one.source)]
+        return [] if all(dtype in one.takes for one, dtype in fitted) else None
 
 
 def refuses(parameter: Parameter, dtype: str) -> bool:

@@ -73,3 +73,25 @@ int aclnnSinhGetWorkspaceSize(const tensor *self, tensor *out) {
   return refuse("too late");
 }
 int aclnnCoshGetWorkspaceSize(const tensor *self, tensor *out) { return *(volatile int *)8; }
+/* in the full form: a list of dtypes, by model; a limit of dimensions; a crash for one dtype */
+static int listed(const tensor *t, const char *name) {
+  int old = strcmp(model, "910B");
+  if (t->type == 0 || t->type == 11 || (t->type == 27 && !old)) return 0;
+  char text[200];
+  snprintf(text, sizeof text, "Tensor %s not implemented for %s, should be in dtype support list [%s].",
+           name, t->type == 27 ? "DT_BFLOAT16" : t->type == 1 ? "DT_FLOAT16" : t->type == 3 ?
+           "DT_INT32" : "DT_INT8", old ? "DT_FLOAT,DT_DOUBLE," : "DT_FLOAT,DT_DOUBLE,DT_BFLOAT16,");
+  return refuse(text);
+}
+int aclnnTruncGetWorkspaceSize(const tensor *self, const tensor *weight, tensor *out, uint64_t *size,
+                               void **executor) {
+  if (!self || !out) return 161001;
+  int status = listed(self, "self");
+  if (!status && weight && weight->type != 0) status = refuse("Tensor weight expected dtype is DT_FLOAT but found something");
+  if (!status) status = listed(out, "out");
+  if (status) return status;
+  if (self->type == 11) return *(volatile int *)8;
+  if (self->dims > 8) return refuse("self dim cannot be larger than 8 dimensions");
+  launch("Trunc");
+  return 0;
+}
