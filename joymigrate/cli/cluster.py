@@ -188,11 +188,16 @@ def detect(
 @app.command("render")
 def render(
     jobs: Path = typer.Argument(..., help="A job or a jobs file."),
-    engine: str = typer.Option("volcano", "--for", help="volcano, kueue or mindcluster."),
+    engine: str = typer.Option(
+        "volcano",
+        "--for",
+        help="volcano, kueue, mindcluster, jobset, rayjob, raycluster, pytorchjob, trainjob, "
+        "leaderworkerset or slurm.",
+    ),
     inventory: Path | None = typer.Option(None, "--inventory", help="Nodes, for the topology."),
     output: Path | None = OUTPUT,
 ) -> int:
-    """Write the Kubernetes manifests of jobs and queues."""
+    """Write jobs and queues for Kubernetes (manifests) or Slurm (a script of sbatch)."""
     import yaml
 
     from joymigrate.run.cluster import inventory as nodes
@@ -202,7 +207,8 @@ def render(
     cluster = None if inventory is None else nodes.load(inventory)
     made = renderers.render(work.load(jobs), cluster, engine)
     talk([f"note: {text}" for text in made.notes])
-    emit(yaml.safe_dump_all(made.objects, sort_keys=False, allow_unicode=True, width=100), output)
+    written = yaml.safe_dump_all(made.objects, sort_keys=False, allow_unicode=True, width=100)
+    emit(made.text or written, output)
     return Exit.OK
 
 

@@ -42,7 +42,10 @@ def manifest(text: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(text))
 
 
-@pytest.mark.parametrize("engine", ["volcano", "kueue", "mindcluster"])
+ENGINES = ["volcano", "kueue", "mindcluster", "jobset", "rayjob", "raycluster"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("with_nodes", [True, False])
 def test_every_rendered_object_is_valid(engine: str, with_nodes: bool) -> None:
     pytest.importorskip("kubernetes_validate", reason="pip install 'joymigrate[cluster]'")
@@ -81,7 +84,7 @@ def test_what_the_plug_in_would_refuse_is_refused() -> None:
         renderers.render(workload(odd), None, "mindcluster")
     share = "jobs: [{name: j, kind: gpu-8, cards_per_pod: 0.5}]"
     with pytest.raises(JoyError, match="share of a card"):
-        renderers.render(workload(share), None, "volcano")
+        renderers.render(workload(share), None, "slurm")
     with pytest.raises(JoyError, match="Did you mean 'kueue'"):
         renderers.render(workload(odd), None, "queue")
 

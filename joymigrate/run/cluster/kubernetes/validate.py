@@ -16,6 +16,7 @@ from joymigrate.run.cluster.kubernetes import strict, webhooks
 from joymigrate.run.cluster.kubernetes.strict import Problem
 
 SCHEMAS = Path(__file__).parent / "schemas"
+SHARED = "shared.json"  # parts that stand in several definitions, such as a pod's template
 CORE_VERSION = "1.30"
 LONGEST_NAME = 253
 # Names are DNS subdomains (RFC 1123); roles and bindings may also have colons.
@@ -195,14 +196,34 @@ def documents_of(raw: Iterable[Any], path: str) -> list[Document]:
 def schemas(crd_dir: Path | None = None) -> Schemas:
     """Our schemas, or those of the definitions in a folder, which then replace ours by group."""
     found: Schemas = {}
+    shared = json.loads((SCHEMAS / SHARED).read_text(encoding="utf-8"))
     for path in sorted(SCHEMAS.glob("*.json")):
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        found[raw["group"], raw["kind"]] = raw["versions"]
+        if path.name != SHARED:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            found[raw["group"], raw["kind"]] = unfold(raw["versions"], shared)
     if crd_dir is not None:
         own = read_definitions(crd_dir)
         groups = {group for group, _ in own}
         found = {key: value for key, value in found.items() if key[0] not in groups} | own
     return found
+
+
+def unfold(part: Any, shared: dict[str, Any]) -> Any:
+    """A schema with each `{"$ref": key}` replaced by the one object that it names in `shared`."""
+    if isinstance(part, list):
+        return [unfold(item, shared) for item in part]
+    if not isinstance(part, dict):
+        return part
+    if [*part] == ["$ref"]:
+        key = part["$ref"]
+        if not isinstance(shared[key], Unfolded):
+            shared[key] = Unfolded(unfold(shared[key], shared))
+        return shared[key]
+    return {name: unfold(item, shared) for name, item in part.items()}
+
+
+class Unfolded(dict[str, Any]):
+    """A shared part that needs no look again."""
 
 
 def read_definitions(folder: Path) -> Schemas:

@@ -5,6 +5,7 @@ Each rule takes objects of one kind and yields (object number, path, what, help)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from joymigrate.run.cluster.kubernetes.quantity import parse
 Object = Mapping[str, Any]
 Broken = Iterator[tuple[int, str, str, str]]
 Rule = Callable[[Sequence[Object]], Broken]
+LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 BOTH_TIERS = "names both highestTierAllowed and highestTierName"
 
 
@@ -192,10 +194,36 @@ def cluster_queues(items: Sequence[Object]) -> Broken:
                         yield number, f"{inside}[{r}].lendingLimit", what, "at most nominalQuota"
 
 
+def short_names(most: int, longest_pod: bool = False) -> Rule:
+    """Names that become those of services and pods: RFC 1035 labels of at most `most` signs."""
+
+    def rule(items: Sequence[Object]) -> Broken:
+        for number, item in enumerate(items):
+            name = name_of(item)
+            remedy = f"a letter first, then lowercase letters, digits and '-', at most {most}"
+            if name and not (LABEL.fullmatch(name) and len(name) <= most):
+                yield number, "metadata.name", f"is {name!r}", remedy
+            for part in spec_of(item).get("replicatedJobs") or () if longest_pod else ():
+                if isinstance(part, dict):
+                    # Pods are called set-job-index-index-xxxxx.
+                    pod = f"{name}-{part.get('name', '')}-0-0-abcde"
+                    if len(pod) > most:
+                        what = f"a pod would be called {pod!r}, {len(pod)} characters"
+                        yield number, "spec.replicatedJobs", what, f"at most {most}"
+
+    return rule
+
+
 RULES: dict[tuple[str, str], Rule] = {
     ("batch.volcano.sh", "Job"): jobs,
     ("scheduling.volcano.sh", "Queue"): queues,
     ("scheduling.volcano.sh", "PodGroup"): pod_groups,
     ("topology.volcano.sh", "HyperNode"): hyper_nodes,
     ("kueue.x-k8s.io", "ClusterQueue"): cluster_queues,
+    ("jobset.x-k8s.io", "JobSet"): short_names(63, longest_pod=True),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): short_names(63),
+    ("kubeflow.org", "PyTorchJob"): short_names(63),
+    ("trainer.kubeflow.org", "TrainJob"): short_names(63),
+    ("ray.io", "RayJob"): short_names(47),
+    ("ray.io", "RayCluster"): short_names(53),
 }

@@ -1,12 +1,15 @@
 """Manifests for one engine each: one file per engine, found by folder, with `NAME` and `render`.
 
-We hold policy, the engine places: what a manifest cannot say of ours is a note, not a silence.
+We hold policy, the engine places: what a manifest cannot say of ours is a note, not a silence. An
+engine's `SAYS` are the keys of `KEYS` that its manifests carry; `SHARES` is the device sharer whose
+resources it asks for (absent: it cannot share a card).
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -15,20 +18,37 @@ from typing import Any
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.cluster import kinds
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, PodGroup, Queue, Workload
+from joymigrate.run.cluster.jobs import GRACE_S, Job, PodGroup, Queue, Workload
 from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.kubernetes.renderers import _shares
 
 IMAGE = "docker.io/library/python:3.11"
 PREFIX = "joymigrate.io"
+PORT = 29500  # torch.distributed's own default
+KEYS: dict[str, Callable[[Job], bool]] = {  # what not every engine can say, and who asks for it
+    "min_pods": lambda job: 0 < job.min_pods < job.pods,
+    "time_limit_minutes": lambda job: job.time_limit is not None,
+    "after": lambda job: bool(job.after),
+    "array: %": lambda job: job.array_most > 0,
+    "numa: one": lambda job: job.numa == "one",
+    "leaf: one": lambda job: job.leaf == "one" and job.pods > 1,
+    "sp_block": lambda job: job.sp_block > 0,
+    "grace_s": lambda job: job.grace_s != GRACE_S,
+}
 LABELS = {"leaf": f"{PREFIX}/leaf", "spine": f"{PREFIX}/spine", "superpod": f"{PREFIX}/superpod"}
 
 
 @dataclass(slots=True)
 class Rendered:
-    """Objects in the order they should be applied, and what they could not say."""
+    """Objects in the order they should be applied, and what they could not say.
+
+    `text` is a script, for an engine that takes no objects. `sharer` is what splits its cards.
+    """
 
     objects: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    text: str = ""
+    sharer: str = ""
 
     def note(self, text: str) -> None:
         """Say something once."""
@@ -51,22 +71,38 @@ def render(workload: Workload, inventory: Inventory | None, engine: str) -> Rend
             f"--for does not know '{engine}'.{did_you_mean(engine, known)}",
             help=f"one of {', '.join(known)}",
         )
+    module = known[engine]
+    out = Rendered(sharer=getattr(module, "SHARES", ""))
     for job in workload.jobs:
-        for task in job.tasks:
-            if task.milli:
-                raise JoyError(
-                    f"job {job.name} asks for a share of a card, which no manifest of {engine} "
-                    "can say",
-                    help="ask for whole cards, or run it with joymigrate cluster submit",
-                )
-    out = Rendered()
-    known[engine].render(workload, inventory, out)
+        if not out.sharer and any(task.milli for task in job.tasks):
+            raise JoyError(
+                f"job {job.name} asks for a share of a card, which no manifest of {engine} can say",
+                help="ask for whole cards, or run it with joymigrate cluster submit",
+            )
+        for key, asked in KEYS.items():
+            if asked(job) and key not in module.SAYS:
+                out.note(f"job {job.name}: `{key}` is not expressible with {engine}")
+    module.render(workload, inventory, out)
+    check_names(out.objects)
     return out
+
+
+def check_names(objects: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse two objects of one kind and name: the second would replace the first."""
+    seen: set[tuple[str, str]] = set()
+    for item in objects:
+        key = (str(item["kind"]), str(item["metadata"]["name"]))
+        if key in seen:
+            raise JoyError(
+                f"two objects of kind {key[0]} would be called '{key[1]}'",
+                help="names become lower case, with dashes, of 63 characters: rename one",
+            )
+        seen.add(key)
 
 
 def kind_of(job: Job, task: PodGroup, inventory: Inventory | None) -> Kind | None:
     """The server kind of a task: its first accepted one, else the inventory's first with cards."""
-    if not task.cards:
+    if not task.cards and not task.milli:
         return None
     if task.kinds:
         return kinds.get(task.kinds[0])
@@ -82,27 +118,75 @@ def resource(kind: Kind) -> str:
     return str(kind.kubernetes.get("resource", f"{PREFIX}/{kind.family}"))
 
 
-def pod_spec(job: Job, task: PodGroup, kind: Kind | None, out: Rendered) -> dict[str, Any]:
-    """A pod's spec: one container with requests equal to limits."""
-    if not job.image:
-        out.note(f"job {job.name} names no image: {IMAGE} stands in for it")
+def requests(job: Job, task: PodGroup, kind: Kind | None, out: Rendered) -> dict[str, str]:
+    """What one pod asks for; a share of a card by the names of the engine's sharer."""
     asks: dict[str, str] = {}
     if task.cpu_milli:
         asks["cpu"] = f"{task.cpu_milli}m"
     if task.memory_mib:
         asks["memory"] = f"{task.memory_mib}Mi"
-    if kind is not None:
+    if kind is not None and task.milli:
+        asks.update(_shares.requests(job, task, kind, out.sharer))
+        what = f"limits on {resource(kind)} do not count shares of a card"
+        out.note(f"{what}, and a server's cards are either shared or whole")
+    elif kind is not None:
         asks[resource(kind)] = str(task.cards)
+    return asks
+
+
+def image_of(job: Job, out: Rendered) -> str:
+    """The container's image; one that stands in is a note."""
+    if not job.image:
+        out.note(f"job {job.name} names no image: {IMAGE} stands in for it")
+    return job.image or IMAGE
+
+
+def pod_spec(
+    job: Job,
+    task: PodGroup,
+    kind: Kind | None,
+    out: Rendered,
+    variables: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A pod's spec: one container with requests equal to limits.
+
+    `variables` come before the job's own: a text is a value, a mapping where it is taken from.
+    """
+    asks = requests(job, task, kind, out)
     container: dict[str, Any] = {
         "name": dns(task.name),
-        "image": job.image or IMAGE,
+        "image": image_of(job, out),
         "resources": {"requests": dict(asks), "limits": dict(asks)},
     }
     if job.command:
         container["command"] = list(job.command)
-    if job.environment:
-        container["env"] = [{"name": k, "value": v} for k, v in job.environment.items()]
-    return {"restartPolicy": "Never", "containers": [container]}
+    given = {**(variables or {}), **job.environment}
+    if given:
+        container["env"] = [
+            {"name": name, "value" if isinstance(value, str) else "valueFrom": value}
+            for name, value in given.items()
+        ]
+    spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
+    if job.time_limit is not None:
+        spec["activeDeadlineSeconds"] = seconds(job)
+    if job.grace_s != GRACE_S:
+        spec["terminationGracePeriodSeconds"] = math.ceil(job.grace_s)
+    return spec
+
+
+def seconds(job: Job) -> int:
+    """A job's time limit in whole seconds, one at least."""
+    return max(1, round((job.time_limit or 0) * 60))
+
+
+def one_task(job: Job, engine: str) -> PodGroup:
+    """The only task of a job, for an engine that knows equal pods only."""
+    if len(job.tasks) > 1:
+        raise JoyError(
+            f"job {job.name} has {len(job.tasks)} kinds of pods, {engine} knows one",
+            help="render it for jobset, rayjob or volcano",
+        )
+    return job.tasks[0]
 
 
 def dns(name: str) -> str:

@@ -11,6 +11,8 @@ from joymigrate.run.cluster.kinds import Kind
 from joymigrate.run.cluster.kubernetes.renderers import Rendered, dns, kind_of, volcano
 
 NAME = "mindcluster"
+SAYS = volcano.SAYS
+SHARES = volcano.SHARES
 PLUGIN = "volcano-npu"
 SCHEMAS = {"one": "normal-schema", "fill": "large-model-schema", "any": "null"}
 
@@ -36,7 +38,8 @@ def adapt(item: dict[str, Any], job: Job, inventory: Inventory | None) -> None:
         kind = kind_of(job, task, inventory)
         if kind is None or kind.family != "npu":
             continue
-        check_size(job, task.cards, kind)
+        if not task.milli:
+            check_size(job, task.cards, kind)
         super_pod = bool(job.sp_block)
         policy = kind.kubernetes.get("superpod_policy" if super_pod else "policy")
         selector = kind.kubernetes.get("superpod_labels" if super_pod else "labels")
@@ -57,6 +60,8 @@ def adapt(item: dict[str, Any], job: Job, inventory: Inventory | None) -> None:
         annotations["huawei.com/schedule_minAvailable"] = str(job.pods)
         # The plug-in decides about switches and super-pods itself.
         item["spec"].pop("networkTopology", None)
+        for task in item["spec"]["tasks"]:
+            task.pop("partitionPolicy", None)
     if labels:
         item["metadata"]["labels"] = labels
 

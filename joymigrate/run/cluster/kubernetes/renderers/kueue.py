@@ -1,11 +1,15 @@
-"""Kueue: ResourceFlavor, Topology, ClusterQueue, LocalQueue, priorities and batch Jobs."""
+"""Kueue: ResourceFlavor, Topology, ClusterQueue, LocalQueue, priorities and batch Jobs.
+
+Every engine whose jobs Kueue admits renders its queues here and hands in how it writes one job.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, Queue, Workload
+from joymigrate.run.cluster.jobs import Job, PodGroup, Queue, Workload
 from joymigrate.run.cluster.kinds import Kind
 from joymigrate.run.cluster.kubernetes.renderers import (
     LABELS,
@@ -22,14 +26,25 @@ from joymigrate.run.cluster.kubernetes.renderers import (
 )
 
 NAME = "kueue"
+GANG = frozenset({"time_limit_minutes", "grace_s", "leaf: one", "sp_block"})
+SAYS = GANG | {"min_pods"}
+SHARES = "hami"
 API = "kueue.x-k8s.io/v1beta2"
 COHORT = "joymigrate"
 TOPOLOGY = "joymigrate"
 HOST = "kubernetes.io/hostname"
+Make = Callable[[Job, Inventory | None, list[str], Rendered], list[dict[str, Any]]]
 
 
 def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
-    """All objects for one workload."""
+    """All objects for one workload, its jobs as batch Jobs."""
+    render_with(workload, inventory, out, batch_jobs)
+
+
+def render_with(
+    workload: Workload, inventory: Inventory | None, out: Rendered, make_jobs: Make
+) -> None:
+    """Kueue's objects, and the jobs as `make_jobs` writes them."""
     known = kinds_in_use(workload, inventory)
     levels = topology_levels(inventory)
     if len(levels) > 1:
@@ -57,7 +72,10 @@ def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> No
         local["metadata"]["namespace"] = "default"
         out.objects.append(local)
     for job in workload.jobs:
-        out.objects += batch_jobs(job, inventory, levels, out)
+        if any(task.milli for task in job.tasks):
+            out.note("shares: Kueue must leave the sharer's resources out of its quotas "
+                     "(resources.excludeResourcePrefixes)")  # fmt: skip
+        out.objects += make_jobs(job, inventory, levels, out)
 
 
 def make(kind: str, name: str, spec: Any) -> dict[str, Any]:
@@ -112,6 +130,57 @@ def cluster_queue(
     return make("ClusterQueue", queue.name, spec)
 
 
+def metadata(job: Job, name: str = "") -> dict[str, Any]:
+    """Name, namespace, queue and priority of a job's object."""
+    labels = {"kueue.x-k8s.io/queue-name": dns(job.queue)}
+    if job.priority:
+        labels["kueue.x-k8s.io/priority-class"] = priority_name(job.priority)
+    return {"name": dns(name or job.name), "namespace": "default", "labels": labels}
+
+
+def topology(job: Job, task: PodGroup, levels: list[str], out: Rendered) -> dict[str, str]:
+    """Annotations of topology-aware scheduling: a leaf, or blocks of pods in one super-pod."""
+    key = "kueue.x-k8s.io/podset-{}-topology"
+    pod, leaf = LABELS["superpod"], LABELS["leaf"]
+    if job.sp_block and task.cards and pod not in levels:
+        out.note(f"job {job.name}: no super-pods without --inventory, `sp_block` is left out")
+    elif job.sp_block and task.cards:
+        block = max(1, job.sp_block // task.cards)
+        if job.superpod == "soft":
+            return {key.format("preferred"): pod}
+        if block >= task.pods:
+            return {key.format("required"): pod}
+        size = {"kueue.x-k8s.io/podset-slice-size": str(block)}
+        return {key.format("preferred"): pod, key.format("slice-required"): pod, **size}
+    if leaf not in levels:
+        if job.leaf == "one" and job.pods > 1:
+            out.note(f"job {job.name}: no leaves without --inventory, `leaf: one` is left out")
+        return {}
+    if job.pods == 1 or job.leaf == "any":
+        return {}
+    return {key.format("required" if job.leaf == "one" else "preferred"): leaf}
+
+
+def template(
+    job: Job,
+    task: PodGroup,
+    inventory: Inventory | None,
+    levels: list[str],
+    out: Rendered,
+    variables: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A pod template that Kueue can place."""
+    found: dict[str, Any] = {
+        "spec": pod_spec(job, task, kind_of(job, task, inventory), out, variables)
+    }
+    annotations = topology(job, task, levels, out)
+    if annotations:
+        found["metadata"] = {"annotations": annotations}
+    if job.leaf == "one" and len(job.tasks) > 1 and annotations:
+        out.note(f"job {job.name}: each of its tasks gets a leaf of its own")
+    return found
+
+
 def batch_jobs(
     job: Job, inventory: Inventory | None, levels: list[str], out: Rendered
 ) -> list[dict[str, Any]]:
@@ -120,30 +189,16 @@ def batch_jobs(
         out.note(f"job {job.name}: its {len(job.tasks)} tasks are admitted one by one")
     found = []
     for task in job.tasks:
-        kind = kind_of(job, task, inventory)
-        name = job.name if len(job.tasks) == 1 else f"{job.name}-{task.name}"
-        labels = {"kueue.x-k8s.io/queue-name": dns(job.queue)}
-        if job.priority:
-            labels["kueue.x-k8s.io/priority-class"] = priority_name(job.priority)
-        template: dict[str, Any] = {"spec": pod_spec(job, task, kind, out)}
-        if task.pods > 1 and LABELS["leaf"] in levels and job.leaf != "any":
-            way = "required" if job.leaf == "one" else "preferred"
-            key = f"kueue.x-k8s.io/podset-{way}-topology"
-            template["metadata"] = {"annotations": {key: LABELS["leaf"]}}
+        named = metadata(job, job.name if len(job.tasks) == 1 else f"{job.name}-{task.name}")
+        if 0 < job.min_pods < job.pods:
+            named["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": str(job.min_pods)}
         spec: dict[str, Any] = {
             "parallelism": task.pods,
             "completions": task.pods,
             "completionMode": "Indexed",
             "suspend": True,
             "backoffLimit": job.retries,
-            "template": template,
+            "template": template(job, task, inventory, levels, out),
         }
-        found.append(
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": {"name": dns(name), "namespace": "default", "labels": labels},
-                "spec": spec,
-            }
-        )
+        found.append({"apiVersion": "batch/v1", "kind": "Job", "metadata": named, "spec": spec})
     return found

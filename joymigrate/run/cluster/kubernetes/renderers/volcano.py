@@ -19,8 +19,11 @@ from joymigrate.run.cluster.kubernetes.renderers import (
     quotas,
     used_queues,
 )
+from joymigrate.run.cluster.kubernetes.renderers._shares import rule
 
 NAME = "volcano"
+SAYS = frozenset({"time_limit_minutes", "grace_s", "leaf: one", "numa: one", "sp_block"})
+SHARES = "volcano"
 CONFIGURATION = """\
 actions: "enqueue, allocate, preempt, reclaim, backfill"
 tiers:
@@ -57,6 +60,7 @@ def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> No
     for job in workload.jobs:
         out.objects.append(vcjob(job, inventory, out))
     out.objects.append(scheduler_configuration(workload, known))
+    add_sharing(workload, inventory, out)
 
 
 def priority_classes(workload: Workload) -> list[dict[str, Any]]:
@@ -161,14 +165,17 @@ def vcjob(job: Job, inventory: Inventory | None, out: Rendered) -> dict[str, Any
         pod["schedulerName"] = "volcano"
         if len(task.kinds) > 1:
             out.note(f"job {job.name}: only its first kind, {task.kinds[0]}, is rendered")
-        tasks.append(
-            {
-                "name": dns(task.name),
-                "replicas": task.pods,
-                "minAvailable": task.pods,
-                "template": {"metadata": {"labels": {"app": dns(job.name)}}, "spec": pod},
-            }
-        )
+        one = {
+            "name": dns(task.name),
+            "replicas": task.pods,
+            "minAvailable": task.pods,
+            "template": {"metadata": {"labels": {"app": dns(job.name)}}, "spec": pod},
+        }
+        if job.numa == "one" and (task.cards or task.milli):
+            one["topologyPolicy"] = "single-numa-node"
+        if job.sp_block and task.cards:
+            one.update(blocks(job, task.pods, max(1, job.sp_block // task.cards), out))
+        tasks.append(one)
     spec: dict[str, Any] = {
         "schedulerName": "volcano",
         "queue": dns(job.queue),
@@ -192,6 +199,39 @@ def vcjob(job: Job, inventory: Inventory | None, out: Rendered) -> dict[str, Any
         "metadata": {"name": dns(job.name)},
         "spec": spec,
     }
+
+
+def blocks(job: Job, pods: int, size: int, out: Rendered) -> dict[str, Any]:
+    """Pods in blocks of `size` that each lie in one domain of tier 1, a super-pod."""
+    if pods % size:
+        out.note(f"job {job.name}: {pods} pods are not blocks of {size}, `sp_block` is left out")
+        return {}
+    inside = {"mode": job.superpod, "highestTierAllowed": 1}
+    return {
+        "partitionPolicy": {
+            "totalPartitions": pods // size,
+            "partitionSize": size,
+            "minPartitions": pods // size,
+            "networkTopology": inside,
+        }
+    }
+
+
+def add_sharing(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+    """The scheduler's device-share plugin, where a job asks for a share of a card."""
+    wanted = [
+        rule(kind, NAME).get("plugin")
+        for job in workload.jobs
+        for task in job.tasks
+        if task.milli and (kind := kind_of(job, task, inventory)) is not None
+    ]
+    names = sorted({name for name in wanted if name})
+    if not names:
+        return
+    lines = "".join(f"      {name}: true\n" for name in names)
+    out.objects[-1]["data"]["volcano-scheduler.conf"] += (
+        f"  - name: deviceshare\n    arguments:\n{lines}      deviceshare.SchedulePolicy: binpack\n"
+    )
 
 
 def scheduler_configuration(workload: Workload, known: list[Kind]) -> dict[str, Any]:

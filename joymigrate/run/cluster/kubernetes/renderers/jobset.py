@@ -1,0 +1,58 @@
+"""JobSet under Kueue: one set per job, so that all of its tasks are admitted together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from joymigrate.run.cluster.inventory import Inventory
+from joymigrate.run.cluster.jobs import Job, Workload
+from joymigrate.run.cluster.kubernetes.renderers import PORT, Rendered, dns, kueue
+
+NAME = "jobset"
+SAYS = kueue.GANG
+SHARES = kueue.SHARES
+INDEX = {
+    "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
+}
+
+
+def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+    """Kueue's queues, and a JobSet per job."""
+    kueue.render_with(workload, inventory, out, job_sets)
+
+
+def job_sets(
+    job: Job, inventory: Inventory | None, levels: list[str], out: Rendered
+) -> list[dict[str, Any]]:
+    """The set of one job: an indexed Job per task, all restarted together."""
+    name = dns(job.name)
+    first = f"{name}-{dns(job.tasks[0].name)}-0-0.{name}"
+    variables: dict[str, Any] = {"MASTER_ADDR": first, "MASTER_PORT": str(PORT)}
+    if len(job.tasks) == 1:
+        size = str(job.pods)
+        variables |= {"WORLD_SIZE": size, "NNODES": size, "RANK": INDEX, "NODE_RANK": INDEX}
+    else:
+        out.note(f"job {job.name}: RANK is not set over several tasks, JOB_COMPLETION_INDEX is")
+    parts = []
+    for task in job.tasks:
+        spec = {
+            "parallelism": task.pods,
+            "completions": task.pods,
+            "completionMode": "Indexed",
+            "backoffLimit": 0,
+            "template": kueue.template(job, task, inventory, levels, out, variables),
+        }
+        parts.append({"name": dns(task.name), "replicas": 1, "template": {"spec": spec}})
+    return [
+        {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": kueue.metadata(job),
+            "spec": {
+                "suspend": True,
+                "network": {"enableDNSHostnames": True},
+                "failurePolicy": {"maxRestarts": job.retries},
+                "replicatedJobs": parts,
+            },
+        }
+    ]

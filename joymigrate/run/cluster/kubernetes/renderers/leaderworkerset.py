@@ -1,0 +1,61 @@
+"""LeaderWorkerSet under Kueue: a gang of pods that serves, and is started again as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.cluster.inventory import Inventory
+from joymigrate.run.cluster.jobs import Job, Workload
+from joymigrate.run.cluster.kubernetes.renderers import PORT, Rendered, kueue
+
+NAME = "leaderworkerset"
+SAYS = kueue.GANG - {"time_limit_minutes"}
+SHARES = kueue.SHARES
+VARIABLES = {  # the controller puts its own before these
+    "MASTER_ADDR": "$(LWS_LEADER_ADDRESS)",
+    "MASTER_PORT": str(PORT),
+    "WORLD_SIZE": "$(LWS_GROUP_SIZE)",
+    "NNODES": "$(LWS_GROUP_SIZE)",
+    "RANK": "$(LWS_WORKER_INDEX)",
+    "NODE_RANK": "$(LWS_WORKER_INDEX)",
+}
+
+
+def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+    """Kueue's queues, and a LeaderWorkerSet per job."""
+    kueue.render_with(workload, inventory, out, sets)
+
+
+def sets(
+    job: Job, inventory: Inventory | None, levels: list[str], out: Rendered
+) -> list[dict[str, Any]]:
+    """One group; of two tasks the first is the leader and has one pod."""
+    if len(job.tasks) > 2 or (len(job.tasks) == 2 and job.tasks[0].pods != 1):
+        raise JoyError(
+            f"job {job.name}: a {NAME} has one leader and equal workers",
+            help="one task, or two of which the first has one pod",
+        )
+    out.note(f"job {job.name} never ends as a {NAME}: its command must serve")
+    templates = []
+    for task in job.tasks:
+        made = kueue.template(job, task, inventory, levels, out, dict(VARIABLES))
+        made["spec"]["restartPolicy"] = "Always"  # the only one that a stateful set takes
+        made["spec"].pop("activeDeadlineSeconds", None)
+        templates.append(made)
+    group: dict[str, Any] = {"size": job.pods, "restartPolicy": "RecreateGroupOnPodRestart"}
+    if len(templates) == 2:
+        group["leaderTemplate"] = templates[0]
+    group["workerTemplate"] = templates[-1]
+    return [
+        {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "metadata": kueue.metadata(job),
+            "spec": {
+                "replicas": 1,
+                "startupPolicy": "LeaderCreated",
+                "leaderWorkerTemplate": group,
+            },
+        }
+    ]

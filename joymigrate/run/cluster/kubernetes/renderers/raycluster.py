@@ -1,0 +1,29 @@
+"""RayCluster (KubeRay) under Kueue: the nodes of a job, for commands that come later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from joymigrate.run.cluster.inventory import Inventory
+from joymigrate.run.cluster.jobs import Job, Workload
+from joymigrate.run.cluster.kubernetes.renderers import Rendered, kueue, rayjob
+
+NAME = "raycluster"
+SAYS = rayjob.SAYS - {"time_limit_minutes"}
+SHARES = kueue.SHARES
+
+
+def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+    """Kueue's queues, and a RayCluster per job."""
+    kueue.render_with(workload, inventory, out, clusters)
+
+
+def clusters(
+    job: Job, inventory: Inventory | None, levels: list[str], out: Rendered
+) -> list[dict[str, Any]]:
+    """One cluster, which stays until it is deleted; the job's command is not started."""
+    spec = rayjob.cluster_spec(job, inventory, levels, out)
+    out.note(f"job {job.name}: a {NAME} starts no command and never ends")
+    named = kueue.metadata(job)
+    whole = {"suspend": True, **spec}
+    return [{"apiVersion": rayjob.API, "kind": "RayCluster", "metadata": named, "spec": whole}]
