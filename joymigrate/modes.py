@@ -6,7 +6,9 @@ CPU, as its documentation allows, then meet losses on the device, and the progra
 `areAnyTensorSubclassLike`). Lengths in lists take the path that is taken without a mode.
 
 A traced graph (`torch.jit.trace`) holds its numbers as tensors of no dimension. A mode gets them as
-plain numbers, with which the same operator can't be called again: they are made tensors first.
+plain numbers. Arithmetic takes them back as such, and has to: torch gives a plain number less say
+over the result's type than any tensor. Other operators can't be called again with numbers, which
+are made tensors first.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class WatchingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def given_tensors(real: Any) -> Any:
-    """The mode's method, called with a tensor wherever the operator takes one."""
+    """The mode's method, called with a tensor wherever the operator takes nothing else."""
 
     @functools.wraps(real)
     def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -50,17 +52,23 @@ def given_tensors(real: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def places_of_tensors(func: Any) -> frozenset[int]:
-    """Positions at which an operator takes one tensor."""
+    """Positions at which an operator takes one tensor, and no number in its place."""
     schema = getattr(func, "_schema", None)
-    given = enumerate(schema.arguments) if schema is not None else ()
+    if schema is None or torch._C._should_allow_numbers_as_tensors(schema.name.split("::")[-1]):
+        return frozenset()
+    given = enumerate(schema.arguments)
     return frozenset(n for n, argument in given if str(argument.type) == "Tensor")
 
 
 def with_tensors(args: Any, places: frozenset[int]) -> Any:
     """The arguments with tensors of no dimension for numbers at these places. Their type decides
-    nothing about the result's: float64 beside a tensor with dimensions, else that tensor's own."""
-    other = next((a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()), None)
-    own = other.dtype if other is not None and not other.dim() else torch.float64
+    nothing about the result's: float64 beside floating numbers with dimensions, else the type that
+    torch gives a number there."""
+    beside = [a for a in args if isinstance(a, torch.Tensor)]
+    other = next((a for a in beside if a.is_floating_point()), None)
+    own = torch.get_default_dtype() if beside and other is None else torch.float64
+    if other is not None and not other.dim():
+        own = other.dtype
 
     def tensor(value: Any) -> torch.Tensor:
         device = other.device if other is not None and not other.dim() else None

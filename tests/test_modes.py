@@ -75,3 +75,35 @@ def test_without_a_mode_torch_gets_what_the_program_gave() -> None:
     with Names():
         pass
     assert torch.equal(loss(LENGTHS, COUNTS), loss(LENGTHS.tolist(), COUNTS.tolist()))
+
+
+NUMBERS = {"half": 0.5, "two": 2, "yes": True, "complex": 1j}
+ARITHMETIC = {
+    "mul": lambda a, n: a * n,
+    "radd": lambda a, n: n + a,
+    "sub": lambda a, n: a - n,
+    "div": lambda a, n: a / n,
+    "power": lambda a, n: a**n,
+    "where": lambda a, n: torch.where(a > 0, n, a) if not isinstance(n, complex) else a + n,
+    "in place": lambda a, n: a.clone().float().add_(n) if not isinstance(n, complex) else a * n,
+}
+BESIDE = {
+    "int64": torch.arange(4),
+    "bool": torch.tensor([True, True]),
+    "float32": torch.rand(3),
+    "bfloat16": torch.rand(3).bfloat16(),
+    "no dimension": torch.tensor(3),
+}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_a_plain_number_has_no_more_say_over_the_type_than_without_a_mode(name: str) -> None:
+    for beside, tensor in BESIDE.items():
+        for word, number in NUMBERS.items():
+            if name == "sub" and (beside == "bool" or word == "yes"):
+                continue  # torch refuses some of these
+            plain = ARITHMETIC[name](tensor, number)
+            with Names():
+                seen = ARITHMETIC[name](tensor, number)
+            assert seen.dtype == plain.dtype, (beside, word)
+            assert torch.equal(seen.nan_to_num(), plain.nan_to_num()), (beside, word)
