@@ -39,7 +39,7 @@ def describe(rollout: Rollout, router: Router) -> dict[str, Any]:
             "rule": rollout.rule.describe(),
             "level": rollout.rule.level,
             "pairs": rollout.answers.pairs,
-            "suspected": rollout.suspected,
+            "suspected": rollout.suspected or rollout.doubt is not None,
             "answers": {
                 name: {"against": rollout.answers.against.get(name, 0), "judged": count}
                 for name, count in rollout.answers.judged.items()

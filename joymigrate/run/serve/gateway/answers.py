@@ -1,9 +1,12 @@
-"""What two backends said to the same question, and what that says about the standby.
+"""What two backends said to the same question, and which of them that speaks against.
 
-A pair is compared aspect by aspect. An aspect speaks against the standby, for it, or not at all.
-Each aspect has a test of its own whose false alarms stay below `ALPHA` however often it is asked
-(see `evidence.EProcess`). What is only "more often worse than better" is tested against one half,
-what has a share of its own that is tolerable against that share.
+A pair is compared aspect by aspect. Marks (a refusal, silence, declining, no JSON where JSON was
+asked for, a failed task) are seen on an answer by itself, so they speak against the side that has
+them, also where that is the primary. Another text or length only says that the two differ: whose
+fault that is has to be found out otherwise (see `placing`). Each aspect has a test of its own whose
+false alarms stay below `ALPHA` however often it is asked (see `evidence.EProcess`). What is only
+"more often worse than better" is tested against one half, what has a share of its own that is
+tolerable against that share.
 """
 
 from __future__ import annotations
@@ -14,23 +17,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from joymigrate.run.serve.gateway.bounds import log_evidence, requests_needed
 from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.evidence import EProcess
 
 STATUS, EMPTY, REFUSAL, SHORTER, LONGER = "status", "empty", "refusal", "shorter", "longer"
-TEXT, TASK = "text", "task"
+TEXT, TASK, FORMAT = "text", "task", "format"
 SLOW, FIRST, BETWEEN, TAIL = "slow", "first", "between", "tail"
-TIMES = (SLOW, FIRST, BETWEEN, TAIL)  # they pause a rollout, the others roll it back
-ASPECTS = (STATUS, EMPTY, REFUSAL, SHORTER, LONGER, TEXT, TASK, *TIMES)
+MARKS = (STATUS, EMPTY, REFUSAL, FORMAT, TASK)  # seen on one answer: its side is wrong
+OPEN = (SHORTER, LONGER, TEXT)  # the two differ: either may be wrong
+TIMES = (SLOW, FIRST, BETWEEN, TAIL)  # they pause a rollout
+ASPECTS = (*MARKS, *OPEN, *TIMES)
 WORDS = {
-    STATUS: "refused what the primary answers",
-    EMPTY: "were empty where the primary's had text",
-    REFUSAL: "declined where the primary helps",
+    STATUS: "refused what the other backend answers",
+    EMPTY: "were empty where the other's had text",
+    REFUSAL: "declined where the other helps",
+    FORMAT: "were no JSON where JSON was asked for and the other's was",
+    TASK: "failed the task that the other's passed",
     SHORTER: "had less than half the primary's length",
     LONGER: "had more than twice the primary's length",
     TEXT: "differ from the primary's early in the text",
-    TASK: "failed the task that the primary's passed",
     SLOW: "took much longer than the primary's",
     FIRST: "began much later than the primary's",
     BETWEEN: "had much longer pauses between tokens than the primary's",
@@ -83,24 +91,22 @@ def compare(
     *,
     greedy: bool,
     expect: str | None = None,
+    wants_json: bool = False,
     tail_seconds: float | None = None,
 ) -> dict[str, bool]:
     """The aspects in which the standby's answer (`ours`) is worse (True) or fine (False).
 
-    `greedy`: both were asked for the most probable text, so that their texts can be compared.
-    `expect`: what a right answer contains, where the client says so. `tail_seconds`: the primary's
-    99th percentile, once it is known.
+    A mark that one side alone has says nothing about lengths, texts and times. `greedy`: both were
+    asked for the most probable text, so that their texts can be compared. `expect`: what a right
+    answer contains, where the client says so. `wants_json`: JSON was asked for. `tail_seconds`:
+    the primary's 99th percentile, once it is known.
     """
-    if theirs.good != ours.good:
-        return {STATUS: theirs.good}
+    other, own = marks(theirs, expect, wants_json), marks(ours, expect, wants_json)
+    if other != own:
+        return {mark: mark in own for mark in MARKS if mark in own ^ other}
     if not theirs.good:
         return {}
     told = {}
-    if bool(theirs.text) != bool(ours.text):
-        told[EMPTY] = bool(theirs.text)
-    declined = bool(DECLINES.match(theirs.text)), bool(DECLINES.match(ours.text))
-    if declined[0] != declined[1]:
-        told[REFUSAL] = declined[1]
     lengths = len(theirs.text), len(ours.text)
     if max(lengths) >= ENOUGH_TEXT and max(lengths) > TWICE * min(lengths):
         told[SHORTER] = lengths[1] < lengths[0]
@@ -110,9 +116,38 @@ def compare(
         told[TEXT] = place is not None and place < plan.early_characters
     if theirs.scores or ours.scores:
         told[TEXT] = ranks_otherwise(theirs.scores, ours.scores)
-    if expect is not None and (expect in theirs.text) != (expect in ours.text):
-        told[TASK] = expect in theirs.text
     return told | times(theirs, ours, plan.max_slowdown, tail_seconds)
+
+
+def marks(said: Said, expect: str | None, wants_json: bool) -> frozenset[str]:
+    """What is wrong with an answer, as far as it can be seen without another one."""
+    if not said.good:
+        return frozenset((STATUS,))
+    if not said.text:
+        return frozenset((EMPTY,))
+    found = set()
+    if DECLINES.match(said.text):
+        found.add(REFUSAL)
+    if wants_json and said.finish == "stop" and not is_json(said.text):
+        found.add(FORMAT)
+    if expect is not None and expect not in said.text:
+        found.add(TASK)
+    return frozenset(found)
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is a JSON value and nothing else."""
+    try:
+        orjson.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_another(said: Said, before: Said, plan: Plan) -> bool:
+    """Whether a backend's answer to a question is another one than it gave before."""
+    told = compare(before, said, plan, greedy=True)
+    return any(told.get(name) for name in OPEN) or any(name in told for name in MARKS)
 
 
 def ranks_otherwise(theirs: tuple[float, ...], ours: tuple[float, ...]) -> bool:
@@ -169,7 +204,9 @@ class Answers:
     block: int = 0  # pairs since the tests began
     against: dict[str, int] = field(default_factory=dict)
     judged: dict[str, int] = field(default_factory=dict)
+    of_primary: dict[str, int] = field(default_factory=dict)  # its marks since the tests began
     tests: dict[str, EProcess] = field(init=False)
+    primary_tests: dict[str, EProcess] = field(init=False)
 
     def __post_init__(self) -> None:
         self.restart()
@@ -179,17 +216,21 @@ class Answers:
         self.block = 0
         own = {TEXT: self.plan.max_different, TAIL: TAIL_SHARE}
         self.tests = {name: EProcess(own.get(name, HALF), ALPHA) for name in ASPECTS}
+        self.primary_tests = {name: EProcess(HALF, ALPHA) for name in MARKS}
+        self.of_primary = {}
 
-    def add(self, told: Mapping[str, bool]) -> list[str]:
-        """Take one pair; the aspects whose test trips with it."""
-        self.pairs += 1
-        self.block += 1
+    def add(self, told: Mapping[str, bool], *, paired: bool = True) -> list[str]:
+        """Take what a pair says; the aspects whose test trips with it, against the standby."""
+        self.pairs += paired
+        self.block += paired
         if self.block > BLOCK:
             self.restart()
         tripped = []
         for name, worse in told.items():
             self.judged[name] = self.judged.get(name, 0) + 1
             test = self.tests[name]
+            if paired and name in MARKS:
+                self.mark_primary(name, not worse)
             if not worse:
                 test.successes(1)
                 continue
@@ -198,10 +239,30 @@ class Answers:
                 tripped.append(name)
         return tripped
 
+    def mark_primary(self, name: str, worse: bool) -> None:
+        """Tell the test of the primary's mark."""
+        test = self.primary_tests[name]
+        if not worse:
+            test.successes(1)
+            return
+        self.of_primary[name] = self.of_primary.get(name, 0) + 1
+        test.failure()
+
+    def wrong_primary(self) -> str:
+        """What the primary's own answers show against it, in words; empty where they are fine.
+
+        Its few odd answers are its own affair: only a share above `max_different` counts.
+        """
+        return "; ".join(
+            f"{count} of the primary's last {self.block} compared answers {WORDS[name]}"
+            for name, count in self.of_primary.items()
+            if self.primary_tests[name].tripped and count > self.plan.max_different * self.block
+        )
+
     def describe(self, name: str) -> str:
         """How an aspect stands, in words."""
         count, of = self.against.get(name, 0), self.judged.get(name, 0)
-        return f"{count} of {of} compared answers {WORDS[name]}"
+        return f"{count} of {of} compared answers of the standby {WORDS[name]}"
 
     @property
     def level(self) -> float:
@@ -226,6 +287,8 @@ class Answers:
             "block": self.block,
             "against": dict(self.against),
             "judged": dict(self.judged),
+            "of_primary": dict(self.of_primary),
+            "primary_tests": {name: test.state() for name, test in self.primary_tests.items()},
             "tests": {name: test.state() for name, test in self.tests.items()},
         }
 
@@ -233,9 +296,14 @@ class Answers:
         """Take up a saved `state`."""
         self.pairs, self.block = int(saved["pairs"]), int(saved["block"])
         self.against, self.judged = dict(saved["against"]), dict(saved["judged"])
-        for name, state in saved["tests"].items():
-            if name in self.tests:
-                self.tests[name].restore(state)
+        self.of_primary = dict(saved.get("of_primary", {}))
+        for tests, states in (
+            (self.tests, saved["tests"]),
+            (self.primary_tests, saved.get("primary_tests", {})),
+        ):
+            for name, state in states.items():
+                if name in tests:
+                    tests[name].restore(state)
 
 
 def log_evidence_needed(confidence: float) -> float:

@@ -66,10 +66,17 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Both backends answered the same question; see `answers.compare` for `told`."""
+    """Both backends answered the same question; see `answers.compare` for `told`.
+
+    Not `paired`: a client's request on which one refused and the other answered (those on which
+    they agree are not told), or an old question asked again. `changed`: by role, whether that one
+    got another answer than before.
+    """
 
     time: float
     told: Mapping[str, bool] = field(default_factory=dict)
+    paired: bool = True
+    changed: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.gateway.answers import TIMES, Answers
+from joymigrate.run.serve.gateway import saving
+from joymigrate.run.serve.gateway.answers import MARKS, OPEN, Answers
 from joymigrate.run.serve.gateway.blame import SHARED, UNKNOWN, blame
 from joymigrate.run.serve.gateway.bounds import requests_needed, upper_bound
 from joymigrate.run.serve.gateway.events import (
@@ -38,6 +39,7 @@ from joymigrate.run.serve.gateway.events import (
     Tick,
 )
 from joymigrate.run.serve.gateway.evidence import Cusum, Rule
+from joymigrate.run.serve.gateway.placing import Doubt
 
 KEPT_EVENTS = 200
 SUSPECT_WEIGHT = 10.0  # percent for a standby that fails, until it is known whether both do
@@ -64,6 +66,7 @@ class Rollout:
     up: dict[str, bool] = field(default_factory=lambda: {PRIMARY: True, SECOND: False})
     down_since: float | None = None
     suspected_since: float | None = None  # the rule tripped, the primary is being looked at
+    doubt: Doubt | None = None  # the answers differ, and it is open which side is wrong
     incidents: dict[str, int] = field(default_factory=dict)  # instance -> second of the last one
     gate_open: bool = False
     gate_reason: str = "the ledger was not asked yet"
@@ -114,19 +117,65 @@ class Rollout:
         return self.advance(event.time) if self.state == RAMPING else []
 
     def compared(self, event: Compared) -> list[Change]:
-        """Both backends answered the same question."""
-        self.step_pairs += 1
-        tripped = self.answers.add(event.told)
-        if self.state == ROLLED_BACK or not tripped:
-            return self.advance(event.time) if self.state == RAMPING else []
+        """Both backends answered the same question, or an old one again."""
+        now = event.time
+        self.step_pairs += event.paired
+        tripped = self.answers.add(event.told, paired=event.paired)
+        if self.doubt is not None:
+            self.doubt.add(event.changed)
+        if self.state == ROLLED_BACK:
+            return []
         why = "; ".join(self.answers.describe(name) for name in tripped)
-        if set(tripped) <= set(TIMES):
+        if set(tripped) & set(MARKS):
+            return [self.roll_back(now, f"wrong answers: {why}")]
+        if wrong := self.answers.wrong_primary():
+            return self.blame_primary(now, wrong)
+        if set(tripped) & set(OPEN) and self.doubt is None:
+            self.doubt = Doubt(now, why)
+            which = "which of the two has changed?"
+            return [self.note(now, "suspected", f"the answers differ: {why}; {which}")]
+        if self.doubt is not None:
+            return self.place(now)
+        if tripped:
             self.answers.restart()
             if self.state not in (RAMPING, PROMOTED):
                 return []
             slower = f"more than {self.plan.max_slowdown:g} times as long (max_slowdown)"
-            return [self.pause(event.time, f"the standby is slow: {why}: {slower}")]
-        return [self.roll_back(event.time, f"wrong answers: {why}")]
+            return [self.pause(now, f"the standby is slow: {why}: {slower}")]
+        return self.advance(now) if self.state == RAMPING else []
+
+    def blame_primary(self, now: float, why: str) -> list[Change]:
+        """The primary is wrong: the standby keeps what it has, and a person decides."""
+        text = f"the primary's answers are wrong, the standby is not to blame: {why}"
+        if self.state in (PAUSED, PROMOTED):
+            self.forget_alarm()
+            return [] if self.state == PAUSED else [self.note(now, "primary", text)]
+        return [self.pause(now, text)]
+
+    def place(self, now: float, *, late: bool = False) -> list[Change]:
+        """Two texts differ: who has changed, as far as old questions tell?
+
+        Where nobody can tell, a ramp gives its traffic back to the primary, which had it before,
+        and waits for a person; the standby is not said to be wrong.
+        """
+        doubt = self.doubt
+        assert doubt is not None
+        culprit = doubt.culprit(self.plan.max_different)
+        if culprit == SECOND:
+            return [self.roll_back(now, f"wrong answers: {doubt.why}; {doubt.describe()}")]
+        if culprit == PRIMARY:
+            return self.blame_primary(now, f"{doubt.why}; {doubt.describe()}")
+        if not (late or doubt.exhausted):
+            return []
+        if self.state == PAUSED:
+            self.forget_alarm()
+            return []
+        known = "nothing shows which of the two is wrong"
+        paused = self.pause(
+            now, f"the answers differ: {doubt.why}; {doubt.describe()}: {known}",
+            held=self.weight if self.state == PROMOTED else 0.0,
+        )  # fmt: skip
+        return [paused]
 
     def failed(self, event: Served) -> bool:
         """Tell the rule about a failure of the standby, capped to one incident where asked."""
@@ -190,6 +239,9 @@ class Rollout:
         if self.suspected_since is not None:
             late = now - self.suspected_since >= self.plan.suspect_seconds
             return self.settle(now, late=late)
+        if self.doubt is not None:
+            late = now - self.doubt.since >= self.plan.suspect_seconds
+            return self.place(now, late=late)
         in_use = self.state in (RAMPING, PROMOTED) and self.up[PRIMARY]
         if in_use and self.down_since is not None:
             down = now - self.down_since
@@ -231,6 +283,8 @@ class Rollout:
     def missing(self, now: float) -> str:
         """What the next step still waits for; empty when nothing."""
         plan, last = self.plan, self.step + 1 >= len(self.plan.steps)
+        if self.doubt is not None:
+            return "the answers differ, and it is open which side is wrong"
         if now - self.step_since < plan.min_step_seconds:
             return f"the step lasts at least {plan.min_step_seconds:g} s"
         if not (self.up[PRIMARY] and self.up[SECOND]):
@@ -241,7 +295,12 @@ class Rollout:
             return f"the rule is at {self.rule.level:.0%} of its threshold"
         if plan.min_step_pairs:
             if self.step_pairs < plan.min_step_pairs:
-                return f"{self.step_pairs} of {plan.min_step_pairs} compared answers of this step"
+                lost = self.primary_since_quiet
+                why = f"; the primary failed {lost.failures} of {lost.requests} requests"
+                return (
+                    f"{self.step_pairs} of {plan.min_step_pairs} compared answers of this step"
+                    f"{why if lost.failures else ''}"
+                )
             if self.answers.level > 0.5:
                 return f"compared answers are at {self.answers.level:.0%} of the alarm"
         if self.needs_proof and self.total.requests < self.needed:
@@ -259,7 +318,9 @@ class Rollout:
 
     @property
     def wants_pairs(self) -> bool:
-        """Whether the next step waits for compared answers."""
+        """Whether the next step, or a doubt, waits for compared answers."""
+        if self.doubt is not None and self.state != ROLLED_BACK:
+            return True
         if self.state != RAMPING or not self.plan.min_step_pairs:
             return False
         if self.step_pairs < self.plan.min_step_pairs:
@@ -341,12 +402,12 @@ class Rollout:
     # Moves
 
     def roll_back(self, now: float, why: str) -> Change:
-        self.suspected_since = None
+        self.suspected_since = self.doubt = None
         return self.move(now, ROLLED_BACK, why)
 
-    def pause(self, now: float, why: str) -> Change:
-        self.suspected_since = None
-        self.held, self.paused_from = self.weight, self.state
+    def pause(self, now: float, why: str, *, held: float | None = None) -> Change:
+        self.suspected_since = self.doubt = None
+        self.held, self.paused_from = self.weight if held is None else held, self.state
         if self.state == STANDBY:
             self.step = 0
         self.forget_alarm()
@@ -356,7 +417,7 @@ class Rollout:
         """Judge afresh from here; the totals stay."""
         self.rule = self.make_rule()
         self.answers.restart()
-        self.suspected_since = None
+        self.suspected_since = self.doubt = None
         self.since_quiet, self.primary_since_quiet = Tally(), Tally()
 
     def forget_evidence(self) -> None:
@@ -384,7 +445,8 @@ class Rollout:
         """The standby's share of the requests in percent."""
         whole = self.plan.steps[self.step] if self.state == RAMPING else 0.0
         weight = {PROMOTED: 100.0, PAUSED: self.held}.get(self.state, whole)
-        return min(weight, SUSPECT_WEIGHT) if self.suspected else weight
+        doubted = self.suspected or (self.doubt is not None and self.state == RAMPING)
+        return min(weight, SUSPECT_WEIGHT) if doubted else weight
 
     @property
     def upper_bound(self) -> float:
@@ -393,51 +455,11 @@ class Rollout:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that must survive a restart, as plain data."""
-        return {
-            "state": self.state,
-            "step": self.step,
-            "step_since": self.step_since,
-            "step_requests": self.step_requests,
-            "step_pairs": self.step_pairs,
-            "suspected_since": self.suspected_since,
-            "since_quiet": [self.since_quiet.requests, self.since_quiet.failures],
-            "primary_since_quiet": [
-                self.primary_since_quiet.requests,
-                self.primary_since_quiet.failures,
-            ],
-            "answers": self.answers.state(),
-            "held": self.held,
-            "paused_from": self.paused_from,
-            "shadow_requests": self.shadow_requests,
-            "total": [self.total.requests, self.total.failures],
-            "primary": [self.primary.requests, self.primary.failures],
-            "kinds": self.last_kinds,
-            "rule": self.rule.state(),
-            "changes": [
-                [change.time, change.kind, change.text, change.state, change.weight]
-                for change in self.changes
-            ],
-        }
+        return saving.snapshot(self)
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Take up a `snapshot`. Health and gate are asked anew."""
-        self.state = str(saved["state"])
-        # A plan with fewer steps than the saved one goes on at its last step.
-        self.step = min(int(saved["step"]), len(self.plan.steps) - 1)
-        self.step_since, self.step_requests = saved["step_since"], saved["step_requests"]
-        self.held, self.paused_from = saved["held"], saved["paused_from"]
-        self.shadow_requests = saved["shadow_requests"]
-        self.total, self.primary = Tally(*saved["total"]), Tally(*saved["primary"])
-        self.last_kinds = dict(saved["kinds"])
-        self.since_quiet = Tally(*saved.get("since_quiet", ()))
-        self.primary_since_quiet = Tally(*saved.get("primary_since_quiet", ()))
-        self.step_pairs = saved.get("step_pairs", 0)
-        self.suspected_since = saved.get("suspected_since")
-        if "answers" in saved:
-            self.answers.restore(saved["answers"])
-        self.rule.restore(saved["rule"])
-        self.changes = [Change(*change) for change in saved["changes"]]
-        self.needed = self.count_needed()
+        saving.restore(self, saved)
 
 
 def refusal(order: str, why: str, help: str) -> JoyError:

@@ -9,8 +9,10 @@ client has its answer, and drop what they cannot carry: an answer never changes 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +23,11 @@ from joymigrate.run.serve.gateway.answers import (
     ASPECTS,
     STATUS,
     TAIL_PAIRS,
+    Answers,
     Said,
     compare,
     divergence,
+    is_another,
 )
 from joymigrate.run.serve.gateway.attempt import Report
 from joymigrate.run.serve.gateway.backend import Answer
@@ -59,6 +63,8 @@ KEPT_PAIRS = 1000
 ANSWER_BYTES = 64 * 2**20
 PAIR_TOKENS = 48  # of a paired answer: enough to tell two models apart, and soon over
 PAIRS_AT_ONCE = 4
+REMEMBERED = 32  # questions whose answers are kept, to be asked again in doubt
+REMEMBERED_BYTES = 64 * 1024  # longer questions are not kept
 SAMPLING = frozenset(
     ("seed", "top_p", "top_k", "min_p", "logprobs", "top_logprobs", "best_of", "n", "user",
      "stream_options", "prompt_logprobs", "echo", "use_beam_search", "return_token_ids")
@@ -76,6 +82,15 @@ class Pair:
     @property
     def same_text(self) -> bool:
         return self.theirs.text == self.ours.text
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A short question with the answers it got."""
+
+    call: Call
+    body: bytes
+    answers: Mapping[str, Said]  # by role
 
 
 @dataclass(slots=True)
@@ -98,6 +113,10 @@ class Shadow:
     compared: int = 0
     same_finish: int = 0
     pairs: deque[Pair] = field(default_factory=lambda: deque(maxlen=KEPT_PAIRS))
+    remembered: list[Asked] = field(default_factory=list)  # a fair sample of all pairs
+    asked: int = 0  # pairs that could have been remembered
+    attempt: Answers | None = None  # the evidence of the attempt that they belong to
+    random: random.Random = field(default_factory=random.Random)
     tail_seconds: float | None = None  # the primary's 99th percentile over the kept pairs
 
     @property
@@ -159,21 +178,62 @@ class Shadow:
         else:
             self.succeeded(SECOND)
         if ours.good and heard.comparable:
-            self.compare(theirs, ours, greedy=call.greedy, expect=expected(call))
+            wants_json = asks_for_json(call)
+            self.compare(
+                theirs, ours, greedy=call.greedy, expect=expected(call), wants_json=wants_json
+            )
 
     # Paired requests
 
     async def pair(self, call: Call) -> None:
-        """Ask both backends a short version of the question and compare."""
+        """Ask both backends a short version of the question and compare; in doubt also an old
+        question again."""
         try:
             body = short(call)
-            theirs, ours = await asyncio.gather(
-                self.one_side(self.primary, call, body), self.one_side(self.standby, call, body)
-            )
+            theirs, ours = await self.both(call, body)
             if theirs is not None and ours is not None:
-                self.compare(theirs, ours, greedy=True, expect=expected(call))
+                wants_json = asks_for_json(call)
+                self.compare(
+                    theirs, ours, greedy=True, expect=expected(call), wants_json=wants_json
+                )
+                if call.strict and theirs.good and ours.good and len(body) <= REMEMBERED_BYTES:
+                    self.remember(Asked(call, body, {PRIMARY: theirs, SECOND: ours}))
+            if self.rollout.doubt is not None and self.remembered:
+                await self.again(self.random.choice(self.remembered))
         finally:
             self.pairing -= 1
+
+    async def both(self, call: Call, body: bytes) -> tuple[Said | None, Said | None]:
+        """What the primary and the standby say to one question."""
+        return await asyncio.gather(
+            self.one_side(self.primary, call, body), self.one_side(self.standby, call, body)
+        )
+
+    def remember(self, asked: Asked) -> None:
+        """Keep a question with an equal chance for all of this attempt so far; none from a time of
+        doubt."""
+        if self.rollout.doubt is not None:
+            return
+        if self.attempt is not self.rollout.answers:  # the standby may be another one by now
+            self.attempt, self.asked = self.rollout.answers, 0
+            self.remembered.clear()
+        self.asked += 1
+        if len(self.remembered) < REMEMBERED:
+            self.remembered.append(asked)
+        elif (place := self.random.randrange(self.asked)) < REMEMBERED:
+            self.remembered[place] = asked
+
+    async def again(self, asked: Asked) -> None:
+        """Ask an old question again: has either backend's answer changed?"""
+        theirs, ours = await self.both(asked.call, asked.body)
+        if theirs is None or ours is None or not (theirs.good and ours.good):
+            return
+        plan, before = self.rollout.plan, asked.answers
+        changed = {
+            role: is_another(said, before[role], plan)
+            for role, said in ((PRIMARY, theirs), (SECOND, ours))
+        }
+        self.compared_event(Compared(time.time(), paired=False, changed=changed))
 
     async def one_side(self, upstream: Upstream, call: Call, body: bytes) -> Said | None:
         """One backend's answer; None where it failed or was busy. The rollout hears of it."""
@@ -186,10 +246,18 @@ class Shadow:
             self.succeeded(upstream.role)
         return said
 
-    def compare(self, theirs: Said, ours: Said, *, greedy: bool, expect: str | None = None) -> None:
+    def compare(
+        self,
+        theirs: Said,
+        ours: Said,
+        *,
+        greedy: bool,
+        expect: str | None = None,
+        wants_json: bool = False,
+    ) -> None:
         """Keep a pair and tell the rollout what it says."""
         told = compare(
-            theirs, ours, self.rollout.plan, greedy=greedy, expect=expect,
+            theirs, ours, self.rollout.plan, greedy=greedy, expect=expect, wants_json=wants_json,
             tail_seconds=self.tail_seconds,
         )  # fmt: skip
         same = theirs.text == ours.text and theirs.good == ours.good
@@ -293,7 +361,7 @@ class Shadow:
     def disagreed(self, role: str, kind: str, witness: str) -> None:
         """On a client's request one backend refused, or was silent, and the other answered."""
         aspect = "empty" if kind == EMPTY else STATUS
-        self.compared_event(Compared(time.time(), {aspect: role == SECOND}))
+        self.compared_event(Compared(time.time(), {aspect: role == SECOND}, paired=False))
 
     def summary(self) -> dict[str, Any]:
         """Agreement with its 95 % interval, the tests by aspect, and how the latencies compare."""
@@ -335,6 +403,13 @@ def expected(call: Call) -> str | None:
     metadata = (call.parsed or {}).get("metadata")
     found = metadata.get("expect") if isinstance(metadata, dict) else None
     return found if isinstance(found, str) and found else None
+
+
+def asks_for_json(call: Call) -> bool:
+    """Whether the client wants JSON and nothing else."""
+    form = (call.parsed or {}).get("response_format")
+    kind = form.get("type") if isinstance(form, dict) else None
+    return kind in ("json_object", "json_schema")
 
 
 def short(call: Call) -> bytes:

@@ -23,6 +23,7 @@ from joymigrate.run.serve.gateway.events import PAUSED, PROMOTED, RAMPING, ROLLE
 
 log = logging.getLogger("joymigrate.serve")
 PRIMARY, STANDBY, GATEWAY = "primary", "standby", "gateway"
+DIFFERS = "differs"  # paused without traffic: the rankings differ, and nobody can say who is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class VersionRamp:
             if view.primary != view.standby:
                 return Action(PRIMARY, view.standby)
             return Action(GATEWAY, order="rollback")  # both hold it: the ramp is free again
+        if view.state == DIFFERS:  # of the two, the standby's version is the new one
+            return Action(GATEWAY, order="rollback")
         if view.state in (RAMPING, PAUSED):
             return None
         if view.state == ROLLED_BACK and self.tried not in (0, view.primary):
@@ -127,9 +130,14 @@ async def look(session: Any, places: Places) -> View:
     for said, name in ((primary, PRIMARY), (standby, STANDBY)):
         if "newest_version" not in said:
             raise ValueError(f"the {name} holds no versions: start it with --versions and --hold")
+    state = str(rollout["state"])
+    roles = {name: upstream["role"] for name, upstream in rollout["upstreams"].items()}
+    given = sum(share for name, share in rollout["weights"].items() if roles[name] == STANDBY)
+    if state == PAUSED and not given:
+        state = DIFFERS
     return View(int(primary["model_version"]), int(standby["model_version"]),
                 max(int(primary["newest_version"]), int(standby["newest_version"])),
-                str(rollout["state"]))  # fmt: skip
+                state)  # fmt: skip
 
 
 async def act(session: Any, places: Places, action: Action) -> None:
@@ -168,6 +176,8 @@ def worded(action: Action, view: View) -> str:
         return f"the {action.to} goes to version {action.version}"
     if action.order == "resume":
         return f"version {view.standby} begins its ramp"
+    if view.state == DIFFERS:
+        return f"version {view.standby} ranks otherwise than {view.primary}: it is taken back"
     return f"version {view.primary} is promoted and held by both: traffic is the primary's again"
 
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from joymigrate.run.serve.gateway.answers import TIMES, Said, compare
-from joymigrate.run.serve.gateway.events import SECOND, Compared, Gate, Health, Plan
+from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Compared, Gate, Health, Plan, Tick
 from joymigrate.run.serve.gateway.rollout import Rollout
 
 
@@ -84,3 +84,69 @@ def test_a_standby_that_fails_tasks_is_rolled_back() -> None:
 def test_tasks_that_both_fail_say_nothing() -> None:
     told = compare(said(text="a"), said(text="b"), Plan(), greedy=False, expect="42")
     assert "task" not in told
+
+
+def test_what_one_side_alone_gets_wrong_says_nothing_about_texts_and_times() -> None:
+    silent = Said(200, "", "stop", 9.0)
+    talks = said(text="a long and friendly answer to the question")
+    assert compare(silent, talks, Plan(), greedy=True) == {"empty": False}
+    assert compare(talks, silent, Plan(), greedy=True) == {"empty": True}
+    sorry = said(text="I'm sorry, I cannot help with that")
+    assert compare(sorry, talks, Plan(), greedy=True) == {"refusal": False}
+
+
+def test_json_is_judged_where_json_was_asked_for_and_the_text_is_whole() -> None:
+    good, bad = said(text='{"a": 1}'), said(text='{"a": 1')
+    assert compare(good, bad, Plan(), greedy=False, wants_json=True) == {"format": True}
+    assert compare(bad, good, Plan(), greedy=False, wants_json=True) == {"format": False}
+    assert "format" not in compare(good, bad, Plan(), greedy=False)
+    cut = Said(200, '{"a": 1', "length", 1.0, 0.1, 0.01)
+    assert "format" not in compare(good, cut, Plan(), greedy=False, wants_json=True)
+
+
+def test_a_few_odd_answers_of_the_primary_stop_nobody() -> None:
+    rollout = ramping()
+    for number in range(490):
+        told = {"empty": False} if number % 20 == 0 else {"text": False}
+        rollout.handle(Compared(2000.0 + number, told))
+    assert rollout.state == "ramping"
+
+
+def differing(rollout: Rollout) -> float:
+    """Let the texts differ until it is open who is wrong; the time of it."""
+    now = 2000.0
+    while rollout.doubt is None:
+        now += 1
+        rollout.handle(Compared(now, {"text": True}))
+    assert (rollout.state, rollout.weight) == ("ramping", 1)
+    assert "open which side is wrong" in rollout.missing(now)
+    return now
+
+
+@pytest.mark.parametrize(
+    ("changed", "state", "weight"),
+    [
+        ({PRIMARY: True, SECOND: False}, "paused", 1),
+        ({PRIMARY: False, SECOND: True}, "rolled_back", 0),
+        ({PRIMARY: True, SECOND: True}, "paused", 0),
+        ({PRIMARY: False, SECOND: False}, "paused", 0),
+    ],
+)
+def test_the_side_that_changed_is_to_blame(
+    changed: dict[str, bool], state: str, weight: float
+) -> None:
+    rollout = ramping()
+    now = differing(rollout)
+    for _ in range(60):
+        rollout.handle(Compared(now, paired=False, changed=changed))
+    assert (rollout.state, rollout.weight) == (state, weight)
+
+
+def test_without_old_questions_the_doubt_ends_in_a_pause() -> None:
+    rollout = ramping()
+    now = differing(rollout)
+    rollout.handle(Tick(now + rollout.plan.suspect_seconds - 1))
+    assert rollout.state == "ramping"
+    rollout.handle(Tick(now + rollout.plan.suspect_seconds))
+    assert (rollout.state, rollout.weight) == ("paused", 0)
+    assert "no earlier question could be asked again" in rollout.changes[-1].text

@@ -14,6 +14,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.gateway.events import (
     PRIMARY,
     SECOND,
+    Compared,
     Event,
     Gate,
     Health,
@@ -273,6 +274,11 @@ events: st.SearchStrategy[Callable[[float], Event]] = st.one_of(
         lambda role, up: lambda t: Health(t, role, up),
         st.sampled_from([PRIMARY, SECOND]),
         st.booleans(),
+    ),
+    st.builds(
+        lambda told, changed: lambda t: Compared(t, told, not changed, changed),
+        st.dictionaries(st.sampled_from(["text", "empty", "slow"]), st.booleans(), max_size=1),
+        st.dictionaries(st.sampled_from([PRIMARY, SECOND]), st.booleans(), max_size=2),
     ),
     st.just(Tick),
 )

@@ -359,13 +359,53 @@ def test_pairs_of_equal_answers_let_the_ramp_through(table: Table) -> None:
     table.run(scenario, rollout=PAIRED)
 
 
-@pytest.mark.parametrize("kind", ["other_text", "short", "refusing"])
-def test_fluent_but_wrong_answers_are_rolled_back(table: Table, kind: str) -> None:
+ENDS = ("promoted", "rolled_back", "paused")
+
+
+@pytest.mark.parametrize("kind", ["refusing", "silent"])
+def test_a_standby_whose_answers_are_wrong_by_themselves_is_rolled_back(
+    table: Table, kind: str
+) -> None:
     async def scenario(bench: Bench) -> None:
-        assert await wait_for_an_end(bench, ("promoted", "rolled_back")) == "rolled_back"
-        assert "wrong answers" in bench.gateway.rollout.changes[-1].text
+        assert await wait_for_an_end(bench, ENDS) == "rolled_back"
 
     table.run(scenario, npu={kind: 1.0}, rollout=PAIRED)
+
+
+@pytest.mark.parametrize("kind", ["refusing", "silent", "status_404"])
+def test_a_primary_whose_answers_are_wrong_by_themselves_is_named(table: Table, kind: str) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert await wait_for_an_end(bench, ENDS) == "paused"
+        assert "the primary's answers are wrong" in bench.gateway.rollout.changes[-1].text
+        assert bench.gateway.rollout.weight > 0
+
+    table.run(scenario, gpu={kind: 1.0}, rollout=PAIRED)
+
+
+@pytest.mark.parametrize("side", ["gpu", "npu"])
+@pytest.mark.parametrize("kind", ["other_text", "short"])
+def test_answers_that_differ_from_the_start_accuse_nobody(
+    table: Table, kind: str, side: str
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert await wait_for_an_end(bench, ENDS) == "paused"
+        assert "nothing shows which of the two is wrong" in bench.gateway.rollout.changes[-1].text
+        assert bench.gateway.rollout.weight == 0
+
+    table.run(scenario, **{side: {kind: 1.0}}, rollout=PAIRED)
+
+
+@pytest.mark.parametrize(("side", "state"), [("gpu", "paused"), ("npu", "rolled_back")])
+def test_who_answers_old_questions_otherwise_has_changed(
+    table: Table, side: str, state: str
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert await wait_for_an_end(bench, ENDS) == state
+        assert "asked earlier questions again" in bench.gateway.rollout.changes[-1].text
+
+    late = Fault("other_text", first=30)
+    changed = Fake(Schedule((late,), seed=7, name=side), tokens=12)
+    table.run(scenario, **{side: changed}, rollout={**PAIRED, "limit": 0.001})
 
 
 # Persistence

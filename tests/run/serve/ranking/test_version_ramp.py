@@ -39,6 +39,9 @@ def test_one_step_after_the_other() -> None:
     assert ramp.decide(View(3, 4, 4, "rolled_back")) == Action("standby", 3)  # evidence said no
     assert ramp.decide(View(3, 3, 4, "rolled_back")) is None
     assert ramp.decide(View(3, 3, 5, "rolled_back")) == Action("standby", 5)
+    assert ramp.decide(View(3, 5, 5, "rolled_back")) == Action("gateway", order="resume")
+    assert ramp.decide(View(3, 5, 5, "differs")) == Action("gateway", order="rollback")
+    assert ramp.decide(View(3, 5, 5, "rolled_back")) == Action("standby", 3)
 
 
 def test_what_was_refused_is_remembered(tmp_path: Path) -> None:
