@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.board import limited
+from benchmarks.board import limited, packages
 from benchmarks.board.outcome import NEEDS_GPU, Attempt, Observed, attempt, shorten
 from benchmarks.board.programs import DATA, Program
 from benchmarks.public_projects import rewritten
@@ -293,7 +293,9 @@ def run(
         "HF_HUB_OFFLINE": "1",
         **program.environment,
     }
-    paths = (environment.get("PYTHONPATH", ""), str(ROOT), os.environ.get("PYTHONPATH", ""))
+    added = str(packages.folder(program.packages)) if program.packages else ""
+    own, outer = environment.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")
+    paths = (own, added, str(ROOT), outer)
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return limited.run(
         words if plain else [*JOYMIGRATE, *words],

@@ -19,7 +19,8 @@ class Program:
     """One program. `folder` is the part of the repository that is taken, `data` the script of
     `board/data/` (and its words) that makes its small data, `seconds` and `gib` the limits of one
     run, `baseline` how the original starts on the CPU where that differs from `command`, `chip` how
-    the rewritten one starts where a device is named on the command line."""
+    the rewritten one starts where a device is named on the command line, `packages` what it needs
+    beside this environment."""
 
     name: str
     repository: str
@@ -36,6 +37,7 @@ class Program:
     seconds: float = 120
     gib: float = 6
     environment: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
 
     @property
     def checkout(self) -> str:
@@ -67,7 +69,7 @@ def program(given: dict[str, Any], known: set[str], path: Path) -> Program:
     if wrong:
         raise ValueError(f"{path}: {given.get('name')}: unknown key {wrong[0]!r}")
     try:
-        return Program(**given)
+        return Program(**{**given, "packages": tuple(given.get("packages", ()))})
     except TypeError as error:
         raise ValueError(f"{path}: {given.get('name')}: {error}") from error
 
