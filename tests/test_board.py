@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.board import __main__ as board
-from benchmarks.board import journey, limited, programs, report, rows
+from benchmarks.board import journey, limited, packages, programs, report, rows, suite
 from benchmarks.board.outcome import Attempt, Observed, Outcome, attempt, judge
 
 WELL = Attempt(0)
@@ -322,3 +322,57 @@ def test_a_recorder_that_saw_no_step_is_no_verdict() -> None:
     said = "help: the program ended before its first step, or calls no torch module"
     seen = replace(PASSED, original=broken(said), recording=said)
     assert judge(seen)[0] is Outcome.UNDECIDED
+
+
+def test_what_the_vendor_prints_below_every_exception_is_no_refusal() -> None:
+    said = (
+        "UnpicklingError: Unsupported global\n[ERROR] 2026 ERR99999 UNKNOWN applicaiton exception\n"
+    )
+    run = attempt(1, f'  File "/x/site-packages/torch/serialization.py", line 1, in f\n{said}')
+    assert judge(replace(PASSED, direct=run, agnostic=run, compared={}))[0] is Outcome.UNDECIDED
+
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="t" name="test_a[cpu]"/>
+<testcase classname="t" name="test_b"/>
+<testcase classname="t" name="test_c"/>
+<testcase classname="t" name="test_d"><skipped message="slow"/></testcase>
+<testcase classname="t" name="test_e"><failure>E   ValueError: bad</failure></testcase>
+</testsuite></testsuites>"""
+
+
+def test_a_suite_is_held_against_the_cpu_test_by_test(tmp_path: Path) -> None:
+    (tmp_path / "cpu.xml").write_text(REPORT, encoding="utf-8")
+    on_chip = REPORT.replace("[cpu]", "[npu]").replace(
+        '"test_c"/>', '"test_c"><error>a.py:3: in f\nE   RuntimeError: error code is 161002</error>'
+        "</testcase>"
+    )  # fmt: skip
+    (tmp_path / "chip.xml").write_text(on_chip, encoding="utf-8")
+    found = suite.compare(suite.read(tmp_path / "cpu.xml"), suite.read(tmp_path / "chip.xml"))
+    counts = {"same": 2, "CHIP": 1, "skipped on the CPU": 1, "failed on the CPU": 1}
+    assert found["counts"] == counts
+    assert found["messages"] == {"CHIP": {"RuntimeError: error code is 161002": 1}}
+    outcome, cause = judge(replace(PASSED, compared={}, tests=counts))
+    assert outcome is Outcome.CHIP
+    assert cause.startswith("2 of 3 tests that pass on the CPU pass")
+
+
+@pytest.mark.parametrize(
+    ("counts", "outcome"),
+    [
+        ({"same": 9}, Outcome.PASSES),
+        ({"same": 9, "CHIP": 1, "OURS": 1}, Outcome.OURS),
+        ({"same": 9, "missing": 1}, Outcome.UNDECIDED),
+        ({"skipped": 9}, Outcome.UNDECIDED),
+        ({"failed on the CPU": 9}, Outcome.OWN),
+    ],
+)
+def test_a_suite_is_as_good_as_its_worst_test(counts: dict[str, int], outcome: Outcome) -> None:
+    assert judge(replace(PASSED, compared={}, tests=counts))[0] is outcome
+
+
+def test_packages_are_named_and_never_torch(tmp_path: Path) -> None:
+    for wrong, said in (("torch==2.1", "own torch"), ("einops >", "no requirement")):
+        with pytest.raises(ValueError, match=said):
+            packages.folder([wrong], tmp_path)
+    assert not list(tmp_path.iterdir())

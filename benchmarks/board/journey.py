@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.board import limited, packages
+from benchmarks.board import limited, packages, suite
 from benchmarks.board.outcome import NEEDS_GPU, Attempt, Observed, attempt, shorten
 from benchmarks.board.programs import DATA, Program
 from benchmarks.public_projects import rewritten
@@ -63,6 +63,8 @@ def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observ
     row: dict[str, Any] = {}
     wrong = rewrite_both(direct, agnostic, row)
 
+    if program.suite:
+        return run_suite(program, original, direct, wrong, folder, row), row
     words = shlex.split(program.baseline or program.command)
     bundle = folder / "base.jmb"
     ask = ["verify", "record", "--force", "-o", str(bundle), "--steps", "0-2"]
@@ -74,7 +76,12 @@ def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observ
         nothing, alone = Attempt(1), ""
         if not (wrong or first.well or first.stopped):
             plain = run(program, words, original, folder / "plain.log", plain=True)
-            alone = "" if plain.code or plain.stopped else first.error
+            by_itself = attempt(plain.code, plain.text, plain.stopped)
+            if by_itself.well:
+                alone = first.error
+            else:  # its own words, not those of the recorder
+                first = by_itself
+                row["original"] = figures(first, plain)
         return Observed(first, nothing, nothing, tuple(wrong), recording=alone), row
 
     on_chip = chip_run(program, direct, folder, row)
@@ -96,6 +103,35 @@ def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observ
         phase=phase_of(row.get("verify", {}).get("first_divergence") or {}),
     )
     return seen, row
+
+
+def run_suite(
+    program: Program,
+    original: Path,
+    direct: Path,
+    wrong: list[str],
+    folder: Path,
+    row: dict[str, Any],
+) -> Observed:
+    """A library's own tests: as they are on the CPU, the direct style on the simulated chip."""
+    reports = [folder / f"{side}.xml" for side in ("original", "direct")]
+    words = suite.asks(program.baseline or program.command, reports[0])
+    ended = run(program, words, original, folder / "original.log", plain=True)
+    first = attempt(ended.code, ended.text, ended.stopped)
+    row["original"] = figures(first, ended)
+    report = folder / "rehearse.json"
+    words = suite.asks(program.chip or program.command, reports[1])
+    ask = ["rehearse", "-q", "--format", "json", "-o", str(report), "--", *words]
+    ended = run(program, ask, direct, folder / "direct.log")
+    on_chip = attempt(ended.code, ended.text, ended.stopped)
+    row["direct"] = figures(on_chip, ended)
+    if report.is_file():
+        read_rehearsal(json.loads(report.read_text(encoding="utf-8")), row)
+    sides = [suite.read(one) for one in reports]
+    if first.stopped or on_chip.stopped or not sides[0]:
+        return Observed(first, on_chip, on_chip, tuple(wrong))
+    row["tests"] = suite.compare(*sides)
+    return Observed(first, on_chip, on_chip, tuple(wrong), tests=row["tests"]["counts"])
 
 
 def phase_of(first: Mapping[str, Any]) -> str:

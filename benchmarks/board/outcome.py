@@ -21,6 +21,9 @@ The rules, the first that fits decides:
 6. calls were refused although the program went on: stops as a real chip would;
 7. nothing ran on the chip, or nothing was compared: undecided;
 8. else it passes.
+
+A library's own tests are held against the CPU test by test. Each that passes there and fails on the
+chip is classed by rule 4, and the worst class is that of the suite.
 """
 
 from __future__ import annotations
@@ -52,11 +55,12 @@ ASKS_CUDA = re.compile(
 # The last two: the vendor's own dispatcher knows the operator and has no kernel for it, not even
 # on the CPU; torch's finds none that the vendor registered.
 REFUSED = re.compile(
-    r"error code is \d{6}|\bEZ\d{4}\b|\bERR\d{5}\b|joymigrate: refused|documents? |"
+    r"error code is \d{6}|\bEZ\d{4}\b|\bERR(?!99999)\d{5}\b|joymigrate: refused|documents? |"
     r"operator '[\w:.]+' is not currently supported on the \w+ backend(?! and will)|"
     r"Could not run '[\w:.]+' with arguments from the '\w*PrivateUse1' backend"
 )
-# The vendor's package writes the code of its own refusal in the line below the message.
+# The vendor's package writes the code of its own refusal in the line below the message; ERR99999
+# stands below every exception that it does not know.
 CODE_BELOW = re.compile(r"\A\n\[ERROR\] .*\b(ERR\d{5} .*)$", re.MULTILINE)
 NOTHING = re.compile(r"nothing was recorded|the program ended before its first step")
 SIMULATION = re.compile(r"Failed to find function \w*|undefined symbol: acl\w*")
@@ -106,6 +110,7 @@ class Observed:
     repeats: bool | None = None
     operators: int = 0
     phase: str = ""
+    tests: Mapping[str, int] = field(default_factory=dict)  # of a suite: tests by their end
     recording: str = ""  # the error of an original that ends well where nothing records it
 
     @classmethod
@@ -158,6 +163,8 @@ def judge(seen: Observed) -> tuple[Outcome, str]:
         return Outcome.UNDECIDED, "the recorder saw no step: it computes nothing without a device?"
     if seen.recording:
         return Outcome.OURS, f"under the recorder alone: {seen.recording}"
+    if seen.tests:
+        return judge_tests(seen.tests)
     original = seen.original
     needs_gpu = bool(NEEDS_GPU.search(original.error))
     if original.stopped:
@@ -197,14 +204,35 @@ def blame(seen: Observed, bad: list[tuple[str, Attempt]]) -> tuple[Outcome, str]
     """Who stopped a run on the chip."""
     style, run = bad[0]
     cause = f"{style}: {run.error}"
-    if ASKS_CUDA.search(run.error) or SIMULATION.search(run.error):
-        return Outcome.OURS, cause
-    if REFUSED.search(run.error):
-        return Outcome.CHIP, cause
-    if VENDOR.search(run.where):
-        return Outcome.CHIP, f"{cause} (the vendor's {run.where.rpartition('/torch_npu/')[2]})"
-    if OURS.search(run.where):
-        return Outcome.OURS, cause
-    if len(bad) == 1:
+    kind = blame_one(run)
+    if kind is Outcome.CHIP and VENDOR.search(run.where) and not REFUSED.search(run.error):
+        return kind, f"{cause} (the vendor's {run.where.rpartition('/torch_npu/')[2]})"
+    if kind is Outcome.UNDECIDED and len(bad) == 1:
         return Outcome.OURS, f"one style only: {cause}"
-    return Outcome.UNDECIDED, cause
+    return kind, cause
+
+
+def blame_one(run: Attempt) -> Outcome:
+    """Whose a failure on the chip is, by its message and its innermost frame."""
+    if ASKS_CUDA.search(run.error) or SIMULATION.search(run.error):
+        return Outcome.OURS
+    if REFUSED.search(run.error) or VENDOR.search(run.where):
+        return Outcome.CHIP
+    return Outcome.OURS if OURS.search(run.where) else Outcome.UNDECIDED
+
+
+def judge_tests(counts: Mapping[str, int]) -> tuple[Outcome, str]:
+    """The outcome of a library's own tests: that of the worst one which passes on the CPU."""
+    passed = counts.get("same", 0)
+    asked = sum(n for key, n in counts.items() if not key.endswith("on the CPU"))
+    if not asked:
+        return Outcome.OWN, "no test passes on the CPU"
+    share = f"{passed} of {asked} tests that pass on the CPU pass"
+    for kind in (Outcome.OURS, Outcome.UNDECIDED, Outcome.CHIP):
+        if counts.get(kind.name):
+            return kind, f"{share}; {counts[kind.name]} of this class"
+    if counts.get("missing"):
+        return Outcome.UNDECIDED, f"{share}; {counts['missing']} did not run"
+    if not passed:
+        return Outcome.UNDECIDED, f"{share}; the others are skipped"
+    return Outcome.PASSES, "" if passed == asked else share

@@ -1,4 +1,4 @@
-"""Packages that a program needs beside this environment: a folder of their own before it on the path.
+"""Packages that a program needs beside this environment, in a folder of their own.
 
 Only what a program names is installed, without what that asks for in turn: torch stays the one that
 joymigrate is tried with. A folder is named after its contents and made once.

@@ -20,7 +20,7 @@ class Program:
     `board/data/` (and its words) that makes its small data, `seconds` and `gib` the limits of one
     run, `baseline` how the original starts on the CPU where that differs from `command`, `chip` how
     the rewritten one starts where a device is named on the command line, `packages` what it needs
-    beside this environment."""
+    beside this environment, `suite` says that it is pytest over a library's own tests."""
 
     name: str
     repository: str
@@ -38,6 +38,7 @@ class Program:
     gib: float = 6
     environment: Mapping[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
+    suite: bool = False
 
     @property
     def checkout(self) -> str:
