@@ -48,6 +48,7 @@ def main(folder: Path, tell: Callable[[str], None] = say) -> int:
             group.open_group(device)
             outcome = train(job, run, device, asked, tell)
     except JoyError as error:
+        tell_others(error)
         if first or group.in_group():
             run.report(state="failed", message=str(error))
         if first:
@@ -56,15 +57,23 @@ def main(folder: Path, tell: Callable[[str], None] = say) -> int:
             return Exit.ERROR
         sys.stderr.flush()
         os._exit(Exit.ERROR)
-    except Exception:
+    except Exception as error:
         if not group.in_group():
             raise
+        tell_others(error)
         # Others may be gone: leaving the group, or threads that wait for them, would hang.
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
     group.close_group()
     return Exit.OK if outcome == "finished" else Exit.INTERRUPTED
+
+
+def tell_others(error: BaseException) -> None:
+    """Where tables are cut over processes, the others hear of it instead of waiting."""
+    failures = sys.modules.get("joymigrate.run.train.tables.failures")
+    if failures is not None and failures.Failures.one is not None:
+        failures.Failures.one.tell(error)
 
 
 def train(

@@ -11,6 +11,7 @@ from torch import nn
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.embedding import TableCollection
+from joymigrate.run.train.tables.failures import Failures
 from joymigrate.run.train.tables.planner import ShardingPlan, TableNeed, make_plan
 from joymigrate.run.train.tables.sharded import Groups, ShardedExchange, owner_among
 from joymigrate.run.train.tables.stores import RowFormat
@@ -52,6 +53,7 @@ def shard_tables(
             name: kind for name, kind in (fixed or {}).items() if name in collection.configs
         })  # fmt: skip
         groups = groups or Groups.open(collection.device)
+        Failures.watch()
         open_parts(collection, plan, groups)
         plans.append(plan)
         if groups.rank == 0:
@@ -169,5 +171,11 @@ class DistributedModelParallel(nn.Module):
             self.module = DistributedDataParallel(module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own."""
-        return self.module(*args, **kwargs)
+        """The module's own; what fails in it is told to the other processes."""
+        try:
+            return self.module(*args, **kwargs)
+        except Exception as error:
+            cause = Failures.watch().explained(error)
+            if cause is error:
+                raise
+            raise cause from error

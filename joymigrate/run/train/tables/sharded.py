@@ -25,6 +25,7 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.bags import Bags, make_bags
 from joymigrate.run.train.tables.exchange import Fetched, second_backward
+from joymigrate.run.train.tables.failures import AgreedError
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids, hash_ids
 from joymigrate.run.train.tables.planner import Part
@@ -222,16 +223,16 @@ class ShardedExchange:
             self.waited_for = False
         got = self._exchange_counts(sent.reshape(len(sent), -1), keys).reshape(sent.shape)
         if error is not None:
-            raise error
+            raise AgreedError(error.what, where=error.where, help=error.help) from error
         gone = np.flatnonzero(got[:, -1, 0] == LEFT)
         if len(gone) and not left:
-            raise JoyError(
+            raise AgreedError(
                 f"process {gone[0]} has no more batches, and this one has",
                 help="give every process as many batches as the others, or stop all at one step",
             )
         refused = np.flatnonzero(got[:, -1, 0] == REFUSED)
         if len(refused) and not left:
-            raise JoyError(
+            raise AgreedError(
                 f"process {refused[0]} refused its batch, so this step can't be done",
                 help="its own message says why",
             )

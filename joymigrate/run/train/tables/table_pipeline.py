@@ -10,6 +10,7 @@ pinned from the fetch to the update; rows of other processes that an update chan
 sent again (`staleness=N` leaves that out for rows up to N updates old, by request only).
 A process that reads no more (its data ended, a stage failed, `close`) says so to the others: the
 numbers of exchanges stay equal, and one that has a batch more gets an error instead of waiting.
+A step that fails in one process is told to the others (failures.py).
 `pause_every=N` reads nothing ahead of a checkpoint behind every N-th step, so that the tables are
 those of that step.
 """
@@ -30,6 +31,7 @@ from torch import nn
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.embedding import TableCollection
 from joymigrate.run.train.tables.exchange import Fetched
+from joymigrate.run.train.tables.failures import Failures
 from joymigrate.run.train.tables.jagged import KeyedJaggedTensor
 from joymigrate.run.train.tables.parallel_model import collections_of
 from joymigrate.run.train.tables.sharded import ShardedExchange
@@ -94,13 +96,22 @@ class TablePipeline:
             loss.sum().backward()
             if self.optimizer is not None:
                 self.optimizer.step()
-        except BaseException:
+        except BaseException as error:
+            cause = self._told(error)
             self.close(BROKEN_S)
-            raise
+            if cause is error:
+                raise
+            raise cause from error
         with self.changed:
             self.done_batches += 1
             self.changed.notify_all()
         return output
+
+    def _told(self, error: BaseException) -> BaseException:
+        """Tell the other processes; the error of one of them, where this one only follows."""
+        if not any(isinstance(item.exchange, ShardedExchange) for item in self.tables):
+            return error
+        return Failures.watch().explained(error)
 
     def _next(self, batches: Iterator[Any]) -> Any:
         if self.synchronous:
@@ -115,7 +126,7 @@ class TablePipeline:
         item = self._get(self.ready)
         if isinstance(item, Failure):
             self.close()
-            raise item.error
+            raise self._told(item.error)
         if item is END:
             self.close()
             raise StopIteration
