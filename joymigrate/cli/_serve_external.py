@@ -23,7 +23,7 @@ def serve(start: ServeOptions, choice: EngineChoice, extra: tuple[str, ...]) -> 
     if choice.container is None and not start.model.is_dir() and start.model.is_absolute():
         raise JoyError("there is no such model folder", where=str(start.model))
     log = logs.open_log(server.log_format, quiet=server.quiet, verbose=server.verbose)
-    wish = launch.Wish(
+    wish = launch.LaunchRequest(
         model=str(start.model),
         name=server.names[0] if server.names else start.model.resolve().name,
         python=choice.python,

@@ -42,7 +42,7 @@ def command(
     from joymigrate.report import json_
     from joymigrate.report import rules as book
     from joymigrate.report.labels import Labels
-    from joymigrate.rewrite.rules import load, spoken
+    from joymigrate.rewrite.rules import load, translate
 
     one_of(format, FORMATS, "--format")
     say = speaker(lang)
@@ -54,7 +54,7 @@ def command(
         return run_cases(codemods, rules or [], chip, output)
     added = [one.rule() for one in codemods]
     if everything:
-        known = spoken({**load(chip, source), **{one.id: one for one in added}}, say)
+        known = translate({**load(chip, source), **{one.id: one for one in added}}, say)
         texts = {
             "text": lambda: book.list_text(known),
             "json": lambda: json_.dumps(book.list_document(known, chip)),

@@ -44,7 +44,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TraceDiff:
     """The comparison: pairs of each height, the largest loss first."""
 
     baseline: str
@@ -65,7 +65,7 @@ class Sum:
     where: str | None = None
 
 
-def diff(baseline: Path, target: Path, *, own: Path | None = None) -> Difference:
+def diff(baseline: Path, target: Path, *, own: Path | None = None) -> TraceDiff:
     """Compare two traces of any known kind. `own` is a file of aliases of the target's chip."""
     sides = [read(path) for path in (baseline, target)]
     known = aliases.load(own)
@@ -79,7 +79,7 @@ def diff(baseline: Path, target: Path, *, own: Path | None = None) -> Difference
     pairs = {height: ranked(sides, key) for height, key in keys.items()}
     if not any(operator.module for side in sides for operator in side.operators):
         notes.append("neither trace names modules: record with `joymigrate profile record`")
-    return Difference(
+    return TraceDiff(
         str(baseline),
         str(target),
         (device(sides[0]), device(sides[1])),

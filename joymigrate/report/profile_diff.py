@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from joymigrate.profile.diff import HEIGHTS, Difference, Pair
+from joymigrate.profile.diff import HEIGHTS, Pair, TraceDiff
 from joymigrate.report.html.page import BarPart, Html, Page, Section, Tile, bar, notes, table, tiles
 from joymigrate.report.json_ import dumps
 from joymigrate.report.labels import Labels
@@ -14,14 +14,14 @@ FORMATS = ("text", "json", "html")
 TITLES = {"operators": "Operators", "modules": "Modules", "phases": "Phases"}
 
 
-def render(form: str, found: Difference, *, most: int) -> str:
+def render(form: str, found: TraceDiff, *, most: int) -> str:
     """The comparison in one of `FORMATS`; text shows `most` pairs of each kind."""
     if form == "json":
         return dumps(document(found))
     return html(found) if form == "html" else text(found, most)
 
 
-def document(found: Difference) -> dict[str, Any]:
+def document(found: TraceDiff) -> dict[str, Any]:
     """`joymigrate.profile-diff/1`."""
     return {
         "schema": SCHEMA,
@@ -52,7 +52,7 @@ def times(pair: Pair) -> str:
     return "gone" if not pair.calls[1] else f"{pair.ratio:.2f}x"
 
 
-def text(found: Difference, most: int) -> str:
+def text(found: TraceDiff, most: int) -> str:
     """For a terminal."""
     a, b = found.devices
     lines = [
@@ -75,7 +75,7 @@ def text(found: Difference, most: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def html(found: Difference) -> str:
+def html(found: TraceDiff) -> str:
     """One HTML document."""
     a, b = found.devices
     figures = [

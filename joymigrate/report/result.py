@@ -116,7 +116,7 @@ def translate(result: Result, say: Language) -> Result:
             skipped=tuple(replace(one, reason=say(one.reason)) for one in scan.skipped),
         ),
         readiness=replace(found, items=tuple(map(item, found.items))),
-        rules=rules.spoken(result.rules, say),
+        rules=rules.translate(result.rules, say),
     )
 
 

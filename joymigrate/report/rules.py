@@ -71,7 +71,7 @@ def explain(
 
 def translate(found: Explanation, say: Language) -> Explanation:
     """The explanation with the rule's texts in one language."""
-    return replace(found, rule=rules.spoken({found.rule.id: found.rule}, say)[found.rule.id])
+    return replace(found, rule=rules.translate({found.rule.id: found.rule}, say)[found.rule.id])
 
 
 def nearest(word: str, by_name: Mapping[str, str]) -> str:

@@ -304,7 +304,7 @@ def condition(file: File, job: Job, key: str) -> tuple[bool, set[str]]:
         if place is None or not place[1]:
             return False, set()
         return False, {f"{place[0]}::{place[1]}()" if suffix else f"{place[0]}::#{place[1]}"}
-    found = conditions.asks(module, node), conditions.asked(module, node) - {key}
+    found = conditions.asks(module, node), conditions.keys_in(module, node) - {key}
     module.names.release()
     return found
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
 
 
-def asked(module: Module, test: ast.AST) -> set[str]:
+def keys_in(module: Module, test: ast.AST) -> set[str]:
     """Keys of the project's functions and variables that a condition asks."""
     found = set()
     for node in ast.walk(test):

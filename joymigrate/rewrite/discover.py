@@ -90,13 +90,13 @@ def files(
     `exclude` are patterns as in `.gitignore`, relative to `root`. A PATH that does not exist
     raises `JoyError`.
     """
-    walk = Walk(root.resolve(), exclude)
+    walk = FileWalk(root.resolve(), exclude)
     for path in paths:
         walk.enter(path)
     return walk.found, walk.skipped
 
 
-class Walk:
+class FileWalk:
     """One walk over the PATHs of a command."""
 
     def __init__(self, root: Path, exclude: Iterable[str]) -> None:

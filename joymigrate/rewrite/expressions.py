@@ -16,7 +16,7 @@ SIMPLE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Mention:
+class OriginMention:
     """A place that names the origin. `hard`: it fails on a machine without the origin's device."""
 
     node: ast.AST
@@ -54,7 +54,7 @@ def expressions(module: Module) -> Iterator[Expression]:
         yield Expression(part, *module.span(part))
 
 
-def mentions(module: Module) -> Iterator[Mention]:
+def mentions(module: Module) -> Iterator[OriginMention]:
     """Places of a module that name the origin's device, for people's eyes left out."""
     from joymigrate.rewrite import device_places, device_texts
 
@@ -64,9 +64,9 @@ def mentions(module: Module) -> Iterator[Mention]:
         inside = inside and spelled(module, top)
         if inside and not isinstance(getattr(top, "ctx", None), ast.Store):
             asked = dotted.rpartition(".")[2] in ("is_available", "device_count")
-            yield Mention(top, *module.span(top), hard=not asked and dotted != words.module)
+            yield OriginMention(top, *module.span(top), hard=not asked and dotted != words.module)
         elif dotted.startswith(f"torch.version.{words.device}") or lacking(module, dotted):
-            yield Mention(top, *module.span(top), hard=False)
+            yield OriginMention(top, *module.span(top), hard=False)
     method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
     for node in module.names.nodes[ast.Attribute]:
         if node.attr not in (method, flag) or module.names.dotted(node) is not None:
@@ -74,13 +74,13 @@ def mentions(module: Module) -> Iterator[Mention]:
         token = module.token(node)
         called = isinstance(getattr(node, "parent", None), ast.Call) and node.parent.func is node
         if token is not None and (called or node.attr == flag):
-            yield Mention(node, *token, hard=called and node.attr == method)
+            yield OriginMention(node, *token, hard=called and node.attr == method)
     for text in device_texts.literals(module):
         parent = getattr(text.whole, "parent", None)
         if text.node in module.handled or device_places.annotation(text.node):
             continue
         if device_places.special_place(module, text, parent) != "silent":
-            yield Mention(text.node, *text.span, hard=False)
+            yield OriginMention(text.node, *text.span, hard=False)
 
 
 def lacking(module: Module, dotted: str) -> bool:
@@ -98,7 +98,7 @@ def spelled(module: Module, node: ast.expr) -> bool:
     return False
 
 
-def decisive(mention: Mention) -> bool:
+def decisive(mention: OriginMention) -> bool:
     """Whether a place decides what runs: a question for the platform, or a comparison."""
     if not isinstance(mention.node, ast.Constant):
         return True

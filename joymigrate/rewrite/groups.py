@@ -24,7 +24,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import conditions
 from joymigrate.rewrite.expressions import (
-    Mention,
+    OriginMention,
     asks,
     decisive,
     decorates,
@@ -70,7 +70,7 @@ class Groups:
         at = bisect.bisect_right(self._starts, offset) - 1
         return at if at >= 0 and offset < self.expressions[at].end else None
 
-    def _mentions(self) -> Iterator[Mention]:
+    def _mentions(self) -> Iterator[OriginMention]:
         """Places that name the origin and that no edit touches."""
         source = self.module.source
         spans = sorted(
@@ -143,7 +143,7 @@ class Groups:
         for number in numbers:
             self.stay.setdefault(number, reason)
 
-    def _why(self, mention: Mention) -> str:
+    def _why(self, mention: OriginMention) -> str:
         text = self.module.source.text[mention.start : mention.end]
         line, _ = self.module.source.position(mention.start)
         shown = " ".join(text.split())
@@ -196,9 +196,9 @@ class Groups:
 
     # -- conditions of the project ---------------------------------------------------------------
 
-    def _hold(self, mention: Mention, test: ast.AST) -> None:
+    def _hold(self, mention: OriginMention, test: ast.AST) -> None:
         """Note that a condition stays, if the project defines it outside of this code."""
-        for key in () if decorates(test) else conditions.asked(self.module, test):
+        for key in () if decorates(test) else conditions.keys_in(self.module, test):
             self.module.holding.setdefault(key, self._why(mention))
 
     def _held(self) -> None:
@@ -221,7 +221,7 @@ class Groups:
         if any(isinstance(each, (ast.IfExp, ast.BoolOp)) for each in ast.walk(node)):
             tests.append(node)
         tests += [node] if isinstance(node, ast.expr) else []  # a condition
-        return {key for test in tests for key in conditions.asked(self.module, test)}
+        return {key for test in tests for key in conditions.keys_in(self.module, test)}
 
     def _guarding(self) -> None:
         """Note the conditions that code which is written stands behind."""
@@ -231,7 +231,7 @@ class Groups:
 
     # -- guards --------------------------------------------------------------------------------
 
-    def _release_guard(self, mention: Mention) -> None:
+    def _release_guard(self, mention: OriginMention) -> None:
         """Where code that stays stands behind a guard that would be moved, move neither."""
         served = self.module.guarded(mention.node) or elsewhere(self.module, mention.node)
         served = served or any(isinstance(test, ast.Try) for test, _ in guards_of(mention.node))

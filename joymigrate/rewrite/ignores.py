@@ -51,7 +51,7 @@ class Ignore:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class IgnoreResult:
     """Findings that stay, findings that an ignore silenced, ignores that silenced nothing."""
 
     findings: tuple[Finding, ...]
@@ -78,7 +78,7 @@ def apply(
     findings: Iterable[Finding],
     ignores: tuple[Ignore, ...],
     active: Callable[[str], bool] = lambda rule: True,
-) -> Applied:
+) -> IgnoreResult:
     """Split the findings of one file by its ignores.
 
     `active` says whether a rule id (or a beginning of ids) is looked for at all: an ignore for a
@@ -96,7 +96,7 @@ def apply(
         for ignore in ignores
         if ignore not in used and (ignore.rules is None or any(map(active, ignore.rules)))
     )
-    return Applied(tuple(stay), tuple(suppressed), unused)
+    return IgnoreResult(tuple(stay), tuple(suppressed), unused)
 
 
 def in_lines(text: str) -> Iterator[Ignore]:

@@ -37,7 +37,7 @@ def leave(findings: Iterable[Finding], chip: Chip, root: Path) -> list[Finding]:
                 since=item["since"],
                 switch=item["switch"],
             )
-            found = [told(each, why) if inside(each, folder) else each for each in found]
+            found = [as_report(each, why) if inside(each, folder) else each for each in found]
     return found
 
 
@@ -46,7 +46,7 @@ def inside(finding: Finding, folder: str) -> bool:
     return finding.path.startswith(f"{folder}/") and bool(finding.edits)
 
 
-def told(finding: Finding, why: str) -> Finding:
+def as_report(finding: Finding, why: str) -> Finding:
     """The finding as a report."""
     return replace(
         finding, tier=Tier.REPORT, after=None, edits=(), needs=None, group=None, reason=why

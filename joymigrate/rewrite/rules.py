@@ -113,7 +113,7 @@ def filled(rule: Rule, names: Mapping[str, str]) -> Rule:
     )
 
 
-def spoken(known: Mapping[str, Rule], say: Language) -> dict[str, Rule]:
+def translate(known: Mapping[str, Rule], say: Language) -> dict[str, Rule]:
     """The rules with their texts in one language."""
     return {
         key: replace(one, title=say(one.title), message=say(one.message), why=say(one.why))

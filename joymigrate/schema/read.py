@@ -85,7 +85,7 @@ class Reader:
         if short is not None and not isinstance(raw, Mapping):
             raw = {short: raw}
         if not isinstance(raw, Mapping):
-            raise self.wrong(keys, f"expected keys with values, got {shown(raw)}")
+            raise self.wrong(keys, f"expected keys with values, got {quote(raw)}")
         known, rest = fields_of(kind), rest_of(kind)
         document = of_class(kind)
         if document and getattr(kind, "VERSIONED", False) and "schema" not in raw:
@@ -97,7 +97,7 @@ class Reader:
             try:
                 if key == "schema" and document and "schema" not in known:
                     if value != document.schema:
-                        text = f"the schema is {shown(value)}, expected {document.schema}"
+                        text = f"the schema is {quote(value)}, expected {document.schema}"
                         raise self.wrong((*keys, "schema"), text)
                 elif key in known and not (rest and key == rest.key):
                     item = known[key]
@@ -168,7 +168,7 @@ class Reader:
     def table(self, hint: Any, value: Any, keys: Keys, meta: Mapping[str, Any]) -> Any:
         """A mapping of names to values of one kind."""
         if not isinstance(value, Mapping):
-            text = f"'{last(keys)}' takes keys with values, got {shown(value)}"
+            text = f"'{last(keys)}' takes keys with values, got {quote(value)}"
             raise self.wrong(keys, text, meta.get("help"))
         inner = typing.get_args(hint)
         if not inner:
@@ -185,7 +185,7 @@ class Reader:
         """A list; a single item stands for a list of one where the field says so."""
         if not isinstance(value, list | tuple):
             if not meta.get("single"):
-                text = f"'{last(keys)}' takes a list, got {shown(value)}"
+                text = f"'{last(keys)}' takes a list, got {quote(value)}"
                 raise self.wrong(keys, text, meta.get("help"))
             return (self.value(typing.get_args(hint)[0], value, keys, meta),)
         inner = typing.get_args(hint)
@@ -209,7 +209,7 @@ class Reader:
         if value not in choices or isinstance(value, bool) != isinstance(choices[0], bool):
             raise self.wrong(
                 keys,
-                f"'{last(keys)}' does not know {shown(value)}."
+                f"'{last(keys)}' does not know {quote(value)}."
                 f"{did_you_mean(str(value), [str(choice) for choice in choices])}",
                 f"one of {', '.join(map(str, choices))}",
             )
@@ -222,11 +222,11 @@ class Reader:
         """A number, a text or a truth value."""
         plain = number_or_text(kind, value, meta)
         if not isinstance(plain, kind) or (kind in (int, float) and isinstance(plain, bool)):
-            text = f"'{last(keys)}' takes {wanted}, got {shown(value)}"
+            text = f"'{last(keys)}' takes {wanted}, got {quote(value)}"
             raise self.wrong(keys, text, meta.get("help"))
         trouble = out_of_bounds(plain, meta)
         if trouble:
-            raise self.wrong(keys, f"'{last(keys)}' is {shown(plain)}{trouble}", meta.get("help"))
+            raise self.wrong(keys, f"'{last(keys)}' is {quote(plain)}{trouble}", meta.get("help"))
         return plain
 
 
@@ -312,7 +312,7 @@ def last(keys: Keys) -> str:
     return dotted(tail)
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """A value as messages show it; a long one is cut."""
     text = f"{value:g}" if isinstance(value, float) else repr(value)
     return text if len(text) <= 120 else f"{text[:117]}..."

@@ -9,8 +9,8 @@ from typing import Any
 from joymigrate.language import Text
 from joymigrate.verify import (
     files_stage,
-    forced,
     identity,
+    module_stage,
     printed_stage,
     rest_stage,
     scope,
@@ -20,6 +20,7 @@ from joymigrate.verify.align import NameMap
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.curve_stage import judge_curve
 from joymigrate.verify.display import Display
+from joymigrate.verify.findings import Findings, stage
 from joymigrate.verify.folding import (
     alone,
     consequences,
@@ -29,8 +30,6 @@ from joymigrate.verify.folding import (
     one_failure_per_fault,
     other_modes,
 )
-from joymigrate.verify.forced import Forced
-from joymigrate.verify.found import Found, stage
 from joymigrate.verify.free_stage import drawing, steps
 from joymigrate.verify.judgement import covered, judge, matches
 from joymigrate.verify.merge import merged
@@ -40,6 +39,7 @@ from joymigrate.verify.model import (
     Status,
     Verdict,
 )
+from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.pairing import Pairing, pair
 from joymigrate.verify.rest_cause import cause_of_rest
 from joymigrate.verify.rest_stage import Rest
@@ -58,7 +58,7 @@ def compare(
     ours, theirs = baseline.ranks[0], target.ranks[0]
     replay = theirs.json("replay.json")
     pairing = pair(ours.program, theirs.program, names, replay.get("roots"))
-    found = Found(replaced=replaced(ours.program, theirs.program, pairing))
+    found = Findings(replaced=replaced(ours.program, theirs.program, pairing))
     environment(ours, theirs, found)
     identical(baseline, target, pairing, replay, found)
     replayed = judge_replay(ours, theirs, replay, tolerance, pairing, found)
@@ -80,7 +80,7 @@ def replaced(
     baseline: Mapping[str, Any], target: Mapping[str, Any], pairing: Pairing
 ) -> dict[str, tuple[str, str]]:
     """Modules, by their names for users, that are of another class in the target."""
-    ours, theirs = forced.classes(baseline), forced.classes(target)
+    ours, theirs = module_stage.classes(baseline), module_stage.classes(target)
     view = Display(baseline)
     return {
         view(mine): (ours[mine], theirs[other])
@@ -89,7 +89,7 @@ def replaced(
     }
 
 
-def environment(ours: Rank, theirs: Rank, found: Found) -> None:
+def environment(ours: Rank, theirs: Rank, found: Findings) -> None:
     """S0: what differs is listed; numbers decide."""
     a, b = ours.program.get("environment", {}), theirs.program.get("environment", {})
     differing = identity.environment_differences(a, b)
@@ -101,7 +101,7 @@ def environment(ours: Rank, theirs: Rank, found: Found) -> None:
 
 
 def identical(
-    baseline: Bundle, target: Bundle, pairing: Pairing, replay: Mapping[str, Any], found: Found
+    baseline: Bundle, target: Bundle, pairing: Pairing, replay: Mapping[str, Any], found: Findings
 ) -> None:
     """S1: weights, buffers, batches. One failure; the others follow from it."""
     ours, theirs = baseline.ranks[0], target.ranks[0]
@@ -132,11 +132,11 @@ def judge_replay(
     replay: Mapping[str, Any],
     tolerance: Tolerance,
     pairing: Pairing,
-    found: Found,
-) -> Forced:
+    found: Findings,
+) -> ModuleStage:
     """S3 and S4: modules on the baseline's inputs."""
     table = ours.json("forced.json")
-    replayed = forced.judge_forced(table, replay, ours.program, theirs.program, tolerance)
+    replayed = module_stage.judge_forced(table, replay, ours.program, theirs.program, tolerance)
     ignored = pairing.ignored
     judged = [j for j in replayed.rows if not matches(j.difference.module, ignored)]
     unequal = {row.module for row in found.rows if row.status.failed}
@@ -172,7 +172,7 @@ def why_not_taught(ours: Rank) -> Any:
     return "the baseline kept no tensors (--stats-only, or too large)"
 
 
-def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Found) -> Rest:
+def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Rest:
     """S4R: what the program computes outside of its models."""
     rest = rest_stage.judge_rest(ours, theirs, alike)
     formula = next((r for r in rest.rows if r.status.failed), None)
@@ -221,7 +221,7 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Found) -> Rest:
 
 
 def judge_program(
-    ours: Rank, theirs: Rank, replay: Mapping[str, Any], found: Found, rest: Rest
+    ours: Rank, theirs: Rank, replay: Mapping[str, Any], found: Findings, rest: Rest
 ) -> None:
     """Modes and schedules from the first step to the last, where nothing before explains them."""
     rows = rest_stage.judge_log(ours, theirs, replay.get("roots", {}), rest)
@@ -237,7 +237,7 @@ def judge_program(
 
 
 def judge_run(
-    ours: Rank, theirs: Rank, replay: Mapping[str, Any], alike: bool, found: Found
+    ours: Rank, theirs: Rank, replay: Mapping[str, Any], alike: bool, found: Findings
 ) -> watch_stage.Watched:
     """S5W: every step of the run, where nothing before explains what departs."""
     watched = watch_stage.judge_run(ours, theirs, replay.get("roots", {}), alike)
@@ -247,7 +247,7 @@ def judge_run(
     return watched
 
 
-def judge_prints(ours: Rank, theirs: Rank, watched: watch_stage.Watched, found: Found) -> None:
+def judge_prints(ours: Rank, theirs: Rank, watched: watch_stage.Watched, found: Findings) -> None:
     """S5P: printed numbers, where nothing before explains what departs."""
     printed = printed_stage.judge_printed(ours, theirs, watched)
     watched.printed = printed.compared, printed.of
@@ -257,7 +257,7 @@ def judge_prints(ours: Rank, theirs: Rank, watched: watch_stage.Watched, found: 
 
 
 def judge_files(
-    baseline: Bundle, target: Bundle, watched: watch_stage.Watched, found: Found
+    baseline: Bundle, target: Bundle, watched: watch_stage.Watched, found: Findings
 ) -> None:
     """S5F: files that the program wrote."""
     if not baseline.outputs:
@@ -272,7 +272,7 @@ def judge_files(
 
 
 def curve(
-    baseline: Bundle, target: Bundle, tolerance: Tolerance, replayed: Forced, found: Found
+    baseline: Bundle, target: Bundle, tolerance: Tolerance, replayed: ModuleStage, found: Findings
 ) -> None:
     """S6: losses of the recorded steps."""
     made, rows = judge_curve(

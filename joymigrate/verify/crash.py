@@ -129,7 +129,7 @@ def exit_words(code: int) -> str:
         return f"exit code {code}"
 
 
-def told(crash: Mapping[str, Any]) -> Text:
+def describe(crash: Mapping[str, Any]) -> Text:
     """One sentence."""
     what = words(crash)
     if not crash.get("where"):

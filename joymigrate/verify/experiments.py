@@ -31,7 +31,7 @@ BASES = (1e4, 5e5, 1e6)
 
 
 @dataclass(slots=True)
-class Call:
+class TorchCall:
     """One call of torch in the wrong module."""
 
     index: int
@@ -57,7 +57,7 @@ class Inside(TorchFunctionMode):
     def __init__(self, where: Callable[[], str | None], owner: str) -> None:
         super().__init__()
         self.where, self.owner = where, owner
-        self.calls: list[Call] = []
+        self.calls: list[TorchCall] = []
         self.count = -1
         self.candidate: Candidate | None = None
 
@@ -68,14 +68,14 @@ class Inside(TorchFunctionMode):
         self.count += 1
         name = str(getattr(func, "__name__", "")).strip("_")
         if self.candidate is None:
-            self.calls.append(Call(self.count, name, tuple(args), dict(kwargs), func))
+            self.calls.append(TorchCall(self.count, name, tuple(args), dict(kwargs), func))
         elif self.candidate.index == self.count:
             return self.candidate.change(func, tuple(args), dict(kwargs))
         return func(*args, **kwargs)
 
 
 @dataclass(slots=True)
-class Bench:
+class ModuleRerun:
     """Runs the wrong module again, and measures one of its values."""
 
     isolated: Any
@@ -84,7 +84,7 @@ class Bench:
     owner: str
     dtype: torch.dtype
     began: float = field(default_factory=time.monotonic)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[TorchCall] = field(default_factory=list)
     value: torch.Tensor | None = None
 
     def run(self, candidate: Candidate | None = None) -> float:
@@ -129,7 +129,7 @@ class Bench:
         return time.monotonic() - self.began > SECONDS
 
 
-def explain(bench: Bench) -> dict[str, Any]:
+def explain(bench: ModuleRerun) -> dict[str, Any]:
     """{cause, words, left} of the experiment that explains the error of one value; {tried} alone
     where none does."""
     before = bench.run()
@@ -158,7 +158,7 @@ def explain(bench: Bench) -> dict[str, Any]:
     return {"tried": tried, "left": best[0], "cause": best[1], "words": best[2]}
 
 
-def candidates(calls: list[Call]) -> Iterator[Candidate]:
+def candidates(calls: list[TorchCall]) -> Iterator[Candidate]:
     """What can be changed in the calls that a module makes, the likeliest first."""
     seen: dict[str, int] = {}
     for call in calls:
@@ -190,12 +190,12 @@ def with_argument(position: int, name: str, value: Any) -> Any:
     return change
 
 
-def argument(call: Call, position: int, name: str, default: Any = None) -> Any:
+def argument(call: TorchCall, position: int, name: str, default: Any = None) -> Any:
     """What a call was given."""
     return call.args[position] if len(call.args) > position else call.kwargs.get(name, default)
 
 
-def eps(call: Call) -> Iterator[Candidate]:
+def eps(call: TorchCall) -> Iterator[Candidate]:
     """Another eps: of a norm, or a small number that is added."""
     position = EPS_AT.get(call.name)
     if position is not None:
@@ -211,7 +211,7 @@ def eps(call: Call) -> Iterator[Candidate]:
         yield Candidate("eps or scale", words, call.index, with_argument(position, "eps", value))
 
 
-def activation(call: Call) -> Iterator[Candidate]:
+def activation(call: TorchCall) -> Iterator[Candidate]:
     """Another activation."""
     if call.name not in (*ACTIVATIONS, "leaky_relu") or not call.args:
         return
@@ -231,7 +231,7 @@ def activation(call: Call) -> Iterator[Candidate]:
         yield Candidate("activation", f"{name} in place of {call.name}", call.index, change)
 
 
-def mask(call: Call) -> Iterator[Candidate]:
+def mask(call: TorchCall) -> Iterator[Candidate]:
     """A mask shifted by one, inverted, or filled with another value."""
     if call.name in ("tril", "triu"):
         have = argument(call, 1, "diagonal", 0)
@@ -249,7 +249,7 @@ def mask(call: Call) -> Iterator[Candidate]:
             yield Candidate("mask", f"-inf in place of {call.args[2]}", call.index, change)
 
 
-def attention(call: Call) -> Iterator[Candidate]:
+def attention(call: TorchCall) -> Iterator[Candidate]:
     """Attention with or without its causal mask, and with the usual scale."""
     if call.name == "softmax":
         have = argument(call, 1, "dim")
@@ -267,7 +267,7 @@ def attention(call: Call) -> Iterator[Candidate]:
         yield Candidate("eps or scale", f"the scale left out (it is {have:g})", call.index, change)
 
 
-def scalar(call: Call) -> Iterator[Candidate]:
+def scalar(call: TorchCall) -> Iterator[Candidate]:
     """Another plain factor, or another base of powers."""
     names = ("mul", "rmul", "div", "truediv", "rtruediv", "true_divide", "multiply", "divide")
     if call.name in names and len(call.args) > 1:
@@ -288,7 +288,7 @@ def scalar(call: Call) -> Iterator[Candidate]:
                     yield Candidate("base", words, call.index, change)
 
 
-def narrowing(call: Call) -> Iterator[Candidate]:
+def narrowing(call: TorchCall) -> Iterator[Candidate]:
     """A conversion to 16 bits left out."""
     narrow = call.name in ("half", "bfloat16") or (
         call.name in ("to", "type", "type_as")
@@ -304,7 +304,7 @@ def narrowing(call: Call) -> Iterator[Candidate]:
         yield Candidate("reduced precision", words, call.index, wide)
 
 
-def statistics(call: Call) -> Iterator[Candidate]:
+def statistics(call: TorchCall) -> Iterator[Candidate]:
     """A variance with or without Bessel's correction; corners of an interpolation."""
     if call.name in ("var", "std", "var_mean", "std_mean"):
         have = call.kwargs.get("correction", int(bool(call.kwargs.get("unbiased", True))))
@@ -322,7 +322,7 @@ def statistics(call: Call) -> Iterator[Candidate]:
             yield Candidate("setting", f"{name}={value}", call.index, change)
 
 
-def reduction(call: Call) -> Iterator[Candidate]:
+def reduction(call: TorchCall) -> Iterator[Candidate]:
     """Settings of a loss."""
     if "loss" not in call.name and "cross_entropy" not in call.name:
         return

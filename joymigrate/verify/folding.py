@@ -12,12 +12,12 @@ from joymigrate.verify import (
 )
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
-from joymigrate.verify.forced import Judged
-from joymigrate.verify.found import Found, stage
+from joymigrate.verify.findings import Findings, stage
 from joymigrate.verify.model import (
     Difference,
     Status,
 )
+from joymigrate.verify.module_stage import JudgedDifference
 from joymigrate.verify.pairing import Pairing
 
 
@@ -26,7 +26,7 @@ def is_batch(row: Difference) -> bool:
     return (row.op or "").startswith("batch")
 
 
-def consequences(rows: list[Difference], found: Found) -> list[Difference]:
+def consequences(rows: list[Difference], found: Findings) -> list[Difference]:
     """What an earlier failure explains is a warning."""
     failed = next((row for row in found.rows if row.status.failed), None)
     if failed is None:
@@ -51,7 +51,7 @@ def other_modes(ours: Rank, theirs: Rank, pairing: Pairing) -> dict[str, str]:
     return made
 
 
-def in_other_mode(judged: list[Judged], other: Mapping[str, str], view: Display) -> None:
+def in_other_mode(judged: list[JudgedDifference], other: Mapping[str, str], view: Display) -> None:
     """What a module computes in another mode is the fault of the outermost module in that mode."""
     for item in judged:
         root, _, path = item.place.partition(":")
@@ -64,7 +64,7 @@ def in_other_mode(judged: list[Judged], other: Mapping[str, str], view: Display)
             item.difference = replace(item.difference, module=view(first), reason=words)
 
 
-def one_failure_per_fault(rows: list[Judged], before: set[str]) -> list[Judged]:
+def one_failure_per_fault(rows: list[JudgedDifference], before: set[str]) -> list[JudgedDifference]:
     """Keep a failure where a fault is first seen; what is explained by it becomes a warning.
 
     Cuts keep errors from travelling, so what is left to explain is: other values and other calls
@@ -73,7 +73,7 @@ def one_failure_per_fault(rows: list[Judged], before: set[str]) -> list[Judged]:
     """
     failed = [item for item in rows if item.difference.status.failed]
     failed.sort(key=lambda item: (precedence(item.difference), item.difference.order))
-    culprits: list[Judged] = []
+    culprits: list[JudgedDifference] = []
     explained: dict[int, str] = {}
     for item in failed:
         known = next((c for c in culprits if explains(c, item)), None)
@@ -96,7 +96,7 @@ def precedence(row: Difference) -> int:
     return {"S3": 0, "S4": 1}.get(row.stage, 2)
 
 
-def explains(culprit: Judged, item: Judged) -> bool:
+def explains(culprit: JudgedDifference, item: JudgedDifference) -> bool:
     """Whether one failure is the reason of another."""
     if culprit.place == item.place or culprit.kind == item.kind:
         return True
@@ -106,7 +106,7 @@ def explains(culprit: Judged, item: Judged) -> bool:
     return culprit.rounding and item.rounding
 
 
-def of_other_shape(rows: list[Judged], found: Found) -> None:
+def of_other_shape(rows: list[JudgedDifference], found: Findings) -> None:
     """Shapes in a model follow from those of a batch that is another one already (S1)."""
     given = next((row for row in found.rows if row.status.failed and is_batch(row)), None)
     for item in rows:
@@ -128,7 +128,7 @@ def alone(rows: list[Difference], same: Any) -> list[Difference]:
     ]
 
 
-def under_setting(setting: Difference, found: Found) -> None:
+def under_setting(setting: Difference, found: Findings) -> None:
     """What an optimiser is told is a fact: gradients and state that differ follow from it."""
     follows = ("gradients", "state", "optimiser", "schedule")
     found.rows = [

@@ -15,18 +15,18 @@ from joymigrate.verify import (
 )
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.display import Display
+from joymigrate.verify.findings import Findings, stage
 from joymigrate.verify.folding import (
     alone,
     under_setting,
 )
-from joymigrate.verify.forced import Forced
-from joymigrate.verify.found import Found, stage
 from joymigrate.verify.merge import merged
 from joymigrate.verify.model import (
     Difference,
     Outcome,
     Status,
 )
+from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.optimiser_stage import optimisers
 from joymigrate.verify.pairing import Pairing
 from joymigrate.verify.rest_stage import Rest
@@ -41,8 +41,8 @@ def steps(
     baseline: Bundle,
     target: Bundle,
     pairing: Pairing,
-    replayed: Forced,
-    found: Found,
+    replayed: ModuleStage,
+    found: Findings,
     rest: Rest,
 ) -> None:
     """S5: optimisers apart from noise, then free steps where nothing before explains them."""
@@ -128,7 +128,7 @@ def missing(baseline: Bundle, target: Bundle) -> str | None:
 
 
 def first_of(
-    walk: free.Walk, replayed: Forced, probed: bool
+    walk: free.Walk, replayed: ModuleStage, probed: bool
 ) -> tuple[Difference | None, str | None]:
     """The first place that the free run blames, and words for what it can't tell."""
     forward = walk.forward()

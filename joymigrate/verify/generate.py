@@ -62,7 +62,7 @@ class Line:
 
 
 @dataclass(slots=True)
-class Figures:
+class ForcedFigures:
     """Sums over all forced positions, and the lengths of common prefixes."""
 
     positions: int = 0
@@ -155,10 +155,10 @@ def top_of(item: Any) -> dict[str, float]:
     return {str(token): float(logprob) for token, logprob in pairs}
 
 
-def measure(baseline: Mapping[str, Line], target: Mapping[str, Line], tie: float) -> Figures:
+def measure(baseline: Mapping[str, Line], target: Mapping[str, Line], tie: float) -> ForcedFigures:
     """All figures over the prompts that both sides have. `tie` is the gap in log-probability
     below which two tokens are equally good."""
-    figures = Figures()
+    figures = ForcedFigures()
     for name, base in baseline.items():
         if name in target:
             add(figures, base, target[name], tie)
@@ -167,7 +167,7 @@ def measure(baseline: Mapping[str, Line], target: Mapping[str, Line], tie: float
     return figures
 
 
-def add(figures: Figures, base: Line, target: Line, tie: float) -> None:
+def add(figures: ForcedFigures, base: Line, target: Line, tie: float) -> None:
     """Count one prompt."""
     common = prefix(base.tokens, target.tokens) if target.tokens else len(base.tokens)
     if target.tokens:
@@ -192,7 +192,7 @@ def add(figures: Figures, base: Line, target: Line, tie: float) -> None:
 
 
 def add_positions(
-    figures: Figures, base: Line, said: Said, length: int, chosen: Sequence[bool] | None
+    figures: ForcedFigures, base: Line, said: Said, length: int, chosen: Sequence[bool] | None
 ) -> None:
     """Count the positions of one prompt. `chosen` None: as the forced side says."""
     flags = said.first_choice if chosen is None else chosen
@@ -261,7 +261,7 @@ def example(base: Line, target: Line, common: int) -> dict[str, Any]:
 
 
 def judge(
-    figures: Figures, noise: Figures | None, limits: Tolerance
+    figures: ForcedFigures, noise: ForcedFigures | None, limits: Tolerance
 ) -> tuple[Outcome, list[Difference], list[str]]:
     """Verdict, one record per figure, and reasons."""
     reasons: list[str] = []
@@ -335,7 +335,7 @@ def record(
     )
 
 
-def distances(figures: Figures | None) -> dict[str, float]:
+def distances(figures: ForcedFigures | None) -> dict[str, float]:
     """The judged figures, 0 for equal sides; NaN for what is not known."""
     if figures is None:
         return {"top1": math.nan, "kl": math.nan, "logprob": math.nan}
@@ -397,7 +397,7 @@ def verdict(
     return found, {**verdict_json(found), "generation": as_json(figures, noise, paired)}
 
 
-def parting(record: Difference | None, figures: Figures) -> FirstDivergence:
+def parting(record: Difference | None, figures: ForcedFigures) -> FirstDivergence:
     """Where the outputs part: the metric, and the earliest example."""
     where = figures.examples[0] if figures.examples else None
     text = (
@@ -415,7 +415,7 @@ def parting(record: Difference | None, figures: Figures) -> FirstDivergence:
     )  # fmt: skip
 
 
-def as_json(figures: Figures, noise: Figures | None, prompts: int) -> dict[str, Any]:
+def as_json(figures: ForcedFigures, noise: ForcedFigures | None, prompts: int) -> dict[str, Any]:
     """The object `generation`."""
     free = None
     if figures.prefixes:
@@ -438,7 +438,7 @@ def as_json(figures: Figures, noise: Figures | None, prompts: int) -> dict[str, 
     }
 
 
-def forced_json(figures: Figures) -> dict[str, Any]:
+def forced_json(figures: ForcedFigures) -> dict[str, Any]:
     """Figures at forced positions."""
     return {
         "tokens": figures.positions,
@@ -449,7 +449,7 @@ def forced_json(figures: Figures) -> dict[str, Any]:
     }
 
 
-def positions(figures: Figures) -> Iterator[dict[str, float]]:
+def positions(figures: ForcedFigures) -> Iterator[dict[str, float]]:
     """Mean distance by place in the text."""
     for place, values in sorted(figures.by_position.items()):
         yield {"position": place, "logprob": sum(values) / len(values)}

@@ -14,8 +14,7 @@ from joymigrate.verify import (
 from joymigrate.verify.bundle import Bundle
 from joymigrate.verify.curve_stage import losses
 from joymigrate.verify.display import Display
-from joymigrate.verify.forced import Forced
-from joymigrate.verify.found import Found
+from joymigrate.verify.findings import Findings
 from joymigrate.verify.model import (
     Coverage,
     Difference,
@@ -24,6 +23,7 @@ from joymigrate.verify.model import (
     Status,
     Verdict,
 )
+from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.pairing import Pairing
 from joymigrate.verify.rest_stage import Rest
 from joymigrate.verify.tolerance import Tolerance
@@ -38,7 +38,7 @@ def covered(
     baseline: Bundle,
     target: Bundle,
     pairing: Pairing,
-    replayed: Forced,
+    replayed: ModuleStage,
     tolerance: Tolerance,
     rest: Rest,
 ) -> Coverage:
@@ -73,8 +73,8 @@ def covered(
 def judge(
     baseline: Bundle,
     target: Bundle,
-    found: Found,
-    replayed: Forced,
+    found: Findings,
+    replayed: ModuleStage,
     coverage: Coverage,
     exit_code: int,
     rest: Rest,
@@ -91,7 +91,7 @@ def judge(
     if first is not None:
         outcome, decided = Outcome.FAIL, first.stage
     elif broken is not None:
-        outcome, reason = Outcome.INCONCLUSIVE, crash.told(broken)
+        outcome, reason = Outcome.INCONCLUSIVE, crash.describe(broken)
     elif exit_code:
         outcome, reason = (
             Outcome.INCONCLUSIVE,
@@ -139,7 +139,7 @@ def untold(row: Difference) -> bool:
     return row.stage == "S5" and row.status is Status.WARN and row.phase == "forward"
 
 
-def divergence(row: Difference, found: Found) -> FirstDivergence:
+def divergence(row: Difference, found: Findings) -> FirstDivergence:
     """The first failure with its cause."""
     cause, evidence = found.causes.get(id(row), (None, row.reason))
     if cause is None:

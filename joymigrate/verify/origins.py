@@ -21,7 +21,7 @@ from joymigrate.verify.run_watch import MARK, SAMPLED, RunWatch, mark, strided
 MOST_STEPS = 64  # of one weight whose values a copy may have
 
 
-def held(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def local_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Floating weights and buffers of a module whose bytes lie in this process, by plain names."""
     named: list[tuple[str, torch.Tensor]] = [*module.named_parameters(remove_duplicate=False)]
     named += [*module.named_buffers(remove_duplicate=False)]
@@ -34,12 +34,12 @@ def sources(
     """A weight's name below `root` → `root:name` of a trained weight that it may come from: one of
     the same shape and name (wrappers may stand before either) in a model that was called before,
     of which training has moved some weight. `weights` holds the hashes of first calls."""
-    mine = held(roots.modules[root])
+    mine = local_tensors(roots.modules[root])
     best: dict[str, str] = {}
     for other in known:
         if other == root or other not in roots.modules:
             continue
-        theirs = held(roots.modules[other])
+        theirs = local_tensors(roots.modules[other])
         found = {
             name: f"{other}:{twin}"
             for name, tensor in mine.items()
@@ -77,7 +77,7 @@ def describe(
 ) -> dict[str, dict[str, Any]]:
     """For `program.json`: of each weight its source, whether it equals it to the last bit, the
     steps after which the source had these values, and how far it lies from it (norms)."""
-    mine = held(roots.modules[root])
+    mine = local_tensors(roots.modules[root])
     watch.flush()
     made = {}
     for name, theirs in tensors_of(roots, found).items():
@@ -98,7 +98,7 @@ def describe(
 def tensors_of(roots: ModuleNames, found: Mapping[str, str]) -> dict[str, torch.Tensor]:
     """The trained weights as they are now, by the name of what may come from them."""
     owners = {source.partition(":")[0] for source in found.values()}
-    theirs = {owner: held(roots.modules[owner]) for owner in owners}
+    theirs = {owner: local_tensors(roots.modules[owner]) for owner in owners}
     split = {name: source.partition(":") for name, source in found.items()}
     return {name: theirs[owner][leaf] for name, (owner, _, leaf) in split.items()}
 
@@ -118,7 +118,7 @@ def steps_of_model(root: str, module: torch.nn.Module, watch: RunWatch) -> set[i
     watch.flush()
     found = [
         set(steps_of(tensor, f"{root}:{name}", watch))
-        for name, tensor in held(module).items()
+        for name, tensor in local_tensors(module).items()
         if f"{MARK}{root}:{name}" in watch.series
     ]
     return set.intersection(*found) if found else None

@@ -19,7 +19,7 @@ from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.cut import Cut
 from joymigrate.verify.display import Display
 from joymigrate.verify.evidence_pack import CASE, EVIDENCE
-from joymigrate.verify.experiments import Bench, explain
+from joymigrate.verify.experiments import ModuleRerun, explain
 from joymigrate.verify.graphs import class_name
 from joymigrate.verify.isolated_pass import (
     CutRow,
@@ -375,7 +375,7 @@ class Baseline:
             return
         self.explained = True
         key = (row["path"], row["call"], row["kind"], row["leaf"])
-        bench = Bench(isolated, reference, key, row["owner"], torch.float32)
+        bench = ModuleRerun(isolated, reference, key, row["owner"], torch.float32)
         row["experiment"] = explain(bench)
         golden = reference.value(key)
         if bench.value is None or golden is None:

@@ -9,8 +9,8 @@ from typing import Any
 from joymigrate.language import Text
 from joymigrate.verify.align import parents
 from joymigrate.verify.bundle import Rank
-from joymigrate.verify.forced import Forced
 from joymigrate.verify.model import Coverage, Outcome, Verdict
+from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.rest_stage import Rest
 from joymigrate.verify.watch_stage import Watched
 
@@ -35,7 +35,7 @@ KINDS |= {"outputs": "output"}
 def of(
     ours: Rank,
     theirs: Rank,
-    replayed: Forced,
+    replayed: ModuleStage,
     rest: Rest,
     coverage: Coverage,
     watched: Watched,

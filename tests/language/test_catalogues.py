@@ -51,7 +51,7 @@ PACKAGES = [
     "profile/oplist/lists.py", "profile/oplist/resolve.py", "verify/cause.py",
     "verify/compare.py", "verify/curve_stage.py",
     "verify/folding.py", "verify/free_stage.py", "verify/judgement.py",
-    "verify/forced.py", "verify/free.py", "verify/generate.py", "verify/identity.py",
+    "verify/module_stage.py", "verify/free.py", "verify/generate.py", "verify/identity.py",
     "verify/isolated_pass.py", "verify/loss.py", "verify/model.py", "verify/optimiser_stage.py",
     "verify/ops/judge.py", "verify/ops/operator.py", "verify/ops/replay.py", "verify/task",
     "journey/gates.py", "journey/plan.py", "journey/runner.py", "journey/steps", "cli/_progress.py",

@@ -11,7 +11,7 @@ import torch
 
 from joymigrate.verify.bundle import open_bundle
 from joymigrate.verify.evidence_pack import called, script, write_pack
-from joymigrate.verify.experiments import Call, candidates, on_values
+from joymigrate.verify.experiments import TorchCall, candidates, on_values
 from joymigrate.verify.wrong_call import first_wrong, read, written
 from tests.verify.faults import FAULTS, PROGRAMS
 from tests.verify.harness import record, replay
@@ -37,13 +37,13 @@ def test_a_result_alone_tells_scale_shift_order_and_a_missing_term() -> None:
 
 def test_candidates_change_one_call() -> None:
     x = torch.randn(4, 8)
-    norm = Call(0, "layer_norm", (x, (8,), None, None, 1e-6), {})
+    norm = TorchCall(0, "layer_norm", (x, (8,), None, None, 1e-6), {})
     words = {c.words: c for c in candidates([norm])}
     made = words["eps 0.001 in place of 1e-06"].change(
         torch.nn.functional.layer_norm, norm.args, norm.kwargs
     )
     assert torch.equal(made, torch.nn.functional.layer_norm(x, (8,), eps=1e-3))
-    assert list(candidates([Call(0, "matmul", (x, x.T), {})])) == []
+    assert list(candidates([TorchCall(0, "matmul", (x, x.T), {})])) == []
 
 
 @pytest.fixture(scope="module")
@@ -118,5 +118,5 @@ def test_a_wrong_call_is_written_as_source() -> None:
 
 def test_calls_that_agree_with_float64_are_no_evidence() -> None:
     x = torch.randn(8, 8)
-    calls = [Call(0, "gelu", (x,), {"approximate": "tanh"}, torch.nn.functional.gelu)]
+    calls = [TorchCall(0, "gelu", (x,), {"approximate": "tanh"}, torch.nn.functional.gelu)]
     assert first_wrong(calls) is None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from joymigrate.verify.findings import Findings
 from joymigrate.verify.folding import of_other_shape, one_failure_per_fault
-from joymigrate.verify.forced import Judged
-from joymigrate.verify.found import Found
 from joymigrate.verify.model import Difference, Status
+from joymigrate.verify.module_stage import JudgedDifference
 
 
 def row(place: str, metric: str, order: int, stage: str = "S3", op: str = "output") -> Difference:
@@ -13,14 +13,14 @@ def row(place: str, metric: str, order: int, stage: str = "S3", op: str = "outpu
                       limit=None, status=Status.FAIL, stage=stage, step=0, order=order)  # fmt: skip
 
 
-def judged(*places: tuple[str, str]) -> list[Judged]:
+def judged(*places: tuple[str, str]) -> list[JudgedDifference]:
     return [
-        Judged(row(place, metric, order), place=place, kind=place, rounding=False)
+        JudgedDifference(row(place, metric, order), place=place, kind=place, rounding=False)
         for order, (place, metric) in enumerate(places)
     ]
 
 
-def failed(rows: list[Judged]) -> list[str]:
+def failed(rows: list[JudgedDifference]) -> list[str]:
     return [item.place for item in rows if item.difference.status.failed]
 
 
@@ -35,8 +35,8 @@ def test_another_shape_is_one_failure_of_a_model_and_hides_nothing_else() -> Non
 
 def test_shapes_follow_from_the_shape_of_another_batch() -> None:
     rows = judged(*SHAPES)
-    of_other_shape(rows, Found(rows=[row("net", "sha256", 0, "S1", "batch, input 0")]))
+    of_other_shape(rows, Findings(rows=[row("net", "sha256", 0, "S1", "batch, input 0")]))
     assert failed(rows) == ["net:head"]
     rows = judged(*SHAPES)
-    of_other_shape(rows, Found(rows=[row("net", "sha256", 0, "S1", "buffer mask")]))
+    of_other_shape(rows, Findings(rows=[row("net", "sha256", 0, "S1", "buffer mask")]))
     assert len(failed(rows)) == 4

@@ -25,7 +25,7 @@ RATIO = re.compile(r"ai[cv]_(\w+?)_ratio$")
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelLaunch:
     """One launch. `ratios`: unit (mac, vec, mte2 …) → busy share, the higher of both cores."""
 
     name: str
@@ -43,7 +43,7 @@ class Profile:
     """What one rank left. `events`: host event → (count, µs). `packets`: link → {MB: count}."""
 
     path: Path
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[KernelLaunch, ...] = ()
     events: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     packets: Mapping[str, Mapping[float, int]] = field(default_factory=dict)
     cores: Mapping[str, int] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def read(path: Path) -> Profile:
     )
 
 
-def kernels(path: Path) -> Iterator[Kernel]:
+def kernels(path: Path) -> Iterator[KernelLaunch]:
     """The rows of kernel_details.csv."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file)
@@ -95,7 +95,7 @@ def kernels(path: Path) -> Iterator[Kernel]:
                 unit = RATIO.match(column or "")
                 if unit:
                     ratios[unit.group(1)] = max(ratios.get(unit.group(1), 0.0), number(text))
-            yield Kernel(
+            yield KernelLaunch(
                 row["Name"],
                 row["Type"],
                 row.get("Accelerator Core") or "",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
-from joymigrate.profile.advice.ascend_profile import Kernel
+from joymigrate.profile.advice.ascend_profile import KernelLaunch
 from joymigrate.profile.advice.rules import AdviceRule
 
 
@@ -17,9 +17,9 @@ def like(text: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns)
 
 
-def grouped(kernels: Iterable[Kernel], what: str = "") -> Iterator[Hit]:
+def grouped(kernels: Iterable[KernelLaunch], what: str = "") -> Iterator[Hit]:
     """Kernels of one type as one place."""
-    groups: dict[str, list[Kernel]] = defaultdict(list)
+    groups: dict[str, list[KernelLaunch]] = defaultdict(list)
     for kernel in kernels:
         groups[kernel.type].append(kernel)
     for kind, group in groups.items():
@@ -160,7 +160,7 @@ def detect_ascend_event_ratio(
 
 def detect_ascend_dynamic(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     """Types of kernels that were launched with many shapes."""
-    groups: dict[str, list[Kernel]] = defaultdict(list)
+    groups: dict[str, list[KernelLaunch]] = defaultdict(list)
     for kernel in subject.profile.kernels:
         groups[kernel.type].append(kernel)
     for kind, group in groups.items():

@@ -53,10 +53,10 @@ def detect_chain(
                 continue
             if one_line and len({operator.where for operator in chain}) > 1:
                 continue
-            yield found(chain)
+            yield place_of(chain)
 
 
-def found(chain: list[Operator]) -> Hit:
+def place_of(chain: list[Operator]) -> Hit:
     """A chain as a place: where its last operator was called."""
     names = "-".join(operator.op.rpartition("::")[2] for operator in chain)
     time = sum(operator.self_us / max(1, operator.calls) for operator in chain)

@@ -67,10 +67,10 @@ def used(subject: Subject) -> dict[str, str]:
         patterns = entry.get("operators", ())
         if any(fnmatchcase(op, pattern) for pattern in patterns for op in seen):
             names.add(name)
-    return {name: said(subject, name) for name in sorted(names & set(libraries()))}
+    return {name: describe(subject, name) for name in sorted(names & set(libraries()))}
 
 
-def said(subject: Subject, name: str) -> str:
+def describe(subject: Subject, name: str) -> str:
     """One library in a line: whose time was measured, and the chip's advice."""
     parts: list[str] = [Text("{name} is used", name=name)]
     if libraries()[name].get("gpu"):

@@ -71,7 +71,7 @@ def advise_all(
     unwanted: Iterable[str] = (),
 ) -> list[Advice]:
     """The advice on all files, ranked. `wanted` and `unwanted` are ids of rules."""
-    rules = chosen(load_rules(chip), set(wanted), set(unwanted))
+    rules = select_rules(load_rules(chip), set(wanted), set(unwanted))
     found: list[Advice] = []
     for path in paths:
         for subject, needs in subjects(path, chip, version=version):
@@ -79,7 +79,7 @@ def advise_all(
     return ranked(found)
 
 
-def chosen(
+def select_rules(
     rules: tuple[AdviceRule, ...], wanted: set[str], unwanted: set[str]
 ) -> tuple[AdviceRule, ...]:
     """The rules that were asked for; unknown ids are an error."""

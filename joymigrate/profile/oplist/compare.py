@@ -47,7 +47,7 @@ def diff(before: OpList, after: OpList) -> list[Change]:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Disagreement:
     """One operator that a list and the dispatcher see differently, and why."""
 
     name: str
@@ -66,7 +66,7 @@ class Validation:
     generated_equal: int
     own: int
     own_equal: int
-    differences: tuple[Difference, ...]
+    differences: tuple[Disagreement, ...]
     torch: str
     package: str
 
@@ -80,7 +80,7 @@ def validate(oplist: OpList, dump: Mapping[str, Any]) -> Validation:
     """Compare every operator that torch declares or the chip's namespaces hold."""
     resolver = oplist.resolver
     real: Mapping[str, str] = dump["ops"]
-    differences: list[Difference] = []
+    differences: list[Disagreement] = []
     counts = {"torch": [0, 0], "generated": [0, 0], "own": [0, 0]}
     for name, op in resolver.table.ops.items():
         full = f"aten::{name}"
@@ -94,7 +94,7 @@ def validate(oplist: OpList, dump: Mapping[str, Any]) -> Validation:
         if listed == truth:
             group[1] += 1
         else:
-            differences.append(Difference(full, listed, truth, reason(full, resolver)))
+            differences.append(Disagreement(full, listed, truth, reason(full, resolver)))
     own = {n for n in real if n.partition("::")[0] in oplist.entries.namespaces}
     own |= {n for n in resolver.listed if n.partition("::")[0] in oplist.entries.namespaces}
     for full in sorted(own):
@@ -106,7 +106,7 @@ def validate(oplist: OpList, dump: Mapping[str, Any]) -> Validation:
         else:
             why = "registered in code, not in the package's list"
             why = why if listed == "absent" else "listed, but torch has no such operator"
-            differences.append(Difference(full, listed, truth, why))
+            differences.append(Disagreement(full, listed, truth, why))
     return Validation(
         overloads=counts["torch"][0],
         equal=counts["torch"][1],

@@ -16,7 +16,7 @@ from typing import Any
 from joymigrate.chips import Chip, all_chips, read_yaml
 from joymigrate.errors import JoyError
 from joymigrate.profile.port.dotted import dotted
-from joymigrate.profile.port.find import Kernel, Launch, full_name, kernels, names_of
+from joymigrate.profile.port.find import Launch, SourceKernel, full_name, kernels, names_of
 from joymigrate.profile.port.operators import SUFFIXES
 
 WORKS, CHANGES, UNKNOWN, FAILS = "works", "needs changes", "not judged", "does not work"
@@ -94,7 +94,7 @@ def check_source(source: bytes, path: str, known: dict[str, Any]) -> list[Checke
 
 
 def judged(
-    kernel: Kernel, path: str, known: dict[str, Any], own: dict[str, ast.FunctionDef],
+    kernel: SourceKernel, path: str, known: dict[str, Any], own: dict[str, ast.FunctionDef],
     imports: dict[str, str],
 ) -> Checked:  # fmt: skip
     """One kernel against everything that is known. What nobody documented is not judged."""
@@ -107,7 +107,7 @@ def judged(
     return Checked(path, kernel.node.lineno, kernel.name, verdict, unique)
 
 
-def body(kernel: Kernel, known: dict[str, Any]) -> Iterator[Note]:
+def body(kernel: SourceKernel, known: dict[str, Any]) -> Iterator[Note]:
     """Operators, dtypes and arguments that the chip's Triton does not take."""
     dtypes = refused_dtypes(kernel, known)
     for node in ast.walk(kernel.node):
@@ -130,7 +130,7 @@ def body(kernel: Kernel, known: dict[str, Any]) -> Iterator[Note]:
 
 
 def unjudged(
-    function: ast.FunctionDef, kernel: Kernel, known: dict[str, Any],
+    function: ast.FunctionDef, kernel: SourceKernel, known: dict[str, Any],
     own: dict[str, ast.FunctionDef], imports: dict[str, str], seen: set[str],
 ) -> Iterator[Note]:  # fmt: skip
     """What is not on the list of documented parts; helpers of the same file are looked into."""
@@ -180,14 +180,14 @@ def part_of(whole: str, known: dict[str, Any]) -> bool:
     return False
 
 
-def language_name(node: ast.AST, kernel: Kernel) -> str:
+def language_name(node: ast.AST, kernel: SourceKernel) -> str:
     """`atomic_add` for `tl.atomic_add`; empty for what is no part of triton.language."""
     whole = dotted(node) if isinstance(node, ast.Attribute) else ""
     first, _, rest = whole.partition(".")
     return rest if first in kernel.language else ""
 
 
-def refused_dtypes(kernel: Kernel, known: dict[str, Any]) -> dict[str, tuple[str, str]]:
+def refused_dtypes(kernel: SourceKernel, known: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Dtypes that an operator of the kernel refuses, with that operator and the source."""
     used = {language_name(node, kernel) for node in ast.walk(kernel.node)}
     found: dict[str, tuple[str, str]] = {}
@@ -220,7 +220,7 @@ def arguments(node: ast.Call, name: str, known: dict[str, Any]) -> Iterator[Note
         )  # fmt: skip
 
 
-def sizes(kernel: Kernel, launch: Launch, known: dict[str, Any]) -> Iterator[Note]:
+def sizes(kernel: SourceKernel, launch: Launch, known: dict[str, Any]) -> Iterator[Note]:
     """Tiles against the chip's memory, programs against its largest grid."""
     limit = known["limits"]["on_chip_bytes"]
     elements, tile = largest_tile(kernel, launch)
@@ -255,7 +255,7 @@ def sizes(kernel: Kernel, launch: Launch, known: dict[str, Any]) -> Iterator[Not
         )  # fmt: skip
 
 
-def largest_tile(kernel: Kernel, launch: Launch) -> tuple[int, str]:
+def largest_tile(kernel: SourceKernel, launch: Launch) -> tuple[int, str]:
     """The largest `tl.arange(0, N)` of the kernel whose N this launch says, and how it says it."""
     defaults = zip(
         reversed(kernel.node.args.args), reversed(kernel.node.args.defaults), strict=False

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.profile.port.dotted import dotted
-from joymigrate.profile.port.find import Kernel
+from joymigrate.profile.port.find import SourceKernel
 from joymigrate.profile.port.lanes import calls, first_name, names
 
 ACCESS = frozenset(("load", "store", "make_block_ptr"))
@@ -39,7 +39,7 @@ class Role:
     value: Any = None
 
 
-def roles(kernel: Kernel) -> list[Role]:
+def roles(kernel: SourceKernel) -> list[Role]:
     """The role of every parameter."""
     pointers, whole = bases(kernel)
     sizes = lane_sizes(kernel)
@@ -80,7 +80,7 @@ def roles(kernel: Kernel) -> list[Role]:
     return found
 
 
-def bases(kernel: Kernel) -> tuple[set[str], set[str]]:
+def bases(kernel: SourceKernel) -> tuple[set[str], set[str]]:
     """Parameters that are pointers, and those whose values are used in addresses."""
     parameters = {a.arg for a in kernel.node.args.args}
     made: dict[str, list[ast.expr]] = {}
@@ -125,7 +125,7 @@ def bases(kernel: Kernel) -> tuple[set[str], set[str]]:
     return pointers & parameters, whole & parameters
 
 
-def lane_sizes(kernel: Kernel) -> set[str]:
+def lane_sizes(kernel: SourceKernel) -> set[str]:
     """Parameters that are the sizes of lanes or shapes."""
     found: set[str] = set()
     for call, name in calls(kernel.node, kernel.language):
@@ -143,7 +143,7 @@ def lane_sizes(kernel: Kernel) -> set[str]:
     return found & parameters
 
 
-def tested(kernel: Kernel) -> set[str]:
+def tested(kernel: SourceKernel) -> set[str]:
     """Parameters that an `if` asks as they are."""
     found: set[str] = set()
     for node in ast.walk(kernel.node):

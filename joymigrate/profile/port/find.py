@@ -21,7 +21,7 @@ class Launch:
 
 
 @dataclass(slots=True)
-class Kernel:
+class SourceKernel:
     """One kernel and its launches in the same file."""
 
     name: str
@@ -51,10 +51,10 @@ def full_name(node: ast.AST, known: dict[str, str]) -> str:
     return f"{known.get(first, first)}{dot}{rest}"
 
 
-def kernels(tree: ast.Module) -> list[Kernel]:
+def kernels(tree: ast.Module) -> list[SourceKernel]:
     """Every kernel of a file with its launches."""
     known, language = names_of(tree)
-    found: dict[str, Kernel] = {}
+    found: dict[str, SourceKernel] = {}
     scope = Scope(tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef):
@@ -62,7 +62,7 @@ def kernels(tree: ast.Module) -> list[Kernel]:
         decorators = {full_name(one, known): one for one in node.decorator_list}
         if "triton.jit" not in decorators:
             continue
-        kernel = found[node.name] = Kernel(node.name, node, language)
+        kernel = found[node.name] = SourceKernel(node.name, node, language)
         for one in decorators.values():
             kernel.launches += configurations(one, known)
     for node in ast.walk(tree):
@@ -92,7 +92,7 @@ def configurations(decorator: ast.AST, known: dict[str, str]) -> Iterator[Launch
             yield Launch(node.lineno, numbers, options)
 
 
-def launched(node: ast.Call, kernel: Kernel, scope: Scope) -> Launch:
+def launched(node: ast.Call, kernel: SourceKernel, scope: Scope) -> Launch:
     """What one launch says in numbers; of a value that is computed, the greatest it can have."""
     inside = scope.function_of(node)
     values = [(k.arg, k.value) for k in node.keywords if k.arg]

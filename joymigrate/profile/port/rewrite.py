@@ -21,7 +21,7 @@ from typing import Any
 
 from joymigrate.profile.port.dotted import dotted
 from joymigrate.profile.port.edits import AXES, Edits, Names
-from joymigrate.profile.port.find import Kernel, full_name, kernels, names_of
+from joymigrate.profile.port.find import SourceKernel, full_name, kernels, names_of
 from joymigrate.profile.port.lanes import by_lane, splittable, stored_lanes
 from joymigrate.profile.port.runtime import RUNTIME
 
@@ -99,7 +99,11 @@ def after_imports(tree: ast.Module, edits: Edits) -> int:
 
 
 def variant(
-    kernel: Kernel, tree: ast.Module, edits: Edits, imports: dict[str, str], known: dict[str, Any]
+    kernel: SourceKernel,
+    tree: ast.Module,
+    edits: Edits,
+    imports: dict[str, str],
+    known: dict[str, Any],
 ) -> tuple[str, list[str]]:
     """The text of one kernel's variant and what was changed. Raises Refused."""
     node = kernel.node
@@ -120,7 +124,7 @@ def variant(
     return written(kernel, edits, names, tl, tile, known), list(dict.fromkeys(changes))
 
 
-def called(kernel: Kernel) -> Iterator[tuple[ast.Call, str]]:
+def called(kernel: SourceKernel) -> Iterator[tuple[ast.Call, str]]:
     """Calls inside a kernel, with the name below triton.language ("" for others)."""
     for node in ast.walk(kernel.node):
         if isinstance(node, ast.Call):
@@ -129,7 +133,7 @@ def called(kernel: Kernel) -> Iterator[tuple[ast.Call, str]]:
 
 
 def refuse(
-    kernel: Kernel, tree: ast.Module, imports: dict[str, str], known: dict[str, Any]
+    kernel: SourceKernel, tree: ast.Module, imports: dict[str, str], known: dict[str, Any]
 ) -> None:
     """Raise Refused for what can't be folded."""
     node = kernel.node
@@ -140,7 +144,7 @@ def refuse(
     used = {dotted(call.func).partition(".")[0] for call, _ in called(kernel)}
     for function in tree.body:
         if isinstance(function, ast.FunctionDef) and function.name in used:
-            inner = Kernel(function.name, function, kernel.language)
+            inner = SourceKernel(function.name, function, kernel.language)
             if any(name in ("program_id", "num_programs") for _, name in called(inner)):
                 raise Refused(f"{function.name}, which it calls, asks for the program's number")
     asks = False
@@ -174,7 +178,7 @@ def axis_of(call: ast.Call) -> int | None:
     return None
 
 
-def programs(kernel: Kernel, edits: Edits, names: Names) -> None:
+def programs(kernel: SourceKernel, edits: Edits, names: Names) -> None:
     """The program's number becomes the block's."""
     for call, name in called(kernel):
         if name in ("program_id", "num_programs"):
@@ -184,7 +188,7 @@ def programs(kernel: Kernel, edits: Edits, names: Names) -> None:
 
 
 def replacements(
-    kernel: Kernel, edits: Edits, imports: dict[str, str], known: dict[str, Any]
+    kernel: SourceKernel, edits: Edits, imports: dict[str, str], known: dict[str, Any]
 ) -> Iterator[str]:
     """Calls with a rule of `triton.yaml`: `{0}`, `{1}` are the arguments, `tl` the language."""
     rules = known.get("replace", {})
@@ -200,7 +204,7 @@ def replacements(
         yield f"{dotted(call.func)} replaced"
 
 
-def tails(kernel: Kernel, edits: Edits) -> Iterator[str]:
+def tails(kernel: SourceKernel, edits: Edits) -> Iterator[str]:
     """Masked loads get a value for what is masked."""
     for call, name in called(kernel):
         words = {one.arg for one in call.keywords}
@@ -212,7 +216,7 @@ def tails(kernel: Kernel, edits: Edits) -> Iterator[str]:
             yield "masked lanes read 0"
 
 
-def wide_offsets(kernel: Kernel, edits: Edits, names: Names, tl: str) -> Iterator[str]:
+def wide_offsets(kernel: SourceKernel, edits: Edits, names: Names, tl: str) -> Iterator[str]:
     """`tl.program_id(0) * stride` in 64 bits where the stride is only known at run time."""
     fixed = {a.arg for a in kernel.node.args.args if is_constexpr(a)}
     sizes = {a.arg for a in kernel.node.args.args} - fixed
@@ -243,7 +247,7 @@ def is_constexpr(argument: ast.arg) -> bool:
     return argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
 
 
-def is_program(node: ast.expr, kernel: Kernel) -> bool:
+def is_program(node: ast.expr, kernel: SourceKernel) -> bool:
     """Whether a value is the program's number."""
     if not isinstance(node, ast.Call):
         return False
@@ -252,7 +256,7 @@ def is_program(node: ast.expr, kernel: Kernel) -> bool:
 
 
 def written(
-    kernel: Kernel, edits: Edits, names: Names, tl: str, tile: str, known: dict[str, Any]
+    kernel: SourceKernel, edits: Edits, names: Names, tl: str, tile: str, known: dict[str, Any]
 ) -> str:
     """The block's function and the kernel around it."""
     node = kernel.node
@@ -306,7 +310,7 @@ def written(
     return text
 
 
-def fitting(kernel: Kernel, known: dict[str, Any]) -> int:
+def fitting(kernel: SourceKernel, known: dict[str, Any]) -> int:
     """The largest power of two of 4-byte lanes, once per load and store, that fits a core."""
     tensors = sum(name in ("load", "store") for _, name in called(kernel))
     lanes = int(known["limits"]["on_chip_bytes"]["value"]) // (4 * max(2, 2 * tensors))

@@ -50,7 +50,7 @@ def read_details(path: Path) -> Trace:
             self_us=us,
             device_us=us,
         )
-    return made(path, "kernel_details", table, found, bad)
+    return build_trace(path, "kernel_details", table, found, bad)
 
 
 def read_statistic(path: Path) -> Trace:
@@ -74,10 +74,10 @@ def read_statistic(path: Path) -> Trace:
             device_us=us,
             calls=int(calls),
         )
-    return made(path, "op_statistic", table, found, bad)
+    return build_trace(path, "op_statistic", table, found, bad)
 
 
-def made(
+def build_trace(
     path: Path, kind: str, table: OpTable, found: dict[tuple[str, str], list[float]], bad: int
 ) -> Trace:
     """The trace of one table."""

@@ -21,7 +21,7 @@ from joymigrate.profile.readers.device_events import (
     LAUNCHES,
     DeviceEvents,
     Launches,
-    Times,
+    TimeAnomalies,
 )
 from joymigrate.profile.readers.names import dtype_of, frame_place, stack_place
 from joymigrate.profile.readers.stream import Window
@@ -66,7 +66,7 @@ class Chrome:
         self.marks: dict[str, float] = {}
         self.steps: set[str] = set()
         self.bad = 0
-        self.times = Times()
+        self.times = TimeAnomalies()
         self.launches = Launches()
         self.device = ""
         self.environment: dict[str, Any] = {}

@@ -100,7 +100,7 @@ def pairs_of(marks: list[tuple[int, float, bool]]) -> Iterator[tuple[int, float,
             yield thread, begun.pop(thread), ts
 
 
-class Times:
+class TimeAnomalies:
     """What is odd about the device's times. Nothing of it is left out of the sums."""
 
     def __init__(self) -> None:

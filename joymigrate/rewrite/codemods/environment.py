@@ -24,7 +24,7 @@ def find(module: Module) -> Iterator[Finding]:
         if not isinstance(value, str) or not value.isupper() or node in module.names.docstrings:
             continue
         known = table.variable(value) if value.replace("_", "").isalnum() else None
-        if known is None or spoken(node):
+        if known is None or is_text(node):
             continue
         yield from variable(module, node, value, *known)
     for node in module.names.nodes[ast.keyword]:
@@ -34,7 +34,7 @@ def find(module: Module) -> Iterator[Finding]:
                 yield from keyword(module, node, *known)
 
 
-def spoken(node: ast.AST) -> bool:
+def is_text(node: ast.AST) -> bool:
     """Whether a string is a statement of its own or part of an f-string: text, not a name."""
     return isinstance(getattr(node, "parent", None), (ast.Expr, ast.JoinedStr))
 

@@ -50,7 +50,7 @@ def assignment(module: Module, node: ast.Subscript, parent: ast.Assign) -> Findi
     simple = isinstance(node.value, (ast.Name, ast.Attribute)) and len(parent.targets) == 1
     if simple and taken_over(parent.value, parent):
         other = module.text(parent.value.value)  # type: ignore[attr-defined]
-        return chosen(module, node, parent, other)
+        return masked_in_place(module, node, parent, other)
     if not number(parent.value) or not simple:
         return module.find("JM211", node, tier=Tier.REPORT)
     if not own_mask(node):
@@ -105,12 +105,12 @@ def scaled(module: Module, node: ast.Subscript, parent: ast.AugAssign) -> Findin
     sign = signs.get(type(parent.op))
     if sign is None or not number(parent.value) or not own_mask(node):
         return module.find("JM211", node, tier=Tier.REPORT)
-    return chosen(
+    return masked_in_place(
         module, node, parent, f"{module.text(node.value)} {sign} {module.text(parent.value)}"
     )
 
 
-def chosen(
+def masked_in_place(
     module: Module, node: ast.Subscript, parent: ast.Assign | ast.AugAssign, other: str
 ) -> Finding:
     """`x.copy_(torch.where(mask, other, x))`: the same tensor, so that other names see it."""

@@ -28,7 +28,7 @@ def read(text: str, start: int = 0, end: int | None = None) -> Script:
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingHeredoc:
     """A heredoc whose lines begin after this line."""
 
     delimiter: str
@@ -42,7 +42,7 @@ class CommandReader(WordReader):
 
     def __init__(self, text: str, end: int, script: Script, depth: int = 0) -> None:
         super().__init__(text, end, script, depth)
-        self.pending: list[Pending] = []
+        self.pending: list[PendingHeredoc] = []
         self.cases: list[Word | None] = []
         self.arm = False  # a `case` pattern is expected
 
@@ -184,7 +184,7 @@ class CommandReader(WordReader):
         if match.group() in ("<<", "<<-"):
             literal = target.quoted
             delimiter = text[target.start : target.end] if not literal else target.value
-            self.pending.append(Pending(delimiter, match.group() == "<<-", literal, command))
+            self.pending.append(PendingHeredoc(delimiter, match.group() == "<<-", literal, command))
         else:
             command.targets.append(target)
         return i

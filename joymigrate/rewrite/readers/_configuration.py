@@ -16,7 +16,7 @@ from joymigrate.language import Text
 from joymigrate.model import Tier
 from joymigrate.rewrite import flow_sinks
 from joymigrate.rewrite.readers import _launch, _options, shell
-from joymigrate.rewrite.readers._environment import Mention, deals_with, doubtful
+from joymigrate.rewrite.readers._environment import VariableMention, deals_with, doubtful
 from joymigrate.rewrite.readers._migration_map import Sites, worse
 from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Sequence
 from joymigrate.rewrite.readers._words import ASSIGNMENT, Command
@@ -46,7 +46,7 @@ Another = Callable[[Entry, str], tuple[int, str] | None]
 
 
 @dataclass(slots=True)
-class Walk:
+class TreeWalk:
     """One walk over the trees of a file. `another` writes a second entry beside a given one."""
 
     sites: Sites
@@ -182,7 +182,7 @@ class Walk:
         if self.sites.moves.agnostic:
             self.second_item(item, rule, span, advice)
             return True
-        mention = Mention(item.word, 0, match.end(1), match.end(), True)
+        mention = VariableMention(item.word, 0, match.end(1), match.end(), True)
         note = advice.note or "what reads this variable is not known"
         reason = "the value is not a list of card numbers" if doubtful(mention, rule) else note
         tier = worse(advice.tier, self.floor)

@@ -20,7 +20,7 @@ INDICES = re.compile(rf"[\d,\s{EXPANDED}-]*")
 
 
 @dataclass(slots=True)
-class Mention:
+class VariableMention:
     """A variable's name in a word: `first:last` of the word's value; `value_at` behind the `=`."""
 
     word: Word
@@ -51,7 +51,7 @@ def deals_with(sites: Sites, name: str) -> None:
     sites.deals_with(f"variable {name}", name)
 
 
-def mentions(command: Command) -> Iterator[Mention]:
+def mentions(command: Command) -> Iterator[VariableMention]:
     """Variable names in the words of a command, sure ones and those that only look like it."""
     if command.kind == "pattern":
         return
@@ -63,7 +63,7 @@ def mentions(command: Command) -> Iterator[Mention]:
         match = ASSIGNMENT.match(word.value)
         if match and (leading or name in DECLARE or before in CARRIES):
             option = before if before in CARRIES and name not in DECLARE else ""
-            yield Mention(word, 0, match.end(1), match.end(), True, option)
+            yield VariableMention(word, 0, match.end(1), match.end(), True, option)
             continue
         # `sudo` and `env` take assignments before the command, options may stand between.
         leading = word.value in ("sudo", "env") or (leading and word.value.startswith("-"))
@@ -73,15 +73,17 @@ def mentions(command: Command) -> Iterator[Mention]:
             bare = name in (*DECLARE, *NAMES_ONLY) or before in (*CARRIES, "-u", "-v")
             if bare:
                 option = before if before in (*CARRIES, "-u") else ""
-                yield Mention(word, 0, len(word.value), None, True, option)
+                yield VariableMention(word, 0, len(word.value), None, True, option)
             continue
         yield from inside(word, sure=before in CARRIES or word.value.startswith("--export="))
 
 
-def inside(word: Word, sure: bool) -> Iterator[Mention]:
+def inside(word: Word, sure: bool) -> Iterator[VariableMention]:
     """`NAME=` inside a longer word: `--export=ALL,NAME=1`, `"NAME=0 python train.py"`."""
     for match in re.finditer(r"(?<![\w$.{/-])([A-Za-z_]\w*)=(?!=)", word.value):
-        yield Mention(word, match.start(1), match.end(1), match.end(), sure and not word.quoted)
+        yield VariableMention(
+            word, match.start(1), match.end(1), match.end(), sure and not word.quoted
+        )
 
 
 def command_name(words: list[Word]) -> str:
@@ -92,7 +94,9 @@ def command_name(words: list[Word]) -> str:
     return ""
 
 
-def move(sites: Sites, command: Command, mention: Mention, rule: str, advice: Advice) -> None:
+def move(
+    sites: Sites, command: Command, mention: VariableMention, rule: str, advice: Advice
+) -> None:
     """Report or rename one mention of a variable."""
     span = mention.word.span(mention.first, mention.last)
     if span is None:
@@ -122,7 +126,7 @@ def is_set(word: Word, name: str) -> bool:
     return word.value == name or word.value.startswith(f"{name}=")
 
 
-def doubtful(mention: Mention, rule: str) -> bool:
+def doubtful(mention: VariableMention, rule: str) -> bool:
     """Whether a list of visible cards holds something other than numbers, or hides every card."""
     if rule != "JM170" or mention.value_at is None:
         return False
@@ -131,7 +135,12 @@ def doubtful(mention: Mention, rule: str) -> bool:
 
 
 def both(
-    sites: Sites, mention: Mention, rule: str, names: tuple[str, ...], tier: Tier, reason: str
+    sites: Sites,
+    mention: VariableMention,
+    rule: str,
+    names: tuple[str, ...],
+    tier: Tier,
+    reason: str,
 ) -> None:
     """Write the target's variables beside the origin's, with the same value."""
     word = mention.word

@@ -17,7 +17,7 @@ DEEPEST = 200
 
 def tree(text: str) -> Node:
     """The value that a JSON file holds. Raises `Unreadable` with the place of a syntax error."""
-    reader = Reader(text)
+    reader = JsonReader(text)
     node = reader.value(reader.blank(0), 0)
     end = reader.blank(node.end)
     if end != len(text):
@@ -25,7 +25,7 @@ def tree(text: str) -> Node:
     return node
 
 
-class Reader:
+class JsonReader:
     """Reads values; every method takes a place and returns a node that knows where it ends."""
 
     def __init__(self, text: str) -> None:

@@ -34,7 +34,7 @@ OTHERS = frozenset(
 
 
 @dataclass(slots=True)
-class Flow:
+class ShellFlow:
     """Which shell variables hold a device or a backend, and through what that was seen."""
 
     sites: Sites
@@ -47,7 +47,7 @@ class Flow:
 
 def values(sites: Sites, script: Script) -> None:
     """Every device and backend value of a script."""
-    flow = Flow(sites)
+    flow = ShellFlow(sites)
     for command in script.commands:
         for key, word, at in pairs(command):
             kind = sites.moves.sink(key)
@@ -197,7 +197,7 @@ def move_part(part: str, sites: Sites) -> str:
     return ":".join(names.get(piece, piece) for piece in part.split(":"))
 
 
-def set_variables(flow: Flow, command: Command) -> None:
+def set_variables(flow: ShellFlow, command: Command) -> None:
     """`DEVICE=cuda`, `export BACKEND=nccl`, `DEV=${1:-cuda}`, `for d in cuda cpu`."""
     words = command.words
     if command.kind != "command" or not words:
@@ -228,14 +228,14 @@ def flow_rule(kind: str | None) -> str:
     return "JM121" if kind == flow_sinks.DEVICE else RULES[flow_sinks.BACKEND]
 
 
-def fallback(flow: Flow, expansion: Expansion) -> None:
+def fallback(flow: ShellFlow, expansion: Expansion) -> None:
     """The default in `${DEVICE:-cuda}`."""
     kind = flow.kind(expansion.name)
     if kind and expansion.default is not None:
         value(flow.sites, expansion.default, 0, kind, key=expansion.name, rule=flow_rule(kind))
 
 
-def comparisons(flow: Flow, command: Command) -> None:
+def comparisons(flow: ShellFlow, command: Command) -> None:
     """`[ "$DEVICE" = cuda ]`, `[[ $DEVICE == cuda* ]]`."""
     words = command.words
     if not words or words[0].value not in TESTS:
@@ -246,13 +246,13 @@ def comparisons(flow: Flow, command: Command) -> None:
             compared(flow, right, (left,))
 
 
-def arms(flow: Flow, command: Command) -> None:
+def arms(flow: ShellFlow, command: Command) -> None:
     """The patterns of `case $DEVICE in cuda*) …`."""
     if command.words:
         compared(flow, command.words[0], command.words[1:])
 
 
-def compared(flow: Flow, subject: Word, others: Iterable[Word]) -> None:
+def compared(flow: ShellFlow, subject: Word, others: Iterable[Word]) -> None:
     """Values that a device or backend variable is compared with."""
     only = only_expansion(subject)
     kind = flow.kind(only.name) if only else None

@@ -108,9 +108,9 @@ def change_of(
         return of_same_version(name, advice, match["versions"])
     writes = simple and advice.tier is not Tier.REPORT and context.style is not Style.AGNOSTIC
     if not writes or advice.to is None:
-        return Change(name, Tier.REPORT, told(advice))
+        return Change(name, Tier.REPORT, describe(advice))
     after = advice.to + (match["extras"] or "") + advice.versions + match["rest"]
-    return Change(name, Tier.UNSAFE, told(advice), after)
+    return Change(name, Tier.UNSAFE, describe(advice), after)
 
 
 def of_same_version(name: str, advice: PackageAdvice, versions: str) -> Change:
@@ -118,11 +118,11 @@ def of_same_version(name: str, advice: PackageAdvice, versions: str) -> Change:
     try:
         wanted = SpecifierSet(versions.strip(" ()"))
     except InvalidSpecifier:
-        return Change(name, Tier.REPORT, told(advice))
+        return Change(name, Tier.REPORT, describe(advice))
     fits = [one for one in advice.releases if wanted.contains(Version(one).base_version)]
     if fits:
         given = replace(advice, versions=f"=={fits[-1]}")
-        return Change(name, Tier.REPORT, told(given))
+        return Change(name, Tier.REPORT, describe(given))
     listed = ", ".join(advice.releases)
     none = Text(
         "{to} has no release for {name}{versions} (releases: {listed})",
@@ -141,10 +141,10 @@ def version_conflict(name: str, advice: PackageAdvice, versions: str) -> Change 
         fits = SpecifierSet(advice.versions).contains(pinned[1].rstrip("."))
     except (InvalidSpecifier, InvalidVersion):
         return None
-    return None if fits else Change(name, Tier.REPORT, told(advice))
+    return None if fits else Change(name, Tier.REPORT, describe(advice))
 
 
-def told(advice: PackageAdvice) -> str:
+def describe(advice: PackageAdvice) -> str:
     """One line out of the parts of an advice, with its date."""
     parts: list[str] = []
     if advice.to:

@@ -42,10 +42,10 @@ def tree(text: str) -> Mapping:
         raise Unreadable(Text("not valid TOML: {problem}", problem=problem), *place) from None
     except RecursionError:
         raise Unreadable("nested too deeply") from None
-    return Reader(text).document()
+    return TomlReader(text).document()
 
 
-class Reader:
+class TomlReader:
     """Reads text that is known to be valid."""
 
     def __init__(self, text: str) -> None:

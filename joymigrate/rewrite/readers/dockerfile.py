@@ -184,7 +184,7 @@ def run(sites: Sites, each: Instruction) -> None:
 def arguments(sites: Sites, start: int, end: int) -> bool:
     """The list form: words of one command."""
     try:
-        node = _json_tree.Reader(sites.source.text[:end]).value(start, 0)
+        node = _json_tree.JsonReader(sites.source.text[:end]).value(start, 0)
     except Unreadable:
         return False
     if not isinstance(node, Sequence):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from joymigrate.language import Text
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.readers._configuration import Walk
+from joymigrate.rewrite.readers._configuration import TreeWalk
 from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
 from joymigrate.rewrite.readers._packages import RULE, package_advice
 from joymigrate.rewrite.readers._tree import Entry, scalar
@@ -33,7 +33,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     host = "host" in name and not name.endswith((".cfg", ".ini", ".conf"))
     if not (host or name in ("setup.cfg", "tox.ini") or worth_reading(sites)):
         return
-    walk = Walk(sites, lambda entry, to: another(source, entry, to))
+    walk = TreeWalk(sites, lambda entry, to: another(source, entry, to))
     section, packages = "", False
     for start, text in lines(source):
         if not text.strip() or text.lstrip()[0] in "#;":
@@ -58,7 +58,7 @@ def lines(source: Source) -> Iterator[tuple[int, str]]:
         yield start, source.text[start:end].rstrip("\r\n")
 
 
-def line(walk: Walk, start: int, text: str, section: str, packages: bool) -> bool:
+def line(walk: TreeWalk, start: int, text: str, section: str, packages: bool) -> bool:
     """One line; the result says whether the lines below, if indented, name packages."""
     indented = text[:1] in " \t"
     if packages and indented:
@@ -80,7 +80,7 @@ def line(walk: Walk, start: int, text: str, section: str, packages: bool) -> boo
     return section.startswith("options.extras_require")
 
 
-def option(walk: Walk, start: int, match: re.Match[str]) -> None:
+def option(walk: TreeWalk, start: int, match: re.Match[str]) -> None:
     """`key = value`; a comment behind the value, and quotes around it, are left out."""
     text = walk.sites.source.text
     first, last = start + match.start("value"), start + match.end("value")

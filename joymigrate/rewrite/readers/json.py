@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _deepspeed
-from joymigrate.rewrite.readers._configuration import Walk
+from joymigrate.rewrite.readers._configuration import TreeWalk
 from joymigrate.rewrite.readers._json_tree import tree
 from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
 from joymigrate.rewrite.readers._tree import Entry, Mapping
@@ -23,7 +23,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
         return
     root = tree(source.text)
     _deepspeed.settings(sites, root)
-    Walk(sites, lambda entry, name: another(source, entry, name)).node(root)
+    TreeWalk(sites, lambda entry, name: another(source, entry, name)).node(root)
     yield from sites.ordered()
 
 

@@ -156,7 +156,12 @@ def relate(findings: Iterable[Finding], python: Mapping[str, str]) -> list[Findi
     names = {each.before for each in found if is_bound(each)}
     calls = callers(names, python) if names else {}
     return [
-        replace(each, reason=Text.join("; ", (each.reason or "", told(calls.get(each.before, [])))))
+        replace(
+            each,
+            reason=Text.join(
+                "; ", (each.reason or "", describe_callers(calls.get(each.before, [])))
+            ),
+        )
         if is_bound(each)
         else each
         for each in found
@@ -168,7 +173,7 @@ def is_bound(finding: Finding) -> bool:
     return finding.rule == RULE and (finding.reason or "").startswith("operator ")
 
 
-def told(calls: list[Call]) -> str:
+def describe_callers(calls: list[Call]) -> str:
     """The callers in one phrase."""
     if not calls:
         return "no call of it was found in the Python files"

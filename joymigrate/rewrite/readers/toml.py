@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _projects
-from joymigrate.rewrite.readers._configuration import Walk
+from joymigrate.rewrite.readers._configuration import TreeWalk
 from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
 from joymigrate.rewrite.readers._toml_tree import tree
 from joymigrate.rewrite.readers._tree import Entry, Mapping
@@ -24,14 +24,14 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     if not project and not worth_reading(sites):
         return
     root = tree(source.text)
-    walk = Walk(sites, lambda entry, name: another(source, entry, name))
+    walk = TreeWalk(sites, lambda entry, name: another(source, entry, name))
     for entry in root.entries:
         if not (project and _projects.section(sites, entry)):
             settings(walk, entry)
     yield from sites.ordered()
 
 
-def settings(walk: Walk, entry: Entry) -> None:
+def settings(walk: TreeWalk, entry: Entry) -> None:
     """A table of settings. Tables of tools are about code, not about devices."""
     if not entry.key.value.startswith(("tool.ruff", "tool.mypy", "tool.black", "tool.isort")):
         walk.entry(entry, set())

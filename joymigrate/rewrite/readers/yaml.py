@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _conda, _deepspeed
-from joymigrate.rewrite.readers._configuration import Walk
+from joymigrate.rewrite.readers._configuration import TreeWalk
 from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
 from joymigrate.rewrite.readers._tree import Entry, Mapping
 from joymigrate.rewrite.readers._yaml_tree import trees
@@ -22,7 +22,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     conda = _conda.may_be(source.text)
     if not conda and not worth_reading(sites):
         return
-    walk = Walk(sites, lambda entry, name: another(source, entry, name))
+    walk = TreeWalk(sites, lambda entry, name: another(source, entry, name))
     for root in trees(source.text):
         if conda and isinstance(root, Mapping) and _conda.environment(sites, root):
             continue

@@ -102,7 +102,7 @@ class Engine:
         """The kernel of `operator`: `compute` takes the CPU aliases. `source` says what it is."""
         compute = self.with_numerics(operator, compute)
         self.operators.append(operator)
-        run = Call(self, operator, compute, source)
+        run = Dispatch(self, operator, compute, source)
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
             # A function mode of the program (`with torch.device(...)`, a recorder) is not meant
@@ -160,7 +160,7 @@ def pick(args: Sequence[Any], kwargs: dict[str, Any], place: int | str) -> Any:
     return args[place] if place < len(args) else None
 
 
-class Call:
+class Dispatch:
     """One operator's way through the engine."""
 
     __slots__ = ("compute", "direct", "engine", "operator", "source")

@@ -45,7 +45,7 @@ class Order:
 
 
 @dataclass(slots=True)
-class Outcome:
+class WorkerReport:
     """All rows, and what the worker said of its device."""
 
     rows: list[dict[str, Any]]
@@ -57,10 +57,10 @@ def work(
     order: Order,
     start: Sequence[str] = (),
     tell: Callable[[int, int], None] = lambda done, total: None,
-) -> Outcome:
+) -> WorkerReport:
     """Run workers until everything is done. `start` is a command that starts the worker's command
     (`joymigrate rehearse --`), empty for none."""
-    outcome = Outcome([], {})
+    outcome = WorkerReport([], {})
     done: list[tuple[int, str]] = []
     while True:
         state = one_worker(order, done, start, outcome, tell)
@@ -93,7 +93,7 @@ def one_worker(
     order: Order,
     done: list[tuple[int, str]],
     start: Sequence[str],
-    outcome: Outcome,
+    outcome: WorkerReport,
     tell: Callable[[int, int], None],
 ) -> State:
     """Run one worker to its end and read what it says."""
@@ -130,7 +130,7 @@ def one_worker(
 
 
 def hear(
-    message: Mapping[str, Any], state: State, done: list[tuple[int, str]], outcome: Outcome
+    message: Mapping[str, Any], state: State, done: list[tuple[int, str]], outcome: WorkerReport
 ) -> None:
     """Take one message of the worker."""
     if "error" in message:

@@ -60,7 +60,7 @@ class Question:
         for name, value in (("--alpha", self.alpha), ("--power", self.power)):
             if not 0 < value < 1:
                 raise JoyError(f"{name} lies between 0 and 1, got {value:g}")
-        normalise.chosen(self.normalisers)
+        normalise.select(self.normalisers)
         return self
 
 
@@ -135,7 +135,7 @@ class Counting:
 
     def views(self) -> list[tuple[Figures, tuple[str, ...]]]:
         """The figures to fill and the normalisers of each."""
-        names = normalise.chosen(self.question.normalisers)
+        names = normalise.select(self.question.normalisers)
         return [(self.raw, ()), *([(self.normalised, names)] if names else [])]
 
     def add(self, row: Sequence[Sample]) -> None:
@@ -211,8 +211,8 @@ class Counting:
             Example(
                 base.id,
                 change,
-                shown(base),
-                shown(target),
+                describe(base),
+                describe(target),
                 None if reference is ABSENT else cut(reference),
             )
         )
@@ -356,7 +356,7 @@ def lacking(row: Sequence[Sample], values: Sequence[Any], key: str) -> JoyError:
     )
 
 
-def shown(sample: Sample) -> str:
+def describe(sample: Sample) -> str:
     """What one side said, to be read."""
     for value in (sample.prediction, sample.tokens, sample.score):
         if value is not ABSENT:

@@ -67,7 +67,7 @@ NORMALISERS: dict[str, Callable[[str], str]] = {
 }
 
 
-def chosen(names: Sequence[str]) -> tuple[str, ...]:
+def select(names: Sequence[str]) -> tuple[str, ...]:
     """The named normalisers, in their order; `JoyError` with the nearest name for others."""
     for name in names:
         if name not in NORMALISERS:

@@ -71,7 +71,7 @@ Question = Sequence[Any]  # one value per argument: Form, a list of them, number
 CRASHED = Answer(-1)
 
 
-class Library:
+class CheckLibrary:
     """A library of host checks in this process."""
 
     def __init__(self, path: Path) -> None:

@@ -19,8 +19,8 @@ from joymigrate.run.rehearse.host_checks.ask import (
     CRASHED,
     NUMBERS,
     Answer,
+    CheckLibrary,
     Form,
-    Library,
     ask_in_child,
 )  # fmt: skip
 from joymigrate.run.rehearse.host_checks.build import HostChecks
@@ -224,7 +224,7 @@ class Grid:
         return 0
 
 
-def ask_kernel(library: Library, kernel: str, arguments: Sequence[Argument]) -> Facts | None:
+def ask_kernel(library: CheckLibrary, kernel: str, arguments: Sequence[Argument]) -> Facts | None:
     """The whole grid of one kernel, in processes of its own; None where it crashes too often."""
     crashed: set[str] = set()
 
@@ -260,7 +260,7 @@ def ask_models(
     """The grid of every kernel that the library holds, by kernel and model. `tell` gets one line
     of progress now and then."""
     found: dict[str, dict[str, Facts]] = {}
-    library = Library(build.library)
+    library = CheckLibrary(build.library)
     kernels = sorted(k for k in build.kernels if k in declared and library.has(k))
     for number, kernel in enumerate(kernels, 1):
         for model in models:

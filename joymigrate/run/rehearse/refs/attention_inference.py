@@ -31,7 +31,7 @@ NZ_LANES = 5  # dimensions of a cache in the fractal form [blocks, N, D/16, size
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AttentionScalars:
     """The scalars of one inference attention."""
 
     operator: str
@@ -61,10 +61,12 @@ class Side:
 
 def call_of(
     operator: str, layout: str, heads: int, kv_heads: int, scale: float, **rest: int
-) -> Call:
+) -> AttentionScalars:
     """A call; "BNSD_BSND" reads BNSD and writes BSND."""
     given, _, wanted = layout.partition("_")
-    return Call(operator, given, wanted or given, heads, kv_heads or heads, scale, **rest)
+    return AttentionScalars(
+        operator, given, wanted or given, heads, kv_heads or heads, scale, **rest
+    )
 
 
 def _lengths(lengths: Lengths, count: int, default: int) -> list[int]:
@@ -75,7 +77,9 @@ def _lengths(lengths: Lengths, count: int, default: int) -> list[int]:
     return values * count if len(values) == 1 else values[:count]
 
 
-def _cut(call: Call, tensor: Tensor, heads: int, lengths: Lengths, padding: Maybe) -> list[Tensor]:
+def _cut(
+    call: AttentionScalars, tensor: Tensor, heads: int, lengths: Lengths, padding: Maybe
+) -> list[Tensor]:
     """The sequences of a tensor that is not paged, each [N, S, D]."""
     if call.layout in PACKED:
         if lengths is None:
@@ -92,7 +96,7 @@ def _cut(call: Call, tensor: Tensor, heads: int, lengths: Lengths, padding: Mayb
     return cut
 
 
-def _blocks(call: Call, cache: Tensor) -> Tensor:
+def _blocks(call: AttentionScalars, cache: Tensor) -> Tensor:
     """A paged cache in any of its forms as [blocks, size, N, D]."""
     if cache.dim() == NZ_LANES:
         return cache.permute(0, 3, 1, 2, 4).flatten(3)
@@ -103,7 +107,7 @@ def _blocks(call: Call, cache: Tensor) -> Tensor:
     return cache
 
 
-def _paged(call: Call, cache: Tensor, table: Tensor, lengths: Lengths) -> list[Tensor]:
+def _paged(call: AttentionScalars, cache: Tensor, table: Tensor, lengths: Lengths) -> list[Tensor]:
     """The sequences that a block table describes, each [N, S, D]."""
     if lengths is None:
         raise RuntimeError(f"{call.operator}: a block table needs the lengths of the keys")
@@ -116,7 +120,7 @@ def _paged(call: Call, cache: Tensor, table: Tensor, lengths: Lengths) -> list[T
     return found
 
 
-def _real(call: Call, side: Side, sequences: list[Tensor]) -> list[Tensor]:
+def _real(call: AttentionScalars, side: Side, sequences: list[Tensor]) -> list[Tensor]:
     """int8 sequences as real numbers."""
     if side.tensor.dtype.is_floating_point:
         return sequences
@@ -142,7 +146,7 @@ def _spread(side: Side, factor: Maybe, number: int, like: Tensor, default: float
 
 
 def sequences_of(
-    call: Call,
+    call: AttentionScalars,
     side: Side,
     table: Maybe,
     lengths: Lengths,
@@ -177,7 +181,7 @@ def _row_of(mask: Maybe, number: int, single: bool) -> Maybe:
 
 
 def infer(
-    call: Call,
+    call: AttentionScalars,
     query: Tensor,
     key: Side,
     value: Side,
@@ -235,7 +239,7 @@ def infer(
 
 
 def _join(
-    call: Call,
+    call: AttentionScalars,
     query: Tensor,
     outputs: list[Tensor],
     sums: list[Tensor],

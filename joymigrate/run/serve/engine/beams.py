@@ -32,7 +32,7 @@ class BeamOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FinishedBeam:
     """A finished text: its tokens, the end included; its score, and its log-probability."""
 
     ids: tuple[int, ...]
@@ -49,7 +49,7 @@ class Beams:
     ends: Collection[int]
     limit: int
     running: list[tuple[tuple[int, ...], float]] = field(default_factory=lambda: [((), 0.0)])
-    finished: list[Found] = field(default_factory=list)
+    finished: list[FinishedBeam] = field(default_factory=list)
 
     @property
     def wanted(self) -> int:
@@ -74,7 +74,7 @@ class Beams:
         for ids, total in rows[:width]:  # those below are there to go on with, not to end
             if over or ids[-1] in self.ends:
                 reason: FinishReason = "stop" if ids[-1] in self.ends else "length"
-                self.finished.append(Found(ids, total / length**power, total, reason))
+                self.finished.append(FinishedBeam(ids, total / length**power, total, reason))
         self.finished = sorted(self.finished, key=lambda one: -one.score)[:width]
         self.running = [row for row in rows if row[0][-1] not in self.ends][:width]
         if over or not self.running:
@@ -97,7 +97,7 @@ def ends_of(engine: Any, sampling: Sampling) -> set[int]:
     )
 
 
-async def search(engine: Any, request: Request, options: BeamOptions) -> list[Found]:
+async def search(engine: Any, request: Request, options: BeamOptions) -> list[FinishedBeam]:
     """The best texts behind a request's prompt, best first; `engine` is an `AsyncEngine`.
 
     Of the request's sampling `max_tokens`, `stop_token_ids` and `ignore_eos` count.

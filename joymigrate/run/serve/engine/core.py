@@ -51,7 +51,7 @@ class Embedding:
 
 
 @dataclass(slots=True)
-class Found:
+class ForwardResult:
     """What a forward pass says about each of its texts, before any of them is told. `drafts` are
     (place in `sampled`, tokens that were tried, the scores behind each [K, V])."""
 
@@ -317,7 +317,7 @@ class Engine:
         self.last_step = time.monotonic()
         return outputs
 
-    def compute(self, chunks: list[Chunk]) -> Found:
+    def compute(self, chunks: list[Chunk]) -> ForwardResult:
         """Everything of a step that can fail: until it is done no text has changed."""
         batch = self.batch_of(chunks)
         hidden = self.forward(batch)
@@ -344,9 +344,9 @@ class Engine:
             self.model.place(batch, chunks, visions)  # type: ignore[attr-defined]
         return batch
 
-    def read(self, chunks: list[Chunk], batch: Batch, hidden: Tensor) -> Found:
+    def read(self, chunks: list[Chunk], batch: Batch, hidden: Tensor) -> ForwardResult:
         """Sample for the chunks that reach their newest token; take the others' states."""
-        found = Found()
+        found = ForwardResult()
         rows: list[int] = []
         behind: list[int] = []
         tried: list[tuple[int, Chunk]] = []
@@ -383,7 +383,7 @@ class Engine:
             ]
         return found
 
-    def tell(self, chunks: list[Chunk], found: Found) -> list[Output]:
+    def tell(self, chunks: list[Chunk], found: ForwardResult) -> list[Output]:
         """Record that chunks were computed, and give every text what was found for it."""
         self.scheduler.advance(chunks)
         for chunk, wish, states in found.states:
@@ -403,7 +403,7 @@ class Engine:
             outputs.append(self.grow(text, token, chosen.logprobs.get(i)))
         return outputs + self.follow(found)
 
-    def follow(self, found: Found) -> list[Output]:
+    def follow(self, found: ForwardResult) -> list[Output]:
         """Go on through the drafts while each text says what its draft says.
 
         A token is chosen from the scores behind the true text alone, so drafts change none.

@@ -98,7 +98,7 @@ class Launcher:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LaunchRequest:
     """What to start and where: `python` is an environment or an interpreter, `container` a command
     that runs its arguments inside a container."""
 
@@ -159,7 +159,7 @@ def named(name: str, chip: str | None = None) -> Launcher:
     return known[name]
 
 
-def command(launcher: Launcher, wish: Wish, port: int) -> list[str]:
+def command(launcher: Launcher, wish: LaunchRequest, port: int) -> list[str]:
     """The command line that starts the engine on a local port; raises `JoyError`."""
     held = {word for word in launcher.words if word.startswith("--")}
     clash = [word for word in wish.extra if word.partition("=")[0] in held]
@@ -180,7 +180,7 @@ def command(launcher: Launcher, wish: Wish, port: int) -> list[str]:
     return [*line, *wish.extra]
 
 
-def wishes(wish: Wish) -> dict[str, Any]:
+def wishes(wish: LaunchRequest) -> dict[str, Any]:
     """What a wish says beyond the usual."""
     found: dict[str, Any] = {}
     if wish.dtype != "auto":
@@ -192,7 +192,7 @@ def wishes(wish: Wish) -> dict[str, Any]:
     return found
 
 
-def configured(launcher: Launcher, wish: Wish, port: int, folder: Path) -> dict[str, str]:
+def configured(launcher: Launcher, wish: LaunchRequest, port: int, folder: Path) -> dict[str, str]:
     """Write the file that an engine reads instead of options; returns the variable that names it.
 
     `settings` has the `variable`, the installed file that is its `base`, and what to `set` in it:
@@ -237,7 +237,7 @@ def put(table: Any, path: Sequence[str], value: Any, where: str) -> None:
         ) from None  # fmt: skip
 
 
-def head(launcher: Launcher, wish: Wish) -> list[str]:
+def head(launcher: Launcher, wish: LaunchRequest) -> list[str]:
     """The words that run the engine's program: in a container, an environment, or here."""
     if wish.container is not None:
         words = shlex.split(wish.container)
@@ -293,7 +293,9 @@ def free_port() -> int:
 class Child:
     """A started engine. Its output goes to `talk`, line by line; the last lines are kept."""
 
-    def __init__(self, launcher: Launcher, wish: Wish, talk: Callable[[str], None]) -> None:
+    def __init__(
+        self, launcher: Launcher, wish: LaunchRequest, talk: Callable[[str], None]
+    ) -> None:
         self.launcher, self.wish, self.talk = launcher, wish, talk
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"

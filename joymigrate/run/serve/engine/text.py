@@ -15,7 +15,7 @@ MOST_HELD = 3
 CONTEXT = 5  # prompt tokens before the first one: whether it begins with a space depends on them
 
 
-class Decoder(Protocol):
+class TextDecoder(Protocol):
     """Text of token ids."""
 
     def decode(self, ids: Sequence[int], *, skip_special: bool) -> str:
@@ -26,7 +26,7 @@ class Decoder(Protocol):
 class Detokeniser:
     """Whole characters of a growing list of tokens."""
 
-    def __init__(self, decoder: Decoder, prompt: Sequence[int], *, skip_special: bool) -> None:
+    def __init__(self, decoder: TextDecoder, prompt: Sequence[int], *, skip_special: bool) -> None:
         self.decoder = decoder
         self.skip_special = skip_special
         self.ids = list(prompt[-CONTEXT:])  # decoded together, so that spaces come out right

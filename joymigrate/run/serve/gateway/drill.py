@@ -41,7 +41,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 @dataclass(slots=True)
-class Outcome:
+class DrillResult:
     """What a drill found. Latencies in milliseconds."""
 
     seen: Counter[str] = field(default_factory=Counter)
@@ -86,7 +86,7 @@ class Outcome:
         }
 
 
-async def run(drill: Drill, talk: Callable[[str], None] = lambda line: None) -> Outcome:
+async def run(drill: Drill, talk: Callable[[str], None] = lambda line: None) -> DrillResult:
     """Hold one drill."""
     fakes = {
         name: Fake(
@@ -96,7 +96,7 @@ async def run(drill: Drill, talk: Callable[[str], None] = lambda line: None) -> 
     }
     for fake in fakes.values():
         await fake.start()
-    outcome = Outcome()
+    outcome = DrillResult()
     with tempfile.TemporaryDirectory(prefix="joymigrate-drill-") as folder:
         config = settings.parse(sections(drill, fakes), Path(folder) / "gateway.yaml")
         gateway = Gateway(config, unverified=True, talk=talk)
@@ -128,7 +128,7 @@ def sections(drill: Drill, fakes: Mapping[str, Fake]) -> dict[str, Any]:
     }
 
 
-async def load(drill: Drill, gateway: Gateway, standby: Fake, outcome: Outcome) -> None:
+async def load(drill: Drill, gateway: Gateway, standby: Fake, outcome: DrillResult) -> None:
     """Let `concurrency` clients share the requests."""
     import aiohttp
 
@@ -150,7 +150,7 @@ async def load(drill: Drill, gateway: Gateway, standby: Fake, outcome: Outcome) 
         outcome.after_decision = max(0, standby.seen - decided[0])
 
 
-async def one(session: Any, url: str, drill: Drill, number: int, outcome: Outcome) -> None:
+async def one(session: Any, url: str, drill: Drill, number: int, outcome: DrillResult) -> None:
     """One request, and what the client makes of the answer."""
     import aiohttp
 
@@ -198,7 +198,7 @@ def judge(raw: bytes, status: int, stream: bool, expected: str) -> str:
     return "ok" if text == expected else "corrupt"
 
 
-def tally(gateway: Gateway, fakes: Mapping[str, Fake], outcome: Outcome) -> None:
+def tally(gateway: Gateway, fakes: Mapping[str, Fake], outcome: DrillResult) -> None:
     """Compare the gateway's counts with the clients' and the fakes'."""
     meters, rollout = gateway.meters, gateway.rollout
     outcome.counted = {name: int(cell.value) for name, cell in meters.outcomes.items()}

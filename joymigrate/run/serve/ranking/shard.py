@@ -29,7 +29,7 @@ from joymigrate.run.serve.web.limits import Limits
 from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 
-class Following(Protocol):
+class Follower(Protocol):
     """What follows published versions."""
 
     def stop(self) -> None: ...
@@ -153,7 +153,7 @@ class ShardService:
     shard: Shard
     limits: Limits = field(default_factory=Limits)
     keys: Keys = field(default_factory=Keys)
-    versions: Following | None = None
+    versions: Follower | None = None
     draining: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     asked: Cell = field(init=False)

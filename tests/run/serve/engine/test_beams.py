@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="pip install 'joymigrate[serve]'")
 import torch
 
 from joymigrate.run.serve.engine.asynchronous import AsyncEngine
-from joymigrate.run.serve.engine.beams import BeamOptions, Found, most_width, search
+from joymigrate.run.serve.engine.beams import BeamOptions, FinishedBeam, most_width, search
 from joymigrate.run.serve.engine.types import EngineOptions, Request, Sampling
 
 from .models import VOCABULARY, prompts, save
@@ -52,7 +52,9 @@ def test_a_search_finds_what_transformers_finds(tmp_path: Path, kind: str, whole
     engine = AsyncEngine.load(tmp_path, EngineOptions(**ROOM))
     compared = 0
 
-    async def found(ids: list[int], way: Any, ends: tuple[int, ...], limit: int) -> list[Found]:
+    async def found(
+        ids: list[int], way: Any, ends: tuple[int, ...], limit: int
+    ) -> list[FinishedBeam]:
         sampling = Sampling(max_tokens=limit, stop_token_ids=ends, n=way[0])
         return await search(engine, Request("one", tuple(ids), sampling), BeamOptions(*way))
 

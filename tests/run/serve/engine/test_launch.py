@@ -87,8 +87,8 @@ def environment(tmp_path: Path) -> Path:
     return made
 
 
-def wish(**more: object) -> launch.Wish:
-    return launch.Wish(**{"model": "/models/tiny", "name": "tiny", **more})  # type: ignore[arg-type]
+def wish(**more: object) -> launch.LaunchRequest:
+    return launch.LaunchRequest(**{"model": "/models/tiny", "name": "tiny", **more})  # type: ignore[arg-type]
 
 
 def test_engines_come_from_the_chips_folders() -> None:

@@ -32,7 +32,7 @@ MAX_TOP = 20  # of the OpenAI API
 
 
 @dataclass(slots=True)
-class Asked:
+class ChatRequest:
     """A checked request."""
 
     model: str
@@ -49,7 +49,7 @@ class Asked:
     search: BeamOptions | None = None
 
 
-def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
+def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
     """The request and its guide; raises `Refusal`."""
     fields = Fields(body)
     model = service.model(fields.raw("model"))
@@ -72,7 +72,7 @@ def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
     others = {"guide": guide is not None, "images": bool(images), "tools": box is not None,
               "resume": bool(resume), "echo": bool(echo)}  # fmt: skip
     search = searching.read(fields, service.engine, chosen, others=others)
-    asked = Asked(
+    asked = ChatRequest(
         model, prompt, images, chosen, fields.flag("stream"), stream_options(fields), box,
         fields.flag("return_token_ids"), echo, resume, given, search,
     )  # fmt: skip
@@ -156,7 +156,9 @@ async def answer(service: Service, ask: Ask) -> Reply:
 class Chat:
     """One answer in the making."""
 
-    def __init__(self, service: Service, ask: Ask, asked: Asked, generation: Generation) -> None:
+    def __init__(
+        self, service: Service, ask: Ask, asked: ChatRequest, generation: Generation
+    ) -> None:
         self.service, self.asked, self.generation = service, asked, generation
         self.head = {
             "id": f"chatcmpl-{ask.id}",

@@ -22,7 +22,7 @@ MAX_PROMPTS = 2048
 
 
 @dataclass(slots=True)
-class Asked:
+class CompletionRequest:
     """A checked request."""
 
     model: str
@@ -38,7 +38,7 @@ class Asked:
     search: BeamOptions | None = None
 
 
-def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
+def read(service: Service, body: dict[str, Any]) -> tuple[CompletionRequest, Any]:
     """The request and its guide; raises `Refusal`."""
     fields = Fields(body)
     model = service.model(fields.raw("model"))
@@ -63,7 +63,7 @@ def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
     resume, chosen = resuming.checked(resumed, encoded, chosen)
     others = {"guide": guide is not None, "resume": bool(resume), "echo": echo}
     search = searching.read(fields, service.engine, chosen, others=others)
-    asked = Asked(
+    asked = CompletionRequest(
         model, encoded, chosen, fields.flag("stream"), stream_options(fields), echo,
         fields.flag("return_token_ids"), numbers, resume=resume, search=search,
     )  # fmt: skip
@@ -128,7 +128,9 @@ async def answer(service: Service, ask: Ask) -> Reply:
 class Completion:
     """One answer in the making."""
 
-    def __init__(self, service: Service, ask: Ask, asked: Asked, generation: Generation) -> None:
+    def __init__(
+        self, service: Service, ask: Ask, asked: CompletionRequest, generation: Generation
+    ) -> None:
         self.service, self.asked, self.generation = service, asked, generation
         self.head = {
             "id": f"cmpl-{ask.id}",

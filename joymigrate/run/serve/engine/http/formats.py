@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.engine.http.guide import Guide, Guides
+from joymigrate.run.serve.engine.http.guide import GrammarState, Guides
 from joymigrate.run.serve.web.errors import Refusal
 
 ANY_OBJECT = {"type": "object"}
 GUIDED = ("json", "regex", "choice", "grammar")
 
 
-def read(fields: Fields, guides: Guides) -> Callable[[], Guide] | None:
+def read(fields: Fields, guides: Guides) -> Callable[[], GrammarState] | None:
     """The guide that a request asks for, or None."""
     asked = []
     given = fields.table_of("response_format")
@@ -40,7 +40,7 @@ def read(fields: Fields, guides: Guides) -> Callable[[], Guide] | None:
     return found[0] if found else None
 
 
-def response_format(fields: Fields, guides: Guides) -> Callable[[], Guide] | None:
+def response_format(fields: Fields, guides: Guides) -> Callable[[], GrammarState] | None:
     """`text`, `json_object`, `json_schema`."""
     kind = fields.required("type")
     if kind not in ("text", "json_object", "json_schema"):
@@ -67,7 +67,7 @@ def response_format(fields: Fields, guides: Guides) -> Callable[[], Guide] | Non
     return made
 
 
-def guided(kind: str, value: Any, param: str, guides: Guides) -> Callable[[], Guide] | None:
+def guided(kind: str, value: Any, param: str, guides: Guides) -> Callable[[], GrammarState] | None:
     """One of vLLM's guided fields."""
     if value is None:
         return None

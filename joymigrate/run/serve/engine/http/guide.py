@@ -16,7 +16,7 @@ from joymigrate.run.serve.web.errors import Refusal
 COMPACT: Any = {"whitespace_flexible": False}
 
 
-class Guide:
+class GrammarState:
     """The state of one text under a grammar."""
 
     def __init__(self, matcher: Any, vocabulary: int) -> None:
@@ -48,7 +48,7 @@ class Guides:
         self.backend, self.vocabulary, self.ends = backend, vocabulary, ends
         self.table: Any = None
 
-    def of_schema(self, schema: Any, param: str) -> Callable[[], Guide]:
+    def of_schema(self, schema: Any, param: str) -> Callable[[], GrammarState]:
         """A guide for JSON of this schema; raises `Refusal` where it cannot be held to."""
         self.tokens()
         from llguidance import LLMatcher
@@ -59,26 +59,26 @@ class Guides:
             raise Refusal(400, f"not a JSON schema: {error}", param=param) from None
         return self.of(grammar, param)
 
-    def of_regex(self, pattern: str, param: str) -> Callable[[], Guide]:
+    def of_regex(self, pattern: str, param: str) -> Callable[[], GrammarState]:
         """A guide for text that matches the whole expression."""
         self.tokens()
         from llguidance import LLMatcher
 
         return self.of(LLMatcher.grammar_from_regex(pattern), param)
 
-    def of_choice(self, choices: tuple[str, ...], param: str) -> Callable[[], Guide]:
+    def of_choice(self, choices: tuple[str, ...], param: str) -> Callable[[], GrammarState]:
         """A guide for one of these texts."""
         lines = " | ".join(json.dumps(text, ensure_ascii=False) for text in choices)
         return self.of_lark(f"start: {lines}", param)
 
-    def of_lark(self, grammar: str, param: str) -> Callable[[], Guide]:
+    def of_lark(self, grammar: str, param: str) -> Callable[[], GrammarState]:
         """A guide for a Lark grammar."""
         self.tokens()
         from llguidance import LLMatcher
 
         return self.of(LLMatcher.grammar_from_lark(grammar), param)
 
-    def of(self, grammar: str, param: str) -> Callable[[], Guide]:
+    def of(self, grammar: str, param: str) -> Callable[[], GrammarState]:
         """A guide for llguidance's own form of a grammar, compiled once for all texts."""
         from llguidance import LLMatcher
 
@@ -86,7 +86,7 @@ class Guides:
         if matcher.is_error():
             first = matcher.get_error().strip().splitlines()[0]
             raise Refusal(400, f"this grammar cannot be followed: {first}", param=param)
-        return lambda: Guide(matcher.deep_copy(), self.vocabulary)
+        return lambda: GrammarState(matcher.deep_copy(), self.vocabulary)
 
     def tokens(self) -> Any:
         """The tokens' bytes, as the grammar engine wants them."""

@@ -211,7 +211,7 @@ class Proxy:
         if ask.method == "POST" and rest == ["generate"]:
             body = ask.json()
             done = await self.complete(body.pop("text_input", None), settings_of(body))
-            return data(said(self.name, done.text))
+            return data(answer_of(self.name, done.text))
         if ask.method == "POST" and rest == ["generate_stream"]:
             body = ask.json()
             asked = {**settings_of(body), "stream": True}
@@ -278,7 +278,7 @@ class Proxy:
                     yield event({"error": message_of(payload)})
                     return
                 for choice in found.get("choices") or ():
-                    yield event(said(self.name, choice.get("text") or ""))
+                    yield event(answer_of(self.name, choice.get("text") or ""))
         except (aiohttp.ClientError, orjson.JSONDecodeError) as error:
             yield event({"error": f"the engine broke off: {error}"})
         finally:
@@ -292,7 +292,7 @@ def settings_of(body: dict[str, Any]) -> dict[str, Any]:
     return {**parameters, **rest, "stream": False}
 
 
-def said(model: str, text: str) -> dict[str, Any]:
+def answer_of(model: str, text: str) -> dict[str, Any]:
     """One answer or event."""
     return {"model_name": model, "model_version": metadata.VERSION, "text_output": text}
 

@@ -32,7 +32,9 @@ def read(fields: Fields) -> tuple[tuple[int, ...], Resumes] | None:
         return None
     inner = Fields(given, "resume.")
     prompt = tuple(inner.wholes("prompt_ids"))
-    choices: Resumes = several(inner.raw("choices")) if "choices" in given else (said(inner),)
+    choices: Resumes = (
+        several(inner.raw("choices")) if "choices" in given else (parse_choice(inner),)
+    )
     inner.close()
     if not prompt:
         raise Refusal(400, "resume.prompt_ids are missing", param="resume.prompt_ids")
@@ -52,12 +54,12 @@ def several(raw: object) -> Resumes:
             made.append(None)
             continue
         inner = Fields(one, f"resume.choices[{index}].")
-        made.append(said(inner))
+        made.append(parse_choice(inner))
         inner.close()
     return tuple(made)
 
 
-def said(fields: Fields) -> Resume:
+def parse_choice(fields: Fields) -> Resume:
     """What was generated of one choice."""
     return Resume(tuple(fields.wholes("output_ids")), fields.text("text"))
 

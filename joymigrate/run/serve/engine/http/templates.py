@@ -126,7 +126,7 @@ def environment() -> Any:
     from jinja2.nodes import Node
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    class Generation(Extension):
+    class GenerationTag(Extension):
         """`{% generation %}` marks an assistant's words for training; the words are printed."""
 
         tags = {"generation"}  # noqa: RUF012 - jinja2 reads a set on the class
@@ -137,7 +137,7 @@ def environment() -> Any:
             return body
 
     made = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationTag]
     )
     made.filters["tojson"] = tojson
     made.globals["raise_exception"] = complain

@@ -16,7 +16,7 @@ import orjson
 
 from joymigrate.run.serve.engine.http.call_pieces import CallPiece, CallPieces
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.engine.http.guide import Guide, Guides
+from joymigrate.run.serve.engine.http.guide import GrammarState, Guides
 from joymigrate.run.serve.web.errors import Refusal
 
 MAX_TOOLS = 128
@@ -64,7 +64,7 @@ class Toolbox:
         """Whether the arguments of its calls can be told apart while they are written."""
         return self.forced and all(parameters(tool).get("type") == "object" for tool in self.tools)
 
-    def guide(self, guides: Guides) -> Callable[[], Guide] | None:
+    def guide(self, guides: Guides) -> Callable[[], GrammarState] | None:
         """What enforces the choice; None for `auto`."""
         if not self.forced:
             return None
@@ -106,7 +106,7 @@ def read(fields: Fields, template: str) -> Toolbox | None:
     if len(raw) > MAX_TOOLS:
         raise Refusal(400, f"at most {MAX_TOOLS} tools", param="tools")
     tools = [tool(item, f"tools[{place}].") for place, item in enumerate(raw)]
-    kind, named = chosen(choice, tools)
+    kind, named = parse_choice(choice, tools)
     if kind == NONE:
         return None
     if "tools" not in template:
@@ -170,7 +170,7 @@ def tool(raw: Any, where: str) -> dict[str, Any]:
     return {"type": "function", "function": kept}
 
 
-def chosen(raw: Any, tools: list[dict[str, Any]]) -> tuple[str, str | None]:
+def parse_choice(raw: Any, tools: list[dict[str, Any]]) -> tuple[str, str | None]:
     """`tool_choice` as one of four kinds, and the named function."""
     if raw is None:
         return AUTO, None

@@ -70,7 +70,7 @@ def count(model: Any, dtype: torch.dtype) -> Kept:
         if states.writes(type(module)):
             form = inspect.signature(type(module).forward)
             name = next(name for name in states.CACHES if name in form.parameters)
-            held = states.Held()
+            held = states.TextStates()
             module(torch.empty(1, TOKENS, width, dtype=dtype), **{name: held})
             found[layer] = held.states
         elif attends(module):

@@ -41,7 +41,7 @@ def writes(thing: Any) -> bool:
     return any(word in source for word in WRITES)
 
 
-class Held:
+class TextStates:
     """What a layer sees as its cache: the states of the texts of one call."""
 
     def __init__(self, states: Layer | None = None) -> None:
@@ -125,7 +125,7 @@ def by_text(
                 one, states = run(rows[:, place : place + 1], states)
                 made.append(one)
             return torch.cat(made, 1), states
-        held = Held(states)
+        held = TextStates(states)
         bound.arguments[first_name] = rows
         bound.arguments[name] = held
         made = forward(*bound.args[1:], **bound.kwargs)

@@ -26,7 +26,7 @@ COMPARED = {"": "eager", "text_config": "eager", "vision_config": "sdpa"}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PromptImages:
     """The images of one prompt of P tokens. `row_of[p]` is the row of `values` that replaces the
     embedding of token p, -1 for text; `positions` [3, P]; later tokens are at p + `shift`. `deep`
     are rows as those of `values`, to be added behind each of the first layers."""
@@ -83,7 +83,9 @@ class Seeing(Library):
             return self.call(batch.ids, batch.positions, batch.rows, batch)
 
     @torch.inference_mode()
-    def look(self, prompt: list[int], images: Sequence[Any]) -> tuple[list[int], Seen, bytes]:
+    def look(
+        self, prompt: list[int], images: Sequence[Any]
+    ) -> tuple[list[int], PromptImages, bytes]:
         """The widened prompt, what was seen, and bytes that tell these images from others.
 
         Raises `JoyError` when placeholders and images differ in number.
@@ -119,10 +121,12 @@ class Seeing(Library):
             ids[None], mm_token_type_ids=image.int()[None], image_grid_thw=grid
         )
         axes = positions[:, 0].to(self.device)
-        seen = Seen(values, row_of, axes, int(shift.flatten()[0]), deep)
+        seen = PromptImages(values, row_of, axes, int(shift.flatten()[0]), deep)
         return widened, seen, pixels.numpy().tobytes() + grid.numpy().tobytes()
 
-    def place(self, batch: Batch, chunks: Sequence[Chunk], visions: Sequence[Seen | None]) -> None:
+    def place(
+        self, batch: Batch, chunks: Sequence[Chunk], visions: Sequence[PromptImages | None]
+    ) -> None:
         """Give a batch its positions on three axes, and the embeddings of its images' tokens."""
         axes, places, values = [], [], []
         deep: list[tuple[Tensor, ...]] = []

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 from joymigrate.run.serve.engine.http import aside, chat, logprobs
-from joymigrate.run.serve.engine.http.chat import Asked, Chat
+from joymigrate.run.serve.engine.http.chat import Chat, ChatRequest
 from joymigrate.run.serve.engine.http.generation import Generation
 from joymigrate.run.serve.engine.http.responses.asked import chat_of, renamed
 from joymigrate.run.serve.engine.http.service import Service
@@ -45,7 +45,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
     return data(await made.whole())
 
 
-def read(service: Service, body: dict[str, Any]) -> tuple[Asked, Any]:
+def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
     """The request as a chat, and its guide; raises `Refusal`."""
     meant = chat_of(body)
     try:
@@ -61,7 +61,7 @@ class Response:
         self,
         service: Service,
         ask: Ask,
-        asked: Asked,
+        asked: ChatRequest,
         body: dict[str, Any],
         generation: Generation,
     ) -> None:

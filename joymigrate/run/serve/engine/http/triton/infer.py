@@ -256,7 +256,7 @@ async def generate(service: Service, ask: Ask, model: str, version: str | None) 
     if job.stream:
         raise Refusal(400, "generate answers in one piece; use generate_stream")
     done = await job.run()
-    return data(said(model, done.text, done.reason))
+    return data(answer_of(model, done.text, done.reason))
 
 
 async def generate_stream(service: Service, ask: Ask, model: str, version: str | None) -> Reply:
@@ -267,7 +267,7 @@ async def generate_stream(service: Service, ask: Ask, model: str, version: str |
         pieces = job.pieces()
         try:
             async for piece in pieces:
-                yield event(said(model, piece, job.done.reason))
+                yield event(answer_of(model, piece, job.done.reason))
         except Exception as error:
             refusal = refusal_of(error)
             if refusal is None:
@@ -280,7 +280,7 @@ async def generate_stream(service: Service, ask: Ask, model: str, version: str |
     return Reply(200, Following(None, events()), EVENTS)
 
 
-def said(model: str, text: str, reason: str) -> dict[str, Any]:
+def answer_of(model: str, text: str, reason: str) -> dict[str, Any]:
     """One answer or event; the last one says why the text ended."""
     made = {"model_name": model, "model_version": VERSION, "text_output": text}
     return {**made, "finish_reason": reason} if reason else made

@@ -18,7 +18,7 @@ NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(slots=True)
-class Judged:
+class JudgedDifference:
     """A difference with what its cause is told from."""
 
     difference: Difference
@@ -29,10 +29,10 @@ class Judged:
 
 
 @dataclass(slots=True)
-class Forced:
+class ModuleStage:
     """All judged cuts, by stage; which modules were covered; what kept passes from running."""
 
-    rows: list[Judged] = field(default_factory=list)
+    rows: list[JudgedDifference] = field(default_factory=list)
     covered: set[str] = field(default_factory=set)  # places
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -45,9 +45,9 @@ def judge_forced(
     program: Mapping[str, Any],
     target_program: Mapping[str, Any],
     tolerance: Tolerance,
-) -> Forced:
+) -> ModuleStage:
     """Judge every replayed call by the baseline's table."""
-    found = Forced()
+    found = ModuleStage()
     known = {(e["root"], e["path"], e["number"]): e for e in table.get("lessons", [])}
     view = Display(program)
     kinds = classes(program)
@@ -134,7 +134,7 @@ class PassJudge:
         # Between bfloat16 products a float32 sum is no better than what it is fed.
         self.coarse = next((t for t in ("bfloat16", "float16") if t in types), None)
 
-    def rows(self) -> Iterable[Judged]:
+    def rows(self) -> Iterable[JudgedDifference]:
         """Every cut that both sides have, and what only the baseline has."""
         made = []
         seen = {(r["path"], r["call"], r["kind"], r["leaf"]): r for r in self.replayed["rows"]}
@@ -232,7 +232,7 @@ class PassJudge:
         value: Any,
         limit: Any,
         reason: str | None,
-    ) -> Judged:
+    ) -> JudgedDifference:
         """One difference under the module whose code made it."""
         place = f"{self.root}:{cut.owner}"
         difference = Difference(
@@ -252,7 +252,7 @@ class PassJudge:
             order=cut.order,
         )
         kind = self.kinds.get(place, cut.owner)
-        made = Judged(difference, place, kind)
+        made = JudgedDifference(difference, place, kind)
         if status.failed and mine is not None:
             made.cause = self.cause(place, f"{cut.owner}#{cut.owner_call}", mine, value)
             error = float(mine.get("error", 1.0))

@@ -15,7 +15,7 @@ from joymigrate.verify.model import (
 
 
 @dataclass(slots=True)
-class Found:
+class Findings:
     """What the stages found, before it is put together."""
 
     rows: list[Difference] = field(default_factory=list)
