@@ -34,14 +34,18 @@ def is_users(filename: str) -> bool:
 
 
 def call_site(frame: FrameType | None = None) -> str:
-    """`file:line` of the nearest user frame, or that there is none."""
+    """`file:line` of the nearest user frame, or that there is none. A program that is no file
+    (`python -c`, standard input) has its lines in `<string>` or `<stdin>`."""
     frame = frame or sys._getframe(1)
+    unnamed = ""
     while frame is not None:
         name = frame.f_code.co_filename
         if is_users(name):
             return f"{name}:{frame.f_lineno}"
+        if not unnamed and name.startswith("<") and frame.f_globals.get("__name__") == "__main__":
+            unnamed = f"{name}:{frame.f_lineno}"
         frame = frame.f_back
-    return BACKWARD
+    return unnamed or BACKWARD
 
 
 def program_site() -> str:

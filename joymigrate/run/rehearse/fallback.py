@@ -88,6 +88,23 @@ class Fallbacks:
             (torch.library.Library, "impl"),
         ):
             self.after(owner, name)
+        self.after_new_names()
+
+    def after_new_names(self) -> None:
+        """Look again when a program first names an operator of a namespace that was not there at
+        the start: a library may come in unseen (`ctypes.CDLL`)."""
+        namespaces = {name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}
+        real = torch._ops._OpNamespace.__getattr__
+        looking = self
+
+        @functools.wraps(real)
+        def named(namespace: Any, name: str) -> Any:
+            found = real(namespace, name)
+            if namespace.name not in namespaces:
+                looking.look_again()
+            return found
+
+        torch._ops._OpNamespace.__getattr__ = named  # type: ignore[method-assign]
 
     def after(self, owner: Any, name: str) -> None:
         """Look again whenever `owner.name` returns."""

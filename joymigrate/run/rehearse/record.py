@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from joymigrate.language import with_texts
 
@@ -68,10 +68,13 @@ class Record:
         """The chip would refuse this call; once per operator, kernel and message. Returns the key
         under which further calls count (`repeated_refusals`)."""
         key = f"{operator} {kernel} {message}"
+        new = key not in self.refusals
         row = self.refusals.setdefault(
             key, {"op": operator, "kernel": kernel, "message": message, "calls": 0, **more}
         )
         row["calls"] += 1
+        if new:
+            self.save()  # whoever kills this process now does not hide it
         return key
 
     def launch(self, operator: str, kernels: Sequence[str], where: str) -> str:
@@ -161,7 +164,25 @@ def open_record(session: Path) -> Record:
     os.register_at_fork(after_in_child=lambda: restart(record))
     # A child of multiprocessing passes `atexit` by, and drops what was to be done before it began.
     multiprocessing.util.register_after_fork(open_record, lambda _: at_end_of_child(record))
+    if multiprocessing.parent_process() is not None:  # a child that loads the package itself
+        at_end_of_child(record)
+    save_before_leaving(record)
+    record.save()
     return record
+
+
+def save_before_leaving(record: Record) -> None:
+    """Save also where the program ends a process at once (`os._exit`)."""
+    real = os._exit
+
+    def leave(status: int) -> NoReturn:
+        try:
+            if record.calls or record.fallbacks:
+                record.save(finished=True)
+        finally:
+            real(status)
+
+    os._exit = leave
 
 
 def at_end_of_child(record: Record) -> None:

@@ -237,10 +237,12 @@ def ordered(settings: Settings, records: Sequence[Mapping[str, Any]]) -> dict[st
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
-    """The program's own; 1 where it ended well though a strict rehearsal met a refusal, which
-    the program then swallowed, or the asynchronous mode a race."""
+    """The program's own; 1 where it ended well though a strict rehearsal met a refusal or
+    `--policy error` a fallback, which the program then swallowed, or the asynchronous mode a
+    race."""
     code = int(result["exit_code"])
     found = (result["strict"] and result["refusals"]) or result["races"]
+    found = found or (result["policy"] == "error" and result["fallbacks"])
     return 1 if code == 0 and found else code
 
 
@@ -296,6 +298,10 @@ def as_text(result: Mapping[str, Any]) -> str:
             lines.append("  " + tell(never))
         return "\n".join(lines)
     lines.append("  " + tell("program ended with exit code {code}", code=result["exit_code"]))
+    cut = sum(not rank["finished"] for rank in result["ranks"])
+    if cut:
+        lost = "{count} process{count_es} ended without a last word; its last seconds are missing"
+        lines.append("  " + tell(lost, count=cut))
     lines.append("  " + refusal_line(result))
     lines += order_lines(result)
     lines += host_lines(result["host_checks"])

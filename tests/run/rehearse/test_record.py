@@ -75,3 +75,44 @@ def test_a_forked_child_of_multiprocessing_leaves_its_record(rehearse, tmp_path:
     assert all(rank["finished"] for rank in done.report["ranks"])
     told = done.report["arguments_judged"]  # of each call once: the child's are its own
     assert told["nobody"] == told["calls"] - sum(told["by"].values()) >= 0
+
+
+def test_a_refusal_is_on_disk_before_the_process_can_be_killed(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    record.refuse("aten::expm1", "aclnnExpm1", "no float64")
+    written = json.loads((tmp_path / f"process-{record.pid}.json").read_text())
+    assert [row["calls"] for row in written["refusals"].values()] == [1]
+    assert written["finished"] is False
+
+
+def test_lines_of_a_program_that_is_no_file_have_their_number() -> None:
+    source = "\nfrom joymigrate.run.rehearse.callsite import call_site\n\nplace = call_site()\n"
+    names: dict[str, Any] = {"__name__": "__main__"}
+    # A thread of its own, so that no frame of this file is below it.
+    done = threading.Thread(target=exec, args=(compile(source, "<string>", "exec"), names))
+    done.start()
+    done.join()
+    assert names["place"] == "<string>:4"
+
+
+@pytest.mark.slow
+@pytest.mark.compiler
+def test_what_ends_at_once_still_counts(rehearse, tmp_path: Path) -> None:
+    refused = "import torch, torch_npu\ntorch.ones(2, device='npu', dtype=torch.float64).expm1()\n"
+    program = tmp_path / "ends.py"
+    program.write_text(
+        "import multiprocessing, subprocess, sys\n\n\ndef child():\n"
+        f"    exec({refused!r})\n\n\nif __name__ == '__main__':\n"
+        "    fork = multiprocessing.get_context('fork').Process(target=child)\n"
+        "    fork.start(), fork.join()\n"
+        f"    subprocess.run([sys.executable, '-c', {refused + 'import os; os._exit(0)'!r}])\n"
+        "    kill = 'import os; os.kill(os.getpid(), 9)'\n"
+        f"    subprocess.run([sys.executable, '-c', {refused!r} + kill])\n"
+    )
+    done = rehearse("python", program.name)
+    (row,) = done.report["refusals"]
+    assert row["calls"] == 3
+    assert "1 process ended without a last word" in done.err
+    assert (done.code, done.report["exit_code"]) == (0, 0)
+    strict = rehearse("python", program.name, options=("--strict",))
+    assert (strict.code, strict.report["exit_code"]) == (1, 0)

@@ -158,6 +158,10 @@ def test_the_policy_error_refuses_them(rehearse: Run, tmp_path: Path) -> None:
     refused = rehearse("python", "later.py", options=("--policy", "error"))
     assert refused.code == 1
     assert "joytest::twice" in refused.err
+    catching = "try:\n    import later\nexcept NotImplementedError:\n    pass\n"
+    caught = rehearse("python", "-c", catching, options=("--policy", "error"))
+    assert caught.report is not None
+    assert (caught.code, caught.report["exit_code"]) == (1, 0)
 
 
 def test_a_model_without_a_dtype_is_told_apart() -> None:
