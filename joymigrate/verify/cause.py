@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from joymigrate.language import Text
+from joymigrate.verify.chance import most_left
 
 NUMERICS = "numerics only"
 REDUCED = "reduced precision"
 MOST_RATIO = 10.0  # of the baseline's own error, for what may be called numerics
-LEFT = 0.1  # of the error, where a cause explains it
+SHAPES = 3  # tries below: a factor, a constant, another order
 ROUNDED = {"bfloat16 rounding": 2.0**-8, "float16 rounding": 2.0**-11, "TF32 or HF32": 2.0**-10}
 
 
@@ -64,6 +65,8 @@ def by_shape(
 ) -> tuple[str | None, str]:
     """The cause by how the error is spread."""
     scale = float(signature.get("scale", 1.0))
+    values = float(signature.get("values", 0.0))
+    fitted = most_left(values, 1, SHAPES)  # one number is any other one times a factor
     zeros = signature.get("zeros", [0.0, 0.0])
     if zeros[0] - zeros[1] > 0.02 and zeros[0] < 0.999:
         share = Text(
@@ -72,13 +75,13 @@ def by_shape(
             golden=f"{zeros[1]:.1%}",
         )
         return None, share
-    if signature.get("after_scale", 1.0) < LEFT and error > 1e-5:
+    if signature.get("after_scale", 1.0) < fitted and error > 1e-5:
         return "eps or scale", Text(
             "the result is the baseline's times {scale}", scale=f"{scale:.6g}"
         )
-    if signature.get("sorted", 1.0) < 0.05 and error > 1e-3:
+    if signature.get("sorted", 1.0) < min(0.05, fitted) and error > 1e-3:
         return "permutation", "the same values in another order"
-    if signature.get("after_shift", 1.0) < LEFT:
+    if signature.get("after_shift", 1.0) < fitted:
         return "eps or scale", "the result is shifted by a constant"
     # Any error below about 0.3 leaves the norm as it is.
     if abs(float(signature.get("norm_ratio", 1.0)) - 1) < 0.02 and error > 0.4:

@@ -1,7 +1,8 @@
 """Causes by experiment: the wrong module runs again with a candidate in place of what it does.
 
-A candidate explains a fault when it removes at least 90 % of the error. What removes less is no
-cause: none is named then.
+A candidate explains a fault when it removes at least 90 % of the error, and more of an error of few
+numbers, which chance explains as well (`chance.py`). What removes less is no cause: none is named
+then, nor where two causes explain the same error.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from joymigrate.verify.chance import MOST_LEFT, independent, most_left
 from joymigrate.verify.measure import flat, relative_error
 from joymigrate.verify.module_replay import ARGUMENTS, OUTPUT, CutValue, Key, ModuleReplay
 
-ENOUGH = 0.1  # of the error may be left
+SURE = 0.01  # of the error left: no other call is tried
+ALIKE = 10.0  # times as much left by another cause: both explain it
 SECONDS = 30.0  # for all experiments of one process
 MOST_CALLS = 6  # of one kind in one module that are tried
 EPS_AT = {"layer_norm": 4, "rms_norm": 3, "group_norm": 4, "instance_norm": 7, "batch_norm": 7}
@@ -49,6 +52,16 @@ class Candidate:
     words: str
     index: int
     change: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """What one try left of the error, and how many numbers it took from the error."""
+
+    left: float
+    cause: str
+    words: str
+    fitted: int = 0
 
 
 class Inside(TorchFunctionMode):
@@ -131,31 +144,42 @@ class ModuleRerun:
 
 def explain(bench: ModuleRerun) -> dict[str, Any]:
     """{cause, words, left} of the experiment that explains the error of one value; {tried} alone
-    where none does."""
+    where none does, or two of other causes do."""
     before = bench.run()
     golden = bench.reference.value(bench.key)
     if not 0 < before < math.inf or bench.value is None or golden is None:
         return {"tried": 0}
-    tried = 0
-    best: tuple[float, str, str] = (math.inf, "", "")
+    tries: list[Try] = []
     for candidate in candidates(bench.calls):
         if bench.late:
             break
-        tried += 1
-        left = bench.run(candidate) / before
-        if left < best[0]:
-            best = left, candidate.cause, candidate.words
-        if left < ENOUGH**2:
+        tries.append(Try(bench.run(candidate) / before, candidate.cause, candidate.words))
+        if tries[-1].left < SURE:
             break
-    if best[0] > ENOUGH:
-        known = bench.known_values(golden)
-        for left, cause, words in on_values(bench.value, golden, known):
-            tried += 1
-            if left < best[0]:
-                best = left, cause, words
-    if best[0] > ENOUGH:
-        return {"tried": tried}
-    return {"tried": tried, "left": best[0], "cause": best[1], "words": best[2]}
+    if not tries or tries[-1].left >= SURE:
+        tries += on_values(bench.value, golden, bench.known_values(golden))
+    found = best_of(tries, numbers_of(bench.value, golden))
+    if found is None:
+        return {"tried": len(tries)}
+    return {"tried": len(tries), "left": found.left, "cause": found.cause, "words": found.words}
+
+
+def numbers_of(value: torch.Tensor, golden: torch.Tensor) -> float:
+    """How many independent numbers are wrong; 0 where that can't be told."""
+    a, g = flat(value), flat(golden)
+    return independent((a - g).numpy()) if a.shape == g.shape else 0.0
+
+
+def best_of(tries: Sequence[Try], numbers: float) -> Try | None:
+    """The try that explains an error of so many independent numbers, unless one of another cause
+    explains it as well."""
+    good = [t for t in tries if t.left < most_left(numbers, t.fitted, len(tries))]
+    best = min(good, key=lambda t: t.left, default=None)
+    if best is None:
+        return None
+    near = max(ALIKE * best.left, SURE * MOST_LEFT)
+    alike = [t for t in good if t.cause != best.cause and t.left <= near]
+    return None if alike else best
 
 
 def candidates(calls: list[TorchCall]) -> Iterator[Candidate]:
@@ -356,8 +380,8 @@ def known_values(
 
 def on_values(
     mine: torch.Tensor, golden: torch.Tensor, known: dict[str, torch.Tensor]
-) -> Iterator[tuple[float, str, str]]:
-    """(share of the error that is left, cause, words) of what can be tried on the result alone."""
+) -> Iterator[Try]:
+    """What can be tried on the result alone."""
     a, g = flat(mine), flat(golden)
     if a.shape != g.shape or not bool(torch.isfinite(a).all() & torch.isfinite(g).all()):
         return
@@ -371,14 +395,14 @@ def on_values(
         scale = float(a @ g) / power
         words = f"the result is the baseline's times {1 / scale:.6g}" if scale else ""
         if scale:
-            yield left(a * scale), "eps or scale", words
+            yield Try(left(a * scale), "eps or scale", words, 1)
     shift = float((g - a).mean())
-    yield left(a + shift), "eps or scale", f"the result is shifted by {-shift:.6g}"
+    yield Try(left(a + shift), "eps or scale", f"the result is shifted by {-shift:.6g}", 1)
     for label, value in known.items():
         v = flat(value)
         weight = float((g - a) @ v) / max(float(v @ v), 1e-300)
         missing = f"{label} is missing" if abs(weight - 1) < 0.05 else f"{weight:+.4g} × {label}"
-        yield left(a + weight * v), "missing term", missing
+        yield Try(left(a + weight * v), "missing term", missing, 1)
     x, y = mine.detach().to("cpu", torch.float64), golden.to(torch.float64)
     if mine.is_complex():
         return
@@ -388,18 +412,18 @@ def on_values(
             (f"axis {axis} moved by one", x.roll(1, axis)),
             (f"axis {axis} moved by one", x.roll(-1, axis)),
         ):
-            yield left(flat(moved)), "permutation", said
+            yield Try(left(flat(moved)), "permutation", said)
         for other in range(axis + 1, x.dim()):
             if x.shape[axis] == x.shape[other]:
                 said = f"axes {axis} and {other} exchanged"
-                yield left(flat(x.transpose(axis, other))), "permutation", said
+                yield Try(left(flat(x.transpose(axis, other))), "permutation", said)
     with contextlib.suppress(RuntimeError, ValueError):
         yield from rearranged(x, y, left)
 
 
 def rearranged(
     x: torch.Tensor, y: torch.Tensor, left: Callable[[torch.Tensor], float]
-) -> Iterator[tuple[float, str, str]]:
+) -> Iterator[Try]:
     """One order of the columns (or rows) that makes the result the baseline's."""
     for axis in {0, x.dim() - 1}:
         if not 2 <= x.shape[axis] <= 4096:
@@ -412,4 +436,5 @@ def rearranged(
         if len(set(order.tolist())) != len(order):
             continue
         moved = x.index_select(axis, order)
-        yield left(flat(moved)), "permutation", f"the order along axis {axis} is another"
+        said = f"the order along axis {axis} is another"
+        yield Try(left(flat(moved)), "permutation", said, len(order))

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from joymigrate.verify.chance import independent
+
 TINY = 1e-300
 # Masks hold the lowest number of their type, which another type can't hold: it means "never".
 NEVER = 1e38
@@ -50,7 +52,8 @@ def relative_error(target: torch.Tensor, golden: torch.Tensor) -> float:
 
 
 def signature(target: torch.Tensor, golden: torch.Tensor) -> dict[str, Any]:
-    """What tells causes apart: scale, permutation, zeros, non-finite values, a constant shift."""
+    """What tells causes apart: scale, permutation, zeros, non-finite values, a constant shift; and
+    of how many independent numbers the error is made."""
     a, g = flat(target), flat(golden)
     if a.numel() != g.numel():
         return {"shapes": [list(target.shape), list(golden.shape)]}
@@ -64,6 +67,7 @@ def signature(target: torch.Tensor, golden: torch.Tensor) -> dict[str, Any]:
     norm = float(torch.linalg.vector_norm(g)) or TINY
     error = float(torch.linalg.vector_norm(a - g)) or TINY
     scale = float(a @ g) / (norm * norm)
+    found["values"] = independent((a - g).numpy())
     found["scale"] = scale
     found["after_scale"] = float(torch.linalg.vector_norm(a - scale * g)) / error
     found["after_shift"] = float(torch.linalg.vector_norm(a - g - (a - g).mean())) / error

@@ -1,5 +1,6 @@
 """Causes of wrong losses, gradients and state by experiment on their sketches: what is tried must
-remove at least 90 % of the error of every value of the event. No torch.
+remove at least 90 % of the error of every value of the event, and more where few numbers are wrong
+(`chance.py`). No torch.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
+from joymigrate.verify.chance import independent, most_left
 from joymigrate.verify.model import Difference
 from joymigrate.verify.rest_stage import key_of
 
-LEFT = 0.1  # of the error
 WRONG = 1e-5  # relative: an error that is explained, and a value that is right
 KINDS = ("gradients", "loss", "state")
 Array = NDArray[np.float64]
@@ -35,12 +36,19 @@ def cause_of_rest(ours: Rank, theirs: Rank, row: Difference) -> tuple[str, Any] 
     made = sketches(twin.get("rows", {}))
     shared = {name: golden[name] for name in golden.keys() & made.keys()}
     made = {name: made[name] for name in shared}
-    if sum(value.size for value in shared.values()) < 2:
-        return None  # one number is any other one times a factor
     before = mine.get((key[0], key[1] - 1, *key[2:]), {})
-    for cause, words, value in tried(shared, made, sketches(before.get("sinks", {}))):
-        left = worst(value, made, shared)
-        if left <= LEFT:
+    return cause_of_values(shared, made, sketches(before.get("sinks", {})))
+
+
+def cause_of_values(golden: Values, made: Values, before: Values) -> tuple[str, Any] | None:
+    """(cause, words) of what an event made, `before`: its values in the step before."""
+    tries = list(tried(golden, made, before))
+    numbers = {name: independent(made[name] - golden[name]) for name in wrong_in(golden, made)}
+    for cause, words, value, each in tries:
+        left = worst(value, made, golden)
+        # One number for all values, one for each, or none was taken from the error.
+        fewest = min(numbers.values(), default=0.0) if each else sum(numbers.values())
+        if left < most_left(fewest, 0 if each is None else 1, len(tries)):
             text = Text(
                 "tried: {words}; it removes {removed} of the error",
                 words=words,
@@ -62,33 +70,48 @@ def sketches(items: Mapping[str, Any]) -> Values:
     }
 
 
-def tried(golden: Values, made: Values, before: Values) -> Iterator[tuple[str, Any, Values]]:
-    """(cause, words, the values that it would make), the plainest first."""
+def wrong_in(golden: Values, made: Values) -> list[str]:
+    """The values that are wrong."""
+    return [n for n, right in golden.items() if apart(made[n], right) > WRONG * norm(right)]
+
+
+def tried(
+    golden: Values, made: Values, before: Values
+) -> Iterator[tuple[str, Any, Values, bool | None]]:
+    """(cause, words, the values that it would make, what was fitted), the plainest first. Fitted is
+    one number for each value (True), one for all (False) or nothing (None)."""
     up = sum(float(golden[n] @ made[n]) for n in golden)
     down = sum(float(golden[n] @ golden[n]) for n in golden)
     factor = up / max(down, 1e-300)
     words = Text("every value times {factor}", factor=f"{factor:.6g}")
-    yield "scale", words, {name: factor * value for name, value in golden.items()}
+    yield "scale", words, {name: factor * value for name, value in golden.items()}, False
     if golden.keys() <= before.keys():
         stale = {name: before[name] for name in golden}
-        yield "stale values", "the values of the step before", stale
+        yield "stale values", "the values of the step before", stale, None
         both = {name: before[name] + value for name, value in golden.items()}
-        yield "stale values", "the values of the step before added", both
+        yield "stale values", "the values of the step before added", both, None
     if len(golden) > 1:
         own = {
             name: value * (float(value @ made[name]) / max(float(value @ value), 1e-300))
             for name, value in golden.items()
-            if value.size > 1
         }
-        if len(own) == len(golden):
-            yield "scale", "each value by a factor of its own (clipped one by one?)", own
+        yield "scale", "each value by a factor of its own (clipped one by one?)", own, True
 
 
 def worst(value: Values, made: Values, golden: Values) -> float:
     """The largest share of an error that is left; a value that is right has to stay so."""
     left = 0.0
     for name, right in golden.items():
-        error = float(np.linalg.norm(made[name] - right))
-        error = max(error, WRONG * float(np.linalg.norm(right)), 1e-300)
-        left = max(left, float(np.linalg.norm(value[name] - made[name])) / error)
+        error = max(apart(made[name], right), WRONG * norm(right), 1e-300)
+        left = max(left, apart(value[name], made[name]) / error)
     return left if np.isfinite(left) else np.inf
+
+
+def apart(one: Array, two: Array) -> float:
+    """The distance of two values."""
+    return norm(one - two)
+
+
+def norm(value: Array) -> float:
+    """The length of a value."""
+    return float(np.linalg.norm(value))

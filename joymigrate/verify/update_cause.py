@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joymigrate.language import Text
+from joymigrate.verify.chance import independent, most_left
 from joymigrate.verify.optimiser_stage import CLOSE, apart, unequal
 
 SEED, STEPS = 20240607, 3  # of `optimisers.probe`
-LEFT = 0.1  # of the error
 BETAS = (0.0, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
 EPS = (1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 ADAM_NEEDS = ("lr", "beta1", "beta2", "eps")
@@ -46,8 +46,11 @@ def cause_of_update(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple
 
 def explained(name: str, settings: Settings, pairs: Sequence[Any]) -> tuple[str, Any] | None:
     """The best experiment over all shapes, if it leaves little enough of the error."""
-    best: tuple[float, str, str] = (LEFT, "", "")
-    for cause, words, make in candidates(name, settings, pairs):
+    best: tuple[float, str, str] = (np.inf, "", "")
+    tries = list(candidates(name, settings, pairs))
+    wrong = [np.asarray(b["updates"], float) - np.asarray(a["updates"], float) for a, b in pairs]
+    numbers = sum(map(independent, wrong))
+    for cause, words, make in tries:
         left = 0.0
         for a, b in pairs:
             golden, mine = (np.asarray(side["updates"], float) for side in (a, b))
@@ -59,7 +62,8 @@ def explained(name: str, settings: Settings, pairs: Sequence[Any]) -> tuple[str,
                 value = make(tuple(a["shape"]), golden, mine)
             gone = float(np.linalg.norm(value - mine)) / max(error, 1e-300)
             left = max(left, gone if np.isfinite(gone) else np.inf)
-        if left < best[0]:
+        fitted = 1 if make in (scaled,) else 0
+        if left < min(best[0], most_left(numbers, fitted, len(tries))):
             best = left, cause, words
     if not best[1]:
         return None

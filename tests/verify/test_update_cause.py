@@ -155,13 +155,24 @@ def test_gradients_that_are_clipped_lower_are_scaled_and_others_have_no_cause() 
     draw = np.random.Generator(np.random.PCG64(0))
     golden = {name: draw.standard_normal(64) for name in ("a", "b")}
 
-    def named(made: dict[str, Any]) -> list[str]:
-        found = rest_cause.tried(golden, made, {})
-        return [cause for cause, _, value in found
-                if rest_cause.worst(value, made, golden) <= rest_cause.LEFT]  # fmt: skip
+    def named(made: dict[str, Any]) -> str | None:
+        found = rest_cause.cause_of_values(golden, made, {})
+        return found[0] if found is not None else None
 
-    assert named({name: 0.8 * value for name, value in golden.items()})[0] == "scale"
-    assert named({"a": golden["a"], "b": golden["b"] + draw.standard_normal(64)}) == []
+    assert named({name: 0.8 * value for name, value in golden.items()}) == "scale"
+    assert named({"a": 0.8 * golden["a"], "b": 0.3 * golden["b"]}) == "scale"
+    assert named({"a": golden["a"], "b": golden["b"] + draw.standard_normal(64)}) is None
+
+
+def test_one_wrong_number_is_not_explained_by_a_factor() -> None:
+    one = np.zeros(64)
+    one[0] = 2.0
+    assert rest_cause.cause_of_values({"loss": one}, {"loss": 1.1 * one}, {}) is None
+    stale = rest_cause.cause_of_values({"loss": one}, {"loss": 0.3 * one}, {"loss": 0.3 * one})
+    assert stale is not None
+    assert stale[0] == "stale values"
+    near = rest_cause.cause_of_values({"loss": one}, {"loss": 0.3 * one}, {"loss": 0.32 * one})
+    assert near is None  # chance comes as near
 
 
 def test_a_cause_is_tried_on_the_event_of_its_row_and_no_other() -> None:
