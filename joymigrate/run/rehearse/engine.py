@@ -28,10 +28,7 @@ from joymigrate.run.rehearse.vendor import AGREES, Vendor, VendorPass
 _torch_function_mode = torch._C._is_torch_function_mode_enabled
 SEEN_LIMIT = 2048  # combinations of one operator that go through the vendor's C++
 NOT_RESIZABLE = "not resizable"
-NOT_CONTIGUOUS = "to be contiguous"
 OURS = "joymigrate_ours"  # marks an error of ours while it goes up through the vendor's C++
-NO_CPU_KERNEL = "not implemented for '"
-MIXED_TYPES = "expected scalar type"
 
 
 class Engine:
@@ -216,9 +213,13 @@ class Dispatch:
             try:
                 into(*host_args, **host_kwargs)
             except RuntimeError as error:
-                if NOT_RESIZABLE not in str(error):
+                if NOT_RESIZABLE in str(error):
+                    self.give_up_direct(host_kwargs.pop(name))
+                elif gap.is_gap(error):  # the first call of this combination went round it
+                    aliases.forget(host_kwargs.pop(name))
+                    operator.direct.pop(key, None)
+                else:
                     raise
-                self.give_up_direct(host_kwargs.pop(name))
             else:
                 return target
         result = self.run(host_args, host_kwargs, index)
@@ -236,16 +237,8 @@ class Dispatch:
         if operator.random:
             return self.run_random(args, kwargs, index)
         try:
-            return self.compute(*args, **kwargs)
+            return self.attempt(args, kwargs)
         except RuntimeError as error:
-            if NO_CPU_KERNEL in str(error):  # a gap of torch's CPU build, not the chip's
-                return gap.compute_wider(operator, self.compute, args, kwargs)
-            if NOT_CONTIGUOUS in str(error) and not operator.writes:
-                # torch's CPU formula makes it contiguous; the vendor's kernel takes any strides.
-                return self.compute(*map(contiguous, args), **kwargs)
-            if MIXED_TYPES in str(error) and not operator.writes:
-                # The vendor keeps statistics in float32 next to half inputs; `back` narrows.
-                return self.compute(*map(widened, args), **kwargs)
             if NOT_RESIZABLE not in str(error) or not operator.out:
                 raise
         # An alias can't grow; give the operator tensors of its own, `back` moves them over.
@@ -254,12 +247,21 @@ class Dispatch:
                 kwargs[place] = kwargs[place].clone()
         return self.compute(*args, **kwargs)
 
+    def attempt(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Compute, in another way where torch's CPU build has a gap that the chip has not."""
+        try:
+            return self.compute(*args, **kwargs)
+        except RuntimeError as error:
+            if not gap.is_gap(error):
+                raise
+            return gap.compute_otherwise(self.operator, self.compute, args, kwargs, error)
+
     def run_random(self, args: list[Any], kwargs: dict[str, Any], index: int) -> Any:
         """Compute with random numbers that follow the device's generator."""
         place = self.operator.generator
         if place is None:
             with generators.seeded(generators.device_generator(index)):
-                return self.compute(*args, **kwargs)
+                return self.attempt(args, kwargs)
         given = pick(args, kwargs, place)
         if given is None:
             given = generators.device_generator(index)
@@ -269,7 +271,7 @@ class Dispatch:
         else:
             args = [*args]
             args[place] = host
-        return self.compute(*args, **kwargs)
+        return self.attempt(args, kwargs)
 
     def first(
         self,
@@ -409,17 +411,6 @@ class Dispatch:
                 target.resize_(made.size())
             if made.numel() and made.data_ptr() != target.data_ptr():
                 aliases.fill(target, made)
-
-
-def contiguous(value: Any) -> Any:
-    """A tensor in plain order; anything else as it is."""
-    return value.contiguous() if isinstance(value, Tensor) else value
-
-
-def widened(value: Any) -> Any:
-    """A half-precision tensor in float32; anything else as it is."""
-    short = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
-    return value.float() if short else value
 
 
 def shaped(result: Tensor, index: int, plan: Any, made: Any, number: int) -> Tensor:

@@ -464,6 +464,38 @@ def test_gaps_of_the_cpu_are_not_the_chips() -> None:
     assert (whole + whole).cpu().tolist() == [2, 2, 2]
 
 
+@pytest.mark.parametrize("kind", ["max_pool3d", "adaptive_max_pool3d", "max_unpool3d"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_pooling_of_volumes_has_a_gradient(kind, dtype) -> None:
+    def pooled(x):
+        if kind != "max_unpool3d":
+            return getattr(F, kind)(x, 2)
+        return F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2)
+
+    x = torch.randn(2, 3, 4, 8, 8, dtype=dtype)
+    ours, theirs = x.to(NPU).requires_grad_(), x.clone().requires_grad_()
+    for _ in range(2):
+        pooled(ours).square().sum().backward()
+        pooled(theirs).square().sum().backward()
+    same(ours.grad, theirs.grad)
+
+
+def test_a_gap_of_the_cpu_is_gone_round_each_time() -> None:
+    x = torch.randn(2, 5, 4, dtype=torch.float16)
+    ours = x.to(NPU).requires_grad_()
+    theirs = x.float().requires_grad_()
+    for _ in range(3):
+        torch.cdist(ours, ours * 2).float().sum().backward()
+        torch.cdist(theirs, theirs * 2).sum().backward()
+    same(ours.grad.float(), theirs.grad, 3e-2)
+
+
+def test_what_nothing_helps_is_said_to_be_ours() -> None:
+    flags = torch.ones(2, 2, dtype=torch.bool, device=NPU)
+    with pytest.raises(NotImplementedError, match="rehearsal device: .* nothing about the chip"):
+        flags @ flags
+
+
 def test_ctc_loss_is_that_of_the_cpu() -> None:
     chances, labels = torch.randn(10, 2, 5).log_softmax(-1), torch.tensor([[1, 2, 3], [4, 1, 2]])
     lengths = torch.full((2,), 10), torch.full((2,), 3)
