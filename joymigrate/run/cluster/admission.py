@@ -247,6 +247,17 @@ class Admission:
         self._wall(entry, binding)
         return placed
 
+    def named(self, entry: Entry, refusal: Refusal, now: float) -> Refusal:
+        """A refusal that says for whom the free cards are kept that it leaves out."""
+        if not refusal.facts.get("kept_cards"):
+            return refusal
+        free, nodes = self.state.free, self.nodes_of(entry.job)
+        kept = {f"job {hold.entry.job.name}": hold.mask for hold in self.binding(entry, now)}
+        for one in self.bookings(entry.job, now):
+            kept[f"reservation {one.booking.name}"] = one.mask
+        names = [name for name, mask in kept.items() if bool((mask & free)[nodes].any())]
+        return replace(refusal, facts={**refusal.facts, "whose": " and ".join(names)})
+
     def _booked(
         self, entry: Entry, booked: list[BookedCards], holds: Sequence[CardHold], now: float
     ) -> Refusal:

@@ -83,8 +83,7 @@ def unusable(scheduler: Scheduler, entry: Entry) -> dict[str, list[int]]:
     found = {}
     for number in scheduler.admission.nodes_of(entry.job).nonzero()[0]:
         node = state.nodes[int(number)]
-        well = ((1 << node.kind.cards) - 1) & ~cards.bits(list(node.used))
-        sick = well & ~int(state.usable[number])
+        sick = int(state.granted[number]) & ~int(state.usable[number])
         if sick:
             found[node.name] = cards.ids(sick)
     return found
@@ -95,16 +94,24 @@ def sentence_of(enough: Enough | None) -> str:
     if enough is None:
         return ""
     if enough.heals:
-        return f"enough when the cards of {listed(enough.heals)} are in use again"
+        text = f"enough when the cards of {listed(enough.heals)} are in use again"
+        if enough.ends:
+            text += f" and {ending(enough)}"
+        return text
     if not enough.ends:
         return "enough at the next decision"
+    return f"enough when {ending(enough)}"
+
+
+def ending(enough: Enough) -> str:
+    """Which jobs end, when, and which start before it."""
     names = [name for name, _ in enough.ends]
     times = [at for _, at in enough.ends]
     when = (
         "" if None in times else f" (in {max(t for t in times if t is not None) / 60:.0f} minutes)"
     )
     verb = "ends" if len(names) == 1 else "end"
-    text = f"enough when {listed(names)} {verb}{when}"
+    text = f"{listed(names)} {verb}{when}"
     if enough.starts:
         text += f", {listed(enough.starts)} starting before it"
     return text

@@ -23,7 +23,7 @@ from joymigrate.run.cluster.state import Placement
 
 MOMENTS = 2000  # moments of one look ahead
 ROUNDS = 20  # times that all that runs is thought away
-TRIED = 12  # ends that are left out one by one, to see whether they are needed
+TRIES = 64  # tries to leave out ends that are not needed
 Ends = Sequence[tuple[str, "float | None"]]  # a job, and the time of its end in seconds
 
 
@@ -170,10 +170,12 @@ def basis_of(outlook: Outlook) -> str:
     return text
 
 
-def attempt(scheduler: Scheduler, name: str, ends: Ends, now: float) -> list[str] | None:
+def attempt(
+    scheduler: Scheduler, name: str, ends: Ends, now: float, heals: Sequence[str] = ()
+) -> list[str] | None:
     """In a copy: who starts before the job when these end as said, or None if it does not start.
 
-    Ends of one time come together. Those without a time come last: all that run then, then those
+    The nodes `heals` have all their cards again before. Ends of one time come together. Those without a time come last: all that run then, then those
     of the others that have started meanwhile.
     """
     twin = clone(scheduler)
@@ -187,7 +189,7 @@ def attempt(scheduler: Scheduler, name: str, ends: Ends, now: float) -> list[str
         starts.extend(one for one in before if one not in (*starts, name))
         return there
 
-    if started([Tick(now)]):
+    if started([NodeBack(node, (), now) for node in heals] or [Tick(now)]):
         return starts
     at = now
     for when, group in itertools.groupby(ends, key=lambda end: end[1]):
@@ -215,12 +217,33 @@ def shortest(scheduler: Scheduler, name: str, outlook: Outlook, ends: Ends) -> E
         if tried is not None:
             ends, starts = few, tried
             break
-    for one in list(ends) if len(ends) <= TRIED else ():
-        rest = [end for end in ends if end != one]
-        tried = attempt(scheduler, name, rest, now)
-        if tried is not None:
-            ends, starts = rest, tried
+    for rest, tried in left_out(scheduler, name, ends, now):
+        ends, starts = rest, tried
     return Enough(tuple((one, None if at is None else at - now) for one, at in ends), tuple(starts))
+
+
+def left_out(
+    scheduler: Scheduler, name: str, ends: Ends, now: float, heals: Sequence[str] = ()
+) -> Iterator[tuple[Ends, list[str]]]:
+    """Fewer and fewer of these ends that still start the job, and who starts on the way.
+
+    Parts of falling length are left out, as delta debugging does, until no single one can be:
+    a few tries where most ends do not matter.
+    """
+    length = (len(ends) + 1) // 2
+    tries = TRIES
+    while ends and length and tries:
+        at = 0
+        while at < len(ends) and tries:
+            rest = [*ends[:at], *ends[at + length :]]
+            tries -= 1
+            tried = attempt(scheduler, name, rest, now, heals)
+            if tried is None:
+                at += length
+            else:
+                ends = rest
+                yield ends, tried
+        length = length // 2
 
 
 def fewer(scheduler: Scheduler, name: str, outlook: Outlook) -> Iterator[set[str]]:
@@ -245,27 +268,31 @@ def fewer(scheduler: Scheduler, name: str, outlook: Outlook) -> Iterator[set[str
 
 
 def healed(scheduler: Scheduler, name: str, now: float) -> Enough | None:
-    """The nodes with failed, cordoned or lost cards that the job would start on, were they well."""
+    """The nodes with failed, cordoned or lost cards that the job needs well again.
+
+    Where that is not enough, running jobs must end as well.
+    """
     state = scheduler.state
-    sick = []
-    for number, node in enumerate(state.nodes):
-        well = int(state.present[number]) & ~cards.bits(list(node.used))
-        if int(state.usable[number]) != well:
-            sick.append(node.name)
-    if not sick or not starts_when_healed(scheduler, name, sick, now):
+    sick = [
+        node.name
+        for number, node in enumerate(state.nodes)
+        if int(state.usable[number]) != int(state.present[number]) & ~cards.bits(list(node.used))
+    ]
+    everything: Ends = [(one, None) for one in scheduler.running]
+    for ends in ((), everything):
+        starts = attempt(scheduler, name, ends, now, sick) if sick else None
+        if starts is not None:
+            break
+    else:
         return None
     for one in list(sick):
         rest = [other for other in sick if other != one]
-        if rest and starts_when_healed(scheduler, name, rest, now):
-            sick = rest
-    return Enough(heals=tuple(sick))
-
-
-def starts_when_healed(scheduler: Scheduler, name: str, nodes: Sequence[str], now: float) -> bool:
-    """Whether a copy starts the job at once when these nodes have all their cards again."""
-    twin = clone(scheduler)
-    twin.on_all([NodeBack(node, (), now) for node in nodes])
-    return name in twin.running
+        tried = attempt(scheduler, name, ends, now, rest) if rest else None
+        if tried is not None:
+            sick, starts = rest, tried
+    for fewer_ends, tried in left_out(scheduler, name, ends, now, sick):
+        ends, starts = fewer_ends, tried
+    return Enough(tuple(ends), tuple(starts), tuple(sick))
 
 
 def masks(placement: Placement) -> dict[int, int]:

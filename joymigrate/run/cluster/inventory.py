@@ -49,6 +49,7 @@ class Node:
     address: str = ""
     shared: Mapping[int, int] = field(default_factory=dict)
     reserved: str = ""  # the only queue whose jobs may use it
+    absent: tuple[int, ...] = ()  # cards of the kind that are not there; `unhealthy` has them too
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,7 @@ def node_of(item: NodeItem) -> Node:
         cards=len(item.present),
         used=tuple(sorted({*item.used})),
         unhealthy=tuple(sorted({*item.unhealthy} | absent)),
+        absent=tuple(sorted(absent)),
         leaf=item.leaf,
         spine=item.spine,
         superpod=item.superpod,
@@ -309,11 +311,10 @@ def node_data(node: Node) -> dict[str, Any]:
         "cpu": None if node.cpu_milli == UNLIMITED else node.cpu_milli / 1000,
         "memory_gib": None if node.memory_mib == UNLIMITED else node.memory_mib / 1024,
     }
-    present = [card for card in range(node.kind.cards) if card not in node.unhealthy]
-    lost = node.kind.cards - node.cards
+    present = [card for card in range(node.kind.cards) if card not in node.absent]
     optional: dict[str, Any] = {
         "used": list(node.used),
-        "unhealthy": [] if lost else list(node.unhealthy),
+        "unhealthy": [card for card in node.unhealthy if card not in node.absent],
         "leaf": node.leaf,
         "spine": node.spine,
         "superpod": node.superpod,
@@ -327,5 +328,5 @@ def node_data(node: Node) -> dict[str, Any]:
         **({} if node.ready else {"ready": False}),
     }
     kept = {key: value for key, value in optional.items() if value not in ("", [], {}, None)}
-    cards: Any = present if lost else node.cards
+    cards: Any = present if node.absent else node.cards
     return {"name": node.name, "kind": node.kind.name, "cards": cards, **kept}

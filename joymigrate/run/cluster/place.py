@@ -6,7 +6,7 @@ holds the whole gang (node, super-pod, leaf, spine, cluster), then the nodes ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -232,7 +232,7 @@ class Placer:
             if node < 0:
                 refused = NO_ROOM
                 if not self.terse:
-                    refused = explain(state, shape, state.free[pool.index])
+                    refused = explain(state, shape, free_of(state, pool, hold))
                 break
             grants.append(Grant(node, 1 << card, task.milli, task.cpu_milli, task.memory_mib))
             if task.pods > 1:
@@ -462,13 +462,14 @@ def fill_leaves(pool: Pool, fits: Ints, pods: int) -> list[Part]:
 def explain(state: State, shape: Shape, free: Ints, fits: Ints | None = None) -> Refusal:
     """The one reason why a task does not fit its pool now."""
     task, kind, name = shape.task, shape.pool.kind, pool_name(state, shape.pool)
+    unseen = unseen_cards(state, shape.pool, free)
     if task.milli:
-        return explain_share(state, shape, name)
+        return explain_share(state, shape, name, free, unseen)
     have = int(cards.count(free).sum())
     need = task.cards * task.pods
     if have < need:
         facts = {"need": need, "kind": name, "free": have, "missing": need - have}
-        return Refusal("cards", facts)
+        return Refusal("cards", facts | unseen)
     if fits is None:
         fits = pods_that_fit(state, shape, free)
     fitting, by_cards = int(fits.sum()), int(shape.choice.fits[free].sum())
@@ -476,7 +477,7 @@ def explain(state: State, shape: Shape, free: Ints, fits: Ints | None = None) ->
     # Each rule leaves fewer pods; the first that leaves too few is the cause, and what the CPU
     # takes away beyond it is said beside it.
     also = f", {fitting} of them beside {asked_beside(task)}" if fitting < by_numa else ""
-    facts = {"free": have, "kind": name, "pods": task.pods, "also": also}
+    facts = {"free": have, "kind": name, "pods": task.pods, "also": also, **unseen}
     if by_cards < task.pods:
         shape_text, unit = shape_words(kind, task.cards)
         facts |= {"shape": shape_text, "unit": unit, "fits": by_cards}
@@ -484,24 +485,34 @@ def explain(state: State, shape: Shape, free: Ints, fits: Ints | None = None) ->
     if by_numa < task.pods:
         facts |= {"cards": task.cards, "fits": by_numa, "lacking": task.pods - by_numa}
         return Refusal("numa", facts)
-    return beside(task, fitting)
+    return beside(task, fitting, unseen)
 
 
-def explain_share(state: State, shape: Shape, name: str) -> Refusal:
+def unseen_cards(state: State, pool: Pool, free: Ints) -> dict[str, int]:
+    """Idle cards of a pool that are not in `free`: kept for others, and out of use."""
+    kept = int(cards.count(state.free[pool.index]).sum() - cards.count(free).sum())
+    idle = state.idle[pool.index] & state.granted[pool.index]
+    return {"kept_cards": kept, "out_cards": int(cards.count(idle & ~state.usable[pool.index]).sum())}
+
+
+def explain_share(
+    state: State, shape: Shape, name: str, free: Ints, unseen: Mapping[str, int]
+) -> Refusal:
     """Why no card has room for a share: too little of it left, or no CPU or memory beside it."""
     task, index = shape.task, shape.pool.index
-    room_for_share = (shares_left(state, index) >= task.milli).any(axis=1)
+    left = shares_left(state, index)
+    room_for_share = (left >= task.milli).any(axis=1)
     if room_for_share.any() and not (room(state, shape)[room_for_share] > 0).any():
-        return beside(task, 0)
-    most = int(shares_left(state, index).max(initial=0))
+        return beside(task, 0, unseen)
+    most = int(left.max(initial=0))
     facts = {"share": task.milli / 1000, "kind": name, "most": most / 1000}
-    return Refusal("open", facts)
+    return Refusal("open", facts | unseen)
 
 
-def beside(task: PodGroup, fits: int) -> Refusal:
+def beside(task: PodGroup, fits: int, unseen: Mapping[str, int]) -> Refusal:
     """The refusal for cards without CPU or memory beside them."""
-    facts = {"beside": asked_beside(task), "pods": task.pods}
-    return Refusal("cpu", {**facts, "fits": fits})
+    facts = {"beside": asked_beside(task), "pods": task.pods, "fits": fits}
+    return Refusal("cpu", {**facts, **unseen})
 
 
 def asked_beside(task: PodGroup) -> str:

@@ -24,31 +24,32 @@ TEXTS: dict[str, tuple[str, str]] = {
         "ask for whole cards, or for a kind whose cards can be shared",
     ),
     "cards": (
-        "needs {need} cards of {kind}, {free} are free",
+        "needs {need} cards of {kind}, {free} are free{besides}",
         "at least {missing} more free cards of {kind}",
     ),
     "open": (
-        "needs {share} of one card of {kind}, the emptiest card has {most}",
+        "needs {share} of one card of {kind}, the emptiest card has {most}{besides}",
         "{share} of one card of {kind}",
     ),
     "shape": (
-        "{free} cards of {kind} are free but {shape}: {fits} of {pods} pods fit{also}",
+        "{free} cards of {kind} are free{besides} but {shape}: {fits} of {pods} pods fit{also}",
         "{unit} free for each of the {lacking} missing pods",
     ),
     "cpu": (
-        "cards are free, but not beside {beside} on one node: {fits} of {pods} pods fit",
+        "cards are free, but not beside {beside} on one node: {fits} of {pods} pods fit{besides}",
         "CPU or memory on nodes with free cards, or a smaller request",
     ),
     "leaf": (
-        "no leaf switch has room for all {pods} pods of {cards} cards (most: {fits})",
+        "no leaf switch has room for all {pods} pods of {cards} cards (most: {fits}){besides}",
         "{lacking} more pods' room under one leaf, or `leaf: prefer`",
     ),
     "leaf_tasks": (
-        "no leaf switch has room for all tasks, {need:g} cards (most free: {most})",
+        "no leaf switch has room for all tasks, {need:g} cards (most free: {most}){besides}",
         "more room under one leaf, or `leaf: prefer`",
     ),
     "numa": (
-        "{free} cards of {kind} are free but not {cards} inside one NUMA node for every pod: "
+        "{free} cards of {kind} are free{besides} but not {cards} inside one NUMA node for every "
+        "pod: "
         "{fits} of {pods} pods fit{also}",
         "{cards} cards of one NUMA node for each of the {lacking} missing pods",
     ),
@@ -117,7 +118,7 @@ class Refusal:
     @property
     def reason(self) -> str:
         """Why the job waits, in one line."""
-        return TEXTS[self.code][0].format(**self.facts)
+        return TEXTS[self.code][0].format(besides=besides(self.facts), **self.facts)
 
     @property
     def frees(self) -> str:
@@ -129,3 +130,13 @@ class Refusal:
     def permanent(self) -> bool:
         """Whether no job's end can ever mend it."""
         return self.code in PERMANENT
+
+
+def besides(facts: Mapping[str, Any]) -> str:
+    """The idle cards that a reason's figures leave out: kept for others, or out of use."""
+    text = ""
+    if facts.get("kept_cards"):
+        text += f", {facts['kept_cards']} more are kept for {facts.get('whose', 'others')}"
+    if facts.get("out_cards"):
+        text += f", {facts['out_cards']} more are out of use"
+    return text

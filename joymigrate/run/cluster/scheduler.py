@@ -466,7 +466,9 @@ class Scheduler(Resizing):
         behind = self._behind(entry)
         if behind is not None:
             return behind
-        return outcome if isinstance(outcome, Refusal) else Refusal("next")
+        if isinstance(outcome, Refusal):
+            return self.judge.named(entry, outcome, self._now)
+        return Refusal("next")
 
 
 def asks_no_less(task: PodGroup, other: PodGroup) -> bool:

@@ -72,6 +72,12 @@ class State:
             ],
             dtype=np.int64,
         ).reshape(size)
+        missing = [cards.bits(node.absent) | cards.bits(node.used) for node in nodes]
+        # Cards that jobs would be granted were all of them well.
+        self.granted: Ints = np.array(
+            [((1 << n.kind.cards) - 1) & ~gone for n, gone in zip(nodes, missing, strict=True)],
+            dtype=np.int64,
+        ).reshape(size)
         self.idle: Ints = np.full(size, (1 << 16) - 1, dtype=np.int64)
         self.share: Ints = np.full((size, 16), WHOLE, dtype=np.int64)
         for i, node in enumerate(nodes):

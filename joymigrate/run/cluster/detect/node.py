@@ -129,7 +129,8 @@ def plain_node(host: str, tool: ModuleType, count: int, numa: Any) -> Node | Non
     if not larger:
         return None
     kind = min(larger, key=lambda one: one.cards)
-    return Node(host, kind, count, unhealthy=tuple(range(count, kind.cards)), numa=numa)
+    gone = tuple(range(count, kind.cards))
+    return Node(host, kind, count, unhealthy=gone, absent=gone, numa=numa)
 
 
 def cpu_table(records: Path | None) -> dict[int, int]:
