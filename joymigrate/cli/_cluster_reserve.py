@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import typer
 
@@ -41,6 +41,8 @@ def add(
     stop: bool = typer.Option(
         False, "--stop-running", help="Jobs that do not end before wait again when it begins."
     ),
+    every: str = typer.Option("", "--every", help="Repeat: 12h, 1d, 1w; days keep the local hour."),
+    times: int = typer.Option(1, "--times", help="With --every: how many windows, at most 366."),
     why: str = WHY,
     address: str | None = ADDRESS,
     form: str = FORMAT,
@@ -61,7 +63,8 @@ def add(
         item = {"name": name, "kind": [kind] if kind else [], "pods": pods, "cards_per_pod": cards}
         shape = work.from_data({"jobs": [item]}, "--kind, --pods, --cards").jobs[0]
     begin = moment(start, time.time())
-    window = Window(name, begin, begin + hours * 3600, queue, nodes, shape, stop)
+    again = repeated(begin, every, times, hours)
+    window = Window(name, begin, begin + hours * 3600, queue, nodes, shape, stop, again)
     return give(address, form, "reserve", window=window, why=why)
 
 
@@ -85,7 +88,32 @@ def cancel(
     return give(address, form, "unreserve", window=Window(name), why=why)
 
 
-UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
+UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+
+
+def repeated(begin: float, every: str, times: int, hours: float) -> tuple[float, ...]:
+    """The beginnings after the first one; whole days keep the hour of the local clock."""
+    from joymigrate.run.cluster.calendar import MOST_TIMES
+
+    if bool(every) != (times != 1) or not 1 <= times <= MOST_TIMES:
+        raise JoyError(
+            f"--every '{every}' with --times {times}",
+            help=f"both or neither: --every 1d --times 7 (at most {MOST_TIMES})",
+        )
+    if not every:
+        return ()
+    try:
+        step = float(every[:-1]) * UNITS[every[-1]]
+    except (ValueError, KeyError) as error:
+        raise JoyError(f"--every is '{every}'", help="12h, 1d or 1w") from error
+    if not hours * 3600 <= step <= 366 * 86400:
+        raise JoyError(f"--every {every} is shorter than --hours {hours:g}, or above a year")
+    if step % UNITS["d"]:
+        return tuple(begin + number * step for number in range(1, times))
+    first = datetime.fromtimestamp(begin)  # without a zone: the clock on the wall
+    return tuple(
+        (first + timedelta(seconds=number * step)).timestamp() for number in range(1, times)
+    )
 
 
 def moment(text: str, now: float) -> float:

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.cluster import cards
 from joymigrate.run.cluster.allocations import Allocations
+from joymigrate.run.cluster.calendar import ReservationItem
+from joymigrate.run.cluster.fits import BARRED
+from joymigrate.run.cluster.inventory import Node
 from joymigrate.run.cluster.jobs import Job, PodAllocation
-from joymigrate.run.cluster.place import BARRED, Placer
+from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Ints, State
 
@@ -49,6 +53,30 @@ class BookedCards:
         """Whether these cards wait for such jobs at this moment."""
         one = self.booking
         return one.begin <= at < one.end and bool(one.queue) and one.queue == job.queue
+
+
+def bookings_of(items: Sequence[ReservationItem], nodes: Sequence[Node]) -> list[Booking]:
+    """The windows of a jobs file's reservations; `JoyError` for unknown nodes and double ones."""
+    widths = {node.name: node.kind.cards for node in nodes}
+    found: list[Booking] = []
+    for item in items:
+        for node in item.nodes:
+            if node not in widths:
+                raise JoyError(
+                    f"reservation {item.name}: no node '{node}'.{did_you_mean(node, widths)}",
+                    help="nodes are those of the inventory",
+                )
+        whole = tuple(PodAllocation(node, tuple(range(widths[node]))) for node in item.nodes)
+        for name, begin, end in item.windows:
+            for other in found:
+                both = {part.node for part in other.cards} & {*item.nodes}
+                if both and other.begin < end and begin < other.end:
+                    raise JoyError(
+                        f"node {min(both)} is reserved twice at one time: {other.name}, {name}",
+                        help="another time, or other nodes",
+                    )
+            found.append(Booking(name, whole, begin, end, item.queue))
+    return found
 
 
 def on_nodes(booking: Booking, state: State) -> BookedCards:
@@ -102,18 +130,21 @@ def choose(
     placer: Placer,
     shape: Job,
     booked: Sequence[BookedCards],
-    begin: float,
-    end: float,
+    windows: Sequence[tuple[float, float]],
     anyway: bool = False,
 ) -> tuple[PodAllocation, ...] | Refusal:
-    """Cards of this shape that nobody else has booked in the window and whose jobs end before it.
+    """Cards of this shape that nobody else has booked in the windows and whose jobs end before.
 
-    Jobs without a stated end are taken to run on; with `anyway` no job is in the way. The state is
-    left as it was.
+    The first window comes first. Jobs without a stated end are taken to run on; with `anyway` no
+    job is in the way. The state is left as it was.
     """
-    others = [one.mask for one in booked if one.booking.begin < end and begin < one.booking.end]
+    others = [
+        one.mask
+        for one in booked
+        if any(one.booking.begin < end and begin < one.booking.end for begin, end in windows)
+    ]
     taken = np.bitwise_or.reduce(others) if others else None
-    gone = holdings.live & ((holdings.ends <= begin) | anyway)
+    gone = holdings.live & ((holdings.ends <= windows[0][0]) | anyway)
     with holdings.without(state, gone):
         placed = placer.place(shape, taken)
     if isinstance(placed, Refusal):

@@ -9,6 +9,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.cluster import kinds as server_kinds
+from joymigrate.run.cluster.calendar import ReservationItem
 from joymigrate.run.cluster.inventory import MOST
 from joymigrate.run.cluster.notation import array_of, split_after, split_command
 from joymigrate.schema import Source, document, load_file, read, setting
@@ -133,6 +134,7 @@ class Workload:
     queues: tuple[Queue, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
+    reservations: tuple[ReservationItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,12 +339,24 @@ class JobsFile:
         make=dict, help="what a card of a kind or family counts in `cards`", least=0, most=1e15
     )
     priorities: Mapping[str, int] = setting(make=dict, help="priority classes by name")
+    reservations: tuple[ReservationItem, ...] = setting(
+        (), "nodes for a queue, or for nobody, at a time (`plan` and `simulate`)"
+    )
 
     def __post_init__(self) -> None:
         check_limit("weights", self.weights)
         check_unique("jobs", [job.name for job in self.jobs])
         check_unique("queues", [queue.name for queue in self.queues])
+        check_unique("reservations", [one.name for one in self.reservations])
         names = {queue.name for queue in self.queues}
+        for number, one in enumerate(self.reservations):
+            if names and one.queue not in {*names, DEFAULT_QUEUE, ""}:
+                raise JoyError(
+                    f"reservation {one.name}: no queue '{one.queue}'."
+                    f"{did_you_mean(one.queue, names)}",
+                    where=f"reservations.{number}.queue",
+                    help=f"queues: {', '.join(sorted(names))}",
+                )
         for number, job in enumerate(self.jobs):
             if names and job.queue not in names and job.queue != DEFAULT_QUEUE:
                 raise JoyError(
@@ -381,7 +395,7 @@ def of_file(file: JobsFile, source: Source | str = "jobs") -> Workload:
             raise JoyError(error.what, where=where, help=error.help) from None
     check_unique("jobs", [job.name for job in jobs])
     queues = tuple(queue_of(item) for item in file.queues)
-    return Workload(tuple(jobs), queues, file.weights, file.priorities)
+    return Workload(tuple(jobs), queues, file.weights, file.priorities, file.reservations)
 
 
 def job_of(item: JobItem, priorities: Mapping[str, int]) -> Job:

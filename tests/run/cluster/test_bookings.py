@@ -158,7 +158,7 @@ def shapes(seed: int) -> bool:
     every = {(node.name, card) for node in cluster.nodes for card in range(4)}
     overlap = other.begin < end and begin < other.end
     taken = {("n-0", 0), ("n-0", 1)} if overlap else set()
-    found = choose(run.state, run.allocations, run.guess, wanted, booked, begin, end)
+    found = choose(run.state, run.allocations, run.guess, wanted, booked, [(begin, end)])
     free = every - late - taken
     assert isinstance(found, Refusal) == (not fits(wanted, free, 0.0, ())), seed
     if not isinstance(found, Refusal):

@@ -16,6 +16,7 @@ import pytest
 
 import joymigrate
 from joymigrate.run.cluster import inventory, jobs
+from joymigrate.run.cluster.calendar import ReservationItem
 
 CLUSTER = Path(joymigrate.__file__).parent / "run" / "cluster"
 BARE: dict[str, Any] = {"name": "j"}
@@ -52,6 +53,12 @@ NODE: dict[str, tuple[dict[str, Any], Any]] = {
 FILE: dict[str, tuple[dict[str, Any], Any]] = {
     "jobs": ({}, [{"name": "j"}]), "queues": ({}, [{"name": "q"}]),
     "weights": ({}, {"gpu": 2}), "priorities": ({}, {"high": 3}),
+    "reservations": ({}, [{"name": "w", "nodes": "n", "minutes": 5}]),
+}  # fmt: skip
+WINDOW: dict[str, tuple[dict[str, Any], Any]] = {
+    "name": ({}, "v"), "nodes": ({}, ["n", "m"]), "minutes": ({}, 6), "start_minutes": ({}, 2),
+    "queue": ({}, "q"), "every_minutes": ({"times": 2, "every_minutes": 60}, 90),
+    "times": ({"times": 2, "every_minutes": 60}, 3),
 }  # fmt: skip
 
 
@@ -71,7 +78,12 @@ def read_file(item: dict[str, Any]) -> Any:
     return jobs.from_data({"jobs": [], **item})
 
 
+def read_window(item: dict[str, Any]) -> Any:
+    return jobs.from_data({"jobs": [], "reservations": [item]})
+
+
 FORMS = (
+    (ReservationItem, WINDOW, {"name": "w", "nodes": "n", "minutes": 5}, read_window),
     (jobs.JobItem, JOB, BARE, read_job),
     (jobs.QueueItem, QUEUE, {"name": "q"}, read_queue),
     (inventory.NodeItem, NODE, {"name": "n", "kind": "gpu-8"}, read_node),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run.cluster import calendar
 from joymigrate.run.cluster.bookings import Booking, choose
 from joymigrate.run.cluster.controller.ledger import LIVE, Fact, Ledger, Record
 from joymigrate.run.cluster.controller.restore import restore
@@ -26,7 +27,8 @@ from joymigrate.run.cluster.scheduler import Scheduler
 class Window:
     """What is to be reserved: whole `nodes`, or cards of this `shape`; seconds since 1970.
 
-    With `stop` jobs that do not end before it are stopped when it begins.
+    With `stop` jobs that do not end before it are stopped when it begins. `again` are the
+    beginnings of further windows of the same length.
     """
 
     name: str
@@ -36,6 +38,13 @@ class Window:
     nodes: tuple[str, ...] = ()
     shape: Job | None = None
     stop: bool = False
+    again: tuple[float, ...] = ()
+
+    @property
+    def windows(self) -> list[tuple[float, float]]:
+        """Begin and end of every window."""
+        length = self.end - self.begin
+        return [(begin, begin + length) for begin in (self.begin, *self.again)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +187,8 @@ def reserve(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
     window = order.window
     if window is None:
         raise JoyError("no window is given", help="cluster reserve add NAME --start … --hours …")
-    if window.name in ledger.bookings and ledger.bookings[window.name].end > order.at:
+    live = [name for name, one in ledger.bookings.items() if one.end > order.at]
+    if calendar.of_name(window.name, live):
         raise JoyError(f"a reservation called '{window.name}' is there", help="cancel it first")
     if not window.end > max(window.begin, order.at):
         raise JoyError(f"reservation {window.name} would be over before it begins, or by now")
@@ -190,8 +200,14 @@ def reserve(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
         chosen = whole_nodes(order, window, ledger, inventory)
     else:
         chosen = shaped(order, window, ledger, inventory)
-    booking = Booking(window.name, chosen, window.begin, window.end, window.queue, order.why)
-    return [order.fact("reserved", booking=dataclasses.asdict(booking))]
+    names = calendar.names_of(window.name, len(window.windows))
+    return [
+        order.fact(
+            "reserved",
+            booking=dataclasses.asdict(Booking(name, chosen, begin, end, window.queue, order.why)),
+        )
+        for name, (begin, end) in zip(names, window.windows, strict=True)
+    ]
 
 
 def whole_nodes(
@@ -203,7 +219,7 @@ def whole_nodes(
     widths = {node.name: node.kind.cards for node in inventory.nodes}
     for other in ledger.bookings.values():
         both = {part.node for part in other.cards} & {*window.nodes}
-        if both and other.begin < window.end and window.begin < other.end:
+        if both and any(other.begin < end and begin < other.end for begin, end in window.windows):
             raise JoyError(
                 f"node {min(both)} is reserved at that time: {other.name}",
                 help=f"joymigrate cluster reserve cancel {other.name}",
@@ -238,9 +254,9 @@ def shaped(
     scheduler = restore(ledger, inventory, order.at)[0]
     booked = scheduler.admission.booked
     parts = (scheduler.state, scheduler.allocations, scheduler.guess, window.shape, booked)
-    found = choose(*parts, window.begin, window.end)
+    found = choose(*parts, window.windows)
     if isinstance(found, Refusal) and window.stop and not found.permanent:
-        found = choose(*parts, window.begin, window.end, anyway=True)
+        found = choose(*parts, window.windows, anyway=True)
     if isinstance(found, Refusal):
         reason = scheduler.explainer.place(window.shape)
         why = found.reason if found.permanent or not isinstance(reason, Refusal) else reason.reason
@@ -254,10 +270,11 @@ def shaped(
 def unreserve(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
     """A reservation is no more."""
     name = order.window.name if order.window else ""
-    if name not in ledger.bookings:
+    names = calendar.of_name(name, ledger.bookings)
+    if not names:
         known = did_you_mean(name, ledger.bookings)
         raise JoyError(f"no reservation '{name}'.{known}", help="joymigrate cluster reserve show")
-    return [order.fact("unreserved", name=name)]
+    return [order.fact("unreserved", name=one) for one in names]
 
 
 VERBS: Mapping[str, Callable[[Order, Ledger, Inventory], list[Fact]]] = {
@@ -302,11 +319,15 @@ def check_cards(order: Order, ledger: Ledger, inventory: Inventory) -> None:
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """What other limits would do: which keys differ, and who would start or be stopped at once."""
+    """What other limits would do: which keys differ, and who would start or be stopped at once.
+
+    `notes` name queues that use more than their new MAX.
+    """
 
     changes: tuple[str, ...]
     starts: tuple[str, ...]
     stops: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def compare_quotas(
@@ -328,12 +349,24 @@ def compare_quotas(
     twin = copy.deepcopy(ledger)
     before = restore(twin, inventory, at)[1]
     twin.queues, twin.weights = tuple(queues), dict(weights)
-    after = restore(twin, inventory, at)[1]
+    scheduler, after = restore(twin, inventory, at)
     return QuotaChange(
         changes=tuple(differences(ledger, queues, weights)),
         starts=tuple(names_of(after, Start, without=names_of(before, Start))),
         stops=tuple(names_of(after, Evict, without=names_of(before, Evict))),
+        notes=tuple(above_max(scheduler)),
     )
+
+
+def above_max(scheduler: Scheduler) -> list[str]:
+    """Queues that use more than their MAX: what runs there runs on, and nothing more starts."""
+    return [
+        f"queue {name} uses {limit.used:g} of {limit.bound:g} ({limit.what}): nothing of it is "
+        "stopped for that, and nothing more starts until it uses less"
+        for name, account in scheduler.quotas.accounts.items()
+        for limit in account.max
+        if limit.used > limit.bound + 1e-6
+    ]
 
 
 def names_of(

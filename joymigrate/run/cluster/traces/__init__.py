@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run.cluster.calendar import ReservationItem
 from joymigrate.run.cluster.jobs import Job, Queue
 
 
@@ -27,6 +28,7 @@ class Trace:
     queues: tuple[Queue, ...] = ()
     weights: tuple[tuple[str, float], ...] = ()
     undated: bool = False
+    reservations: tuple[ReservationItem, ...] = ()
 
 
 def names() -> list[str]:

@@ -42,7 +42,8 @@ def read(path: Path) -> Trace:
     items = {item.name: item for item in file.jobs}
     arrivals = [arrival_of(job, items[job.array or job.name]) for job in workload.jobs]
     arrivals.sort(key=lambda arrival: arrival.at)
-    return Trace(tuple(arrivals), workload.queues, tuple(workload.weights.items()))
+    weights = tuple(workload.weights.items())
+    return Trace(tuple(arrivals), workload.queues, weights, reservations=workload.reservations)
 
 
 def arrival_of(job: jobs.Job, item: jobs.JobItem) -> Arrival:

@@ -72,6 +72,11 @@ def render(workload: Workload, inventory: Inventory | None, engine: str) -> Rend
             help=f"one of {', '.join(known)}",
         )
     module = known[engine]
+    if workload.reservations:
+        raise JoyError(
+            "`reservations` cannot be said in manifests",
+            help="leave them out; they are for cluster plan and cluster simulate",
+        )
     out = Rendered(sharer=getattr(module, "SHARES", ""))
     for job in workload.jobs:
         if not out.sharer and any(task.milli for task in job.tasks):
