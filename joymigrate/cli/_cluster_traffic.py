@@ -8,12 +8,20 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._output import emit, one_of, talk
+from joymigrate.cli._cluster_orders import ADDRESS, ask
+from joymigrate.cli._output import emit, one_of, talk, user
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.cluster import autoscale as scaling
 
 FORMAT = typer.Option("text", "--format", help="text or json.")
 OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
+NEEDS_TOO = {  # what must be there for the metric to exist
+    "hpa": [
+        "note: prometheus-adapter serves the metric: put the rule of the ConfigMap into its "
+        "`rules.custom`; Prometheus must scrape the pods with the label `pod`"
+    ],
+    "keda": ["note: Prometheus must scrape the pods with the label `pod`, as PodMonitors do"],
+}
 TARGET = typer.Option(..., "--target", help="Requests per second of one replica.")
 
 
@@ -49,9 +57,15 @@ def autoscale(
     ),
     engine: str | None = typer.Option(None, "--for", help="hpa or keda: write the manifest."),
     server: str = typer.Option("http://prometheus:9090", "--prometheus", help="For keda."),
+    live: Path | None = typer.Option(
+        None, "--live", help="A job: keep so many of it on a Ray cluster, as NAME-0 and on."
+    ),
+    metrics: str = typer.Option("", "--metrics", help="With --live: the gateway's /metrics."),
+    interval: float = typer.Option(15.0, "--interval", help="With --live: seconds between looks."),
+    address: str | None = ADDRESS,
     output: Path | None = OUTPUT,
 ) -> int:
-    """Play a replica rule over recorded traffic, or write it for Kubernetes."""
+    """Play a replica rule over recorded traffic, write it for Kubernetes, or keep it on Ray."""
     import yaml
 
     from joymigrate.run.cluster import forecast as foretelling
@@ -61,6 +75,8 @@ def autoscale(
     rule = scaling.Rule(target, least, most, window, start_s=start)
     scaling.Autoscaler(rule)
     loads = [] if traffic is None else read_traffic(traffic)
+    if live is not None:
+        return keep_live(name, rule, loads, season, live, metrics, interval, address)
     if season is not None and not loads:
         raise JoyError("--season needs a record", help="give --traffic FILE")
     ahead = foretelling.ahead(loads, season * 3600, start) if season is not None else None
@@ -70,15 +86,14 @@ def autoscale(
                 "a forecast is written as hours of a day, for KEDA only",
                 help="use --for keda --season 24, or leave --season out",
             )
-        metric = "joymigrate_requests_per_second"
-        query = f'sum(rate(joymigrate_requests_total{{service="{name}"}}[1m]))'
         plan = scaling.hourly(loads, rule, ahead) if ahead else ()
         made = {
-            "hpa": scaling.hpa(name, rule, metric),
-            "keda": scaling.keda(name, rule, server, query, plan),
+            "hpa": [scaling.hpa(name, rule, scaling.RATE), scaling.adapter(name)],
+            "keda": [scaling.keda(name, rule, server, scaling.query_of(name), plan)],
         }
         one_of(engine, tuple(made), "--for")
-        emit(yaml.safe_dump(made[engine], sort_keys=False), output)
+        talk(NEEDS_TOO[engine])
+        emit(yaml.safe_dump_all(made[engine], sort_keys=False), output)
         return Exit.OK
     if not loads:
         raise JoyError("nothing to do", help="give --traffic FILE, or --for hpa|keda")
@@ -96,6 +111,52 @@ def autoscale(
         ],
     }
     emit(json.dumps(result, indent=2) + "\n", output)
+    return Exit.OK
+
+
+def keep_live(
+    name: str,
+    rule: scaling.Rule,
+    loads: list[scaling.Load],
+    season: float | None,
+    live: Path,
+    metrics: str,
+    interval: float,
+    address: str | None,
+) -> int:
+    """Keep as many replicas on a Ray cluster as the gateway's traffic needs, until interrupted."""
+    import time
+
+    from joymigrate.run.cluster import forecast as foretelling
+    from joymigrate.run.cluster import jobs as work
+    from joymigrate.run.cluster.on_ray import serving
+    from joymigrate.run.cluster.replicas import ServedReplicas
+
+    if not metrics or not 1 <= interval <= 3600:
+        raise JoyError(
+            "--live needs --metrics URL, and an --interval of 1 to 3600 seconds",
+            help="--metrics http://127.0.0.1:8080/metrics",
+        )
+    if bool(loads) != (season is not None):
+        raise JoyError("--traffic and --season go together", help="or leave both out")
+    (job, *others) = work.load(live).jobs
+    if others:
+        raise JoyError("--live takes one job", where=str(live), help="one job, without `array`")
+    known, step = None, 0.0
+    if season is not None:
+        known, step = foretelling.going_on(loads, season * 3600, rule.start_s, time.time())
+    served = ServedReplicas(name, rule, known, step)
+
+    def ask_it(method: str, *arguments: object) -> object:
+        return ask(address, method, *arguments)
+
+    def total() -> float:
+        return serving.read_total(metrics)
+
+    for change in serving.keep(served, job, ask_it, total, interval, user()):
+        for word, names in (("start", change.start), ("stop", change.stop)):
+            for one in names:
+                print(f"{word} {one}: {change.rate:.1f} requests/s, {change.ahead:.1f} expected")
     return Exit.OK
 
 

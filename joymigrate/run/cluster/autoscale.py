@@ -16,9 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from joymigrate.errors import JoyError
 
 HOURS = 24  # of a day
+COUNTER = "joymigrate_requests_total"  # what gateways and engines count
+RATE = "joymigrate_requests_per_second"  # what prometheus-adapter makes of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +210,35 @@ def keda(
                 *crons(plan, rule),
             ],
         },
+    }
+
+
+def query_of(name: str) -> str:
+    """The requests per second that the pods of a Deployment were asked, for Prometheus.
+
+    Who scrapes pods (PodMonitor, ServiceMonitor, annotations) labels their series with `pod`.
+    """
+    return f'sum(rate({COUNTER}{{pod=~"{name}-[a-z0-9]+-[a-z0-9]+"}}[1m]))'
+
+
+def adapter(name: str) -> dict[str, Any]:
+    """The rule by which prometheus-adapter makes the metric that the HPA asks for.
+
+    A HorizontalPodAutoscaler reads the custom metrics API, which serves nothing by itself.
+    """
+    rule = {
+        "seriesQuery": f'{COUNTER}{{namespace!="",pod!=""}}',
+        "resources": {
+            "overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}
+        },
+        "name": {"matches": f"^{COUNTER}$", "as": RATE},
+        "metricsQuery": "sum(rate(<<.Series>>{<<.LabelMatchers>>}[1m])) by (<<.GroupBy>>)",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{name}-prometheus-adapter"},
+        "data": {"config.yaml": yaml.safe_dump({"rules": [rule]}, sort_keys=False)},
     }
 
 

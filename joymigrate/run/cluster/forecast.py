@@ -92,21 +92,76 @@ def ahead(loads: Sequence[Load], season_s: float, lead_s: float) -> list[float]:
         raise JoyError(
             f"a season of {season_s:g} s has {period} rows of {step:g} s", help="at least 4 rows"
         )
-    lead = math.ceil(lead_s / step) + 1
-    every = max(1, period // FITS)
-    expected = np.zeros(len(values))
-    errors: list[float] = []
-    for now in range(2 * period, len(values), every):
-        coming = next_season(values[:now], period, every + lead)
-        spare = float(np.quantile(errors, COVER)) if errors else float(np.std(values[:now])) / 4
-        until = min(now + every, len(values))
-        for at in range(now, until):
-            expected[at] = coming[at - now : at - now + lead].max() + max(0.0, spare)
-        errors += list(values[now:until] - coming[: until - now])
-        errors = errors[-SEASONS * period :]
+    rolling = RollingForecast(period, math.ceil(lead_s / step) + 1)
+    expected = []
+    for value in values:
+        expected.append(rolling.expected())
+        rolling.add(float(value))
     start = loads[0].at
     places = [min(round((load.at - start) / step), len(values) - 1) for load in loads]
-    return [float(expected[place]) for place in places]
+    return [expected[place] for place in places]
+
+
+class RollingForecast:
+    """What is expected while traffic goes on, row by row; fitted anew `FITS` times a season.
+
+    `period` and `lead` are in rows: one season, and how far ahead is looked.
+    """
+
+    def __init__(self, period: int, lead: int) -> None:
+        self.period, self.lead = period, lead
+        self.every = max(1, period // FITS)
+        self.values: list[float] = []
+        self.errors: list[float] = []
+        self.coming: Floats | None = None
+        self.made = 0  # rows that were known to `coming`
+        self.spare = 0.0
+
+    def add(self, rate: float) -> None:
+        """One more row is known."""
+        if self.coming is not None:
+            self.errors.append(rate - float(self.coming[len(self.values) - self.made]))
+        self.values.append(rate)
+        rows = len(self.values)
+        if rows >= 2 * self.period and (self.coming is None or rows - self.made >= self.every):
+            self._fit()
+
+    def _fit(self) -> None:
+        known = np.array(self.values)
+        self.errors = self.errors[-SEASONS * self.period :]
+        self.coming = next_season(known, self.period, self.every + self.lead)
+        self.made = len(known)
+        errors = self.errors
+        self.spare = float(np.quantile(errors, COVER)) if errors else float(np.std(known)) / 4
+
+    def expected(self) -> float:
+        """The most that is expected in the next `lead` rows; 0.0 until two seasons are known."""
+        if self.coming is None:
+            return 0.0
+        at = len(self.values) - self.made
+        return float(self.coming[at : at + self.lead].max()) + max(0.0, self.spare)
+
+
+def going_on(
+    record: Sequence[Load], season_s: float, lead_s: float, now: float
+) -> tuple[RollingForecast, float]:
+    """The forecast of traffic that goes on after its record, and the seconds of one row.
+
+    A record's times are seconds since 1970, or since a midnight in UTC. The hole between its last
+    row and `now` is filled with the season before it, whole seasons left out.
+    """
+    values, step = even(record)
+    period = round(season_s / step)
+    if period < 4 or len(values) < 2 * period:
+        raise JoyError(
+            f"a season of {season_s:g} s has {period} rows of {step:g} s, the record {len(values)}",
+            help="at least 4 rows in a season, and two seasons",
+        )
+    rolling = RollingForecast(period, math.ceil(lead_s / step) + 1)
+    missing = round(((now - record[-1].at) % season_s) / step) % period
+    for value in (*values, *values[len(values) - period :][:missing]):
+        rolling.add(float(value))
+    return rolling, step
 
 
 @dataclass(frozen=True, slots=True)
