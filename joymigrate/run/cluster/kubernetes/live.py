@@ -1,0 +1,176 @@
+"""A live Kubernetes cluster's objects, and why its waiting gangs wait by our rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from joymigrate.run.cluster import kinds
+from joymigrate.run.cluster.entries import Settings
+from joymigrate.run.cluster.events import Evict, Past, Start, Submitted
+from joymigrate.run.cluster.explain import explain
+from joymigrate.run.cluster.foresight import look_ahead
+from joymigrate.run.cluster.inventory import Inventory
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Queue
+from joymigrate.run.cluster.kubernetes import gangs, quantity
+from joymigrate.run.cluster.kubernetes.gangs import Gangs
+from joymigrate.run.cluster.kubernetes.nodes import Object, inventory_of
+from joymigrate.run.cluster.kubernetes.renderers import resource
+from joymigrate.run.cluster.plan import placement_data
+from joymigrate.run.cluster.scheduler import Scheduler
+
+SCHEMA = "joymigrate.live/1"
+KINDS = (  # what is read: API version and kind
+    ("v1", "Node"),
+    ("v1", "Pod"),
+    ("scheduling.k8s.io/v1", "PriorityClass"),
+    ("batch/v1", "Job"),
+    ("batch.volcano.sh/v1alpha1", "Job"),
+    ("scheduling.volcano.sh/v1beta1", "Queue"),
+    ("kueue.x-k8s.io/v1beta2", "ClusterQueue"),
+    ("kueue.x-k8s.io/v1beta2", "LocalQueue"),
+    ("kueue.x-k8s.io/v1beta1", "ClusterQueue"),
+    ("kueue.x-k8s.io/v1beta1", "LocalQueue"),
+)
+Objects = Mapping[tuple[str, str], Sequence[Object]]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """What the objects say, in our words."""
+
+    inventory: Inventory
+    queues: tuple[Queue, ...]
+    gangs: Gangs
+
+
+def read(objects: Objects, now: float) -> LiveCluster:
+    """The cluster that these objects describe; `now` in seconds since 1970."""
+    pods = objects.get(("v1", "Pod"), ())
+    inventory = inventory_of(objects.get(("v1", "Node"), ()), gangs.taken_beside(pods))
+    classes = {
+        str(one["metadata"]["name"]): int(one.get("value", 0))
+        for one in objects.get(("scheduling.k8s.io/v1", "PriorityClass"), ())
+    }
+    locals_: dict[str, str] = {}
+    queues: dict[str, Queue] = {}
+    for (version, kind), items in objects.items():
+        for item in items:
+            name = str(item["metadata"]["name"])
+            if kind == "Queue" and version.startswith("scheduling.volcano.sh"):
+                queues[name] = volcano_queue(name, item.get("spec") or {})
+            elif kind == "ClusterQueue":
+                queues[name] = kueue_queue(name, item.get("spec") or {})
+            elif kind == "LocalQueue":
+                space = item["metadata"].get("namespace", "default")
+                locals_[f"{space}/{name}"] = str(item["spec"]["clusterQueue"])
+    kept_back = [
+        *objects.get(("batch.volcano.sh/v1alpha1", "Job"), ()),
+        *objects.get(("batch/v1", "Job"), ()),
+    ]
+    found = gangs.read(pods, kept_back, locals_, inventory.nodes, classes, now)
+    for job in (*found.running, *found.waiting):
+        if job.queue not in queues and job.queue != DEFAULT_QUEUE:
+            found.notes.append(f"queue {job.queue} is not there: taken as one without limits")
+            queues[job.queue] = Queue(job.queue)
+    return LiveCluster(inventory, tuple(rooted(queues)), found)
+
+
+def by_family(amounts: Mapping[str, Any]) -> dict[str, float]:
+    """Limits on resources as limits on our families; CPU and memory are left out."""
+    found: dict[str, float] = {}
+    families = {resource(k): k.family for k in kinds.all_kinds().values() if k.cards}
+    for key, amount in amounts.items():
+        number = quantity.parse(amount)
+        if key in families and number is not None:
+            found[families[key]] = found.get(families[key], 0.0) + number
+    return found
+
+
+def volcano_queue(name: str, spec: Mapping[str, Any]) -> Queue:
+    """MIN is the guarantee, MAX the capability."""
+    parent = str(spec.get("parent") or "")
+    return Queue(
+        name=name,
+        min=by_family((spec.get("guarantee") or {}).get("resource") or {}),
+        max=by_family(spec.get("capability") or {}),
+        deserved=by_family(spec.get("deserved") or {}),
+        parent="" if parent == "root" else parent,
+        weight=float(spec.get("weight") or 1),
+        priority=int(spec.get("priority") or 0),
+        eviction=("over-deserved",) if spec.get("reclaimable", True) else ("never",),
+        strategy="fifo" if spec.get("dequeueStrategy") == "fifo" else "traverse",
+    )
+
+
+def kueue_queue(name: str, spec: Mapping[str, Any]) -> Queue:
+    """MIN is the nominal quota, MAX what it may borrow beyond; without a cohort nothing."""
+    low: dict[str, float] = {}
+    high: dict[str, float] = {}
+    alone = not (spec.get("cohort") or spec.get("cohortName"))
+    for group in spec.get("resourceGroups") or ():
+        for flavor in group.get("flavors") or ():
+            for one in flavor.get("resources") or ():
+                key, nominal = one["name"], quantity.parse(one.get("nominalQuota", 0)) or 0.0
+                low[key] = low.get(key, 0.0) + nominal
+                borrow = 0 if alone else one.get("borrowingLimit")
+                if borrow is not None:
+                    high[key] = high.get(key, 0.0) + nominal + (quantity.parse(borrow) or 0.0)
+    within = (spec.get("preemption") or {}).get("withinClusterQueue", "Never")
+    return Queue(
+        name=name,
+        min=by_family(low),
+        max=by_family(high),
+        eviction=("over-deserved",) if within == "Never" else ("lower-priority", "over-deserved"),
+        strategy="fifo" if spec.get("queueingStrategy") == "StrictFIFO" else "traverse",
+    )
+
+
+def rooted(queues: Mapping[str, Queue]) -> list[Queue]:
+    """The queues; a parent that is not there is nobody's."""
+    return [
+        replace(queue, parent=queue.parent if queue.parent in queues else "")
+        for queue in queues.values()
+    ]
+
+
+def judge(live: LiveCluster, now: float) -> dict[str, Any]:
+    """Every waiting gang with its reason, or where our rules would put it, as plain data."""
+    scheduler = Scheduler(live.inventory, live.queues, None, None, Settings(overcommit=True))
+    scheduler.on_all(
+        Submitted(job, now, Past(number, now, now)) for number, job in enumerate(live.gangs.running)
+    )
+    before = set(scheduler.running)
+    actions = scheduler.on_all(Submitted(job, now) for job in live.gangs.waiting)
+    starts = {one.job.name: one for one in actions if isinstance(one, Start)}
+    stops: dict[str, list[str]] = {}
+    for one in actions:
+        if isinstance(one, Evict) and one.job.name in before:
+            stops.setdefault(one.by, []).append(one.job.name)
+    outlook = look_ahead(scheduler, now)
+    rows = []
+    for job in live.gangs.waiting:
+        row: dict[str, Any] = {"job": job.name, "queue": job.queue}
+        row["kubernetes"] = live.gangs.says.get(job.name, "")
+        if job.name in scheduler.running and job.name in starts:
+            row["fits"] = placement_data(scheduler, starts[job.name])["pods"]
+            row["stops"] = stops.get(job.name, [])
+        else:
+            row |= explain(scheduler, job.name, now, outlook) or {}
+        rows.append(row)
+    free = {
+        node.name: int(scheduler.state.free[i]).bit_count()
+        for i, node in enumerate(live.inventory.nodes)
+    }
+    return {
+        "schema": SCHEMA,
+        "waiting": rows,
+        "running": [job.name for job in live.gangs.running],
+        "nodes": [
+            {"node": n.name, "kind": n.kind.name, "cards": n.cards, "ready": n.ready,
+             "free_after": free[n.name]}
+            for n in live.inventory.nodes
+        ],
+        "notes": [*live.inventory.warnings, *dict.fromkeys(live.gangs.notes)],
+    }  # fmt: skip

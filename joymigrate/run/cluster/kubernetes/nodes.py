@@ -1,0 +1,104 @@
+"""Nodes of a live Kubernetes cluster as an inventory: kinds, places in the network, health."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from joymigrate.run.cluster import kinds
+from joymigrate.run.cluster.inventory import UNLIMITED, Inventory, Node
+from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.kubernetes import quantity
+from joymigrate.run.cluster.kubernetes.renderers import LABELS, PREFIX, resource
+
+KIND_LABEL = f"{PREFIX}/kind"
+MODEL_LABELS = ("nvidia.com/gpu.product", "node.kubernetes.io/npu.chip.name")
+Object = Mapping[str, Any]
+
+
+def resources() -> set[str]:
+    """The names under which all kinds' cards are asked for."""
+    return {resource(kind) for kind in kinds.all_kinds().values() if kind.cards}
+
+
+def inventory_of(nodes: Iterable[Object], taken: Mapping[str, tuple[int, int]]) -> Inventory:
+    """The nodes; `taken` is the CPU (thousandths) and memory (MiB) of pods without cards."""
+    warnings: list[str] = []
+    found = [node_of(node, taken, warnings) for node in nodes]
+    return Inventory(tuple(sorted(found, key=lambda node: node.name)), tuple(warnings))
+
+
+def node_of(item: Object, taken: Mapping[str, tuple[int, int]], warnings: list[str]) -> Node:
+    """One node. Where fewer cards may be allocated than there are, the last are taken as sick."""
+    meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    name, labels = str(meta["name"]), meta.get("labels") or {}
+    allocatable = status.get("allocatable") or status.get("capacity") or {}
+    capacity = status.get("capacity") or allocatable
+    kind, count = kind_of(name, labels, capacity, warnings)
+    granted = int(quantity.parse(allocatable.get(resource(kind), 0)) or 0) if kind.cards else 0
+    gone = tuple(range(count, kind.cards))
+    cpu, memory = quantity.parse(allocatable.get("cpu")), quantity.parse(allocatable.get("memory"))
+    cpu_taken, memory_taken = taken.get(name, (0, 0))
+    ready = {one.get("type"): one.get("status") for one in status.get("conditions") or ()}
+    hard = [t for t in spec.get("taints") or () if t.get("effect") in ("NoSchedule", "NoExecute")]
+    if hard and not spec.get("unschedulable"):
+        keys = ", ".join(sorted(str(one.get("key")) for one in hard))
+        warnings.append(f"{name}: taints ({keys}) are not looked at")
+    return Node(
+        name=name,
+        kind=kind,
+        cards=count,
+        unhealthy=tuple(range(min(granted, count), kind.cards)),
+        absent=gone,
+        leaf=str(labels.get(LABELS["leaf"], "")),
+        spine=str(labels.get(LABELS["spine"], "")),
+        superpod=str(labels.get(LABELS["superpod"], "")),
+        model=next((str(labels[key]) for key in MODEL_LABELS if key in labels), ""),
+        cpu_milli=UNLIMITED if cpu is None else round(cpu * 1000) - cpu_taken,
+        memory_mib=UNLIMITED if memory is None else int(memory / 2**20) - memory_taken,
+        labels=labels,
+        ready=ready.get("Ready", "True") == "True" and not spec.get("unschedulable"),
+    )
+
+
+def kind_of(
+    name: str, labels: Mapping[str, Any], capacity: Mapping[str, Any], warnings: list[str]
+) -> tuple[Kind, int]:
+    """A node's kind of server and how many cards it has.
+
+    Our own label says it; else the resource, the labels that the kinds' data name, and the count.
+    """
+    if KIND_LABEL in labels:
+        kind = kinds.get(str(labels[KIND_LABEL]), f"label {KIND_LABEL} of node {name}")
+        return kind, min(kind.cards, int(quantity.parse(capacity.get(resource(kind), 0)) or 0))
+    known = {key: int(quantity.parse(capacity[key]) or 0) for key in resources() & capacity.keys()}
+    counts = {key: count for key, count in known.items() if count}
+    if not counts:
+        return kinds.get("cpu"), 0
+    key, count = max(counts.items(), key=lambda pair: pair[1])
+    if len(counts) > 1:
+        warnings.append(f"{name}: cards of {', '.join(sorted(counts))}; {key} is looked at alone")
+    offers = [
+        kind
+        for kind in kinds.all_kinds().values()
+        if kind.cards and resource(kind) == key and kind.cards >= count
+    ]
+    if not offers:
+        most = max(k.cards for k in kinds.all_kinds().values() if resource(k) == key)
+        warnings.append(f"{name}: {count} cards of {key}, of which {most} are looked at")
+        offers = [k for k in kinds.all_kinds().values() if resource(k) == key and k.cards == most]
+        count = most
+
+    def likeness(kind: Kind) -> tuple[bool, bool, bool]:
+        wanted = kind.kubernetes.get("labels") or {}
+        same = bool(wanted) and all(str(labels.get(k)) == str(v) for k, v in wanted.items())
+        return (same, kind.cards == count, not kind.groups)
+
+    best = max(offers, key=lambda kind: (*likeness(kind), -kind.cards))
+    same, exact, _ = likeness(best)
+    twins = [kind for kind in offers if likeness(kind)[:2] == (same, exact)]
+    if len({kind.groups for kind in twins}) > 1:
+        warnings.append(
+            f"{name}: taken as {best.name}; the label {KIND_LABEL} says which kind it is"
+        )
+    return best, count
