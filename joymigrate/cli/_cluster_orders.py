@@ -207,13 +207,14 @@ def usage(
     one_of(form, ("text", "json", *tables.FORMATS), "--format")
     until = time.time()
     since = until - days * 86400
-    uses = ask(address, "usage", since, until)
+    uses, shares = ask(address, "usage", since, until), ask(address, "shares")
     if form in tables.FORMATS:
         tables.write(uses, form, output)
         return Exit.OK
     data = {"schema": "joymigrate.usage/1", "since": since, "until": until, "uses": uses}
+    data["shares"] = shares
     text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
-    emit(text if form == "json" else report.usage(uses), output)
+    emit(text if form == "json" else report.usage(uses, shares), output)
     return Exit.OK
 
 

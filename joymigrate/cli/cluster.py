@@ -11,7 +11,13 @@ from uuid import uuid4
 
 import typer
 
-from joymigrate.cli import _cluster_orders, _cluster_reserve, _cluster_traffic, _cluster_users
+from joymigrate.cli import (
+    _cluster_live,
+    _cluster_orders,
+    _cluster_reserve,
+    _cluster_traffic,
+    _cluster_users,
+)
 from joymigrate.cli._cluster_traffic import read_text
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk, user
@@ -47,6 +53,7 @@ NEEDS = {
     "history": ("package:ray",),
     "usage": ("package:ray",),
     "apply": ("package:kubernetes",),
+    "watch": ("package:kubernetes",),
     "forecast": ("package:statsmodels",),
 }
 WANTS = {"validate": {"package:kubernetes-validate": "schemas of core kinds"}}
@@ -101,7 +108,9 @@ def simulate(
     ),
     seed: int = typer.Option(0, "--seed", help="Seed of the drawing."),
     seeds: int = typer.Option(1, "--seeds", help="How many seeds, from --seed on (--arrival)."),
-    jobs: Path | None = typer.Option(None, "--queues", help="A jobs file to take queues from."),
+    jobs: Path | None = typer.Option(
+        None, "--queues", help="A jobs file to take queues and reservations from."
+    ),
     order: str = typer.Option(
         "response", "--order", help="Jobs of one class: response (short ones pass) or submission."
     ),
@@ -126,7 +135,10 @@ def simulate(
     if seeds < 1 or (arrival is not None and not 0 < arrival <= 10):
         raise JoyError("--seeds is at least 1, --arrival above 0 and at most 10")
     cluster, work_load = nodes.load(inventory), traces.read(trace, trace_format)
-    queues = () if jobs is None else work.load(jobs).queues
+    other = None if jobs is None else work.load(jobs)
+    queues, windows = (other.queues, other.reservations) if other else ((), ())
+    if arrival is not None and (windows or work_load.reservations):
+        raise JoyError("--arrival has no clock", help="leave `reservations` out, or --arrival")
     results: list[dict[str, Any]] = []
     runs = []
     for name in split(policy):
@@ -138,7 +150,7 @@ def simulate(
         if work_load.undated:
             raise JoyError("this trace has no times", where=str(trace), help="use --arrival 1.3")
         settings = Settings(order=order)
-        run = play(cluster, work_load, name, seed, queues, checkpoint, settings)
+        run = play(cluster, work_load, name, seed, queues, checkpoint, settings, windows)
         runs.append(run)
         results.append(outcome.simulation_data(run))
     data = outcome.side_by_side(results)
@@ -274,11 +286,19 @@ def submit(
     from joymigrate.run.cluster.on_ray import connect, follow
 
     workload = work.load(jobs)
+    if workload.reservations:
+        raise JoyError(
+            "`reservations` of a jobs file are for `cluster plan` and `cluster simulate`",
+            where=str(jobs),
+            help="joymigrate cluster reserve add, on a running cluster",
+        )
     embedded = not (address or os.environ.get("RAY_ADDRESS"))
     ray = connect.attach(address, embedded=embedded)
     folder = "" if store is None else str(store.resolve())
     captain = connect.captain(ray, dataclasses.replace(workload, jobs=()), policy, folder)
     answer = connect.ask(ray, captain.submit.remote(workload.jobs, user(), uuid4().hex))
+    if workload.queues and not embedded:
+        talk(unlike_queues(ray, captain, workload, jobs))
     names = [job.name for job in workload.jobs]
     if embedded or wait:
         answer = follow.to_the_end(ray, captain, names, talk)
@@ -289,6 +309,21 @@ def submit(
     mine = [row for row in answer["jobs"] if row["job"] in names]
     lost = any(row["state"] == "failed" or row.get("permanent") for row in mine)
     return Exit.FOUND if lost else Exit.OK
+
+
+def unlike_queues(ray: Any, captain: Any, workload: Any, path: Path) -> list[str]:
+    """A note where the queues of a submitted file are not those that are in force."""
+    from joymigrate.run.cluster.on_ray import connect
+
+    queues = dataclasses.replace(workload, jobs=())
+    try:
+        change = connect.ask(ray, captain.compare_quotas.remote(queues))
+    except JoyError:  # they could not be put into force
+        change = {"changes": True}
+    if not change["changes"]:
+        return []
+    help_ = f"joymigrate cluster quota diff {path} says how they differ"
+    return [f"note: the queues of this file are not those in force, which stay: {help_}"]
 
 
 @app.command("status")
@@ -417,3 +452,4 @@ _cluster_traffic.register(app)
 _cluster_orders.register(app)
 _cluster_reserve.register(app)
 _cluster_users.register(app)
+_cluster_live.register(app)

@@ -108,12 +108,40 @@ def status(data: Mapping[str, Any]) -> str:
             lines.append(f"  {row['reason']}")
         if row["frees"]:
             lines.append(f"  frees: {row['frees']}")
+    ahead = data["looked_ahead"]
+    if ahead["looked"] and ahead["looked"] < ahead["waiting"]:
+        lines.append(
+            f"What is enough was looked for at the first {ahead['looked']} of {ahead['waiting']} "
+            "waiting jobs; `joymigrate cluster why JOB` says it of any."
+        )
     for node in data["nodes"]:
         notes = [] if node["cordoned"] is None else [f"cordoned {node['cordoned']}".strip()]
         notes += [f"failed: {','.join(map(str, node['failed']))}"] if node["failed"] else []
         if node["cards"]:
             free = f"{node['free']}/{node['cards']} free"
             lines.append(", ".join([f"{node['node']}: {node['kind']}", free, *notes]))
+    return "\n".join(lines) + "\n"
+
+
+def live(data: Mapping[str, Any]) -> str:
+    """Waiting gangs of a Kubernetes cluster, one after the other, and what is not looked at."""
+    lines = []
+    for row in data["waiting"]:
+        if "fits" in row:
+            places = "; ".join(
+                f"{pod['node']} cards {','.join(map(str, pod['cards'])) or 'none'}"
+                for pod in row["fits"]
+            )
+            lines.append(f"{row['job']}: fits by these rules: {places}")
+            if row["stops"]:
+                lines.append(f"  after stopping {', '.join(row['stops'])}")
+        else:
+            lines.append(f"{row['job']}: waits, {row['reason']}")
+            lines.append(f"  frees: {row['frees']}")
+        if row["kubernetes"]:
+            lines.append(f"  Kubernetes says: {row['kubernetes']}")
+    lines += [f"note: {text}" for text in data["notes"]]
+    lines.append(f"{len(data['waiting'])} gangs wait, {len(data['running'])} have nodes.")
     return "\n".join(lines) + "\n"
 
 
@@ -128,9 +156,15 @@ def reason(data: Mapping[str, Any]) -> str:
         lines.append(f"  idle: {cards} cards of {kind} on nodes that it may use")
     for one in data.get("held", ()):
         until = "" if one["until_s"] is None else f", for {one['until_s'] / 60:.0f} more minutes"
-        lines.append(f"  held: {one['cards']} of them for {one['for']}{until}")
+        if one["cards"]:
+            lines.append(f"  held: {one['cards']} of them for {one['for']}{until}")
     for node, ids in data.get("failed", {}).items():
         lines.append(f"  out of use: cards {','.join(map(str, ids))} of {node}")
+    if data.get("share"):
+        share = data["share"]
+        before = ", ".join(f"{one['user']} ({one['counts_card_h']:.1f})" for one in share["before"])
+        text = f"{share['counts_card_h']:.1f} card-hours count against {share['user'] or 'nobody'}"
+        lines.append(f"  fair share: {text}; before them: {before or 'nobody'}")
     if "start" in data:
         at = data["start"]["in_s"]
         when = "unknown" if at is None else f"in {at / 60:.0f} minutes"
@@ -161,11 +195,18 @@ USAGE = (
 )
 
 
-def usage(uses: Sequence[Mapping[str, Any]]) -> str:
-    """A line per user, queue and kind of server."""
+def usage(uses: Sequence[Mapping[str, Any]], shares: Sequence[Mapping[str, Any]] = ()) -> str:
+    """A line per user, queue and kind of server; then what counts against users of fair queues."""
     rows = [[title for title, _, _ in USAGE]]
     rows += [[form.format(use[key]) for _, key, form in USAGE] for use in uses]
-    return aligned(rows)
+    if not shares:
+        return aligned(rows)
+    counts = [["user", "queue", "counts card-hours", "half-life h"]]
+    counts += [
+        [one["user"], one["queue"], f"{one['counts_card_h']:.2f}", f"{one['half_life_h']:g}"]
+        for one in shares
+    ]
+    return f"{aligned(rows)}\nFair queues, who goes first among equals:\n{aligned(counts)}"
 
 
 def quotas(data: Mapping[str, Any]) -> str:
@@ -221,7 +262,7 @@ def reservations(rows: Sequence[Mapping[str, Any]], now: float) -> str:
 
 def quota_change(data: Mapping[str, Any]) -> str:
     """What differs, and what that would do at once."""
-    lines = [*data["changes"]]
+    lines = [*data["changes"], *data["notes"]]
     lines += [f"would be stopped: {name}" for name in data["stops"]]
     lines += [f"would start: {name}" for name in data["starts"]]
     return "\n".join(lines or ["No difference."]) + "\n"

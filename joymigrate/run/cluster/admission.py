@@ -15,6 +15,7 @@ import numpy as np
 
 from joymigrate.run.cluster import quota
 from joymigrate.run.cluster.bookings import BookedCards
+from joymigrate.run.cluster.calendar import summary
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Settings
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.place import NO_ROOM, Flags, Placer
@@ -164,7 +165,7 @@ class Admission:
         others = [
             hold
             for hold in self.holds
-            if hold.entry.number != entry.number and not in_time(entry.job, hold, now)
+            if hold.entry.number != entry.number and not in_time(entry, hold, now)
         ]
         if not others:
             return []
@@ -177,7 +178,7 @@ class Admission:
             hold
             for hold in self.holds
             if hold.entry.number != entry.number
-            and not in_time(entry.job, hold, now)
+            and not in_time(entry, hold, now)
             and any(grant.mask & int(hold.mask[grant.node]) for grant in placement)
         ]
 
@@ -189,9 +190,9 @@ class Admission:
         bare = replace(entry.job, tasks=(replace(task, cpu_milli=0, memory_mib=0),))
         return not isinstance(self.placer.place(bare, self.hold_for(entry, now)), Refusal)
 
-    def fills_a_gap(self, job: Job, now: float) -> bool:
+    def fills_a_gap(self, entry: Entry, now: float) -> bool:
         """Whether a job that starts now ends before some held cards are needed."""
-        return job.minutes is not None and job.minutes <= self.longest_gap(now)
+        return entry.bound_s is not None and entry.bound_s <= self.longest_gap(now) * 60
 
     def longest_gap(self, now: float) -> float:
         """Minutes until the last held or booked cards are needed whose time is known, or 0."""
@@ -256,7 +257,7 @@ class Admission:
         for one in self.bookings(entry.job, now):
             kept[f"reservation {one.booking.name}"] = one.mask
         names = [name for name, mask in kept.items() if bool((mask & free)[nodes].any())]
-        return replace(refusal, facts={**refusal.facts, "whose": " and ".join(names)})
+        return replace(refusal, facts={**refusal.facts, "whose": summary(names)})
 
     def _booked(
         self, entry: Entry, booked: list[BookedCards], holds: Sequence[CardHold], now: float
@@ -270,7 +271,7 @@ class Admission:
         begin = min(one.booking.begin for one in booked)
         end = max(one.booking.end for one in booked)
         facts = {
-            "names": " and ".join(one.booking.name for one in booked),
+            "names": summary([one.booking.name for one in booked]),
             "when": f"in {(begin - now) / 60:.0f} minutes" if begin > now else "now",
             "over": f"{(end - now) / 60:.0f}",
             "stated": "" if entry.job.minutes is None else f" of {entry.job.minutes:g} minutes",
@@ -352,11 +353,10 @@ class Admission:
         return use
 
 
-def in_time(job: Job, hold: CardHold, now: float) -> bool:
-    """Whether a job that starts now ends before these held cards are needed."""
-    if hold.until == NEVER or job.minutes is None:
-        return False
-    return now + job.minutes * 60 <= hold.until
+def in_time(entry: Entry, hold: CardHold, now: float) -> bool:
+    """Whether a job that starts now ends before these held cards are needed, as far as known."""
+    bound_s = entry.bound_s
+    return hold.until != NEVER and bound_s is not None and now + bound_s <= hold.until
 
 
 def together(holds: Sequence[CardHold | BookedCards]) -> Ints | None:

@@ -28,7 +28,8 @@ class Allocations:
         self.rows: Ints = np.full((FIELDS, 1024), -1, dtype=np.int64)
         self.used = 0
         self.dead = 0
-        self.ends: NDArray[np.float64] = np.full(256, np.inf)
+        self.ends: NDArray[np.float64] = np.full(256, np.inf)  # as jobs state them
+        self.expected: NDArray[np.float64] = np.full(256, np.inf)  # or as their like has run
         self.live: Flags = np.zeros(256, dtype=bool)
         self.sizes: Ints = np.zeros(256, dtype=np.int64)  # whole cards per slot
         self.names: list[str] = [""] * 256
@@ -36,13 +37,16 @@ class Allocations:
         self._span: dict[int, tuple[int, int]] = {}
         self._free = list(range(255, -1, -1))
 
-    def add(self, name: str, placement: Placement, ends: float) -> None:
-        """A job starts."""
+    def add(
+        self, name: str, placement: Placement, ends: float, expected: float | None = None
+    ) -> None:
+        """A job starts; without an `expected` end it is the stated one."""
         if not self._free:
             self._grow_slots()
         slot = self._free.pop()
         self._slot[name] = slot
         self.names[slot], self.ends[slot], self.live[slot] = name, ends, True
+        self.expected[slot] = ends if expected is None else expected
         while self.used + len(placement) > self.rows.shape[1]:
             self._make_room()
         self.sizes[slot] = sum(grant.mask.bit_count() for grant in placement)
@@ -60,12 +64,14 @@ class Allocations:
         begin, end = self._span.pop(slot)
         self.rows[SLOT, begin:end] = -1
         self.dead += end - begin
-        self.live[slot], self.ends[slot], self.names[slot] = False, np.inf, ""
+        self.live[slot], self.names[slot] = False, ""
+        self.ends[slot] = self.expected[slot] = np.inf
         self._free.append(slot)
 
     def _grow_slots(self) -> None:
         size = len(self.live)
         self.ends = np.concatenate([self.ends, np.full(size, np.inf)])
+        self.expected = np.concatenate([self.expected, np.full(size, np.inf)])
         self.live = np.concatenate([self.live, np.zeros(size, dtype=bool)])
         self.sizes = np.concatenate([self.sizes, np.zeros(size, dtype=np.int64)])
         self.names += [""] * size
@@ -88,6 +94,15 @@ class Allocations:
             int(kept[SLOT, begin]): (int(begin), int(end))
             for begin, end in zip(starts, ends, strict=True)
         }
+
+    def overdue(self, now: float) -> list[str]:
+        """Jobs that run longer than was expected of them, and state no end."""
+        late = self.live & (self.expected <= now) & (self.ends == np.inf)
+        return [self.names[slot] for slot in np.nonzero(late)[0]]
+
+    def expect(self, name: str, ends: float) -> None:
+        """Expect another end of a job."""
+        self.expected[self._slot[name]] = ends
 
     def flags(self, names: list[str]) -> Flags:
         """These jobs, as flags per slot."""

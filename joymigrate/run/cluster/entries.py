@@ -25,7 +25,8 @@ class Settings:
     and none starves; "submission" takes them as they came. `patience`: after it a waiting job goes
     first, where no run time is stated or the order is that of submission. `hold`: keep cards for
     the first job that fits nowhere; where nobody knows when running jobs end, only after
-    `hold_blind_after`. `predict`: order jobs that state no run time by what their like has run.
+    `hold_blind_after`. `predict`: jobs that state no run time are ordered, and let go before held
+    cards, by what their like has run.
     `elastic`: jobs with `min_pods` run on fewer pods too; saving and starting anew is taken to cost
     `resize_cost`.
     """
@@ -51,6 +52,7 @@ class Entry:
     submitted: float
     promised: bool = False  # cards were held for it: it stays the first of its class
     expected_s: float | None = None  # what its like has run, where it states no run time
+    high_s: float | None = None  # what nine of ten of its like did not exceed
     whole: Job | None = None  # as it was submitted, while an elastic job runs in another size
 
     @property
@@ -59,6 +61,11 @@ class Entry:
         if self.job.minutes is not None:
             return max(self.job.minutes * 60, SHORTEST_S)
         return max(self.expected_s or ASSUMED_MINUTES * 60, SHORTEST_S)
+
+    @property
+    def bound_s(self) -> float | None:
+        """Seconds that it does not run longer than: stated, or what most of its like kept to."""
+        return self.high_s if self.job.minutes is None else self.job.minutes * 60
 
     def response_ratio(self, now: float) -> float:
         """(wait + run time) / run time."""
@@ -70,13 +77,17 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A running job: what it holds and when it is expected to end."""
+    """A running job: what it holds and when it says that it ends.
+
+    `expected` is that time, or where it says none, when most of its like had ended.
+    """
 
     entry: Entry
     placement: Placement
     use: dict[int, float]
     started: float
     ends: float
+    expected: float
 
 
 @dataclass(slots=True, eq=False)

@@ -50,6 +50,7 @@ class Outlook:
     placed: dict[str, Placement] = field(default_factory=dict)
     unstated: tuple[str, ...] = ()  # running jobs whose end nobody knows
     overdue: tuple[str, ...] = ()  # those that run longer than they said
+    predicted: int = 0  # running jobs that state no end, and whose like has run before
     cut: bool = False  # it went on for too long and was broken off
 
 
@@ -67,9 +68,12 @@ def look_ahead(scheduler: Scheduler, now: float) -> Outlook:
     twin = clone(scheduler)
     outlook = Outlook(now)
     running = scheduler.running.values()
-    outlook.unstated = tuple(run.entry.job.name for run in running if run.ends == NEVER)
-    outlook.overdue = tuple(run.entry.job.name for run in running if run.ends < now)
-    due = [(max(run.ends, now), name) for name, run in twin.running.items() if run.ends < NEVER]
+    outlook.unstated = tuple(run.entry.job.name for run in running if run.expected == NEVER)
+    outlook.overdue = tuple(run.entry.job.name for run in running if run.expected < now)
+    outlook.predicted = sum(run.expected < run.ends for run in running)
+    due = [
+        (max(run.expected, now), name) for name, run in twin.running.items() if run.expected < NEVER
+    ]
     windows = [one.booking for one in scheduler.admission.booked]
     due += [(at, "") for one in windows for at in (one.begin, one.end) if at > now]
     heapq.heapify(due)
@@ -83,7 +87,7 @@ def look_ahead(scheduler: Scheduler, now: float) -> Outlook:
         while due and due[0][0] == at:
             _, name = heapq.heappop(due)
             run = twin.running.get(name)
-            if run is not None and max(run.ends, now) == at and name not in names:
+            if run is not None and max(run.expected, now) == at and name not in names:
                 names.append(name)
         if not names:  # a window of the calendar begins or ends
             note(outlook, twin.on(Tick(at)), twin, due, at)
@@ -112,8 +116,8 @@ def note(
         if name not in outlook.started:
             outlook.started[name] = (at, len(outlook.moments))
             outlook.placed[name] = action.placement
-        if run.ends < NEVER:
-            heapq.heappush(due, (run.ends, name))
+        if run.expected < NEVER:
+            heapq.heappush(due, (run.expected, name))
 
 
 def foresee(
@@ -165,6 +169,11 @@ def basis_of(outlook: Outlook) -> str:
     text = "running jobs end when they say, and nothing comes in between"
     if outlook.unstated:
         text += f"; {len(outlook.unstated)} running state no end and are taken to run on"
+    if outlook.predicted:
+        text += (
+            f"; {outlook.predicted} running state no end and are taken to end when nine of ten "
+            "of their like had"
+        )
     if outlook.overdue:
         text += f"; {len(outlook.overdue)} run longer than they said and are taken to end now"
     return text
@@ -175,8 +184,9 @@ def attempt(
 ) -> list[str] | None:
     """In a copy: who starts before the job when these end as said, or None if it does not start.
 
-    The nodes `heals` have all their cards again before. Ends of one time come together. Those without a time come last: all that run then, then those
-    of the others that have started meanwhile.
+    The nodes `heals` have all their cards again before. Ends of one time come together. Those
+    without a time come last: all that run then, then those of the others that have started
+    meanwhile.
     """
     twin = clone(scheduler)
     starts: list[str] = []

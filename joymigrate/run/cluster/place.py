@@ -6,7 +6,7 @@ holds the whole gang (node, super-pod, leaf, spine, cluster), then the nodes ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,17 +15,22 @@ from numpy.typing import NDArray
 
 from joymigrate.run.cluster import cards, superpods
 from joymigrate.run.cluster.cards import IMPOSSIBLE, Choice
+from joymigrate.run.cluster.fits import (
+    BARRED,
+    free_of,
+    pick,
+    pods_that_fit,
+    shares_that_fit,
+)
 from joymigrate.run.cluster.jobs import Job, PodGroup
 from joymigrate.run.cluster.kinds import Kind
 from joymigrate.run.cluster.policies import Costs, Policy
-from joymigrate.run.cluster.policies._gradient import shares_left
-from joymigrate.run.cluster.policies._shares import open_shares
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.shape import Shape
+from joymigrate.run.cluster.shortfall import explain, pool_name
 from joymigrate.run.cluster.state import Grant, Ints, Placement, Pool, State
 
 FAR = 1 << 40  # larger than any cost
-BARRED = -1  # a held mask that keeps a node from every pod, those without cards too
 NO_ROOM = Refusal("none")
 Flags = NDArray[np.bool_]
 Part = tuple[Ints, int]  # positions in a pool, and how many pods go there
@@ -307,7 +312,11 @@ def illegal(state: State, pool: Pool, task: PodGroup, gang: bool, job: Job) -> R
             return problem
     need, have = task.cards * task.pods, int(cards.count(state.present[pool.index]).sum())
     if need > have:
-        return Refusal("size_total", {"need": need, "kind": kind.name, "have": have})
+        sick = int(cards.count(state.granted[pool.index]).sum()) - have
+        facts = {"need": need, "kind": kind.name, "have": have}
+        facts |= {"sick": f" that are well and {sick} sick ones" if sick > 0 else ""}
+        facts |= {"healed": ", or sick cards healed" if have < need <= have + sick else ""}
+        return Refusal("size_total", facts)
     return None
 
 
@@ -361,66 +370,6 @@ def barred_outside(inside: Flags, hold: Ints | None) -> Ints:
     return np.where(inside, 0 if hold is None else hold, BARRED)
 
 
-def free_of(state: State, pool: Pool, hold: Ints | None) -> Ints:
-    """The free cards of a pool's nodes that nobody else is meant to have."""
-    free = state.free[pool.index]
-    return free if hold is None else free & ~hold[pool.index]
-
-
-def pick(shape: Shape, position: int, mask: int) -> int:
-    """The cards of the next pod on this node, inside one NUMA node where there is such a choice."""
-    select = table(shape, position).select
-    return int(select[mask]) or int(shape.choice.select[mask])
-
-
-def table(shape: Shape, position: int) -> Choice:
-    """The table that chooses cards at this position of the pool."""
-    for positions, choice in shape.numa:
-        if position in positions:
-            return choice
-    return shape.choice
-
-
-def pods_that_fit(state: State, shape: Shape, free: Ints, hold: Ints | None = None) -> Ints:
-    """How many pods of the task each node of the pool can hold; none where `hold` bars the node."""
-    fits = shape.choice.fits[free]
-    if shape.job.numa == "one" and shape.task.cards:
-        fits = in_numa_nodes(shape, free)
-    if shape.task.cpu_milli or shape.task.memory_mib:
-        fits = np.minimum(fits, room(state, shape))
-    if not shape.task.cards:
-        fits = np.where(state.ready[shape.pool.index], fits, 0)
-    if hold is not None and not shape.task.cards:
-        fits = np.where(hold[shape.pool.index] == BARRED, 0, fits)
-    return fits
-
-
-def in_numa_nodes(shape: Shape, free: Ints) -> Ints:
-    """How many pods each node can hold with each inside one NUMA node."""
-    fits = np.zeros_like(free)
-    for positions, choice in shape.numa:
-        fits[positions] = choice.fits[free[positions]]
-    return fits
-
-
-def shares_that_fit(state: State, shape: Shape, hold: Ints | None) -> Ints:
-    """How many pods with a share of a card each node of the pool can hold."""
-    fits = (open_shares(state, shape, hold) // shape.task.milli).sum(axis=1)
-    both: Ints = np.minimum(fits, room(state, shape))
-    return both
-
-
-def room(state: State, shape: Shape) -> Ints:
-    """How many pods each node's CPU and memory allow."""
-    task, index = shape.task, shape.pool.index
-    pods = np.full(len(shape.pool.nodes), 1 << 30, dtype=np.int64)
-    if task.cpu_milli:
-        pods = np.minimum(pods, state.cpu[index] // task.cpu_milli)
-    if task.memory_mib:
-        pods = np.minimum(pods, state.memory[index] // task.memory_mib)
-    return np.maximum(pods, 0)
-
-
 def fill(inside: Ints, fits: Ints, costs: Costs, pods: int) -> list[tuple[int, int]]:
     """Positions and pods per position: few nodes, the last one no larger than it must be."""
     order = inside[np.lexsort((costs[inside], -fits[inside]))]
@@ -457,84 +406,3 @@ def fill_leaves(pool: Pool, fits: Ints, pods: int) -> list[Part]:
     if not rest:
         return [(np.nonzero(fits)[0], pods)]
     return [(whole, pods - left), (np.nonzero((pool.leaf == rest[0]) & (fits > 0))[0], left)]
-
-
-def explain(state: State, shape: Shape, free: Ints, fits: Ints | None = None) -> Refusal:
-    """The one reason why a task does not fit its pool now."""
-    task, kind, name = shape.task, shape.pool.kind, pool_name(state, shape.pool)
-    unseen = unseen_cards(state, shape.pool, free)
-    if task.milli:
-        return explain_share(state, shape, name, free, unseen)
-    have = int(cards.count(free).sum())
-    need = task.cards * task.pods
-    if have < need:
-        facts = {"need": need, "kind": name, "free": have, "missing": need - have}
-        return Refusal("cards", facts | unseen)
-    if fits is None:
-        fits = pods_that_fit(state, shape, free)
-    fitting, by_cards = int(fits.sum()), int(shape.choice.fits[free].sum())
-    by_numa = int(in_numa_nodes(shape, free).sum()) if shape.job.numa == "one" else by_cards
-    # Each rule leaves fewer pods; the first that leaves too few is the cause, and what the CPU
-    # takes away beyond it is said beside it.
-    also = f", {fitting} of them beside {asked_beside(task)}" if fitting < by_numa else ""
-    facts = {"free": have, "kind": name, "pods": task.pods, "also": also, **unseen}
-    if by_cards < task.pods:
-        shape_text, unit = shape_words(kind, task.cards)
-        facts |= {"shape": shape_text, "unit": unit, "fits": by_cards}
-        return Refusal("shape", {**facts, "lacking": task.pods - by_cards})
-    if by_numa < task.pods:
-        facts |= {"cards": task.cards, "fits": by_numa, "lacking": task.pods - by_numa}
-        return Refusal("numa", facts)
-    return beside(task, fitting, unseen)
-
-
-def unseen_cards(state: State, pool: Pool, free: Ints) -> dict[str, int]:
-    """Idle cards of a pool that are not in `free`: kept for others, and out of use."""
-    kept = int(cards.count(state.free[pool.index]).sum() - cards.count(free).sum())
-    idle = state.idle[pool.index] & state.granted[pool.index]
-    return {"kept_cards": kept, "out_cards": int(cards.count(idle & ~state.usable[pool.index]).sum())}
-
-
-def explain_share(
-    state: State, shape: Shape, name: str, free: Ints, unseen: Mapping[str, int]
-) -> Refusal:
-    """Why no card has room for a share: too little of it left, or no CPU or memory beside it."""
-    task, index = shape.task, shape.pool.index
-    left = shares_left(state, index)
-    room_for_share = (left >= task.milli).any(axis=1)
-    if room_for_share.any() and not (room(state, shape)[room_for_share] > 0).any():
-        return beside(task, 0, unseen)
-    most = int(left.max(initial=0))
-    facts = {"share": task.milli / 1000, "kind": name, "most": most / 1000}
-    return Refusal("open", facts | unseen)
-
-
-def beside(task: PodGroup, fits: int, unseen: Mapping[str, int]) -> Refusal:
-    """The refusal for cards without CPU or memory beside them."""
-    facts = {"beside": asked_beside(task), "pods": task.pods, "fits": fits}
-    return Refusal("cpu", {**facts, **unseen})
-
-
-def asked_beside(task: PodGroup) -> str:
-    """CPU and memory of one pod, in words."""
-    memory = f" and {task.memory_mib / 1024:.4g} GiB" if task.memory_mib else ""
-    return f"{task.cpu_milli / 1000:g} CPU cores{memory}"
-
-
-def pool_name(state: State, pool: Pool) -> str:
-    """What the pool's cards are called: their kind, or their family where kinds are mixed."""
-    first, last = state.nodes[int(pool.nodes[0])].kind, state.nodes[int(pool.nodes[-1])].kind
-    return first.name if first is last else first.family
-
-
-def shape_words(kind: Kind, k: int) -> tuple[str, str]:
-    """How the free cards would have to lie, and the unit that must become free."""
-    if kind.rule == "rings" and k <= len(kind.groups[0]):
-        return f"no ring has {k} of them for every pod", f"{k} cards of one ring"
-    if kind.rule == "rings" and k < kind.cards:
-        return f"no node has half of {k} in each ring", f"{k // 2} cards in each ring of one node"
-    if kind.rule == "modules" and k > 1:
-        return f"no node has {k // 2} whole modules", f"{k // 2} whole modules of one node"
-    if kind.rule == "blocks" and k % len(kind.groups[0]) == 0:
-        return "no node has the full meshes", f"{k // len(kind.groups[0])} full meshes of one node"
-    return f"spread over nodes, none has {k}", f"{k} cards of one node"

@@ -101,8 +101,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "one of them ends",
     ),
     "size_total": (
-        "needs {need} cards of {kind}, the cluster has {have}",
-        "fewer pods, or more nodes of {kind}",
+        "needs {need} cards of {kind}, the cluster has {have}{sick}",
+        "fewer pods, or more nodes of {kind}{healed}",
     ),
 }
 

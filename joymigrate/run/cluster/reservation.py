@@ -1,4 +1,4 @@
-"""When and where a job that fits nowhere will fit: the earliest stated ends that make room."""
+"""When and where a job that fits nowhere will fit: the earliest expected ends that make room."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from joymigrate.run.cluster.state import Ints, Placement, State
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The cards a job will get, and at what time."""
+    """The cards a job will get, and at what time; `stated`: jobs say themselves that they end."""
 
     placement: Placement
     until: float
+    stated: bool
 
     def mask(self, nodes: int) -> Ints:
         """The cards per node."""
@@ -37,19 +38,19 @@ def earliest(
     job: Job,
     barred: Callable[[float], Ints | None] = lambda at: None,
 ) -> Reservation | None:
-    """The first stated end after which `job` can start, or None when even all do not help.
+    """The first expected end after which `job` can start, or None when even all do not help.
 
-    Jobs without a stated end come last; the state is left as it was. `barred` are the cards that
+    Jobs whose end nobody knows come last; the state is left as it was. `barred` are the cards that
     the job must leave alone if it starts at a time.
     """
     nodes = nodes_wanted(state, placer, job)
     live = np.nonzero(holdings.live & on_nodes(holdings, nodes))[0]
-    order = live[np.argsort(holdings.ends[live], kind="stable")]
+    order = live[np.argsort(holdings.expected[live], kind="stable")]
 
     def attempt(ended: int) -> Placement | None:
         gone = np.zeros(len(holdings.live), dtype=bool)
         gone[order[:ended]] = True
-        at = float(holdings.ends[order[ended - 1]])
+        at = float(holdings.expected[order[ended - 1]])
         with holdings.without(state, gone):
             placed = placer.place(job, barred(at))
         return None if isinstance(placed, Refusal) else placed
@@ -74,7 +75,9 @@ def earliest(
     if found is None:
         return None
     chosen, ended = found
-    return Reservation(chosen, float(holdings.ends[order[ended - 1]]))
+    last = order[:ended]
+    stated = bool(np.isfinite(holdings.ends[last]).all())
+    return Reservation(chosen, float(holdings.expected[last[-1]]), stated)
 
 
 def nodes_wanted(state: State, placer: Placer, job: Job) -> Flags:

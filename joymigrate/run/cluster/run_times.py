@@ -37,10 +37,15 @@ def learn(history: History, job: Job, seconds: float) -> None:
         del history[next(iter(history))]
 
 
-def predict(history: History, job: Job, quantile: float = MIDDLE) -> float | None:
-    """The seconds that a job will run, or None while too few of its like have ended."""
+def predict(
+    history: History, job: Job, quantile: float = MIDDLE, ran_s: float = 0.0
+) -> float | None:
+    """The seconds that a job will run, or None while too few of its like have ended.
+
+    One that has run for `ran_s` is compared with those alone that ran longer.
+    """
     for key in keys_of(job):
-        runs = history.get(key, ())
+        runs = [seconds for seconds in history.get(key, ()) if seconds > ran_s]
         if len(runs) >= FEWEST:
             return float(np.quantile(runs, quantile))
     return None

@@ -193,7 +193,7 @@ class Scheduler(Resizing):
         job = entry.job
         self._wait(entry)
         task = job.tasks[0]
-        if task.cpu_milli or task.memory_mib or self.admission.fills_a_gap(job, self._now):
+        if task.cpu_milli or task.memory_mib or self.admission.fills_a_gap(entry, self._now):
             self._failed.discard(entry.group)  # those before it may ask for more, or run too long
 
     def _release(self, holds: Sequence[CardHold]) -> None:
@@ -342,8 +342,8 @@ class Scheduler(Resizing):
         tried = [first.job.tasks[0]]
         looked = 0
         for entry in group.in_order(now):
-            minutes = entry.job.minutes
-            gap = minutes is not None and minutes <= longest
+            bound_s = entry.bound_s
+            gap = bound_s is not None and bound_s <= longest * 60
             if entry is first or not (gap or cards_there):
                 continue
             task = entry.job.tasks[0]
@@ -391,11 +391,12 @@ class Scheduler(Resizing):
         self.state.take(placement)
         self.quotas.add(job.queue, use)
         ends = NEVER if job.minutes is None else began + job.minutes * 60
-        run = Running(entry, placement, use, began, ends)
+        expected = self._expected_end(entry, began) if ends == NEVER else ends
+        run = Running(entry, placement, use, began, ends, expected)
         self.running[job.name] = run
         self._shares.pop(fair.key_of(job.queue, job.user), None)
         self.by_queue.setdefault(job.queue, {})[job.name] = run
-        self.allocations.add(job.name, placement, ends)
+        self.allocations.add(job.name, placement, ends, expected)
         self.gate.changed = True  # `after` asks for starts
         self._release(self.admission.broken(entry, placement, self._now))
         return Start(job, placement, self._now - entry.since)
@@ -413,7 +414,7 @@ class Scheduler(Resizing):
         )
 
     def _make_hold(self, entry: Entry) -> None:
-        """CardHold the cards that a job will get at the earliest time that stated ends make room.
+        """Hold the cards that a job will get at the earliest time that expected ends make room.
 
         When the ends that are known do not suffice, all running jobs are thought away and the
         cards are held until it starts. Where cards are held already on one of its nodes, none are:
@@ -421,6 +422,10 @@ class Scheduler(Resizing):
         """
         if self.admission.covered(entry.job):
             return
+        for name in self.allocations.overdue(self._now):
+            run = self.running[name]
+            run.expected = self._expected_end(run.entry, run.started)
+            self.allocations.expect(name, run.expected)
         booked = self.admission.booked
         room = reservation.earliest(
             self.state, self.allocations, self.guess, entry.job,
@@ -428,7 +433,7 @@ class Scheduler(Resizing):
         )  # fmt: skip
         if room is None:
             return
-        if room.until == NEVER and self._now - entry.since < self.settings.hold_blind_after:
+        if not room.stated and self._now - entry.since < self.settings.hold_blind_after:
             return
         mask = room.mask(len(self.state.nodes))
         nodes = self.admission.nodes_of(entry.job)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.run.cluster import fair, run_times
-from joymigrate.run.cluster.entries import Entry, Running, Settings
+from joymigrate.run.cluster.entries import NEVER, Entry, Running, Settings
 from joymigrate.run.cluster.events import Ended
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.line import Line
@@ -57,6 +57,7 @@ class WaitingJobs:
         self.waiting[entry.job.name] = entry
         if self.settings.predict and entry.job.minutes is None:
             entry.expected_s = run_times.predict(self.history, entry.job)
+            entry.high_s = run_times.predict(self.history, entry.job, run_times.HIGH)
         if entry.group not in self._groups:
             self._groups[entry.group] = Line(self.settings)
         self._groups[entry.group].add(entry)
@@ -84,6 +85,19 @@ class WaitingJobs:
         """Hours after which its users' past use counts half; 0 where it does not count."""
         return self.quotas.account(queue).queue.half_life
 
+    def fair_queues(self) -> list[str]:
+        """The queues that are shared fairly between their users."""
+        return [name for name in self.quotas.accounts if self._half_life(name)]
+
+    def shares_of(self, queue: str) -> list[tuple[str, float]]:
+        """Users of a fair queue and the card-hours that count against them, fewest first."""
+        users = {run.entry.job.user for run in self.by_queue.get(queue, {}).values()}
+        users |= {one.job.user for one in self.waiting.values() if one.job.queue == queue}
+        known = (key.partition("\t") for key in self.past)
+        users |= {user for name, _, user in known if name == queue}
+        shares = [(self.share_of(Job("", (), queue, user=user)), user) for user in users]
+        return [(user, round(hours, 3)) for hours, user in sorted(shares)]
+
     def share_of(self, job: Job) -> float:
         """Card-hours that count against a job's user in a fair queue; 0 in others."""
         half_life = self._half_life(job.queue)
@@ -103,6 +117,14 @@ class WaitingJobs:
         """Remember how long a job has run."""
         if event.well and run.entry.whole is None:  # another size says little of the run time
             run_times.learn(self.history, run.entry.job, event.at - run.started)
+
+    def _expected_end(self, entry: Entry, began: float) -> float:
+        """When a running job that states no end is expected to: as nine of ten of its like had."""
+        if not self.settings.predict or entry.whole is not None:
+            return NEVER
+        ran_s = max(self._now - began, 0.0)
+        seconds = run_times.predict(self.history, entry.job, run_times.HIGH, ran_s)
+        return NEVER if seconds is None else began + seconds
 
     def _behind(self, entry: Entry) -> Refusal | None:
         """In a queue of strict order: the job that must start before this one."""

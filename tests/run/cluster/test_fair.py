@@ -128,3 +128,21 @@ def test_what_is_remembered_of_run_times_stays_small() -> None:
     for number in range(600):
         run_times.learn(history, of(f"u{number}", "x", command=f"{number}.py"), 1.0)
     assert len(history) == run_times.MOST
+
+
+def test_a_job_whose_like_was_short_goes_before_held_cards_are_needed() -> None:
+    run = scheduler(nodes(ONE), queue("q"))
+    at = 0.0
+    for number in range(3):  # a program that takes six minutes
+        submit(run, of("ann", f"s{number}", command="short.py"), at=at)
+        at += 0.1 * HOUR
+        run.on(Ended(f"s{number}", at))
+    submit(run, job("half", cards_per_pod=4, queue="q", minutes=60), at=at)
+    submit(run, job("whole", cards_per_pod=8, queue="q", minutes=60), at=at)
+    (hold,) = run.admission.holds
+    assert hold.entry.job.name == "whole"
+    other = job("other", cards_per_pod=4, queue="q", command="short.py")
+    small = dataclasses.replace(other, name="small", user="ann")
+    assert started(submit(run, other, at=at + 60)) == []  # nobody knows how long it runs
+    assert started(submit(run, small, at=at + 60)) == ["small"]
+    assert run.running["small"].expected == at + 60 + 0.1 * HOUR

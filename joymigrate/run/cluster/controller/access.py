@@ -59,6 +59,7 @@ RULES: Mapping[str, AccessRule] = {
     "reservations": AccessRule("viewer", quiet=True),
     "history": AccessRule("viewer", 0, quiet=True),
     "usage": AccessRule("viewer", quiet=True),
+    "shares": AccessRule("viewer", quiet=True),
     "read": AccessRule("user", 0, own=True, quiet=True),
     "logs": AccessRule("user", 0, own=True, quiet=True),
     "submit": AccessRule("user", by=1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,14 @@ from joymigrate.run.cluster import cards
 from joymigrate.run.cluster.bookings import Booking
 from joymigrate.run.cluster.controller import store, usage
 from joymigrate.run.cluster.controller.ledger import LIVE, Ledger, Record
+from joymigrate.run.cluster.explain import explain
+from joymigrate.run.cluster.foresight import look_ahead
 from joymigrate.run.cluster.scheduler import Scheduler
 
 MOST_JOBS = 100  # of each state on the board: a reason is worked out for every waiting one
 MOST_NODES = 256
+LOOKED = 10  # waiting jobs of which `status` says what is enough
+LOOKED_SIZE = 3000  # nodes and jobs of a cluster, times the jobs that are looked at
 
 
 def status_data(
@@ -32,12 +36,30 @@ def status_data(
     Without `reasons` none is worked out: each costs a try of the scheduler.
     """
     records = [r for name, r in ledger.records.items() if not names or name in names]
+    found = enough_for_first(scheduler, now) if reasons and not names else {}
+    waiting = len(scheduler.waiting) + len(scheduler.gate.entries)
     return {
         "schema": "joymigrate.cluster/1",
-        "jobs": [job_row(scheduler, record, now, reasons) for record in records],
+        "jobs": [job_row(scheduler, record, now, reasons, found) for record in records],
         "nodes": node_rows(scheduler, ledger),
         "warnings": list(scheduler.inventory.warnings),
+        "looked_ahead": {"waiting": waiting, "looked": len(found)},
     }
+
+
+def enough_for_first(scheduler: Scheduler, now: float) -> dict[str, dict[str, Any]]:
+    """What is enough for the jobs whose turn comes first; of a large cluster for fewer of them.
+
+    Each costs some tries on a copy of the scheduler, during which nothing else is decided.
+    """
+    names = [entry.job.name for entry in scheduler.in_order()] + list(scheduler.gate.entries)
+    size = len(scheduler.state.nodes) + len(scheduler.running) + len(names)
+    looked = max(1, min(LOOKED, LOOKED_SIZE // max(size, 1)))
+    if not names:
+        return {}
+    outlook = look_ahead(scheduler, now)
+    found = {name: explain(scheduler, name, now, outlook) for name in names[:looked]}
+    return {name: data for name, data in found.items() if data is not None}
 
 
 def node_rows(scheduler: Scheduler, ledger: Ledger) -> list[dict[str, Any]]:
@@ -52,9 +74,14 @@ def node_rows(scheduler: Scheduler, ledger: Ledger) -> list[dict[str, Any]]:
 
 
 def job_row(
-    scheduler: Scheduler, record: Record, now: float, reasons: bool = True
+    scheduler: Scheduler,
+    record: Record,
+    now: float,
+    reasons: bool = True,
+    found: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """A job with its pods, or the reason why it waits."""
+    """A job with its pods, or the reason why it waits; `found` says of some what is enough."""
+    known = (found or {}).get(record.job.name, {})
     waits = record.state in ("waiting", "held")
     judged = reasons and record.state == "waiting"
     refusal = scheduler.why(record.job.name) if judged else None
@@ -68,7 +95,8 @@ def job_row(
         "pods": [{"node": p.node, "cards": list(p.cards), "rank": p.rank} for p in record.pods],
         "priority": record.job.priority,
         "reason": refusal.reason if refusal else record.note,
-        "frees": refusal.frees if refusal else "",
+        "frees": known.get("frees") or (refusal.frees if refusal else ""),
+        "start": known.get("start"),
         "permanent": bool(refusal and refusal.permanent),
         "tries": record.tries,
         "attempt": record.attempt,
@@ -212,6 +240,21 @@ def read_audit(folder: Path, count: int = 0) -> list[dict[str, Any]]:
         facts = (f for f in store.facts(base) if f.kind == "audit")
         kept = deque(facts, maxlen=count) if count else itertools.chain(facts)
         return [{"number": one.number, "at": one.at, "by": one.by, **one.data} for one in kept]
+
+
+def share_rows(scheduler: Scheduler) -> list[dict[str, Any]]:
+    """Users of fair queues: the card-hours that count against each now, fewest first.
+
+    Who is first here goes first among jobs of one class and priority.
+    """
+    rows = []
+    for queue in sorted(scheduler.fair_queues()):
+        half_life = scheduler.quotas.account(queue).queue.half_life
+        rows += [
+            {"queue": queue, "user": who, "counts_card_h": hours, "half_life_h": half_life}
+            for who, hours in scheduler.shares_of(queue)
+        ]
+    return rows
 
 
 def read_usage(folder: Path, since: float, until: float) -> list[dict[str, Any]]:

@@ -55,6 +55,7 @@ def tally(facts: Iterable[Fact], since: float, until: float) -> list[Use]:
             start(known, fact, since)
         elif fact.kind in ENDS and fact.job in known.running:
             good = fact.kind == "ended" and fact.data.get("state") == "done"
+            good = good or bool(fact.data.get("resize"))  # it goes on in another size
             end(known, fact.job, since, fact.at, wasted=not good)
             known.waiting[fact.job] = fact.at
     for name in list(known.running):
@@ -91,7 +92,7 @@ def end(known: Tally, name: str, since: float, at: float, wasted: bool) -> None:
     if not hours:
         return
     tasks = [task for task in known.jobs[name][0].tasks for _ in range(task.pods)]
-    for pod, task in zip(attempt.pods, tasks, strict=True):
+    for pod, task in zip(attempt.pods, tasks, strict=False):  # an elastic job has fewer pods
         cards = task.milli / 1000 or len(pod.cards)
         use = use_of(known, name, pod.kind)
         use.card_h += cards * hours

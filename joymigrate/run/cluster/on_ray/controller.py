@@ -30,6 +30,7 @@ from joymigrate.run.cluster.controller.reports import (
     read_history,
     read_usage,
     reservations_data,
+    share_rows,
     status_data,
 )
 from joymigrate.run.cluster.controller.restore import lost, restore, submission
@@ -142,7 +143,9 @@ class Controller:
 
     async def explain(self, name: str) -> dict[str, Any]:
         """Why a job waits, what is enough for it to start, and when it will."""
-        record = self.ledger.record(name)
+        records = self.ledger.named(name)  # of an array the first one that waits
+        record = next((one for one in records if one.state == "waiting"), records[0])
+        name = record.job.name
         data = {"schema": "joymigrate.reason/1", "job": name, "state": record.state}
         found = explain(self.scheduler, name, time.time())
         return {**data, **(found or {"reason": record.note})}
@@ -194,6 +197,10 @@ class Controller:
     async def usage(self, since: float, until: float) -> list[dict[str, Any]]:
         """Use by user, queue and kind of server between two times."""
         return await asyncio.to_thread(read_usage, self.store.folder, since, until)
+
+    async def shares(self) -> list[dict[str, Any]]:
+        """Users of fair queues and the card-hours that count against them."""
+        return share_rows(self.scheduler)
 
     async def cancel(self, name: str, by: str = "") -> str:
         """Stop a job for good; returns what it was doing."""

@@ -97,8 +97,15 @@ class Pod:
         """Run another command where the job runs, in its environment; its exit code and output.
 
         The output's first MiB is kept. A command that takes longer than `limit_s` seconds is
-        killed (124, as `timeout` has it), one that is not there is 127.
+        killed (124, as `timeout` has it), one that is not there is 127. Before the job's own
+        command has started there is no environment to run in: it is waited for.
         """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + limit_s
+        while self.process is None:
+            if loop.time() >= until:
+                return 124, b"the job's own command has not started yet\n"
+            await asyncio.sleep(LOOK_S)
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,

@@ -145,6 +145,9 @@ def test_other_quotas_are_tried_before_they_are_in_force() -> None:
         "queue own: min none -> 16 cards",
     )
     assert made.ledger.records["g"].state == "running"
+    less = [queue("own", max=4), queue("guest", eviction="over-deserved")]
+    (note,) = compare_quotas(made.ledger, made.cluster, less, {}, 60.0).notes
+    assert note.startswith("queue own uses 8 of 4 (cards)")
     with pytest.raises(JoyError, match="guarantee 17"):
         compare_quotas(made.ledger, made.cluster, [queue("own", min=17), queues[1]], {}, 60.0)
     with pytest.raises(JoyError, match="'guest' is missing"):
@@ -159,6 +162,19 @@ def fact(kind: str, at: float, name: str = "j", by: str = "ann", **data: Any) ->
 def start(at: float, name: str = "j", *cards: int, number: int = 1) -> Fact:
     pods = [{"node": "n", "cards": list(cards), "rank": 0, "kind": "gpu-8"}]
     return dataclasses.replace(fact("started", at, name, "scheduler", pods=pods), number=number)
+
+
+def test_a_resized_job_is_counted_by_the_pods_that_it_had_and_is_no_waste() -> None:
+    asked = dataclasses.asdict(job("j", cards_per_pod=1, pods=4, min_pods=1))
+    facts = [
+        fact("submitted", 0, job=asked),
+        start(1, "j", 0),  # one of its four pods
+        fact("evicted", 3, why="grows", resize=True),
+        start(3, "j", 0, number=2),
+        fact("ended", 4, codes=[0], state="done"),
+    ]
+    (use,) = tally(facts, 0.0, 10 * 3600.0)
+    assert (use.card_h, use.wasted_card_h) == (3.0, 0.0)
 
 
 def test_use_is_counted_by_user_queue_and_kind_between_two_times() -> None:
