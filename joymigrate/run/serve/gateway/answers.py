@@ -24,9 +24,9 @@ from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.evidence import EProcess
 
 STATUS, EMPTY, REFUSAL, SHORTER, LONGER = "status", "empty", "refusal", "shorter", "longer"
-TEXT, TASK, FORMAT = "text", "task", "format"
+TEXT, TASK, FORMAT, LEAK = "text", "task", "format", "leak"
 SLOW, FIRST, BETWEEN, TAIL = "slow", "first", "between", "tail"
-MARKS = (STATUS, EMPTY, REFUSAL, FORMAT, TASK)  # seen on one answer: its side is wrong
+MARKS = (STATUS, EMPTY, REFUSAL, FORMAT, LEAK, TASK)  # seen on one answer: its side is wrong
 OPEN = (SHORTER, LONGER, TEXT)  # the two differ: either may be wrong
 TIMES = (SLOW, FIRST, BETWEEN, TAIL)  # they pause a rollout
 ASPECTS = (*MARKS, *OPEN, *TIMES)
@@ -34,7 +34,8 @@ WORDS = {
     STATUS: "refused what the other backend answers",
     EMPTY: "were empty where the other's had text",
     REFUSAL: "declined where the other helps",
-    FORMAT: "were no JSON where JSON was asked for and the other's was",
+    FORMAT: "had another shape than was asked for (JSON, fields) where the other's were right",
+    LEAK: "show marks of the model's template (<|im_end|>, </s>) where the other's do not",
     TASK: "failed the task that the other's passed",
     SHORTER: "had less than half the primary's length",
     LONGER: "had more than twice the primary's length",
@@ -52,6 +53,7 @@ HALF = 0.5
 TAIL_SHARE = 0.05
 TAIL_PAIRS = 100
 TWICE = 2.0
+GAP_SECONDS = 0.001  # pauses that differ by less are noise, and nobody sees them
 ENOUGH_TEXT = 20  # characters of the longer text from which on lengths are compared
 BLOCK = 500  # pairs after which the tests begin again: old good times must not hide a new fault
 DECLINES = re.compile(
@@ -61,7 +63,7 @@ DECLINES = re.compile(
     r"|\u62b1\u6b49|\u5bf9\u4e0d\u8d77|\u6211\u65e0\u6cd5|\u6211\u4e0d\u80fd)",
     re.IGNORECASE,
 )
-
+LEAKS = re.compile(r"<\|\w+\|>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]")
 
 FIRST_PLACES = 10  # of two rankings that are compared
 
@@ -77,6 +79,7 @@ class Said:
     first_byte_seconds: float | None = None
     gap_seconds: float | None = None
     scores: tuple[float, ...] = ()  # of a ranking answer
+    odd: bool = False  # JSON of another shape than this API's
 
     @property
     def good(self) -> bool:
@@ -123,13 +126,15 @@ def marks(said: Said, expect: str | None, wants_json: bool) -> frozenset[str]:
     """What is wrong with an answer, as far as it can be seen without another one."""
     if not said.good:
         return frozenset((STATUS,))
-    if not said.text:
-        return frozenset((EMPTY,))
-    found = set()
+    found = {FORMAT} if said.odd else set()
+    if not said.text.strip():
+        return frozenset((*found, EMPTY))
     if DECLINES.match(said.text):
         found.add(REFUSAL)
     if wants_json and said.finish == "stop" and not is_json(said.text):
         found.add(FORMAT)
+    if LEAKS.search(said.text):
+        found.add(LEAK)
     if expect is not None and expect not in said.text:
         found.add(TASK)
     return frozenset(found)
@@ -179,7 +184,8 @@ def times(theirs: Said, ours: Said, slowdown: float, tail_seconds: float | None)
         (BETWEEN, ours.gap_seconds, theirs.gap_seconds),
     ):
         if mine is not None and other:
-            told[name] = mine > slowdown * other
+            noise = GAP_SECONDS if name == BETWEEN else 0.0
+            told[name] = mine > slowdown * other and mine - other > noise
     if tail_seconds:
         told[TAIL] = ours.seconds > slowdown * tail_seconds
     return told

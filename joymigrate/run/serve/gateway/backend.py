@@ -11,6 +11,7 @@ import contextlib
 import errno
 import socket
 import ssl
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -92,7 +93,7 @@ class Backend(Protocol):
 class HttpAnswer:
     """An answer over HTTP."""
 
-    __slots__ = ("begun", "content", "headers", "limits", "pulse", "response", "status")
+    __slots__ = ("begun", "content", "headers", "limits", "pinged", "pulse", "response", "status")
 
     def __init__(self, response: Any, limits: Limits, pulse: Pulse) -> None:
         self.response = response
@@ -101,6 +102,7 @@ class HttpAnswer:
         self.headers: Mapping[str, str] = response.headers
         self.limits, self.pulse = limits, pulse
         self.begun = False
+        self.pinged: float | None = None  # since when there is nothing but comments
 
     async def read(self) -> bytes:
         import aiohttp
@@ -115,7 +117,24 @@ class HttpAnswer:
             raise Broken(TRUNCATED, str(error)) from None
         except (aiohttp.ClientError, OSError) as error:
             raise Broken(RESET, str(error)) from None
+        if data[:1] == b":":
+            self.check_ping(data)
+        elif self.pinged is not None:
+            self.pinged = None
         return data
+
+    def check_ping(self, data: bytes) -> None:
+        """Comments keep a connection alive, and say nothing: the limits hold for them, too."""
+        now = time.perf_counter()
+        if not is_ping(data):
+            self.pinged = None
+        elif self.pinged is None:
+            self.pinged = now
+        else:
+            kind, limits = (IDLE if self.begun else FIRST_BYTE), self.limits
+            most = limits.idle_seconds if self.begun else limits.first_byte_seconds
+            if now - self.pinged > most:
+                raise late(kind, most, self.pulse, TimeoutError("nothing but comments"))
 
     def started(self) -> None:
         self.begun = True
@@ -131,6 +150,11 @@ class HttpAnswer:
 
     def close(self) -> None:
         self.response.close()  # a finished answer gave its connection back already
+
+
+def is_ping(data: bytes) -> bool:
+    """Whether bytes of a stream of events are comments and nothing else."""
+    return data[:1] == b":" and b"data:" not in data
 
 
 class HttpBackend:

@@ -55,6 +55,16 @@ class Call:
         return self.strict and self.method == "POST" and not none
 
     @property
+    def choices(self) -> int:
+        """How many answers are asked for: `n` for each prompt."""
+        body = self.parsed or {}
+        count, prompts = body.get("n"), body.get("prompt")
+        each = count if isinstance(count, int) and count > 1 else 1
+        if isinstance(prompts, list) and prompts and not isinstance(prompts[0], int):
+            return each * len(prompts)
+        return each
+
+    @property
     def strict(self) -> bool:
         """Whether its stream must say why it ended."""
         return self.kind in STRICT

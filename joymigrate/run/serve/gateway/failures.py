@@ -24,6 +24,7 @@ GARBAGE = "garbage"
 OVERSIZED = "oversized"
 EMPTY = "empty_output"  # the other backend had something to say
 CONTENT_TYPE = "content_type"
+ODD = "odd_answer"  # JSON of another shape than this API's, which the primary's answers do not have
 NO_BODY = "no_body"
 OWN = "gateway"  # not the backend's: no descriptor, port, route or name here, or we stood still
 ENDED_EARLY = (RESET, TRUNCATED)  # of a connection: the same server may well answer the next time
@@ -41,6 +42,7 @@ KINDS = (
     OVERSIZED,
     EMPTY,
     CONTENT_TYPE,
+    ODD,
     NO_BODY,
 )
 
@@ -60,6 +62,10 @@ def of_status(status: int, *, own_key: bool = False) -> str | None:
     redirect = 300 <= status < 400
     locked = own_key and status in (401, 403, 407)
     return f"status_{status}" if status >= 500 or redirect or locked else None
+
+
+# Why a text ended that did not end well: the server gave up.
+GAVE_UP = ("error", "abort", "aborted", "cancelled")
 
 
 def is_refusal(status: int) -> bool:

@@ -7,6 +7,7 @@ it, a broken stream is taken over exactly (see `takeover`) or ends in a visible 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,14 +17,15 @@ from aiohttp import web
 
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.attempt import Attempt, Report
-from joymigrate.run.serve.gateway.backend import ENGINE, Answer
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.backend import ENGINE, Answer, is_ping
+from joymigrate.run.serve.gateway.calls import CHAT, Call
 from joymigrate.run.serve.gateway.events import PRIMARY
 from joymigrate.run.serve.gateway.failures import (
     CONTENT_TYPE,
     EMPTY,
     ENDED_EARLY,
     NO_BODY,
+    ODD,
     OWN,
     TOTAL,
     TRUNCATED,
@@ -34,6 +36,7 @@ from joymigrate.run.serve.gateway.failures import (
 )
 from joymigrate.run.serve.gateway.meters import Meters, UpstreamMeters
 from joymigrate.run.serve.gateway.replies import error, passed_on
+from joymigrate.run.serve.gateway.resume import DONE
 from joymigrate.run.serve.gateway.routing import Router
 from joymigrate.run.serve.gateway.settings import Limits
 from joymigrate.run.serve.gateway.stream import EVENT_BYTES, Stream
@@ -82,7 +85,7 @@ class Relay:
     report: Report
     heard: Callable[[Call, Heard], None] | None = None
     disagreed: Callable[[str, str, str], None] = lambda role, kind, other: None
-    types: set[str] = field(default_factory=set)  # odd content types that the primary uses, too
+    types: set[str] = field(default_factory=set)  # odd types and shapes that the primary has, too
 
     async def answer(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         """Answer the client. Counts what the client got."""
@@ -198,8 +201,11 @@ class Relay:
                 attempt.refused()
                 return Refused(f"status_{answer.status}", reply, attempt)
             content = answer.headers.get("Content-Type", "")
-            readable = answer.headers.get("Content-Encoding", "identity") == "identity"
+            encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+            readable = encoding == "identity"
             self.check_type(call, attempt, content)
+            if call.strict and not readable:
+                self.allow(attempt, CONTENT_TYPE, f"{encoding}, which was not asked for")
             if readable and is_stream(call, answer.status, content):
                 return await self.streamed(request, call, attempt, answer, tried)
             tensors = whole.HEADER_LENGTH in answer.headers
@@ -225,12 +231,16 @@ class Relay:
         usual = "event-stream" if asked else "json"
         if plain in ("text/html", "application/xhtml+xml"):
             raise Broken(CONTENT_TYPE, plain)
-        if not call.strict or not plain or usual in plain:
-            return
+        if call.strict and plain and usual not in plain:
+            self.allow(attempt, CONTENT_TYPE, plain)
+
+    def allow(self, attempt: Attempt, kind: str, what: str) -> None:
+        """Take something odd from the primary, whose clients live with it, and from then on from
+        the standby, too. Raises `Broken` of `kind` where the primary was never seen to do so."""
         if attempt.upstream.role == PRIMARY:
-            self.types.add(plain)
-        elif plain not in self.types:
-            raise Broken(CONTENT_TYPE, plain)
+            self.types.add(what)
+        elif what not in self.types:
+            raise Broken(kind, what)
 
     def asked(self, call: Call, upstream: Upstream) -> bytes | None:
         """The body for a backend that is asked for token ids; None for the client's own."""
@@ -254,9 +264,12 @@ class Relay:
         self, call: Call, attempt: Attempt, answer: Answer
     ) -> web.StreamResponse | Refused:
         """An answer that is judged as a whole before the client sees any of it."""
-        body = await read_all(answer, ANSWER_BYTES, attempt)
+        until = attempt.started + self.limits.total_seconds
+        body = await read_all(answer, ANSWER_BYTES, attempt, until)
         said = whole.json_part(body, answer.headers)
         parsed = whole.judge(said, strict=call.strict) if call.method == "POST" else {}
+        if call.strict and parsed.get("choices") and (odd := whole.oddity(parsed, call)):
+            self.allow(attempt, ODD, odd)
         reply = web.Response(
             status=answer.status,
             body=body,
@@ -309,15 +322,20 @@ class Relay:
         tried: list[Instance],
     ) -> web.StreamResponse | Refused:
         """A stream of events. Nothing goes to the client before the first word."""
-        stream = Stream(strict=call.strict)
+        most = call.choices if call.strict and attempt.upstream.role != PRIMARY else None
+        chat = call.kind == CHAT if call.strict else None
+        stream = Stream(strict=call.strict, chat=chat, most=most)
+        until = attempt.started + self.limits.total_seconds
         stream.ours = ENGINE in answer.headers
         block = b""
         while not block or (call.wants_words and not stream.spoke):
             received = await answer.read()
             if not received:
                 raise Broken(stream.end() or TRUNCATED, "no event")
-            if attempt.first is None:
+            if attempt.first is None and not is_ping(received):
                 attempt.begun()
+            if time.perf_counter() > until:
+                raise Broken(TOTAL, "not a word")
             block += stream.feed(received)
             if stream.failure and (call.wants_words or not block):
                 if stream.spoke:
@@ -336,7 +354,6 @@ class Relay:
         )
         try:
             await response.prepare(request)
-            until = call.started + self.limits.total_seconds
             failure, block = await pump(answer, stream, response, block, until)
             if failure:
                 attempt.failed(failure)
@@ -349,6 +366,8 @@ class Relay:
             finish = stream.finish[0] if stream.finish else None
             self.tell(call, attempt, "".join(stream.pieces), finish, comparable=not stream.tools)
             attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
+            if call.strict and not stream.done:
+                block += DONE  # some servers forget it; some clients wait for it
             try:
                 await response.write_eof(block)
                 await answer.finish()
@@ -434,8 +453,14 @@ async def pump(
         block = stream.feed(received)
 
 
-async def read_all(answer: Answer, limit_bytes: int, attempt: Attempt | None = None) -> bytes:
-    """A whole body; raises `Broken` when it is larger than any answer should be."""
+async def read_all(
+    answer: Answer,
+    limit_bytes: int,
+    attempt: Attempt | None = None,
+    until: float = math.inf,
+) -> bytes:
+    """A whole body; raises `Broken` when it is larger than any answer should be, or not there
+    `until` then."""
     parts: list[bytes] = []
     size = 0
     while True:
@@ -445,6 +470,8 @@ async def read_all(answer: Answer, limit_bytes: int, attempt: Attempt | None = N
         if not parts and attempt is not None:
             attempt.begun()
         size += len(part)
+        if time.perf_counter() > until:
+            raise Broken(TOTAL)
         if size > limit_bytes:
             raise Broken("oversized", f"more than {limit_bytes} bytes")
         parts.append(part)

@@ -112,7 +112,7 @@ def obstacle(call: Call, stream: Stream) -> str | None:
         return "only chat and completion streams can be resumed"
     if stream.tools:
         return "a tool call had begun"
-    several = choices_of(body)
+    several = call.choices
     if stream.highest >= several or (body.get("best_of") or several) != several:
         return "it has more choices than were asked for"
     if carries_more(body) and several == 1 and not (stream.ids and stream.prompt_ids):
@@ -134,7 +134,7 @@ def continuations(call: Call, sent: Sent, *, resumes: bool = False) -> list[Cont
     backend is an engine of joymigrate."""
     body = call.parsed or {}
     ways: list[Continuation] = []
-    several = choices_of(body)
+    several = call.choices
     if several > 1:
         exact = resumes and sent.prompt_ids and set(sent.text) == {CONTENT}
         return (
@@ -157,15 +157,6 @@ def wants_usage(call: Call, broken: Stream) -> bool:
     options = (call.parsed or {}).get("stream_options")
     wanted = isinstance(options, dict) and bool(options.get("include_usage"))
     return wanted and broken.usage is None and obstacle(call, broken) is None
-
-
-def choices_of(body: Mapping[str, Any]) -> int:
-    """How many answers a request asks for."""
-    count, prompts = body.get("n"), body.get("prompt")
-    each = count if isinstance(count, int) and count > 1 else 1
-    if isinstance(prompts, list) and prompts and not isinstance(prompts[0], int):
-        return each * len(prompts)
-    return each
 
 
 def is_seeded(body: Mapping[str, Any]) -> bool:

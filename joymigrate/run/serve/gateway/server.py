@@ -162,9 +162,8 @@ class Gateway:
         gauges.add(self.metrics, self.router, self.shadow)
         self.monitor = self.watcher()
 
-    def watcher(self) -> Monitor:
-        """The monitor of this gateway."""
-        wanted, folder = self.settings.monitor, self.settings.path.resolve().parent
+    def watched(self) -> list[service.Source]:
+        """What the monitor reads: this gateway, and the backends' own metrics."""
         own = service.Own(
             "gateway", self.metrics, lambda: admin.describe(self.rollout, self.router)
         )
@@ -172,10 +171,15 @@ class Gateway:
             service.Page(up.name, url + "/metrics", up.key, only=OF_BACKENDS)
             for up in self.settings.upstreams
             for url in up.urls
-            if up.name not in self.given and wanted.backends
+            if up.name not in self.given and self.settings.monitor.backends
         ]
+        return [own, *backends]
+
+    def watcher(self) -> Monitor:
+        """The monitor of this gateway."""
+        wanted, folder = self.settings.monitor, self.settings.path.resolve().parent
         return service.assemble(
-            [own, *backends],
+            self.watched(),
             history=folder / (wanted.history or f"{self.settings.path.stem}.history.sqlite"),
             retention_days=wanted.retention_days,
             interval_seconds=wanted.interval_seconds,
@@ -268,6 +272,8 @@ class Gateway:
         self.site.front = Front(fresh.tls, fresh.cors, str(fresh.path))
         for upstream in (self.router.primary, self.router.standby):
             upstream.change(fresh.of_role(upstream.role), contexts)
+        change = self.monitor.change(self.watched())
+        self.tasks.append(asyncio.get_running_loop().create_task(change))
         self.talk(f"reloaded {fresh.path}")
 
     # Events

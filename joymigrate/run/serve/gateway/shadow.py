@@ -13,7 +13,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -30,7 +30,7 @@ from joymigrate.run.serve.gateway.answers import (
     is_another,
 )
 from joymigrate.run.serve.gateway.attempt import Report
-from joymigrate.run.serve.gateway.backend import Answer
+from joymigrate.run.serve.gateway.backend import Answer, is_ping
 from joymigrate.run.serve.gateway.calls import CHAT, Call, forwarded
 from joymigrate.run.serve.gateway.events import (
     PRIMARY,
@@ -43,6 +43,7 @@ from joymigrate.run.serve.gateway.failures import (
     CONTENT_TYPE,
     EMPTY,
     OWN,
+    TOTAL,
     TRUNCATED,
     Broken,
     is_back_pressure,
@@ -89,7 +90,6 @@ class Asked:
     """A short question with the answers it got."""
 
     call: Call
-    body: bytes
     answers: Mapping[str, Said]  # by role
 
 
@@ -162,7 +162,7 @@ class Shadow:
     async def mirror(self, call: Call, heard: Heard) -> None:
         """Ask the standby what the primary was asked and compare."""
         try:
-            ours = await self.ask(self.standby, call, call.body)
+            ours = await self.ask(self.standby, call)
         except Broken as broken:
             self.failed(SECOND, broken.kind)
             return
@@ -189,24 +189,25 @@ class Shadow:
         """Ask both backends a short version of the question and compare; in doubt also an old
         question again."""
         try:
-            body = short(call)
-            theirs, ours = await self.both(call, body)
+            asked = short(call)
+            theirs, ours = await self.both(asked)
             if theirs is not None and ours is not None:
                 wants_json = asks_for_json(call)
                 self.compare(
                     theirs, ours, greedy=True, expect=expected(call), wants_json=wants_json
                 )
-                if call.strict and theirs.good and ours.good and len(body) <= REMEMBERED_BYTES:
-                    self.remember(Asked(call, body, {PRIMARY: theirs, SECOND: ours}))
+                kept = call.strict and len(asked.body) <= REMEMBERED_BYTES
+                if kept and theirs.good and ours.good:
+                    self.remember(Asked(asked, {PRIMARY: theirs, SECOND: ours}))
             if self.rollout.doubt is not None and self.remembered:
                 await self.again(self.random.choice(self.remembered))
         finally:
             self.pairing -= 1
 
-    async def both(self, call: Call, body: bytes) -> tuple[Said | None, Said | None]:
+    async def both(self, call: Call) -> tuple[Said | None, Said | None]:
         """What the primary and the standby say to one question."""
         return await asyncio.gather(
-            self.one_side(self.primary, call, body), self.one_side(self.standby, call, body)
+            self.one_side(self.primary, call), self.one_side(self.standby, call)
         )
 
     def remember(self, asked: Asked) -> None:
@@ -225,7 +226,7 @@ class Shadow:
 
     async def again(self, asked: Asked) -> None:
         """Ask an old question again: has either backend's answer changed?"""
-        theirs, ours = await self.both(asked.call, asked.body)
+        theirs, ours = await self.both(asked.call)
         if theirs is None or ours is None or not (theirs.good and ours.good):
             return
         plan, before = self.rollout.plan, asked.answers
@@ -235,10 +236,10 @@ class Shadow:
         }
         self.compared_event(Compared(time.time(), paired=False, changed=changed))
 
-    async def one_side(self, upstream: Upstream, call: Call, body: bytes) -> Said | None:
+    async def one_side(self, upstream: Upstream, call: Call) -> Said | None:
         """One backend's answer; None where it failed or was busy. The rollout hears of it."""
         try:
-            said = await self.ask(upstream, call, body)
+            said = await self.ask(upstream, call)
         except Broken as broken:
             self.failed(upstream.role, broken.kind)
             return None
@@ -273,12 +274,12 @@ class Shadow:
 
     # Asking
 
-    async def ask(self, upstream: Upstream, call: Call, body: bytes) -> Said | None:
+    async def ask(self, upstream: Upstream, call: Call) -> Said | None:
         """What a backend says to a question; None if it is busy; raises `Broken`."""
         instance = upstream.pick([])
         assert instance is not None
         started = time.perf_counter()
-        answer = await self.open(upstream, instance, call, body)
+        answer = await self.open(upstream, instance, call)
         try:
             if is_back_pressure(answer.status, answer.headers):
                 return None
@@ -287,6 +288,9 @@ class Shadow:
                 raise Broken(failure)
             if is_refusal(answer.status):
                 return Said(answer.status, seconds=time.perf_counter() - started)
+            encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+            if call.strict and encoding != "identity":
+                raise Broken(CONTENT_TYPE, f"{encoding}, which was not asked for")
             content = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
             if content == "text/html":
                 raise Broken(CONTENT_TYPE, content)
@@ -294,41 +298,49 @@ class Shadow:
                 strange = call.strict and "json" not in content and content
                 if strange and upstream.role == SECOND and content not in self.types:
                     raise Broken(CONTENT_TYPE, content)
-                if not strange or b'"stream":true' not in body:
+                if not strange or not (call.parsed or {}).get("stream"):
                     return await self.one_piece(answer, call, started)
-            return await self.streamed(answer, started)
+            return await self.streamed(answer, call, upstream, started)
         finally:
             answer.close()
 
-    async def open(self, upstream: Upstream, instance: Instance, call: Call, body: bytes) -> Answer:
+    async def open(self, upstream: Upstream, instance: Instance, call: Call) -> Answer:
         """Send the question."""
         headers = without_context(forwarded(call, upstream.settings))
-        return await upstream.backend.open(instance.url, call.method, call.path, headers, body)
+        return await upstream.backend.open(instance.url, call.method, call.path, headers, call.body)
 
     async def one_piece(self, answer: Answer, call: Call, started: float) -> Said:
         """A whole answer."""
-        body = await read_all(answer, ANSWER_BYTES)
+        until = started + self.primary.limits.total_seconds
+        body = await read_all(answer, ANSWER_BYTES, until=until)
         parsed = whole.judge(whole.json_part(body, answer.headers), strict=call.strict)
+        odd = whole.oddity(parsed, call) if call.strict and parsed.get("choices") else None
         return Said(
             200, whole.words_of(parsed), whole.finish_of(parsed), time.perf_counter() - started,
-            scores=whole.scores_of(parsed),
+            scores=whole.scores_of(parsed), odd=odd is not None,
         )  # fmt: skip
 
-    async def streamed(self, answer: Answer, started: float) -> Said:
+    async def streamed(
+        self, answer: Answer, call: Call, upstream: Upstream, started: float
+    ) -> Said:
         """An answer in pieces, with its times."""
-        stream, first = Stream(), None
+        chat = call.kind == CHAT if call.strict else None
+        stream, first = Stream(strict=call.strict, chat=chat), None
+        until = started + upstream.limits.total_seconds
         while not stream.done:
             received = await answer.read()
             if not received:
                 if stream.end():
                     raise Broken(stream.failure or TRUNCATED)
                 break
-            if first is None:
+            if first is None and not is_ping(received):
                 first = time.perf_counter()
                 answer.started()
             stream.feed(received)
             if stream.failure:
                 raise Broken(stream.failure)
+            if time.perf_counter() > until:
+                raise Broken(TOTAL)
         now = time.perf_counter()
         gaps = (now - first) / (stream.tokens - 1) if first and stream.tokens > 1 else None
         text = "".join([*(p for c in stream.channels.values() for p in c), *stream.pieces])
@@ -412,20 +424,20 @@ def asks_for_json(call: Call) -> bool:
     return kind in ("json_object", "json_schema")
 
 
-def short(call: Call) -> bytes:
-    """A greedy, short version of a question; what cannot be shortened stays as it is. One with a
-    task keeps its length: the solution may stand at the end."""
+def short(call: Call) -> Call:
+    """A greedy, short version of a question, in a stream or not as the client asked; what cannot be
+    shortened stays as it is. One with a task keeps its length: the solution may be at the end."""
     if not call.strict or call.parsed is None:
-        return call.body
+        return call
     body = {key: value for key, value in call.parsed.items() if key not in SAMPLING}
     asked = [body.pop("max_completion_tokens", None), body.pop("max_tokens", None)]
     if expected(call) is None:
         asked.append(PAIR_TOKENS)
     most = min((one for one in asked if isinstance(one, int) and one > 0), default=None)
-    body |= {"temperature": 0, "stream": True} | ({"max_tokens": most} if most else {})
+    body |= {"temperature": 0} | ({"max_tokens": most} if most else {})
     if call.kind == CHAT and "tools" in body and "tool_choice" not in body:
         body["stream"] = False  # calls come whole: they can be compared
-    return orjson.dumps(body)
+    return replace(call, parsed=body, body=orjson.dumps(body))
 
 
 def quantiles(values: list[float | None]) -> dict[str, float] | None:

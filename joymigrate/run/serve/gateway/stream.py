@@ -16,12 +16,14 @@ import orjson
 from joymigrate.run.serve.gateway.failures import (
     ERROR_OBJECT,
     GARBAGE,
+    GAVE_UP,
     INVALID_JSON,
     MISSING_FINISH,
     OVERSIZED,
     TRUNCATED,
     Garbage,
 )
+from joymigrate.run.serve.gateway.whole import count_of
 
 EVENT_BYTES = 8 * 2**20  # the largest single event
 BORDER = re.compile(rb"\r\n\r\n|\n\n|\r\r")
@@ -50,12 +52,14 @@ class Stream:
     """The state of one relayed stream of a chat or completion API.
 
     `strict` streams must say why they finished; others (Triton, responses) only end cleanly.
-    `keep` collects the parsed events for someone who rewrites them.
+    `keep` collects the parsed events for someone who rewrites them. `chat` says in which of the two
+    fields words count, None: in both. `most`: the choices that were asked for, None: any.
     """
 
     __slots__ = (
         "border",
         "channels",
+        "chat",
         "done",
         "ended",
         "events",
@@ -69,6 +73,7 @@ class Stream:
         "keep",
         "lessons",
         "loud",
+        "most",
         "opened",
         "others",
         "ours",
@@ -82,8 +87,15 @@ class Stream:
         "usage",
     )
 
-    def __init__(self, *, strict: bool = True, keep: bool = False) -> None:
-        self.strict, self.keep = strict, keep
+    def __init__(
+        self,
+        *,
+        strict: bool = True,
+        keep: bool = False,
+        chat: bool | None = None,
+        most: int | None = None,
+    ) -> None:
+        self.strict, self.keep, self.chat, self.most = strict, keep, chat, most
         self.rest = b""
         self.failure: str | None = None
         self.done = False
@@ -126,6 +138,8 @@ class Stream:
             if not self.take(data[good:close]):
                 return data[:good]
             good = close + 2
+            if self.done:
+                return data[:good]  # nothing may follow the end
         self.rest = data[end + 2 :]
         return data if not self.rest else data[: end + 2]
 
@@ -136,6 +150,8 @@ class Stream:
             if not self.take(b"\n".join(LINES.split(data[good : border.start()]))):
                 return data[:good]
             good = border.end()
+            if self.done:
+                return data[:good]
         self.wait(data[good:])
         return data[:good]
 
@@ -173,10 +189,13 @@ class Stream:
         if not isinstance(parsed, dict):
             self.failure = INVALID_JSON
             return False
-        if parsed.get("error") or parsed.get("type") == "error":
+        if parsed.get("error") or "error" in (parsed.get("type"), parsed.get("object")):
             self.failure = ERROR_OBJECT
             return False
-        return self.read(parsed)
+        good = self.read(parsed)
+        if not good and self.failure is None:
+            self.failure = INVALID_JSON
+        return good
 
     def block(self, data: bytes) -> int:
         """Take many events at once that differ in nothing but their text; how many bytes.
@@ -264,6 +283,8 @@ class Stream:
             watch = self.garbage
             if (
                 not text
+                or type(text) is not str
+                or (delta is None) is self.chat
                 or text == watch.last
                 or text[0] == "!"
                 or choice["index"] != 0
@@ -282,45 +303,63 @@ class Stream:
         return True
 
     def read(self, parsed: dict[str, Any]) -> bool:
-        """Take note of what a good event says."""
+        """Take note of what an event says; False where it has another shape than this API's."""
         if self.first is None:
             self.first = parsed
-            self.prompt_ids = parsed.get("prompt_token_ids")
+            self.take_prompt(parsed.get("prompt_token_ids"))
         if self.keep:
             self.events.append(parsed)
-        usage = parsed.get("usage")
+        usage, choices = parsed.get("usage"), parsed.get("choices") or ()
         if usage:
+            if not isinstance(usage, dict):
+                return False
             self.usage = usage
-        for choice in parsed.get("choices") or ():
-            index = choice.get("index") or 0
+        if not isinstance(choices, list | tuple):
+            return False
+        for choice in choices:
+            index = (choice.get("index") or 0) if isinstance(choice, dict) else None
+            if type(index) is not int or not 0 <= index < (self.most or index + 1):
+                return False
             if index > self.highest:
                 self.highest = index
             if not self.read_choice(choice, index):
-                self.failure = GARBAGE
                 return False
         if not self.strict and isinstance(parsed.get("text_output"), str):
             return self.text(parsed["text_output"])
         return True
 
     def read_choice(self, choice: dict[str, Any], index: int) -> bool:
-        """One choice of a chunk; False when its text has turned into garbage."""
+        """One choice of a chunk; False when it is odd, or its text has turned into garbage."""
         delta = choice.get("delta")
-        if delta is None:
-            text = choice.get("text")
+        if delta is not None and not isinstance(delta, dict):
+            return False
+        if delta is None or self.chat is False:
+            text = choice.get("text") if self.chat is not True else None
         else:
             text = delta.get("content")
             if len(delta) > 1 or text is None:
                 self.read_rest(delta)
+        if isinstance(text, list):  # parts: passed on, and not read
+            self.loud, text = self.loud or bool(text), None
+        if text is not None and not isinstance(text, str):
+            return False
         if choice.get("prompt_token_ids"):
-            self.prompt_ids = choice["prompt_token_ids"]
+            self.take_prompt(choice["prompt_token_ids"])
         if text or choice.get("logprobs") or choice.get("prompt_logprobs"):
             self.loud = True
         self.opened.add(index)
         reason = choice.get("finish_reason")
         if reason:
+            if not isinstance(reason, str):
+                return False
+            if reason in GAVE_UP:
+                self.failure = ERROR_OBJECT
+                return False
             self.finish.append(reason)
             self.ended.add(index)
         ids = choice.get("token_ids")
+        if ids is not None and not isinstance(ids, list):
+            return False
         if index:
             self.others.setdefault(index, Other()).add(text, ids)
             return True
@@ -329,14 +368,21 @@ class Stream:
             self.ids_text.append((len(self.ids), bool(text)))
         return not text or self.text(text)
 
+    def take_prompt(self, ids: Any) -> None:
+        """Keep the prompt's ids, where they are that."""
+        if isinstance(ids, list):
+            self.prompt_ids = ids
+
     def read_rest(self, delta: dict[str, Any]) -> None:
         """What a delta holds besides its content."""
         if delta.get("tool_calls") or delta.get("function_call"):
             self.tools = self.loud = True
         for channel in ("reasoning_content", "reasoning"):
-            if delta.get(channel):
-                self.channels.setdefault(channel, []).append(delta[channel])
+            thought = delta.get(channel)
+            if thought:
                 self.loud = True
+                if isinstance(thought, str):
+                    self.channels.setdefault(channel, []).append(thought)
         if delta.get("refusal") or delta.get("audio"):
             self.loud = True
 
@@ -379,13 +425,14 @@ class Stream:
     @property
     def tokens(self) -> int:
         """Generated tokens: as the backend counted them, else the pieces that came."""
-        if self.usage and isinstance(self.usage.get("completion_tokens"), int):
-            return int(self.usage["completion_tokens"])
+        counted = count_of(self.usage, "completion_tokens")
+        if counted is not None:
+            return counted
         others = sum(len(other.ids) or len(other.pieces) for other in self.others.values())
         return (len(self.ids) or len(self.pieces)) + others
 
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the prompt; 0 when the backend did not say."""
-        count = self.usage.get("prompt_tokens") if self.usage else None
-        return count if isinstance(count, int) else len(self.prompt_ids or ())
+        count = count_of(self.usage, "prompt_tokens")
+        return len(self.prompt_ids or ()) if count is None else count

@@ -32,7 +32,7 @@ async def take_over(
 
     `again`: the broken attempt, where its server may be asked once more if there is no other.
     """
-    whole = len(broken.ended) >= resume.choices_of(call.parsed or {})
+    whole = len(broken.ended) >= call.choices
     if broken.strict and broken.finished and whole:
         # Every token is there; only the mark was missing, or the usage.
         if not resume.wants_usage(call, broken) or await elsewhere(

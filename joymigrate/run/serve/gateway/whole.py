@@ -1,4 +1,7 @@
-"""Judges answers that come in one piece: valid JSON, no error, a reason to end, no garbage."""
+"""Judges answers that come in one piece: valid JSON, no error, a reason to end, no garbage.
+
+What is read here was written by a server that may be any: every value may be of any type.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ from typing import Any
 
 import orjson
 
+from joymigrate.run.serve.gateway.calls import CHAT, Call
 from joymigrate.run.serve.gateway.failures import (
     ERROR_OBJECT,
     GARBAGE,
+    GAVE_UP,
     INVALID_JSON,
     MISSING_FINISH,
     Broken,
     is_garbage,
 )
 
+COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
@@ -36,8 +42,13 @@ def judge(body: bytes, *, strict: bool) -> dict[str, Any]:
         if not isinstance(choices, list):
             raise Broken(INVALID_JSON, "no choices")
         for choice in choices:
-            if choice.get("finish_reason", "absent") is None:
+            if not isinstance(choice, dict):
+                raise Broken(INVALID_JSON, f"a choice is a {type(choice).__name__}")
+            reason = choice.get("finish_reason", "absent")
+            if reason is None:
                 raise Broken(MISSING_FINISH, "finish_reason is null")
+            if reason in GAVE_UP or choice.get("error"):
+                raise Broken(ERROR_OBJECT, f"finish_reason is {reason}")
     elif not parsed:
         raise Broken(INVALID_JSON, "an empty object")
     if is_garbage(text_of(parsed)):
@@ -51,38 +62,72 @@ def json_part(body: bytes, headers: Mapping[str, str]) -> bytes:
     return body[: int(length)] if length.isdecimal() else body
 
 
+def oddity(parsed: dict[str, Any], call: Call) -> str | None:
+    """In which way a chat or completion answer has another shape than its API gives it."""
+    choices = parsed.get("choices") or []
+    if len(choices) != call.choices:
+        return "fewer choices" if len(choices) < call.choices else "more choices"
+    for choice in choices:
+        if call.kind == CHAT:
+            message = choice.get("message")
+            if not isinstance(message, dict):
+                return "no message"
+            content = message.get("content")
+            if content is not None and not isinstance(content, str):
+                return f"content is a {type(content).__name__}"
+        elif not isinstance(choice.get("text"), str):
+            return "no text"
+    usage = parsed.get("usage")
+    if usage is not None and not isinstance(usage, dict):
+        return f"usage is a {type(usage).__name__}"
+    if any(name in (usage or {}) and count_of(usage, name) is None for name in COUNTS):
+        return "usage without counts"
+    return None
+
+
+def count_of(usage: Any, name: str) -> int | None:
+    """One count of tokens; None where it is none."""
+    count = usage.get(name) if isinstance(usage, dict) else None
+    return count if type(count) is int and count >= 0 else None
+
+
+def first_of(parsed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The first choice and its message, empty where there is none."""
+    choices = parsed.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict):
+        return {}, {}
+    message = choice.get("message")
+    return choice, message if isinstance(message, dict) else {}
+
+
 def text_of(parsed: dict[str, Any]) -> str:
     """The text of the first choice, or of a Triton answer."""
-    choices = parsed.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        message = choices[0].get("message") or {}
-        text = message.get("content") if message else choices[0].get("text")
-        return text if isinstance(text, str) else ""
-    text = parsed.get("text_output")
+    choice, message = first_of(parsed)
+    text = message.get("content") if message else choice.get("text", parsed.get("text_output"))
     return text if isinstance(text, str) else ""
 
 
 def is_silent(parsed: dict[str, Any]) -> bool:
     """Whether no choice of a chat or completion answer says anything at all."""
     for choice in parsed.get("choices") or ():
-        message = choice.get("message") or choice
+        message = choice.get("message")
         said = ("content", "text", "tool_calls", "function_call", "reasoning_content", "reasoning",
                 "refusal", "audio")  # fmt: skip
-        if any(message.get(name) for name in said) or choice.get("prompt_logprobs"):
+        place = message if isinstance(message, dict) else choice
+        if any(place.get(name) for name in said) or choice.get("prompt_logprobs"):
             return False
     return True
 
 
 def words_of(parsed: dict[str, Any]) -> str:
     """All that the first choice says, its tool calls included: what two answers are compared by."""
-    choices = parsed.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        message = choices[0].get("message") or {}
-        calls = message.get("tool_calls") or ()
-        named = [call.get("function") for call in calls if isinstance(call, dict)]
-        spoken = [message.get("reasoning_content") or "", text_of(parsed)]
-        return "".join([*spoken, orjson.dumps(named).decode() if named else ""])
-    return text_of(parsed)
+    _, message = first_of(parsed)
+    calls, thoughts = message.get("tool_calls"), message.get("reasoning_content")
+    listed = calls if isinstance(calls, list) else ()
+    named = [call.get("function") for call in listed if isinstance(call, dict)]
+    said = f"{thoughts if isinstance(thoughts, str) else ''}{text_of(parsed)}"
+    return said + (orjson.dumps(named).decode() if named else "")
 
 
 def scores_of(parsed: dict[str, Any]) -> tuple[float, ...]:
@@ -100,17 +145,11 @@ def scores_of(parsed: dict[str, Any]) -> tuple[float, ...]:
 
 def finish_of(parsed: dict[str, Any]) -> str | None:
     """Why the first choice ended."""
-    choices = parsed.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        reason = choices[0].get("finish_reason")
-        return str(reason) if reason else None
-    return None
+    reason = first_of(parsed)[0].get("finish_reason")
+    return str(reason) if reason else None
 
 
 def usage_of(parsed: dict[str, Any]) -> tuple[int, int]:
     """Generated and prompt tokens, as far as the answer says."""
-    usage = parsed.get("usage") or {}
-    return (
-        int(usage.get("completion_tokens") or 0),
-        int(usage.get("prompt_tokens") or 0),
-    )
+    usage = parsed.get("usage")
+    return count_of(usage, "completion_tokens") or 0, count_of(usage, "prompt_tokens") or 0

@@ -296,6 +296,17 @@ class Monitor:
             ],
         }
 
+    async def change(self, sources: Sequence[Source]) -> None:
+        """Read these from the next look on; what is known of one that stays is kept."""
+        known = {place_of(source): source for source in self.sources}
+        kept = [known.get(place_of(source), source) for source in sources]
+        gone = [source for source in self.sources if source not in kept]
+        self.sources = kept
+        for source in gone:
+            self.before.pop(id(source), None)
+            if isinstance(source, Page):
+                await source.close()
+
     async def close(self) -> None:
         """Let go of connections and the file."""
         for source in self.sources:
@@ -303,6 +314,13 @@ class Monitor:
                 await source.close()
         with contextlib.suppress(Exception):
             self.history.close()
+
+
+def place_of(source: Source) -> tuple[object, ...]:
+    """What makes two sources the same one."""
+    if isinstance(source, Page):
+        return (source.name, source.url, source.key, source.only)
+    return (source.name,)
 
 
 def of_cluster(found: Snapshot) -> bool:

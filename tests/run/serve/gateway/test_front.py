@@ -154,8 +154,12 @@ def test_a_reload_moves_an_upstream_and_changes_keys(tmp_path: Path) -> None:
         gateway.reload()
         assert (await ask(gateway, session, X_Api_Key="old"))[0] == 401
         assert (await ask(gateway, session, X_Api_Key="new"))[2]["id"] == "three"
+        await asyncio.gather(*gateway.tasks[-1:])  # the monitor moves, too
+        read = {source.name: getattr(source, "url", "") for source in gateway.monitor.sources}
+        assert read["gpu"] == backends[2].url + "/metrics"
+        assert read["npu"] == backends[1].url + "/metrics"
 
-    run(tmp_path, scenario, {"keys": ["old"]})
+    run(tmp_path, scenario, {"keys": ["old"], "monitor": {"devices": False}})
 
 
 def test_a_mistake_in_the_file_leaves_everything_as_it_was(tmp_path: Path) -> None:
