@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.callsite import call_site
+from joymigrate.run.rehearse.vendor import with_tensors
 
 WIDER = {
     torch.bfloat16: torch.float32,
@@ -28,6 +29,7 @@ WIDER = {
 NO_KERNEL = "not implemented for '"
 NOT_CONTIGUOUS = "to be contiguous"
 MIXED_TYPES = "expected scalar type"
+NUMBER_GIVEN = "instead found type"  # a number where only some operators take one for a tensor
 POSITIONS = re.compile(
     r"scalar type Long but found Int|should be type int64|[Ee]xpected dtype int64 for index"
     r"|must have scalar type Long|to have scalar type Long|indices must be .*(?:long|int64)"
@@ -38,7 +40,7 @@ MOST_WAYS = 3  # gaps of one call that are gone round
 def is_gap(error: RuntimeError) -> bool:
     """Whether torch's CPU kernel raises this where the chip's need not."""
     text = str(error)
-    if any(one in text for one in (NO_KERNEL, NOT_CONTIGUOUS, MIXED_TYPES)):
+    if any(one in text for one in (NO_KERNEL, NOT_CONTIGUOUS, MIXED_TYPES, NUMBER_GIVEN)):
         return True
     return POSITIONS.search(text) is not None
 
@@ -62,6 +64,9 @@ def compute_otherwise(
             if POSITIONS.search(text):
                 args = [as_positions(value) for value in args]
                 kwargs = {name: as_positions(value) for name, value in kwargs.items()}
+                return compute(*args, **kwargs)
+            if NUMBER_GIVEN in text:
+                args, kwargs = with_tensors(operator, args, kwargs)
                 return compute(*args, **kwargs)
             if NO_KERNEL in text:
                 return compute_wider(operator, compute, [*args], kwargs)

@@ -39,7 +39,11 @@ KEEP = frozenset(
 )
 # Registered for autograd with a kernel that calls the chip without dispatching again; they have
 # no gradient, so autograd can be passed by.
-STRAIGHT_TO_CHIP = ("aten::one_hot",)
+STRAIGHT_TO_CHIP = (
+    *("aten::one_hot", "aten::fill_diagonal_", "aten::affine_grid_generator_backward"),
+    *("aten::conv_tbc_backward", "aten::max.out", "aten::min.out", "aten::nanmean.out"),
+    "aten::slogdet",
+)
 # Kernels of the package that stay, and are watched in the asynchronous mode.
 MAKING = ("aten::empty.memory_format", "aten::empty_strided")
 COPYING = ("aten::_local_scalar_dense", "npu::copy_memory_")

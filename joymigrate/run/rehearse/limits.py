@@ -1,7 +1,8 @@
 """What a chip kernel takes, parameter by parameter: the wheel does not hold these limits.
 
-Two tables say it. The better one holds what the vendor's own published host code answered per model
-(`host_answers.csv`); where it decides nothing the vendor's documents do (`kernel_parameters.csv`).
+One table names the models that lack a kernel (`kernel_models.csv`). Two say what it takes: the
+better one holds what the vendor's own published host code answered per model (`host_answers.csv`);
+where it decides nothing the vendor's documents do (`kernel_parameters.csv`).
 A refusal from here is a recorded fact, never a measurement. It is silent where it can't know: the
 tables name parameters, a call has tensors in order with optional ones left out, so a dtype is only
 called refused where no way to match the two takes it.
@@ -23,6 +24,7 @@ from joymigrate.run.rehearse.settings import HOST_MODELS
 
 ANSWERS = Path("ascend") / "ops" / "host_answers.csv"
 TABLE = Path("ascend") / "ops" / "kernel_parameters.csv"
+ABSENT = Path("ascend") / "ops" / "kernel_models.csv"
 DOCUMENTS = "ops-nn e5c3fa9, ops-math c419332, ops-transformer c29bc10, ops-cv 6ae8765 (2025-11)"
 # Chip models whose every kernel lacks a dtype, by the beginning of the model's name.
 MODELS: Mapping[str, Mapping[str, str]] = {
@@ -74,7 +76,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One dtype that a parameter of a kernel is documented not to take."""
+    """One dtype that a parameter of a kernel is documented not to take; without a dtype the chip
+    model lacks the kernel."""
 
     kernel: str
     parameter: str
@@ -85,6 +88,8 @@ class Refusal:
     @property
     def message(self) -> Text:
         """What is refused, in one clause."""
+        if not self.dtype:
+            return Text("{kernel} is not there on this model of the chip", kernel=self.kernel)
         if not self.parameter:
             return Text("{kernel} takes no {dtype}", kernel=self.kernel, dtype=self.dtype)
         if not self.takes:
@@ -101,6 +106,16 @@ class Refusal:
             parameter=self.parameter,
             takes=", ".join(self.takes),
         )
+
+
+@cache
+def read_absent(path: Path) -> Mapping[str, tuple[frozenset[str], str]]:
+    """Kernels that some models lack: these models, and the document that says so."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return {
+            row["kernel"]: (frozenset(row["models"].split()), row["source"])
+            for row in csv.DictReader(file)
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +162,8 @@ class Limits:
         self.parameters = read_parameters(path or rules_root() / TABLE)
         model = next((m for start, m in HOST_MODELS.items() if soc.startswith(start)), "")
         self.answers = answers_for(read_answers(answers or rules_root() / ANSWERS), model)
+        absent = read_absent(rules_root() / ABSENT)
+        self.absent = {kernel: source for kernel, (on, source) in absent.items() if model in on}
         self.model: dict[str, str] = {}
         for beginning, lacking in MODELS.items():
             if soc.startswith(beginning):
@@ -154,7 +171,8 @@ class Limits:
 
     def judges(self, kernels: Sequence[str]) -> bool:
         """Whether a table says something about every one of these kernels."""
-        known = [k in self.parameters or k in self.answers for k in kernels if k not in SILENT]
+        tables = (self.parameters, self.answers, self.absent)
+        known = [any(k in one for one in tables) for k in kernels if k not in SILENT]
         return bool(kernels) and all(known)
 
     def refused(self, forms: Sequence[str]) -> list[Refusal | DeepTensor]:
@@ -182,6 +200,8 @@ class Limits:
 
     def refused_by(self, kernel: str, dtypes: Sequence[str]) -> list[Refusal]:
         """What one kernel would refuse of the dtypes of its tensors, in order."""
+        if kernel in self.absent:
+            return [Refusal(kernel, "", "", (), self.absent[kernel])]
         lacking = [dtype for dtype in dtypes if dtype in self.model]
         if lacking:
             return [Refusal(kernel, "", lacking[0], (), self.model[lacking[0]])]

@@ -172,6 +172,16 @@ def test_a_model_without_a_dtype_is_told_apart() -> None:
     assert [(r.parameter, r.dtype) for r in refused] == [("mat2", "int64")]
 
 
+def test_a_model_without_a_kernel_is_told_apart() -> None:
+    form = "aclnnSwiGlu T1/2 T1/2"
+    assert limits.Limits("Ascend910B3").refused([form]) == []
+    (refused,) = limits.Limits("Ascend910A").refused([form])
+    assert str(refused.message) == "aclnnSwiGlu is not there on this model of the chip"
+    assert "aclnnSwiGlu.md" in refused.source
+    # A definition for a new model alone says nothing about the older ones.
+    assert limits.Limits("Ascend310P3").refused(["aclnnAdd T1/2 T1/2 T1/2"]) == []
+
+
 def test_tensors_are_matched_to_parameters_and_never_refused_where_some_way_fits() -> None:
     chip = limits.Limits("Ascend910B3")
     # query, key, value; a bool is the mask, not the shift that may stand before it

@@ -490,6 +490,29 @@ def test_a_gap_of_the_cpu_is_gone_round_each_time() -> None:
     same(ours.grad.float(), theirs.grad, 3e-2)
 
 
+def test_numbers_stand_for_tensors_in_place_too() -> None:
+    ours, theirs = torch.arange(4, device=NPU), torch.arange(4)
+    for one in (ours, theirs):
+        one |= 5
+        one.bitwise_or_(8)
+        one &= 13
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_operators_that_the_package_calls_below_the_dispatcher() -> None:
+    ours, theirs = torch.zeros(7, 3, device=NPU), torch.zeros(7, 3)
+    same(ours.fill_diagonal_(2.0, wrap=True), theirs.fill_diagonal_(2.0, wrap=True))
+    x = torch.randn(3, 3)
+    same(torch.slogdet(x.to(NPU))[1], torch.slogdet(x)[1], 1e-5)
+    out = torch.empty(3, 3, device=NPU)
+    same(torch.max(x.to(NPU), -x.to(NPU), out=out), torch.max(x, -x))
+    host = torch.randn(2, 2, 3).requires_grad_()
+    device = host.detach().to(NPU).requires_grad_()
+    for theta in (host, device):
+        F.affine_grid(theta, (2, 3, 4, 4)).square().sum().backward()
+    same(device.grad, host.grad, 1e-5)
+
+
 def test_what_nothing_helps_is_said_to_be_ours() -> None:
     flags = torch.ones(2, 2, dtype=torch.bool, device=NPU)
     with pytest.raises(NotImplementedError, match="rehearsal device: .* nothing about the chip"):
