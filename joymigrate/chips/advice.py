@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.model import Tier
+from joymigrate.schema import Source, read, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,9 @@ class Advice:
     `also` lists further names to write with the first one.
     """
 
-    name: str
+    SHORT: ClassVar[str] = "to"
+
+    name: str = setting("", hidden=True)
     to: str | None = None
     tier: Tier = Tier.REPORT
     note: str = ""
@@ -44,7 +47,7 @@ class PackageAdvice:
     x86 wheels ask for the build `+cpu` of the distribution.
     """
 
-    name: str
+    name: str = setting("", hidden=True)
     to: str | None = None
     versions: str = ""
     releases: tuple[str, ...] = ()
@@ -70,8 +73,9 @@ CANONICAL_VARIABLES = {
 }
 
 
-def environment(raw: Mapping[str, Any], where: str) -> dict[str, Advice]:
+def environment(raw: Mapping[str, Any], path: Path) -> dict[str, Advice]:
     """Variables by canonical name from the roles, `map`, `keep` and `report` of chip.yaml."""
+    here = ("environment",)
     found: dict[str, Advice] = {}
     for role, value in raw.items():
         if role in ("map", "keep", "report"):
@@ -80,119 +84,45 @@ def environment(raw: Mapping[str, Any], where: str) -> dict[str, Advice]:
         if canonical is None:
             raise JoyError(
                 f"unknown key '{role}'.{did_you_mean(str(role), CANONICAL_VARIABLES)}",
-                where=where,
+                where=f"{path} environment",
                 help=f"known keys: {', '.join(CANONICAL_VARIABLES)}, map, keep, report",
             )
-        found[canonical] = read_advice(canonical, value, Tier.SAFE, where)
+        found[canonical] = read_advice(canonical, value, Tier.SAFE, path, here)
     for part in ("map", "keep", "report"):
         if not isinstance(raw.get(part) or {}, dict):
-            raise JoyError(f"expected a mapping, got {raw[part]!r}", where=f"{where}.{part}")
+            raise JoyError(
+                f"expected a mapping, got {raw[part]!r}", where=f"{path} environment.{part}"
+            )
     for name, value in (raw.get("map") or {}).items():
-        found[name] = read_advice(name, value, Tier.UNSAFE, f"{where}.map")
+        found[name] = read_advice(name, value, Tier.UNSAFE, path, (*here, "map"))
     for name, value in (raw.get("keep") or {}).items():
         item = value if isinstance(value, dict) else {"note": value}
-        found[name] = read_advice(name, {"to": name, **item}, Tier.REPORT, f"{where}.keep")
+        kept = {"to": name, **item}
+        found[name] = read_advice(name, kept, Tier.REPORT, path, (*here, "keep"))
     for name, value in (raw.get("report") or {}).items():
         item = value if isinstance(value, dict) else {"note": value}
-        found[name] = read_advice(name, item, Tier.REPORT, f"{where}.report")
+        found[name] = read_advice(name, item, Tier.REPORT, path, (*here, "report"))
     return found
 
 
-def read_advice(name: str, value: Any, tier: Tier, where: str) -> Advice:
-    """One item: a plain string is `to`; a mapping has the fields of `Advice`."""
-    where = f"{where}.{name}"
+def read_advice(
+    name: Any, value: Any, tier: Tier, path: Path, keys: tuple[str, ...] = ()
+) -> Advice:
+    """One item at `keys` of a file: a plain string is `to`; a mapping has the fields of `Advice`.
+
+    Without a tier of its own it has `tier`; without a replacement there is nothing to write.
+    """
+    keys = (*keys, str(name))
     if not isinstance(name, str):
-        raise JoyError(f"a name must be text, got {name!r}", where=where, help="quote it")
-    if isinstance(value, str):
-        return Advice(name=name, to=value, tier=tier)
-    if not isinstance(value, dict):
-        raise JoyError(f"expected a name or a mapping, got {value!r}", where=where)
-    values = checked_fields(Advice, value, where, without=("name",))
-    given = values.pop("tier", None)
-    # Without a replacement there is nothing to write.
-    picked = read_tier(given, where) if given else (tier if values.get("to") else Tier.REPORT)
-    values["also"] = tuple(values.get("also") or ())
-    texts = {key: values.get(key) or "" for key in ("note", "source", "date")}
-    return Advice(name=name, tier=picked, **{**values, **texts})
-
-
-def read_tier(value: Any, where: str) -> Tier:
-    """`safe`, `unsafe` or `report`."""
-    try:
-        return Tier(value)
-    except ValueError:
-        raise JoyError(
-            f"unknown tier {value!r}", where=where, help="safe, unsafe or report"
-        ) from None
-
-
-def is_text(value: Any) -> bool:
-    """Text, or nothing."""
-    return value is None or isinstance(value, str)
-
-
-def is_number(value: Any) -> bool:
-    """A number; YAML's true and false are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def is_texts(value: Any) -> bool:
-    """A list of texts, or nothing."""
-    return value is None or (isinstance(value, list) and all(isinstance(v, str) for v in value))
-
-
-def is_figures(value: Any) -> bool:
-    """A mapping of names to numbers, or nothing."""
-    return value is None or (
-        isinstance(value, dict)
-        and all(isinstance(k, str) and is_number(v) for k, v in value.items())
-    )
-
-
-# What a field's annotation accepts, and how to say so.
-KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "str": (is_text, "text"),
-    "str | None": (is_text, "text"),
-    "Tier": (is_text, "text"),
-    "bool": (lambda value: isinstance(value, bool), "true or false"),
-    "bool | None": (lambda value: value is None or isinstance(value, bool), "true or false"),
-    "float | None": (lambda value: value is None or is_number(value), "a number"),
-    "tuple[str, ...]": (is_texts, "a list of texts"),
-    "Mapping[str, float]": (is_figures, "a mapping of names to numbers"),
-}
-
-
-def checked_fields(
-    noun: type, value: Mapping[str, Any], where: str, without: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """The keys of `value`, all of them fields of `noun`; dates become text."""
-    known = [f.name for f in fields(noun) if f.name not in without]
-    for key in value:
-        if key not in known:
-            raise JoyError(
-                f"unknown key '{key}'.{did_you_mean(str(key), known)}",
-                where=where,
-                help=f"known keys: {', '.join(known)}",
-            )
-    kinds = {f.name: str(f.type) for f in fields(noun)}
-    values = {key: str(item) if key == "date" else item for key, item in value.items()}
-    for key, item in values.items():
-        fits, wanted = KINDS[kinds[key]]
-        if not fits(item):
-            raise JoyError(f"'{key}' must be {wanted}, got {item!r}", where=where)
-    return values
+        text = f"a name must be text, got {name!r}"
+        raise JoyError(text, where=Source(str(path)).at(keys), help="quote it")
+    advice = replace(read(Advice, value, str(path), keys=keys), name=name)
+    if isinstance(value, Mapping) and value.get("tier"):
+        return advice
+    return replace(advice, tier=tier if advice.to else Tier.REPORT)
 
 
 def read_package(name: str, value: Any, path: Path) -> PackageAdvice:
     """One item of packages.yaml."""
-    where = f"{path} packages.{name}"
-    if not isinstance(value, dict):
-        raise JoyError(f"expected a mapping, got {value!r}", where=where)
-    values = checked_fields(PackageAdvice, value, where, without=("name",))
-    given = values.pop("tier", None) or "report"
-    texts = {
-        key: values.get(key) or ""
-        for key in ("versions", "cpu_builds", "covers", "note", "source", "date")
-    }
-    values["releases"] = tuple(values.get("releases") or ())
-    return PackageAdvice(name=name, tier=read_tier(given, where), **{**values, **texts})
+    found = read(PackageAdvice, value, str(path), keys=("packages", str(name)))
+    return replace(found, name=name)

@@ -284,13 +284,13 @@ def advice(chip: Chip, section: str, key: str | None, tier: Tier) -> Mapping[str
     if where not in CACHE:
         raw = getattr(chip, section)
         raw = (raw.get(key) if key else raw) or NOTHING
-        file = f"{chip.folder / 'chip.yaml'} {section}{f'.{key}' if key else ''}"
+        path, keys = chip.folder / "chip.yaml", (section, key) if key else (section,)
         if not isinstance(raw, dict):
-            raise JoyError(f"expected a mapping, got {raw!r}", where=file)
+            raise JoyError(f"expected a mapping, got {raw!r}", where=f"{path} {'.'.join(keys)}")
         if section == "environment":
-            read = environment(raw, file)
+            read = environment(raw, path)
         else:
-            read = {n: read_advice(n, value, tier, file) for n, value in raw.items()}
+            read = {n: read_advice(n, value, tier, path, keys) for n, value in raw.items()}
         CACHE[where] = read
     found: Mapping[str, Advice] = CACHE[where]
     return found
@@ -317,9 +317,7 @@ def file_advice(chip: Chip, relative: str, key: str) -> Mapping[str, Advice]:
         found: dict[str, Advice] = {}
         if not chip.origin:
             for path, raw in layers(chip, relative, key):
-                found |= {
-                    n: read_advice(n, v, Tier.REPORT, f"{path} {key}") for n, v in raw.items()
-                }
+                found |= {n: read_advice(n, v, Tier.REPORT, path, (key,)) for n, v in raw.items()}
         CACHE[where] = found
     read: Mapping[str, Advice] = CACHE[where]
     return read

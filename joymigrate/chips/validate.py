@@ -15,6 +15,7 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from joymigrate.chips import overrides
 from joymigrate.chips.chip import Chip, forget
 from joymigrate.chips.load import all_chips, first_marked, load_folder
 from joymigrate.chips.problems import Problem, at, problem_of, unknown_keys
@@ -29,7 +30,6 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*\*?")
 SHIM_KEYS = ("import", "line", "switch", "switch_note", "covers", "source", "gaps", "note")
 KERNEL_KEYS = ("replacements", "triton", "extension", "source", "note")
-OVERRIDE_KEYS = ("tier", "message", "why", "weight", "title", "reference")
 # torch's names, and formats that data sheets give figures for.
 DTYPES = (
     *("float64", "float32", "tf32", "hf32", "float16", "bfloat16"),
@@ -239,23 +239,14 @@ def check_shim_and_kernels(chip: Chip) -> Iterator[Problem]:
 
 def check_overrides(chip: Chip) -> Iterator[Problem]:
     """`overrides.yaml` changes rules that exist, in ways that exist."""
-    raw = chip.data("overrides.yaml") or {}
-    if not isinstance(raw, dict):
-        yield at(chip, "", "expected a mapping of rule ids", "overrides.yaml")
-        return
+    path = chip.folder / overrides.FILE
+    found = overrides.problems(chip)
+    yield from (problem_of(error, path) for error in found)
     known = rule_ids()
-    for rule, change in raw.items():
+    for rule in () if found else overrides.overrides(chip):
         if rule not in known:
-            near = did_you_mean(str(rule), known)
-            yield at(chip, str(rule), f"there is no such rule.{near}", "overrides.yaml")
-        for key in change if isinstance(change, dict) else ():
-            if key not in OVERRIDE_KEYS:
-                near = did_you_mean(str(key), OVERRIDE_KEYS)
-                yield at(chip, f"{rule}.{key}", f"unknown key.{near}", "overrides.yaml")
-        if not isinstance(change, dict):
-            yield at(chip, str(rule), f"expected a mapping, got {change!r}", "overrides.yaml")
-        elif "tier" in change and change["tier"] not in [tier.value for tier in Tier]:
-            yield at(chip, f"{rule}.tier", "safe, unsafe or report", "overrides.yaml")
+            near = did_you_mean(rule, known)
+            yield at(chip, rule, f"there is no such rule.{near}", overrides.FILE)
 
 
 def rule_ids() -> set[str]:

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from joymigrate.chips import Chip, read_yaml, rules_root
+from joymigrate.chips import Chip, rules_root
+from joymigrate.chips.overrides import FILE, Override, overrides
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.language import FIELD, Language, Text
 from joymigrate.model import Case, Rule, Style, Tier
+from joymigrate.schema import document, load_file, read_items, setting
 
-KEYS = {
-    "id",
-    "name",
-    "title",
-    "tier",
-    "area",
-    "message",
-    "why",
-    "reference",
-    "weight",
-    "match",
-    "cases",
-}
-CASE_KEYS = {"before", "after", "keep", "file", "style", "chip", "unsafe", "files"}
 AREAS = (
     "device",
     "distributed",
@@ -42,6 +30,57 @@ AREAS = (
     "compile",
     "files",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRow:
+    """One example of a rule: `before` with `after`, or `keep` with the text left alone."""
+
+    before: str | None = setting(None, "the text as it is found")
+    after: str | None = setting(None, "the text as it is written; without it: reported only")
+    keep: str | None = setting(None, "text that the rule leaves alone")
+    file: str = setting("sample.py", "the name of the file that holds the text")
+    style: Style = setting(Style.DIRECT, "the style of the rewrite")
+    chip: str | None = setting(None, "the chip, where the example holds for one only")
+    unsafe: bool = setting(False, "whether the edit needs --unsafe")
+    files: Mapping[str, str] = setting(make=dict, help="other files of the same project, by path")
+
+    def __post_init__(self) -> None:
+        if (self.before is None) == (self.keep is None):
+            raise JoyError("a case has `before` or `keep`, not both")
+
+    def case(self) -> Case:
+        """The example as the rules carry it."""
+        return Case(
+            before=self.before or "" if self.keep is None else self.keep,
+            after=self.after,
+            keep=self.keep is not None,
+            file=self.file,
+            style=self.style,
+            chip=self.chip,
+            unsafe=self.unsafe,
+            files=tuple(self.files.items()),
+        )
+
+
+@document("rule-file", "What a scan looks for and writes: the files of `rules/common/`.")
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """One rule. Texts may hold `{device}`, `{backend}`, `{chip}`, `{origin}` and their like."""
+
+    ITEMS: ClassVar[bool] = True
+
+    id: str = setting(help="JM and three digits", example="JM101")
+    name: str = setting(help="its short name, as in the files of cases")
+    title: str = setting(help="what it is about, in a few words")
+    tier: Tier = setting(help="safe: written by itself; unsafe: with --unsafe; report: never")
+    area: str = setting(help="the part of a project that it is about", choices=AREAS)
+    message: str = setting(help="what a finding says")
+    why: str = setting("", "the reason behind it")
+    reference: str = setting("", "where the statement comes from")
+    weight: float = setting(1.0, "its part in the effort", least=0)
+    match: tuple[dict[str, Any], ...] = setting(make=tuple, help="what the matcher looks for")
+    cases: tuple[CaseRow, ...] = setting(make=tuple, help="examples; the tests run them")
 
 
 def load(chip: Chip, origin: Chip) -> Mapping[str, Rule]:
@@ -60,8 +99,8 @@ def _load(folder: Path, origin_folder: Path, chip: Chip, origin: Chip) -> Mappin
     key = (folder, origin_folder)
     if key not in _CACHE:
         rules = {rule.id: rule for rule in common_rules()}
-        for rule_id, change in overrides(chip, rules).items():
-            rules[rule_id] = replace(rules[rule_id], **change)
+        for rule_id, change in changed_by(chip, rules).items():
+            rules[rule_id] = replace(rules[rule_id], **change.changes())
         names = vocabulary(chip, origin)
         _CACHE[key] = {rule.id: filled(rule, names) for rule in sorted_rules(rules)}
     return _CACHE[key]
@@ -146,64 +185,21 @@ def common_rules() -> tuple[Rule, ...]:
 
 def read_rules(path: Path) -> Iterator[Rule]:
     """The rules of one file (a list of mappings); a file that is a mapping holds other data."""
-    items = read_yaml(path)
-    if not isinstance(items, list):
-        return
-    for item in items:
-        where = f"{path} {item.get('id', '?')}"
-        for key in item:
-            if key not in KEYS:
-                raise JoyError(f"unknown key '{key}'.{did_you_mean(key, KEYS)}", where=where)
-        missing = {"id", "name", "title", "tier", "area", "message"} - set(item)
-        if missing:
-            raise JoyError(f"missing {', '.join(sorted(missing))}", where=where)
-        if item["area"] not in AREAS:
-            raise JoyError(f"unknown area '{item['area']}'", where=where, help=", ".join(AREAS))
-        yield Rule(
-            id=item["id"],
-            name=item["name"],
-            title=item["title"],
-            tier=Tier(item["tier"]),
-            area=item["area"],
-            message=item["message"],
-            why=item.get("why", ""),
-            reference=item.get("reference", ""),
-            weight=float(item.get("weight", 1.0)),
-            match=tuple(item.get("match") or ()),
-            cases=tuple(read_case(case, where) for case in item.get("cases") or ()),
-            source=path.name,
-        )
+    items, source = load_file(path)
+    if isinstance(items, list):
+        for row in read_items(RuleRow, items, source):
+            values = {item.name: getattr(row, item.name) for item in fields(row)}
+            cases = tuple(case.case() for case in row.cases)
+            yield Rule(**{**values, "cases": cases}, source=path.name)
 
 
-def read_case(raw: Mapping[str, Any], where: str) -> Case:
-    """One example of a rule: `before` with `after`, or `keep` with the text left alone."""
-    for key in raw:
-        if key not in CASE_KEYS:
-            raise JoyError(
-                f"unknown key '{key}' of a case.{did_you_mean(key, CASE_KEYS)}", where=where
-            )
-    keep = raw.get("keep")
-    return Case(
-        before=keep if keep is not None else raw["before"],
-        after=raw.get("after"),
-        keep=keep is not None,
-        file=raw.get("file", "sample.py"),
-        style=Style(raw.get("style", "direct")),
-        chip=raw.get("chip"),
-        unsafe=bool(raw.get("unsafe", False)),
-        files=tuple((raw.get("files") or {}).items()),
-    )
-
-
-def overrides(chip: Chip, rules: Mapping[str, Rule]) -> dict[str, dict[str, Any]]:
+def changed_by(chip: Chip, rules: Mapping[str, Rule]) -> Mapping[str, Override]:
     """The chip's changes to common rules; a rule that doesn't exist is an error."""
-    raw = chip.data("overrides.yaml") or {}
-    for rule_id, change in raw.items():
-        if rule_id not in rules:
+    found = overrides(chip)
+    for rule in found:
+        if rule not in rules:
             raise JoyError(
-                f"unknown rule '{rule_id}'.{did_you_mean(rule_id, rules)}",
-                where=str(chip.folder / "overrides.yaml"),
+                f"unknown rule '{rule}'.{did_you_mean(rule, rules)}",
+                where=f"{chip.folder / FILE} {rule}",
             )
-        if "tier" in change:
-            change["tier"] = Tier(change["tier"])
-    return dict(raw)
+    return found

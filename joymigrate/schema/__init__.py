@@ -8,7 +8,7 @@ with one clear error per mistake; `json_schema` describes it for editors and tes
 
 from joymigrate.schema.describe import json_schema
 from joymigrate.schema.fields import setting
-from joymigrate.schema.read import mistakes, read, read_file
+from joymigrate.schema.read import mistakes, read, read_file, read_items
 from joymigrate.schema.registry import Document, document, find, names
 from joymigrate.schema.source import (
     Source,
@@ -33,6 +33,7 @@ __all__ = [
     "parse_yaml",
     "read",
     "read_file",
+    "read_items",
     "read_yaml",
     "setting",
 ]

@@ -30,10 +30,17 @@ def json_schema(document: Document) -> dict[str, Any]:
     """The schema of one document. Classes inside it stand under `$defs`."""
     definitions: dict[str, Any] = {}
     top = dict(record(document.kind, definitions) if document.kind else document.shape)
+    if getattr(document.kind, "ITEMS", False):
+        return framed(document, {"type": "array", "items": top}, definitions)
     key = {"const": document.schema, "description": "the kind of this document and its version"}
     top["properties"] = {"schema": key, **top["properties"]}
     if document.output or getattr(document.kind, "VERSIONED", False):
         top["required"] = ["schema", *top.get("required", [])]
+    return framed(document, top, definitions)
+
+
+def framed(document: Document, top: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """A schema with what every schema says of itself."""
     schema = {
         "$schema": DIALECT,
         "$id": f"urn:joymigrate:{document.name}:{document.version}",

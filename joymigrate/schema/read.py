@@ -46,21 +46,33 @@ def read(
 
     A class with `SHORT = "name"` also takes a bare text for that field; one with
     `REST = "options"` takes all other keys into that field; one with `VERSIONED = True` must
-    have its `schema` key. What a class's `__post_init__` raises
-    is placed in the file; its `where` may name a key of the class. `help` stands under messages
-    that have no help of their own.
+    have its `schema` key; one with `ITEMS = True` is one item of a list (`read_items`). What a
+    class's `__post_init__` raises is placed in the file; its `where` may name a key of the class.
+    `help` stands under messages that have no help of their own.
     """
     source = Source(source) if isinstance(source, str) else source
     result: T = Reader(source, help).record(kind, raw, keys)
     return result
 
 
+def read_items(kind: type[T], raw: Sequence[Any], source: Source | str = "") -> tuple[T, ...]:
+    """A document that is a list: a class with `ITEMS = True` is one item of it."""
+    return tuple(read(kind, item, source, keys=(number,)) for number, item in enumerate(raw))
+
+
 def mistakes(kind: type[Any], raw: Any, source: Source | str = "") -> list[JoyError]:
     """Every mistake of a document, in its order; empty when it can be read."""
     source = Source(source) if isinstance(source, str) else source
     reader = Reader(source, None, [])
-    with contextlib.suppress(JoyError):
-        reader.record(kind, raw, ())
+    if not getattr(kind, "ITEMS", False):
+        with contextlib.suppress(JoyError):
+            reader.record(kind, raw, ())
+    elif isinstance(raw, list):
+        for number, item in enumerate(raw):
+            with contextlib.suppress(JoyError):
+                reader.record(kind, item, (number,))
+    else:
+        reader.wrong((), f"expected a list, got {quote(raw)}")
     return reader.found or []
 
 

@@ -7,11 +7,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
 from joymigrate.errors import JoyError
+from joymigrate.schema import Source, read, setting
 
 SCHEMA = "joymigrate.alignment/1"
 
@@ -23,6 +24,37 @@ class NameMap:
     modules: Mapping[str, str] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModulePair:
+    """One module with another name in the target."""
+
+    OPEN: ClassVar[bool] = True
+
+    baseline: str
+    target: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentMap:
+    """A file of schema `joymigrate.alignment/1`."""
+
+    OPEN: ClassVar[bool] = True
+
+    schema: str = setting(choices=(SCHEMA,))
+    modules: tuple[ModulePair, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMap:
+    """Names that differ: baseline to target."""
+
+    REST: ClassVar[str] = "modules"
+
+    modules: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +88,16 @@ def read_map(path: Path) -> NameMap:
         raise JoyError(f"cannot read the map: {error.strerror}", where=str(path)) from None
     except (ValueError, yaml.YAMLError) as error:
         raise JoyError(f"the map is no JSON or YAML: {error}", where=str(path)) from None
+    help = f"{{baseline name: target name}}, or a file of schema {SCHEMA}"
     if not isinstance(raw, dict):
-        raise wrong_map(path, "it holds no mapping")
+        raise JoyError("the map of module names holds no mapping", where=str(path), help=help)
+    source = Source(str(path), text)
     if "schema" not in raw:
-        if not all(isinstance(k, str) and isinstance(v, str) for k, v in raw.items()):
-            raise wrong_map(path, "names are texts")
-        return NameMap(raw)
-    if raw["schema"] != SCHEMA:
-        raise wrong_map(path, f"its schema is {raw['schema']!r}")
-    try:
-        pairs = {str(m["baseline"]): str(m["target"]) for m in raw.get("modules") or ()}
-        reasons = {str(m["baseline"]): str(m.get("reason") or "") for m in raw.get("modules") or ()}
-    except (KeyError, TypeError):
-        raise wrong_map(path, "each module needs `baseline` and `target`") from None
-    return NameMap(pairs, tuple(map(str, raw.get("ignore") or ())), reasons)
-
-
-def wrong_map(path: Path, what: str) -> JoyError:
-    """The error for a map that is none."""
-    return JoyError(
-        f"not a map of module names: {what}",
-        where=str(path),
-        help=f"{{baseline name: target name}}, or a file of schema {SCHEMA}",
-    )
+        return NameMap(read(PlainMap, raw, source, help=help).modules)
+    read_in = read(AlignmentMap, raw, source, help=help)
+    pairs = {pair.baseline: pair.target for pair in read_in.modules}
+    reasons = {pair.baseline: pair.reason for pair in read_in.modules}
+    return NameMap(pairs, read_in.ignore, reasons)
 
 
 def parents(path: str) -> Iterator[str]:

@@ -65,9 +65,9 @@ def test_a_wrong_chip_file_says_what_and_where(tmp_path: Path, text: str, what: 
 @pytest.mark.parametrize(
     ("section", "what"),
     [
-        ("api: {renamed: {CUDAGraph: 3}}", "expected a name or a mapping, got 3"),
+        ("api: {renamed: {CUDAGraph: 3}}", "'to' takes a text, got 3"),
         ("api: {renamed: {CUDAGraph: {too: x}}}", "unknown key 'too'. Did you mean 'to'?"),
-        ("api: {renamed: {CUDAGraph: {to: x, tier: sure}}}", "unknown tier 'sure'"),
+        ("api: {renamed: {CUDAGraph: {to: x, tier: sure}}}", "'tier' does not know 'sure'."),
         ("api: {renamed: [CUDAGraph]}", "expected a mapping"),
     ],
 )

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.schema import document, read, setting
 
 SCHEMA = "joymigrate.ranking-model/1"
 FILE = "ranking.json"
@@ -21,7 +22,6 @@ ROLES = (CANDIDATE, USER, SEQUENCE, LENGTHS, OFFSETS, OWNER)
 DERIVED = (LENGTHS, OFFSETS, OWNER)  # a client may leave them out
 BFLOAT16 = "bfloat16"
 PADDED, JAGGED = "padded", "jagged"
-KEYS = ("role", "of", "layout", "pad", "ids")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,34 @@ class Input:
     def held(self) -> str:
         """The type of its arrays: numpy has no bfloat16, whose numbers float32 holds exactly."""
         return "float32" if self.dtype == BFLOAT16 else self.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class InputDescription:
+    """What the program itself does not tell of an input."""
+
+    role: str | None = setting(None, "what its first dimension counts", choices=ROLES)
+    of: str = setting("", "the sequence whose lengths or offsets these are")
+    layout: str | None = setting(None, "how a sequence lies", choices=(PADDED, JAGGED))
+    pad: float | None = setting(None, "the number behind a sequence's end")
+    ids: int | tuple[int, ...] | None = setting(
+        None, "the bound of its whole numbers, or one for each column"
+    )
+
+
+@document(
+    "ranking-model",
+    "What the inputs of a ranking model count: `ranking.json` in or beside a .pt2 file.",
+)
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A ranking model's inputs and outputs."""
+
+    VERSIONED: ClassVar[bool] = True
+
+    inputs: Mapping[str, InputDescription] = setting(make=dict, help="by the program's names")
+    outputs: tuple[str, ...] = setting(make=tuple, help="names of the outputs, in their order")
+    dimensions: Mapping[str, Any] = setting(make=dict, help="free and fixed sizes (AOTInductor)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +175,10 @@ def check_description(told: Mapping[str, Any], names: Sequence[str], where: str)
     """A description names inputs that are there, with keys and roles that exist."""
     if not told:
         return
-    if told.get("schema") != SCHEMA:
-        raise JoyError(f"the description's schema is {told.get('schema')!r}", where=where,
-                       help=f'"schema": "{SCHEMA}"')  # fmt: skip
-    for name, row in told.get("inputs", {}).items():
+    for name in read(Description, told, where).inputs:
         if name not in names:
             raise JoyError(f"the program has no input '{name}'.{did_you_mean(name, names)}",
                            where=where, help=f"it has {', '.join(names)}")  # fmt: skip
-        for key in row:
-            if key not in KEYS:
-                raise JoyError(f"unknown key '{key}' of input '{name}'.{did_you_mean(key, KEYS)}",
-                               where=where)  # fmt: skip
-        if row.get("role") is not None and row["role"] not in ROLES:
-            raise JoyError(f"input '{name}' has the role {row['role']!r}", where=where,
-                           help=f"one of {', '.join(ROLES)}")  # fmt: skip
 
 
 def check_links(signature: Signature, where: str) -> None:

@@ -10,15 +10,16 @@ Shapes: B samples, L tokens, V vocabulary.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train.digests import of_text
 from joymigrate.run.train.records import Record
 from joymigrate.run.train.tokens import Array, Sample, TokenCache
+from joymigrate.schema import read
 
 if TYPE_CHECKING:
     import torch
@@ -60,13 +61,13 @@ class Task:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.tokenizer = context.tokenizer
-        for key in context.options:
-            if key not in self.OPTIONS:
-                raise JoyError(
-                    f"unknown key '{key}'.{did_you_mean(str(key), self.OPTIONS)}",
-                    where="task",
-                    help=f"this task knows {', '.join(self.OPTIONS) or 'no keys of its own'}",
-                )
+        help = f"this task knows {', '.join(self.OPTIONS) or 'no keys of its own'}"
+        read(
+            options_class(type(self).__name__, self.OPTIONS),
+            context.options,
+            keys=("task",),
+            help=help,
+        )
         self.options = {**self.OPTIONS, **context.options}
 
     # -- data ---------------------------------------------------------------------------------
@@ -202,3 +203,12 @@ def next_token_sum(logits_BLV: torch.Tensor, labels_BL: torch.Tensor) -> torch.T
     return torch.nn.functional.cross_entropy(
         logits_NV, labels_BL[:, 1:].flatten(), ignore_index=-100, reduction="sum"
     )
+
+
+def options_class(name: str, defaults: Mapping[str, Any]) -> type[Any]:
+    """A task's own keys as a document's class: each takes values of its default's type."""
+    fields = [
+        (key, Any if default is None else type(default), dataclasses.field(default=default))
+        for key, default in defaults.items()
+    ]
+    return dataclasses.make_dataclass(f"{name}Options", fields, frozen=True)
