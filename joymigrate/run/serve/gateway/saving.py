@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from joymigrate.run.serve.gateway.events import Change, Tally
 from joymigrate.run.serve.gateway.placing import Doubt
-
-if TYPE_CHECKING:
-    from joymigrate.run.serve.gateway.rollout import Rollout
 
 PLAIN = ("state", "step", "step_since", "step_requests", "held", "paused_from", "shadow_requests")
 LATER = {"step_pairs": 0, "suspected_since": None}  # older states are without them
 TALLIES = ("total", "primary", "since_quiet", "primary_since_quiet")
 
 
-def snapshot(rollout: Rollout) -> dict[str, Any]:
-    """Everything that must survive a restart."""
+def snapshot(rollout: Any) -> dict[str, Any]:
+    """Everything of a `Rollout` that must survive a restart."""
     tallies = {name: getattr(rollout, name) for name in TALLIES}
     return {
         **{name: getattr(rollout, name) for name in (*PLAIN, *LATER)},
@@ -32,8 +29,8 @@ def snapshot(rollout: Rollout) -> dict[str, Any]:
     }
 
 
-def restore(rollout: Rollout, saved: dict[str, Any]) -> None:
-    """Take up a `snapshot`. Health and gate are asked anew."""
+def restore(rollout: Any, saved: dict[str, Any]) -> None:
+    """Let a `Rollout` take up a `snapshot`. Health and gate are asked anew."""
     for name in PLAIN:
         setattr(rollout, name, saved[name])
     for name, usual in LATER.items():
