@@ -115,10 +115,12 @@ class Guide(Protocol):
 @dataclass(frozen=True, slots=True)
 class Resume:
     """What another engine has generated already: `ids` behind the prompt. `text` is what of it was
-    given out (None: nobody says), so that a text which differs is refused."""
+    given out (None: nobody says), so that a text which differs is refused. `calls` are the names
+    and arguments of the tool calls that were given out: the API that reads calls compares them."""
 
     ids: tuple[int, ...]
     text: str | None = None
+    calls: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

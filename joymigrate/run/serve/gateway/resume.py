@@ -5,20 +5,20 @@ the request with them (`resume`) and brings itself to the same place, every fiel
 server is asked to go on behind the ids, where every field of the request allows that. Without ids
 the same question is asked again; what is said first is compared with what the client has,
 character by character, and only the rest is sent. Where the two differ, or where no way can be
-exact (a tool call that had begun), the client gets a visible error event. Several choices go on
-in the first way only, each behind its own ids.
+exact, the client gets a visible error event. Several choices, also of several prompts, go on in
+the first way only, each behind its own ids. Tool calls go on where their arguments stopped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import orjson
 
 from joymigrate.run.serve.gateway.calls import CHAT, TEXT, Call
-from joymigrate.run.serve.gateway.stream import Other, Stream
+from joymigrate.run.serve.gateway.stream import Other, Stream, ToolCall
 
 CONTENT = "content"
 KEPT = ("id", "created", "model", "system_fingerprint")
@@ -58,7 +58,8 @@ class Sent:
     head: dict[str, Any] = field(default_factory=dict)
     text: dict[str, str] = field(default_factory=dict)
     ids: list[int] = field(default_factory=list)
-    prompt_ids: list[int] | None = None
+    prompts: dict[int, list[int]] = field(default_factory=dict)  # ids of the prompt, by choice
+    calls: dict[int, list[ToolCall]] = field(default_factory=dict)  # tool calls, by choice
     all_ids: list[int] = field(default_factory=list)  # with those that have no text yet
     ours: bool = False  # an engine of joymigrate said it
     others: dict[int, Other] = field(default_factory=dict)  # the choices behind the first
@@ -78,16 +79,24 @@ class Sent:
             if stream.first
             else {},
             ids=stream.ids[: spoken[-1]] if spoken else [],
-            prompt_ids=stream.prompt_ids,
+            prompts=dict(stream.prompts),
+            calls=stream.calls or {},
             all_ids=list(stream.ids),
             ours=stream.ours,
             others=stream.others,
             opened=stream.opened | ({0} if stream.pieces else set()),
             ended=stream.ended,
         )
+        if sent.calls:
+            sent.opened |= sent.calls.keys()
         for channel, pieces in {CONTENT: stream.pieces, **stream.channels}.items():
             sent.text[channel] = "".join(pieces)
         return sent
+
+    @property
+    def prompt_ids(self) -> list[int] | None:
+        """The ids of the first choice's prompt."""
+        return self.prompts.get(0)
 
 
 class Continuation(Protocol):
@@ -110,18 +119,21 @@ def obstacle(call: Call, stream: Stream) -> str | None:
     body = call.parsed
     if call.kind not in (CHAT, TEXT) or body is None:
         return "only chat and completion streams can be resumed"
-    if stream.tools:
-        return "a tool call had begun"
+    if stream.calls is None:
+        return "a tool call had begun, in a form that cannot be followed"
     several = call.choices
     if stream.highest >= several or (body.get("best_of") or several) != several:
         return "it has more choices than were asked for"
     if carries_more(body) and several == 1 and not (stream.ids and stream.prompt_ids):
         return "it carries log probabilities or its prompt"
-    if isinstance(body.get("prompt"), list) and body["prompt"] and body["prompt"][0] is not None:
-        several = not isinstance(body["prompt"][0], int)
-        if several and len(body["prompt"]) > 1:
-            return "it has several prompts"
     return None
+
+
+def prompts_of(body: Mapping[str, Any]) -> int:
+    """How many prompts a request has."""
+    prompts = body.get("prompt")
+    listed = isinstance(prompts, list) and prompts and not isinstance(prompts[0], int)
+    return len(prompts) if listed and prompts else 1
 
 
 def carries_more(body: Mapping[str, Any]) -> bool:
@@ -136,7 +148,7 @@ def continuations(call: Call, sent: Sent, *, resumes: bool = False) -> list[Cont
     ways: list[Continuation] = []
     several = call.choices
     if several > 1:
-        exact = resumes and sent.prompt_ids and set(sent.text) == {CONTENT}
+        exact = resumes and sent.prompts and set(sent.text) == {CONTENT}
         return (
             [ByResume(call, sent, several)] if exact and (sent.ours or not is_seeded(body)) else []
         )
@@ -187,15 +199,20 @@ class ByResume:
     def __init__(self, call: Call, sent: Sent, choices: int = 1) -> None:
         self.sent = sent
         self.wrote = False
-        first = {"output_ids": sent.all_ids, "text": sent.text.get(CONTENT, "")}
+        first: dict[str, Any] = {"output_ids": sent.all_ids, "text": sent.text.get(CONTENT, "")}
+        said = {0: first} | {
+            index: {"output_ids": other.ids, "text": "".join(other.pieces)}
+            for index, other in sent.others.items()
+        }
+        for index, calls in sent.calls.items():
+            said[index]["tool_calls"] = [asdict(one) for one in calls]
         told: dict[str, Any] = {"prompt_ids": sent.prompt_ids, **first}
         if choices > 1:
-            said = {0: first} | {
-                index: {"output_ids": other.ids, "text": "".join(other.pieces)}
-                for index, other in sent.others.items()
-            }
             rows = [said[index] if index in sent.opened else None for index in range(choices)]
-            told = {"prompt_ids": sent.prompt_ids, "choices": rows}
+            prompts = prompts_of(call.parsed or {})
+            each = choices // prompts
+            known = {index // each: ids for index, ids in sent.prompts.items()}
+            told = {"prompts": [known.get(place) for place in range(prompts)], "choices": rows}
         body = {**(call.parsed or {}), "resume": told, "return_token_ids": True}
         self.body: bytes | None = orjson.dumps(body)
 
@@ -219,6 +236,7 @@ class ByReplay:
         self.sent = sent
         self.exhausted = self.wrote = False
         self.left = dict(sent.text)
+        self.calls_left = [ToolCall(one.name, one.arguments) for one in sent.calls.get(0, ())]
         self.ids_left = list(sent.all_ids)
         self.saw_ids = False
 
@@ -236,6 +254,10 @@ class ByReplay:
             choice.pop("prompt_token_ids", None)
         source = dict(choice.get("delta") or {}) if self.chat else choice
         fresh = False
+        if source.get("tool_calls"):
+            source["tool_calls"] = self.skip_calls(source["tool_calls"])
+            if not source["tool_calls"]:
+                del source["tool_calls"]
         for name in list(source):
             if self.chat and isinstance(source[name], str) and name != "role":
                 source[name] = self.skip(name, source[name])
@@ -247,7 +269,7 @@ class ByReplay:
             source.pop("role", None)
             fresh = fresh or bool(source.get("tool_calls"))
         if choice.get("finish_reason"):
-            if any(self.left.values()):
+            if any(self.left.values()) or any(one.arguments for one in self.calls_left):
                 raise Diverged("the other backend ended before the point of the break")
         elif not fresh and not ids and self.sent.head:
             return None
@@ -264,6 +286,28 @@ class ByReplay:
             raise Diverged("the other backend generates other tokens")
         self.ids_left = self.ids_left[count:]
         return ids[count:]
+
+    def skip_calls(self, pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those pieces of tool calls that the client does not have; it knows the others by the
+        first backend's ids."""
+        fresh = []
+        for piece in pieces:
+            function = piece.get("function") or {}
+            if piece["index"] >= len(self.calls_left):
+                fresh.append(piece)
+                continue
+            due = self.calls_left[piece["index"]]
+            if (function.get("name") or due.name) != due.name:
+                raise Diverged("the other backend calls another function")
+            arguments = function.get("arguments") or ""
+            length = min(len(due.arguments), len(arguments))
+            if due.arguments[:length] != arguments[:length]:
+                raise Diverged("the other backend calls with other arguments")
+            due.arguments = due.arguments[length:]
+            if arguments[length:]:
+                rest = {"arguments": arguments[length:]}
+                fresh.append({"index": piece["index"], "function": rest})
+        return fresh
 
     def skip(self, channel: str, text: str) -> str:
         """What of `text` the client does not have yet."""

@@ -34,6 +34,14 @@ LINES = re.compile(rb"\r\n|\n|\r")
 
 
 @dataclass(slots=True)
+class ToolCall:
+    """A tool call as far as it came."""
+
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(slots=True)
 class Other:
     """What a choice behind the first one said."""
 
@@ -58,6 +66,7 @@ class Stream:
 
     __slots__ = (
         "border",
+        "calls",
         "channels",
         "chat",
         "done",
@@ -79,7 +88,7 @@ class Stream:
         "ours",
         "pieces",
         "prefix",
-        "prompt_ids",
+        "prompts",
         "rest",
         "strict",
         "suffix",
@@ -111,8 +120,9 @@ class Stream:
         self.channels: dict[str, list[str]] = {}  # other text: reasoning
         self.ids: list[int] = []
         self.ids_text: list[tuple[int, bool]] = []  # ids so far, and whether text came with them
-        self.prompt_ids: list[int] | None = None
+        self.prompts: dict[int, list[int]] = {}  # ids of the prompt, by choice
         self.tools = False
+        self.calls: dict[int, list[ToolCall]] | None = {}  # by choice; None: not to be followed
         self.loud = False  # something other than plain text was said
         self.garbage = Garbage()
         self.prefix = self.suffix = self.border = b""  # what the last events had around their text
@@ -306,7 +316,7 @@ class Stream:
         """Take note of what an event says; False where it has another shape than this API's."""
         if self.first is None:
             self.first = parsed
-            self.take_prompt(parsed.get("prompt_token_ids"))
+            self.take_prompt(0, parsed.get("prompt_token_ids"))
         if self.keep:
             self.events.append(parsed)
         usage, choices = parsed.get("usage"), parsed.get("choices") or ()
@@ -338,13 +348,13 @@ class Stream:
         else:
             text = delta.get("content")
             if len(delta) > 1 or text is None:
-                self.read_rest(delta)
+                self.read_rest(index, delta)
         if isinstance(text, list):  # parts: passed on, and not read
             self.loud, text = self.loud or bool(text), None
         if text is not None and not isinstance(text, str):
             return False
         if choice.get("prompt_token_ids"):
-            self.take_prompt(choice["prompt_token_ids"])
+            self.take_prompt(index, choice["prompt_token_ids"])
         if text or choice.get("logprobs") or choice.get("prompt_logprobs"):
             self.loud = True
         self.opened.add(index)
@@ -368,15 +378,21 @@ class Stream:
             self.ids_text.append((len(self.ids), bool(text)))
         return not text or self.text(text)
 
-    def take_prompt(self, ids: Any) -> None:
-        """Keep the prompt's ids, where they are that."""
+    def take_prompt(self, index: int, ids: Any) -> None:
+        """Keep the ids of a choice's prompt, where they are that."""
         if isinstance(ids, list):
-            self.prompt_ids = ids
+            self.prompts[index] = ids
 
-    def read_rest(self, delta: dict[str, Any]) -> None:
+    @property
+    def prompt_ids(self) -> list[int] | None:
+        """The ids of the first choice's prompt."""
+        return self.prompts.get(0)
+
+    def read_rest(self, index: int, delta: dict[str, Any]) -> None:
         """What a delta holds besides its content."""
         if delta.get("tool_calls") or delta.get("function_call"):
             self.tools = self.loud = True
+            self.follow_calls(index, delta)
         for channel in ("reasoning_content", "reasoning"):
             thought = delta.get(channel)
             if thought:
@@ -385,6 +401,21 @@ class Stream:
                     self.channels.setdefault(channel, []).append(thought)
         if delta.get("refusal") or delta.get("audio"):
             self.loud = True
+
+    def follow_calls(self, index: int, delta: dict[str, Any]) -> None:
+        """Keep the pieces of tool calls, or that they cannot be followed."""
+        if self.calls is None:
+            return
+        known = self.calls.setdefault(index, [])
+        try:
+            for piece in delta["tool_calls"]:
+                place, function = piece["index"], piece.get("function") or {}
+                if place == len(known):
+                    known.append(ToolCall())
+                known[place].name += function.get("name") or ""
+                known[place].arguments += function.get("arguments") or ""
+        except (KeyError, IndexError, TypeError, AttributeError):
+            self.calls = None
 
     def text(self, text: str) -> bool:
         """Keep a piece of the answer; False when the answer has turned into garbage."""

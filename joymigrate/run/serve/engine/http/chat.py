@@ -45,7 +45,7 @@ class ChatRequest:
     ids: bool  # return_token_ids
     echo: str = ""  # the text that is continued, when it is to be repeated
     resume: tuple[Resume | None, ...] = ()
-    given: tuple[str, ...] = ()  # the words that another engine gave out, with `resume`
+    given: tuple[Resume | None, ...] = ()  # what another engine gave out, with `resume`
     search: BeamOptions | None = None
 
 
@@ -64,9 +64,9 @@ def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
     if guide is not None and box is not None:
         raise Refusal(400, "response_format or tools, not both", param="response_format")
     prompt, images, echo = written(service, fields, box)
-    resume, chosen = resuming.checked(resuming.read(fields), [prompt], chosen)
+    resume = resuming.checked(resuming.read(fields), [prompt], chosen)
     resume = resuming.behind(resume, echo)
-    given = tuple((told and told.text) or "" for told in resume)
+    given = resume
     if box is not None:  # words and calls are told apart here, not in the engine
         resume = tuple(told and replace(told, text="") for told in resume)
     others = {"guide": guide is not None, "images": bool(images), "tools": box is not None,
@@ -196,20 +196,12 @@ class Chat:
                 calls.append({"index": self.called[output.index], **piece.to_json()})
                 self.called[output.index] += 1
         if output.index in self.behind:
-            words = self.caught_up(output.index, words, bool(calls))
+            self.behind.discard(output.index)
+            given = self.asked.given[output.index]
+            assert given is not None
+            words, calls = resuming.left(given, words, calls)
         delta: dict[str, Any] = {"content": words} if words else {}
         return {**delta, "tool_calls": calls} if calls else delta
-
-    def caught_up(self, index: int, words: str, called: bool) -> str:
-        """Of the first words of a resumed answer those that nobody has; raises `Refusal`."""
-        self.behind.discard(index)
-        given = self.asked.given[index]
-        if called or not words.startswith(given):
-            raise Refusal(
-                409, "cannot resume: here the answer so far is another one", code="resume_differs",
-                param="resume.text",
-            )  # fmt: skip
-        return words[len(given) :]
 
     def reason(self, output: Output) -> str | None:
         """Why a choice ended; calls are a reason of their own, unless one function was named."""

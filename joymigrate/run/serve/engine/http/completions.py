@@ -60,7 +60,7 @@ def read(service: Service, body: dict[str, Any]) -> tuple[CompletionRequest, Any
         chosen = replace(chosen, prompt_logprobs=logprobs)
     fields.refuse("suffix", "there is no text after the answer", unless=("",))
     guide = formats.read(fields, service.guides)
-    resume, chosen = resuming.checked(resumed, encoded, chosen)
+    resume = resuming.checked(resumed, encoded, chosen)
     others = {"guide": guide is not None, "resume": bool(resume), "echo": echo}
     search = searching.read(fields, service.engine, chosen, others=others)
     asked = CompletionRequest(
@@ -71,7 +71,7 @@ def read(service: Service, body: dict[str, Any]) -> tuple[CompletionRequest, Any
     if echo:
         pairs = zip(given, encoded, strict=True)
         asked.texts = [p if isinstance(p, str) else service.words.decode(ids) for p, ids in pairs]
-        asked.resume = resuming.behind(asked.resume, asked.texts[0])
+        asked.resume = resuming.behind(asked.resume, *asked.texts)
     return asked, guide
 
 
@@ -151,7 +151,8 @@ class Completion:
                 continue
             self.begun.add(index)
             if self.legacy is not None:
-                before = [*asked.prompts[0], *told.ids] if asked.echo else told.ids
+                prompt = asked.prompts[index // asked.sampling.n]
+                before = [*prompt, *told.ids] if asked.echo else told.ids
                 self.legacy[index].of(before, [None] * len(before))
 
     def choice(self, place: int, output: Output) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.beams import BeamOptions, search
+from joymigrate.run.serve.engine.http import resuming
 from joymigrate.run.serve.engine.http.admission import admit
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.text import Detokeniser
@@ -67,13 +68,13 @@ class Generation:
         refuse_guided(sampling, guide)
         self.requests = []
         for place, prompt in enumerate(prompts):
-            fitting = fit(service, prompt, sampling)
+            told = resume[place * sampling.n : (place + 1) * sampling.n]
+            told, chosen = resuming.of_prompt(told, sampling)
+            fitting = fit(service, prompt, chosen)
             more = {"guide": guide} if guide is not None else {}
             name = ask.id if len(prompts) == 1 else f"{ask.id}-{place}"
             self.requests.append(
-                Request(
-                    name, tuple(prompt), fitting, images, resume=resume, adapter=adapter, **more
-                )
+                Request(name, tuple(prompt), fitting, images, resume=told, adapter=adapter, **more)
             )
         if service.draining:
             raise Refusal(503, "stopping: no new requests are taken", headers={"Retry-After": "5"})
@@ -101,8 +102,7 @@ class Generation:
             async for output in stream:
                 yield 0, output
         except JoyError as error:
-            status = 409 if error.where == "resume" else 400
-            raise Refusal(status, error.what, param=error.where) from None
+            raise refusal_of(error) from None
         finally:
             await stream.aclose()
 
@@ -146,7 +146,7 @@ class Generation:
                 if output is END:
                     left -= 1
                 elif isinstance(output, JoyError):
-                    raise Refusal(400, output.what, param=output.where)
+                    raise refusal_of(output)
                 elif isinstance(output, Exception):
                     raise output
                 else:
@@ -211,6 +211,11 @@ def fit(service: Service, prompt: Sequence[int], sampling: Sampling) -> Sampling
             param="max_tokens" if len(prompt) < longest and wanted else "prompt",
         )
     return replace(sampling, max_tokens=service.defaults.limit(wanted, room))
+
+
+def refusal_of(error: JoyError) -> Refusal:
+    """What the engine refused, for the client."""
+    return Refusal(409 if error.where == "resume" else 400, error.what, param=error.where)
 
 
 def refuse_guided(sampling: Sampling, guide: Any) -> None:
