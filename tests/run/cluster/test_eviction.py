@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joymigrate.run.cluster import inventory, policies
+from joymigrate.run.cluster.allocations import Allocations
 from joymigrate.run.cluster.eviction import EvictionPlan, Victim, overlaps, search
-from joymigrate.run.cluster.state import Grant, Placement
+from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.place import Placer
+from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.state import Grant, Placement, State
 from tests.run.cluster.cases import evicted, job, nodes, queue, scheduler, started, submit
 
 NODES, WIDTH = 3, 4
@@ -180,3 +187,75 @@ def test_a_guarantee_on_another_kind_of_card_keeps_nothing_back() -> None:
     submit(run, job("g", queue="guest", cards_per_pod=8))
     actions = submit(run, job("claim", queue="one", cards_per_pod=8))
     assert (evicted(actions), started(actions)) == (["g"], ["claim"])
+
+
+# -- all sets of victims, looked through -----------------------------------------------------------
+
+KINDS = (["gpu-4"], ["gpu-8"], ["ascend-910-8"], ["ascend-a3-16"], ["ascend-910-8", "gpu-4"])
+
+
+def drawn_claim(seed: int) -> tuple[list[Victim], Callable[[Sequence[Victim]], Placement | None]]:
+    """Up to nine gangs that really run, and a claim that does not fit beside them."""
+    chance = random.Random(seed)
+    kinds = chance.choice(KINDS)
+    nodes_ = [
+        {"name": f"n{i}", "kind": chance.choice(kinds), "leaf": chance.choice("ab")}
+        for i in range(chance.randint(1, 4))
+    ]
+    state = State(inventory.from_data({"nodes": nodes_}))
+    placer, held = Placer(state, policies.get("topology"), terse=True), Allocations()
+
+    def draw(name: str) -> Job:
+        return job(
+            name, chance.choice(kinds), pods=chance.choice([1, 1, 1, 2, 3]),
+            cards_per_pod=chance.choice([1, 1, 2, 2, 4, 8]),
+            priority=chance.choice([0, 0, 1, 2]), leaf=chance.choice(["prefer", "prefer", "one"]),
+        )  # fmt: skip
+
+    running: list[Victim] = []
+    for number in range(60):
+        one = draw(f"v{number}")
+        placed = placer.place(one)
+        if not isinstance(placed, Refusal) and len(running) < 9:
+            state.take(placed)
+            held.add(one.name, placed, float("inf"))
+            running.append(Victim(one, placed, float(chance.randint(0, 50)), one.cards))
+    claim, bound = draw("claim"), chance.choice([1, 2, 2])
+
+    def attempt(gone: Sequence[Victim]) -> Placement | None:
+        with held.without(state, held.flags([victim.job.name for victim in gone])):
+            placed = placer.place(claim)
+        return None if isinstance(placed, Refusal) else placed
+
+    return [one for one in running if one.job.priority <= bound], attempt
+
+
+def compare(seed: int) -> bool | None:
+    """Whether the plan is as cheap as any (priority, then cards); None where there is no claim."""
+    candidates, attempt = drawn_claim(seed)
+    if not candidates or attempt([]) is not None:
+        return None
+    deal = search(candidates, attempt)
+    best = None
+    for size in range(1, len(candidates) + 1):
+        for some in combinations(candidates, size):
+            cost = (max(v.job.priority for v in some), sum(v.cards for v in some))
+            if (best is None or cost < best) and attempt(some) is not None:
+                best = cost
+    assert (deal is None) == (best is None)
+    if deal is None:
+        return None
+    rests = [[v for v in deal.victims if v is not one] for one in deal.victims]
+    assert len(rests) == 1 or all(attempt(rest) is None for rest in rests), "a useless eviction"
+    return deal.cost[:2] == best
+
+
+def test_plans_are_as_cheap_as_any_in_small_worlds() -> None:
+    assert [compare(seed) for seed in range(40)].count(False) == 0
+
+
+@pytest.mark.slow
+def test_plans_are_as_cheap_as_any_in_99_of_100_worlds() -> None:
+    found = [compare(seed) for seed in range(3000)]
+    print(f"{found.count(True)} of {len(found) - found.count(None)} as cheap as any")
+    assert found.count(False) <= 0.01 * found.count(True)

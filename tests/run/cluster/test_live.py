@@ -155,10 +155,39 @@ def test_what_is_not_looked_at_is_said() -> None:
         node("g3", {"nvidia.com/gpu": "72"}),
         node("down", {"nvidia.com/gpu": "8"}, status="Unknown"),
     ]
-    data = told(nodes, [pod("p", {"nvidia.com/gpu": "1"}, spec={"nodeSelector": {"zone": "x"}})])
+    data = told(nodes, [pod("gone", {"nvidia.com/gpu": "1"}, "g9")])
     notes = "\n".join(data["notes"])
-    assert "g1: taints (night) are not looked at" in notes
+    assert "ml/gone has pods on nodes that are not there" in notes
     assert "g3: 72 cards of nvidia.com/gpu, of which 16 are looked at" in notes
-    assert "ml/p asks for certain nodes of a kind" in notes
     ready = {one.name: (one.ready, one.unhealthy) for one in inventory_of(nodes, {}).nodes}
     assert (ready["g1"], ready["down"][0]) == ((True, (7,)), False)
+
+
+def test_selectors_affinity_and_taints_narrow_the_nodes() -> None:
+    night = [{"key": "night", "value": "yes", "effect": "NoSchedule"}]
+    nodes = [
+        node("a", {"nvidia.com/gpu": "8"}, {"zone": "x"}),
+        node("b", {"nvidia.com/gpu": "8"}, {"zone": "y"}, taints=night),
+    ]
+
+    def where(**spec: Any) -> str:
+        one = row(told(nodes, [pod("p", {"nvidia.com/gpu": "1"}, spec=spec)]), "ml/p")
+        return str(one["fits"][0]["node"]) if "fits" in one else str(one["reason"])
+
+    def affinity(operator: str, *values: str) -> dict[str, Any]:
+        one = {"key": "zone", "operator": operator, "values": list(values)}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [one]}]}
+        return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+    nowhere = "no node offers nvidia.com/gpu where its selector and tolerations allow it"
+    bears = [{"key": "night", "operator": "Exists"}]
+    wrong = [{"key": "night", "operator": "Equal", "value": "no"}]
+    assert where() == "a"
+    assert where(nodeSelector={"zone": "z"}) == nowhere
+    assert where(nodeSelector={"zone": "y"}) == nowhere
+    assert where(nodeSelector={"zone": "y"}, tolerations=bears) == "b"
+    assert where(nodeSelector={"zone": "y"}, tolerations=wrong) == nowhere
+    assert where(affinity=affinity("NotIn", "x"), tolerations=bears) == "b"
+    assert where(affinity=affinity("In", "y")) == nowhere
+    assert where(affinity=affinity("DoesNotExist")) == nowhere
+    assert where(affinity=affinity("Exists")) == "a"

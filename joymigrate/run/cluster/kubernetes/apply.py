@@ -86,9 +86,7 @@ def apply_one(client: Any, document: Document, dry_run: bool) -> str:
         raise JoyError(
             f"the cluster refuses it: {refusal(error)}",
             where=document.where,
-            help="leave these fields to their owner, or let `kubectl` take them by force"
-            if conflict
-            else "",
+            help=help_of(refusal(error), conflict),
         ) from error
     except HTTPError as error:
         raise JoyError(
@@ -97,6 +95,17 @@ def apply_one(client: Any, document: Document, dry_run: bool) -> str:
             help="apply the file again: what was applied before stays as it is",
         ) from error
     return "would be applied" if dry_run else "applied"
+
+
+def help_of(text: str, conflict: bool) -> str:
+    """What to do about a refusal, where that is known."""
+    if conflict:
+        return "leave these fields to their owner, or let `kubectl` take them by force"
+    if "field not declared in schema" in text:
+        return (
+            "the cluster's Kubernetes, or its engine, is older than this field: `kubectl version`"
+        )
+    return ""
 
 
 def refusal(error: Exception) -> str:

@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from joymigrate.run.cluster import cards
 from joymigrate.run.cluster.inventory import Node
 from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, PodAllocation, PodGroup
 from joymigrate.run.cluster.kubernetes import quantity
-from joymigrate.run.cluster.kubernetes.nodes import Object, resources
+from joymigrate.run.cluster.kubernetes.nodes import Object, admits, resources
 from joymigrate.run.cluster.kubernetes.renderers import LABELS, resource
 
 GROUPS = (  # where a pod says which gang it belongs to
@@ -49,6 +49,13 @@ class Gangs:
     waiting: list[Job] = field(default_factory=list)
     says: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+
+class Site(NamedTuple):
+    """A node, and the object that it was read from."""
+
+    node: Node
+    item: Object
 
 
 @dataclass(slots=True)
@@ -103,7 +110,7 @@ def read(
     pods: Sequence[Object],
     kept_back: Sequence[Object],
     queues: Mapping[str, str],
-    nodes: Sequence[Node],
+    nodes: Sequence[Site],
     priorities: Mapping[str, int],
     now: float,
 ) -> Gangs:
@@ -126,13 +133,15 @@ def read(
     for gang in found.values():
         gang.bound.sort(key=by_request)
         gang.pending.sort(key=by_request)
-        if gang.bound:
-            running = [held[pod_key(pod)] for pod in gang.bound if pod_key(pod) in held]
-            kept = [pod for pod in gang.bound if pod_key(pod) in held]
+        kept = [pod for pod in gang.bound if pod_key(pod) in held]
+        if len(kept) < len(gang.bound):
+            out.notes.append(f"{gang.name} has pods on nodes that are not there")
+        if kept:
+            running = [held[pod_key(pod)] for pod in kept]
             job = job_of(gang.name, gang.queue, kept, nodes, priorities, out)
             out.running.append(with_places(job, kept, running, now))
         if gang.pending:
-            name = f"{gang.name} (rest)" if gang.bound else gang.name
+            name = f"{gang.name} (rest)" if kept else gang.name
             out.waiting.append(job_of(name, gang.queue, gang.pending, nodes, priorities, out))
             out.says[name] = next((text for pod in gang.pending if (text := message(pod))), "")
     for item in kept_back:
@@ -172,10 +181,11 @@ def message(pod: Object) -> str:
 class Cards:
     """Which cards the pods of each node have."""
 
-    def __init__(self, nodes: Sequence[Node], out: Gangs) -> None:
-        self.nodes = {node.name: node for node in nodes}
+    def __init__(self, nodes: Sequence[Site], out: Gangs) -> None:
+        self.nodes = {site.node.name: site.node for site in nodes}
         self.free = {
-            node.name: ((1 << node.kind.cards) - 1) & ~cards.bits(node.unhealthy) for node in nodes
+            name: ((1 << node.kind.cards) - 1) & ~cards.bits(node.unhealthy)
+            for name, node in self.nodes.items()
         }
         self.out = out
 
@@ -227,7 +237,7 @@ def job_of(
     name: str,
     queue: str,
     pods: Sequence[Object],
-    nodes: Sequence[Node],
+    nodes: Sequence[Site],
     priorities: Mapping[str, int],
     out: Gangs,
 ) -> Job:
@@ -262,26 +272,21 @@ def leaf_wanted(item: Object) -> bool:
 
 
 def pod_group(
-    name: str, spec: Mapping[str, Any], nodes: Sequence[Node], out: Gangs, pods: int = 1
+    name: str, spec: Mapping[str, Any], nodes: Sequence[Site], out: Gangs, pods: int = 1
 ) -> PodGroup:
     """One pod's request, on the kinds of the nodes that its selector names."""
     asked, cpu, memory = priced(spec)
-    wanted = spec.get("nodeSelector") or {}
-    offers = [node for node in nodes if node.kind.cards and resource(node.kind) in asked]
-    mine = [
-        node for node in offers if all(str(node.labels.get(k)) == str(v) for k, v in wanted.items())
-    ]
-    kinds_ = tuple(dict.fromkeys(node.kind.name for node in mine or offers))
-    if (mine and len(mine) < len([n for n in offers if n.kind.name in kinds_])) or (
-        (spec.get("affinity") or {}).get("nodeAffinity")
-    ):
-        out.notes.append(f"{name} asks for certain nodes of a kind: reasons look at all of them")
-    if wanted and offers and not mine:
-        out.notes.append(f"{name}: no node has the labels of its nodeSelector")
+    offers = [site for site in nodes if site.node.kind.cards and resource(site.node.kind) in asked]
+    mine = [site.node for site in offers if admits(site.item, spec)]
+    kinds_ = tuple(dict.fromkeys(node.kind.name for node in mine))
+    alike = [site for site in offers if site.node.kind.name in kinds_]
+    if offers and not mine:  # a kind that no node is of: it is refused, by these words
+        kinds_ = (f"{' and '.join(sorted(asked))} where its selector and tolerations allow it",)
     return PodGroup(
         pods=pods,
         cards=sum(asked.values()),
         kinds=kinds_ or tuple(sorted(asked)),
+        models=tuple(node.name for node in mine) if len(mine) < len(alike) else (),
         cpu_milli=cpu,
         memory_mib=memory,
     )
@@ -307,7 +312,7 @@ def with_places(
 def without_pods(
     item: Object,
     queues: Mapping[str, str],
-    nodes: Sequence[Node],
+    nodes: Sequence[Site],
     priorities: Mapping[str, int],
     out: Gangs,
 ) -> Job | None:

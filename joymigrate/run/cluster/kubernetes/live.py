@@ -69,7 +69,9 @@ def read(objects: Objects, now: float) -> LiveCluster:
         *objects.get(("batch.volcano.sh/v1alpha1", "Job"), ()),
         *objects.get(("batch/v1", "Job"), ()),
     ]
-    found = gangs.read(pods, kept_back, locals_, inventory.nodes, classes, now)
+    items = {str(one["metadata"]["name"]): one for one in objects.get(("v1", "Node"), ())}
+    sites = [gangs.Site(node, items[node.name]) for node in inventory.nodes]
+    found = gangs.read(pods, kept_back, locals_, sites, classes, now)
     for job in (*found.running, *found.waiting):
         if job.queue not in queues and job.queue != DEFAULT_QUEUE:
             found.notes.append(f"queue {job.queue} is not there: taken as one without limits")

@@ -12,7 +12,7 @@ from joymigrate.run.cluster.kubernetes import quantity
 from joymigrate.run.cluster.kubernetes.renderers import LABELS, PREFIX, resource
 
 KIND_LABEL = f"{PREFIX}/kind"
-MODEL_LABELS = ("nvidia.com/gpu.product", "node.kubernetes.io/npu.chip.name")
+CORDON = "node.kubernetes.io/unschedulable"  # the taint of a cordoned node
 Object = Mapping[str, Any]
 
 
@@ -40,10 +40,6 @@ def node_of(item: Object, taken: Mapping[str, tuple[int, int]], warnings: list[s
     cpu, memory = quantity.parse(allocatable.get("cpu")), quantity.parse(allocatable.get("memory"))
     cpu_taken, memory_taken = taken.get(name, (0, 0))
     ready = {one.get("type"): one.get("status") for one in status.get("conditions") or ()}
-    hard = [t for t in spec.get("taints") or () if t.get("effect") in ("NoSchedule", "NoExecute")]
-    if hard and not spec.get("unschedulable"):
-        keys = ", ".join(sorted(str(one.get("key")) for one in hard))
-        warnings.append(f"{name}: taints ({keys}) are not looked at")
     return Node(
         name=name,
         kind=kind,
@@ -53,7 +49,7 @@ def node_of(item: Object, taken: Mapping[str, tuple[int, int]], warnings: list[s
         leaf=str(labels.get(LABELS["leaf"], "")),
         spine=str(labels.get(LABELS["spine"], "")),
         superpod=str(labels.get(LABELS["superpod"], "")),
-        model=next((str(labels[key]) for key in MODEL_LABELS if key in labels), ""),
+        model=name,  # so that a pod can name the nodes that it may go to
         cpu_milli=UNLIMITED if cpu is None else round(cpu * 1000) - cpu_taken,
         memory_mib=UNLIMITED if memory is None else int(memory / 2**20) - memory_taken,
         labels=labels,
@@ -102,3 +98,60 @@ def kind_of(
             f"{name}: taken as {best.name}; the label {KIND_LABEL} says which kind it is"
         )
     return best, count
+
+
+def admits(node: Object, pod: Mapping[str, Any]) -> bool:
+    """Whether a pod's selector, its required node affinity and tolerations let it go to a node."""
+    labels = node["metadata"].get("labels") or {}
+    wanted = pod.get("nodeSelector") or {}
+    if any(str(labels.get(key)) != str(value) for key, value in wanted.items()):
+        return False
+    affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = required.get("nodeSelectorTerms") or ()
+    if terms and not any(meets(node, term) for term in terms):
+        return False
+    given = pod.get("tolerations") or ()
+    return all(
+        any(tolerates(one, taint) for one in given)
+        for taint in (node.get("spec") or {}).get("taints") or ()
+        if taint.get("effect") in ("NoSchedule", "NoExecute") and taint.get("key") != CORDON
+    )
+
+
+def meets(node: Object, term: Mapping[str, Any]) -> bool:
+    """Whether a node meets every expression of one term; a term without any meets none."""
+    labels = node["metadata"].get("labels") or {}
+    name = {"metadata.name": node["metadata"]["name"]}
+    found = [expressed(labels, one) for one in term.get("matchExpressions") or ()]
+    found += [expressed(name, one) for one in term.get("matchFields") or ()]
+    return bool(found) and all(found)
+
+
+def expressed(labels: Mapping[str, Any], one: Mapping[str, Any]) -> bool:
+    """One expression: `key` `operator` `values`."""
+    there, values = one["key"] in labels, [str(value) for value in one.get("values") or ()]
+    value, way = str(labels.get(one["key"], "")), one.get("operator")
+    plain = {
+        "In": there and value in values,
+        "NotIn": value not in values or not there,
+        "Exists": there,
+        "DoesNotExist": not there,
+    }
+    if way in plain:
+        return plain[str(way)]
+    number, bound = quantity.parse(value), quantity.parse(values[0] if values else "")
+    if not there or number is None or bound is None:
+        return False
+    return number > bound if way == "Gt" else number < bound
+
+
+def tolerates(one: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    """Whether a toleration is for a taint."""
+    if one.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if not one.get("key"):
+        return one.get("operator") == "Exists"
+    if one["key"] != taint.get("key"):
+        return False
+    return one.get("operator") == "Exists" or one.get("value", "") == taint.get("value", "")
