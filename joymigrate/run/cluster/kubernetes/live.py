@@ -69,8 +69,8 @@ def read(objects: Objects, now: float) -> LiveCluster:
         *objects.get(("batch.volcano.sh/v1alpha1", "Job"), ()),
         *objects.get(("batch/v1", "Job"), ()),
     ]
-    items = {str(one["metadata"]["name"]): one for one in objects.get(("v1", "Node"), ())}
-    sites = [gangs.Site(node, items[node.name]) for node in inventory.nodes]
+    raw = {str(one["metadata"]["name"]): one for one in objects.get(("v1", "Node"), ())}
+    sites = [gangs.Site(node, raw[node.name]) for node in inventory.nodes]
     found = gangs.read(pods, kept_back, locals_, sites, classes, now)
     for job in (*found.running, *found.waiting):
         if job.queue not in queues and job.queue != DEFAULT_QUEUE:
