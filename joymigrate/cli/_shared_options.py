@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from joymigrate.cli import _color, _output
+from joymigrate.cli._value_names import name_values
 
 QUIET = "Only the result and errors: no notes, no progress."
 
@@ -55,6 +56,7 @@ def equip(command: Any) -> None:
         waiting += inner
         if inner:
             continue
+        name_values(one)
         one.params.append(shared["color"])
         own = next((each for each in one.params if "--quiet" in each.opts), None)
         if own is not None:

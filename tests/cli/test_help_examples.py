@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from typing import Any
@@ -51,3 +52,13 @@ def test_a_help_ends_with_examples(words: list[str], capsys: pytest.CaptureFixtu
     assert text.count(f"  joymigrate {' '.join(words)}".rstrip()) >= 2
     assert "Examples:" in text
     assert ("[~]" in text) == (words == ["scan"])
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_help_names_values_and_no_types_of_python(name: str) -> None:
+    command = COMMANDS[name]
+    with command.make_context(name, [], resilient_parsing=True) as context:
+        text = command.get_help(context)
+    head = [line[:40] for line in text.splitlines() if line.startswith("  ")]
+    assert not [line for line in head if re.search(r"<\w+|\blist\[", line)]
+    assert not re.search(r"\[\[|\{|\.{4}", text.partition("\n\n")[0])

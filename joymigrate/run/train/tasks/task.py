@@ -208,7 +208,7 @@ def next_token_sum(logits_BLV: torch.Tensor, labels_BL: torch.Tensor) -> torch.T
 def options_class(name: str, defaults: Mapping[str, Any]) -> type[Any]:
     """A task's own keys as a document's class: each takes values of its default's type."""
     fields = [
-        (key, Any if default is None else type(default), dataclasses.field(default=default))
+        (key, Any if default is None else type(default), field(default_factory=lambda: None))
         for key, default in defaults.items()
     ]
     return dataclasses.make_dataclass(f"{name}Options", fields, frozen=True)
