@@ -44,8 +44,8 @@ FORMS = [
 
 
 # Ports of public projects: name → (repository, commit before, commit after). The first three are
-# asked for; the next eight, and later the last eight, were chosen by author and year before the
-# tool was run on any of them.
+# asked for; the next eight, later eight more, and the last five were chosen by author and year
+# before the tool was run on any of them.
 PORTS = {
     "mmengine": ("open-mmlab/mmengine", "601db12d^", "601db12d"),
     "torchtune": ("pytorch/torchtune", "c5f20b967^", "c5f20b967"),
@@ -66,6 +66,11 @@ PORTS = {
     "torchchat": ("pytorch/torchchat", "701d8265^", "701d8265"),  # 2025-04
     "AReaL": ("inclusionAI/AReaL", "a327a9fc2^", "a327a9fc2"),  # 2025-09
     "DiffSynth-Studio": ("modelscope/DiffSynth-Studio", "2883bc1b^", "2883bc1b"),  # 2025-12
+    "ColossalAI": ("hpcaitech/ColossalAI", "d202cc28c^", "d202cc28c"),  # 2024-01
+    "FlagEmbedding": ("FlagOpen/FlagEmbedding", "f121479^", "f121479"),  # 2024-02
+    "opencompass": ("open-compass/opencompass", "28eba6fe^", "28eba6fe"),  # 2024-07
+    "timm": ("huggingface/pytorch-image-models", "234f9757^", "234f9757"),  # 2024-10
+    "ROLL": ("alibaba/ROLL", "f70037b5^", "f70037b5"),  # 2025-09
 }
 
 

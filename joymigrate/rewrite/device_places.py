@@ -185,14 +185,3 @@ def mixed_precision(module: Module, text: Text) -> bool:
     if not isinstance(call, ast.Call):
         return False
     return (module.names.dotted(call.func) or "") in module.flow.sinks.precision
-
-
-def choice(text: Text) -> bool:
-    """Whether a literal is a value that an option allows: the origin's stays allowed on a CPU."""
-    outer = getattr(text.whole, "parent", None)
-    if not isinstance(outer, (ast.List, ast.Tuple, ast.Set)):
-        return False
-    taker = getattr(outer, "parent", None)
-    if isinstance(taker, ast.Call):
-        return getattr(taker.func, "attr", getattr(taker.func, "id", "")) == "Choice"
-    return isinstance(taker, ast.keyword) and taker.arg == "choices"

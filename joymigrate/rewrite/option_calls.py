@@ -34,3 +34,48 @@ def looked_up(call: ast.Call) -> str | None:
             name = argument.value
             return name if name.isidentifier() and not name.isupper() else None
     return None
+
+
+def offered(node: ast.expr) -> ast.expr | None:
+    """What holds the values that an option allows, where `node` is one of them; else None.
+
+    `choices=[…]` of an option, `Choice([…])`, the values of `DEFINE_enum`, a list kept in a
+    variable that is given as `choices=` in the same module, and `Literal[…]`.
+    """
+    outer = getattr(node, "parent", None)
+    taker = getattr(outer, "parent", None)
+    if isinstance(outer, ast.Subscript):
+        return outer if literal_type(outer) and node is outer.slice else None
+    if not isinstance(outer, (ast.List, ast.Tuple, ast.Set)):
+        return None
+    if isinstance(taker, ast.Subscript):
+        return outer if literal_type(taker) and outer is taker.slice else None
+    if isinstance(taker, ast.keyword):
+        return outer if taker.arg in ("choices", "enum_values") else None
+    if isinstance(taker, ast.Call):
+        name = getattr(taker.func, "attr", getattr(taker.func, "id", ""))
+        enum = name in ("DEFINE_enum", "DEFINE_multi_enum") and outer in taker.args[2:3]
+        return outer if enum or name == "Choice" else None
+    if isinstance(taker, ast.Assign) and len(taker.targets) == 1:
+        target = taker.targets[0]
+        return outer if isinstance(target, ast.Name) and given_as_choices(target) else None
+    return None
+
+
+def literal_type(node: ast.Subscript) -> bool:
+    """Whether a subscript is `Literal[…]`."""
+    return getattr(node.value, "attr", getattr(node.value, "id", "")) == "Literal"
+
+
+def given_as_choices(target: ast.Name) -> bool:
+    """Whether a variable of a module's top level is the `choices` of an option there."""
+    block = getattr(getattr(target, "parent", None), "parent", None)
+    if not isinstance(block, ast.Module):
+        return False
+    return any(
+        isinstance(each, ast.keyword)
+        and each.arg == "choices"
+        and isinstance(each.value, ast.Name)
+        and each.value.id == target.id
+        for each in ast.walk(block)
+    )

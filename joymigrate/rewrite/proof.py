@@ -23,6 +23,8 @@ from joymigrate.rewrite.module import HELPER
 from joymigrate.rewrite.source import Source, Unreadable, apply_edits, decode
 
 PYTHON = (".py", ".pyi", ".pyw")
+CHOICES = ("choices", "enum_values")  # keywords whose values name both devices by right
+OFFERING = ("Choice", "DEFINE_enum", "DEFINE_multi_enum")
 SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert)
 
 
@@ -164,6 +166,8 @@ def mixed(source: Source, tree: ast.Module, edits: list[Edit], devices: Devices)
         if not inside:
             continue
         target = devices.target.encode()
+        if any(devices.origin.encode() in edit.text for edit in inside):
+            continue  # an option that allows both: the target's value was added
         written = sum(edit.text.count(target) for edit in inside)
         if not devices.agnostic and source.data[start:end].count(target) > written:
             continue  # the program's author wrote both
@@ -206,9 +210,12 @@ def named(node: ast.AST, devices: Devices) -> Iterator[str]:
             function = getattr(each.func, "attr", getattr(each.func, "id", ""))
             todo += [each.func]
             todo += [
-                a for a in each.args if function not in TALK or not isinstance(a, ast.Constant)
+                a
+                for a in each.args
+                if (function not in TALK or not isinstance(a, ast.Constant))
+                and (function not in OFFERING or not isinstance(a, (ast.List, ast.Tuple, ast.Set)))
             ]
-            todo += [word.value for word in each.keywords if word.arg not in (*SHOWN, "choices")]
+            todo += [word.value for word in each.keywords if word.arg not in (*SHOWN, *CHOICES)]
             if isinstance(each.func, ast.Attribute) and not devices.agnostic:
                 yield from (d for d in (devices.origin, devices.target) if d == each.func.attr)
             elif isinstance(each.func, ast.Attribute) and each.func.attr == devices.origin:

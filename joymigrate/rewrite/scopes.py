@@ -178,7 +178,7 @@ class Names:
         inner = self._enter(node, scope)
         for index, generator in enumerate(node.generators):
             generator.parent = node
-            self.adopted.append(generator)
+            self.nodes[ast.comprehension].append(generator)
             self._visit(generator.iter, generator, scope if index == 0 else inner)
             self._target(generator.target, generator, inner, "loop", generator.iter)
             self._children(generator.ifs, generator, inner)

@@ -122,4 +122,4 @@ def test_choices_keep_the_origins_name_on_a_machine_without_accelerator(tmp_path
     write(tmp_path, {"pkg/__init__.py": "", "pkg/dev.py": DEV})
     move(tmp_path, Style.AGNOSTIC)
     after = (tmp_path / "pkg/dev.py").read_text()
-    assert 'default=jm.device_type(), choices=[jm.accelerator(), "cpu"]' in after
+    assert 'default=jm.device_type(), choices=["cuda", "npu", "cpu"]' in after

@@ -26,7 +26,6 @@ TRAVELS = {
     ),
     "a class attribute": "class C:\n    where = 'cuda'\nx.to(C().where)\n",
     "an option": "p.add_argument('--where', default='cuda')\nx.to(args.where)\n",
-    "an option's choices": "p.add_argument('--device', choices=['cpu', 'cuda'])\n",
     "click's option": (
         "import click\n@click.option('--where', default='cuda')\n"
         "def main(where):\n    x.to(where)\n"

@@ -87,7 +87,7 @@ def test_an_edit_left_out_by_choice_takes_its_expression_with_it(tmp_path: Path)
 def test_an_option_its_default_and_its_choices_move_together(tmp_path: Path) -> None:
     line = 'p.add_argument("--device", default="cuda", choices=["cuda", "cpu"])'
     text, _ = moved(tmp_path, f"import torch\n{line}\n")
-    assert 'default="npu", choices=["npu", "cpu"]' in text
+    assert 'default="npu", choices=["cuda", "npu", "cpu"]' in text
 
 
 def test_a_form_feed_is_not_copied(tmp_path: Path) -> None:
@@ -110,3 +110,23 @@ def test_a_project_that_serves_the_chip_by_itself_is_told_so(
     assert (patches(found) == []) is stays
     if stays:
         assert 'device="npu:0"' in str(found.findings[0].reason)
+
+
+ALLOWED = {
+    "choices": 'p.add_argument("--device", choices=["cuda", "cpu"])',
+    "a tuple": 'p.add_argument("--device", choices=("cuda", "cpu"))',
+    "click's choice": 'click.option("--device", type=click.Choice(["cuda", "cpu"]))',
+    "absl's values": 'flags.DEFINE_enum("device", None, ["cuda", "cpu"], "where")',
+    "a list by name": 'D = ["cuda", "cpu"]\np.add_argument("--device", choices=D)',
+    "a type": 'def main(device: Literal["cuda", "cpu"]): ...',
+}
+
+
+@pytest.mark.parametrize("style", ["direct", "agnostic"])
+@pytest.mark.parametrize("text", ALLOWED.values(), ids=ALLOWED.keys())
+def test_the_chip_joins_the_values_that_an_option_allows(
+    text: str, style: str, tmp_path: Path
+) -> None:
+    after, _ = moved(tmp_path, f"{text}\n", Style(style))
+    assert '"cuda", "npu", "cpu"' in after
+    assert moved(tmp_path / "again", after, Style(style))[0] == after

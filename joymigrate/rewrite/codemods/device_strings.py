@@ -18,7 +18,6 @@ from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.device_places import (
     ANNOTATED,
     annotation,
-    choice,
     compared_with,
     mixed_precision,
     special_place,
@@ -34,6 +33,7 @@ from joymigrate.rewrite.device_texts import (
 from joymigrate.rewrite.flow_graph import SINK
 from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
 from joymigrate.rewrite.module import Module, Pending
+from joymigrate.rewrite.option_calls import offered
 
 UNPROVEN = "not seen to reach a device: {why}"
 
@@ -79,6 +79,9 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if guard is not None:
         yield report(module, text, guard)
         return
+    held = offered(text.whole)
+    if held is not None and offers_target(module, text, held):
+        return
     if text.shape == "pieces":
         if special_place(module, text, parent) != "silent":
             yield report(module, text, "written in pieces")
@@ -96,7 +99,8 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     special = special_place(module, text, parent)
     if special == "silent":
         return
-    if special == ANNOTATED and module.context.style is Style.DIRECT and fitting(module, text):
+    writable = module.context.style is Style.DIRECT or held is not None
+    if special == ANNOTATED and writable and fitting(module, text):
         yield fix(module, text, text.rule)
         return
     if special is not None:
@@ -265,6 +269,8 @@ def fix(module: Module, text: Text, rule: str, *, compare: bool = False) -> Find
     """The literal in the target's words, in the style of the scan."""
     words = module.vocabulary
     start, _ = text.body
+    if offered(text.whole) is not None:
+        return added(module, text, rule)
     if module.context.style is Style.AGNOSTIC:
         return agnostic(module, text, rule, compare)
     edits = [
@@ -274,10 +280,27 @@ def fix(module: Module, text: Text, rule: str, *, compare: bool = False) -> Find
     return module.find(rule, text.span, edits=edits, needs=need(module))
 
 
+def added(module: Module, text: Text, rule: str) -> Finding:
+    """A value that an option allows, with the target's behind it: both stay allowed."""
+    start, end = module.span(text.whole)
+    left, right = text.body
+    source, words = module.source.text, module.vocabulary
+    other = source[start:left] + words.string(source[left:right]) + source[right:end]
+    edits = [(start, end, f"{source[start:end]}, {other}")]
+    agnostic_style = module.context.style is Style.AGNOSTIC
+    return module.find(rule, (start, end), edits=edits, needs=None if agnostic_style else need(module))
+
+
+def offers_target(module: Module, text: Text, held: ast.expr) -> bool:
+    """Whether the target's value stands among those that an option allows."""
+    wanted = module.vocabulary.string(text.value)
+    return any(isinstance(each, ast.Constant) and each.value == wanted for each in ast.walk(held))
+
+
 def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     """The helper's expression for a literal."""
     words, jm = module.vocabulary, module.helper
-    compare = compare or mixed_precision(module, text) or choice(text)
+    compare = compare or mixed_precision(module, text)
     device = f"{jm}.accelerator()" if compare else f"{jm}.device_type()"
     if isinstance(getattr(text.node, "parent", None), ast.MatchValue):
         return report(module, text, "a pattern takes no call; compare before the match", rule)

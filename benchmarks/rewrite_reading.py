@@ -1,0 +1,254 @@
+"""Rewrite public repositories in all three styles, check every output, and draw hunks to read.
+
+    python -m benchmarks.rewrite_reading --mirrors DIR --out DIR [--repository NAME …]
+    python -m benchmarks.rewrite_reading --out DIR --draw 200 --sites 100 [--seed 2026]
+
+The first form takes each repository at the commit of the list below (DIR holds OWNER+NAME/repo git
+folders), rewrites it in the styles direct, agnostic and shim, and counts: Python files that parsed
+before and do not after, and added imports that do not resolve. An import is looked up without the
+code that wrote it: from every folder that the file's own imports of the project are found from, and
+from its own folder where it is a script. What was changed, and what was reported instead, is kept.
+
+The second form draws from what was kept: first a repository, then a style (direct or agnostic), then
+a hunk or a reported site in it, so that a large repository is not all that is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import json
+import random
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from joymigrate import chips
+from joymigrate.model import Style, Tier
+from joymigrate.rewrite import patches, scan
+from joymigrate.rewrite.module import HELPER
+
+REPOSITORIES = {
+    "Project-MONAI/MONAI": "d388d1c6fe",
+    "huggingface/diffusers": "58eb52c080",
+    "deepspeedai/DeepSpeed": "edaa722126",
+    "hpcaitech/ColossalAI": "4f9953be33",
+    "speechbrain/speechbrain": "9c826ef393",
+    "facebookresearch/fairseq": "3d262bb256",
+    "pyg-team/pytorch_geometric": "5c6461b230",
+    "kornia/kornia": "b4f5a78a13",
+    "salesforce/LAVIS": "506965b9c4",
+    "coqui-ai/TTS": "dbf1a08a0d",
+    "facebookresearch/audiocraft": "896ec7c47f",
+    "CompVis/latent-diffusion": "a506df5756",
+    "IDEA-Research/GroundingDINO": "856dde20ae",
+    "facebookresearch/detectron2": "02b5c4e295",
+    "state-spaces/mamba": "e9594ce1c7",
+    "haotian-liu/LLaVA": "c121f0432d",
+    "thuml/Time-Series-Library": "4e938a1767",
+    "cornellius-gp/gpytorch": "7c4ec80f0f",
+    "pytorch/ignite": "de08e799cf",
+}
+
+
+def checkout(mirror: Path, commit: str, folder: Path) -> Path:
+    """The tree of a commit below `folder`, as a git work tree of its own (what git tracks counts)."""
+    archive = subprocess.run(
+        ["git", "-C", str(mirror), "archive", commit], capture_output=True, check=True
+    ).stdout
+    folder.mkdir(parents=True)
+    subprocess.run(["tar", "x", "-C", str(folder)], input=archive, check=True)
+    return folder
+
+
+def parses(data: bytes) -> bool:
+    """Whether bytes are Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(data)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, int, tuple[str, ...], bool]]:
+    """Every import of a module: dotted name, dots before it, names, whether inside a `try`."""
+    tried = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try)
+        for statement in (*node.body, *(s for h in node.handlers for s in h.body))
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((a.name, 0, (), id(node) in tried) for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = tuple(a.name for a in node.names)
+            yield node.module or "", node.level, names, id(node) in tried
+
+
+def found_from(base: Path, dotted: str) -> bool:
+    """Whether a module or package is found when `base` is on the path (nothing is run)."""
+    place = base.joinpath(*dotted.split("."))
+    return place.with_suffix(".py").is_file() or place.is_dir()
+
+
+def roots(root: Path, path: Path, tree: ast.AST) -> list[Path]:
+    """Folders that must be on the path for the imports of the project that a file has itself."""
+    folders = [path.parent, *(p for p in path.parents if p != path.parent and p.is_relative_to(root))]
+    folders += [root / "src"] * (root / "src").is_dir()
+    needed: list[Path] = []
+    for dotted, level, _, _ in imports(tree):
+        if level or HELPER in dotted or not dotted:
+            continue
+        if "." not in dotted and not any((f / f"{dotted}.py").is_file() for f in folders):
+            continue  # a bare name of a folder proves nothing
+        at = next((folder for folder in folders if found_from(folder, dotted)), None)
+        if at is not None and at not in needed:
+            needed.append(at)
+    return needed
+
+
+def unresolved(root: Path, path: Path, data: bytes) -> str | None:
+    """The helper's import in new content that does not resolve; None when it does, or is not there."""
+    tree = ast.parse(data)
+    asked = [
+        (dotted, names)
+        for dotted, level, names, _ in imports(tree)
+        if not level and (dotted == HELPER or HELPER in names)
+    ]
+    if not asked:
+        return None
+    bases = roots(root, path, tree)
+    package = path.parent
+    while (package / "__init__.py").is_file():
+        package = package.parent
+    guard = b"__main__" in data
+    relative = any(level for _, level, _, _ in imports(tree))
+    if not bases:
+        bases = [path.parent] if guard and not relative else [package]
+    for base in bases:
+        if not any(
+            found_from(base, f"{dotted}.{HELPER}" if dotted != HELPER else dotted)
+            for dotted, _ in asked
+        ):
+            return f"{asked[0][0]} from {base.relative_to(root)}"
+    return None
+
+
+def hunks(path: str, before: bytes, after: bytes) -> list[str]:
+    """The hunks of one file's difference, with three lines around each."""
+    old = before.decode("utf-8", "replace").splitlines()
+    new = after.decode("utf-8", "replace").splitlines()
+    made: list[str] = []
+    for line in difflib.unified_diff(old, new, path, path, lineterm=""):
+        if line.startswith("@@"):
+            made.append(f"{path} {line}")
+        elif made:
+            made[-1] += "\n" + line
+    return made
+
+
+def style_of(root: Path, style: Style) -> dict[str, Any]:
+    """What one style makes of a checkout."""
+    result = scan([root], chip=chips.target(None), origin=chips.origin(), style=style)
+    made = patches(result)
+    for patch in made:  # the helper must lie where it is imported from
+        if patch.before is None and patch.after is not None:
+            patch.path.write_bytes(patch.after)
+    broken, lost, drawn = [], [], []
+    for patch in made:
+        name = patch.path.relative_to(root).as_posix()
+        if patch.before is None or patch.after is None:
+            continue
+        drawn += hunks(name, patch.before, patch.after)
+        if patch.path.suffix != ".py" or not parses(patch.before):
+            continue
+        if not parses(patch.after):
+            broken.append(name)
+            continue
+        problem = unresolved(root, patch.path, patch.after)
+        lost += [f"{name}: {problem}"] if problem else []
+    for patch in made:
+        if patch.before is None:
+            patch.path.unlink(missing_ok=True)
+    lines: dict[str, list[str]] = {}
+    sites = []
+    for each in result.findings:
+        if each.tier is Tier.SAFE or each.rule == "JM000":
+            continue
+        if each.path not in lines:
+            text = (root / each.path).read_bytes().decode("utf-8", "replace")
+            lines[each.path] = text.splitlines()
+        near = lines[each.path][max(0, each.line - 4) : each.line + 2]
+        told = f"{each.path}:{each.line} {each.rule} {each.tier.value}: {each.message}"
+        sites.append("\n".join([told, f"  reason: {each.reason}", *near]))
+    return {
+        "files": len(made),
+        "broken": broken,
+        "unresolved": lost,
+        "left by the proof": [f"{p.path.name}: {w}" for p in made for _, w in p.left],
+        "safe": sum(each.tier is Tier.SAFE for each in result.findings),
+        "unsafe": sum(each.tier is Tier.UNSAFE for each in result.findings),
+        "reported": sum(each.tier is Tier.REPORT for each in result.findings),
+        "hunks": drawn,
+        "sites": sites,
+    }
+
+
+def draw(folder: Path, styles: list[str], what: str, count: int, seed: int) -> list[str]:
+    """Random hunks or sites: a repository, a style, one of its hunks; none twice."""
+    rng = random.Random(seed)
+    kept = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    chosen: list[str] = []
+    while len(chosen) < count:
+        each, style = rng.choice(kept), rng.choice(styles)
+        if not each[style][what]:
+            continue
+        one = f"{each['name']} {style} {rng.choice(each[style][what])}"
+        if one not in chosen:
+            chosen.append(one)
+    return chosen
+
+
+def main() -> None:
+    """Rewrite and check, or draw."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mirrors", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--repository", action="append", choices=list(REPOSITORIES))
+    parser.add_argument("--draw", type=int, default=0)
+    parser.add_argument("--sites", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=2026)
+    options = parser.parse_args()
+    if options.mirrors is None:
+        for what, count in (("hunks", options.draw), ("sites", options.sites)):
+            drawn = draw(options.out, ["direct", "agnostic"], what, count, options.seed)
+            for number, text in enumerate(drawn, 1):
+                print(f"==== {what} {number}: {text}")
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    print("| repository | style | files changed | safe / unsafe / reported | broken | unresolved |")
+    print("|---|---|---|---|---|---|")
+    for name in options.repository or REPOSITORIES:
+        kept: dict[str, Any] = {"name": name}
+        mirror = options.mirrors / name.replace("/", "+") / "repo"
+        for style in Style:
+            with tempfile.TemporaryDirectory() as folder:
+                root = checkout(mirror, REPOSITORIES[name], Path(folder) / name.partition("/")[2])
+                each = kept[style.value] = style_of(root, style)
+            counts = f"{each['safe']} / {each['unsafe']} / {each['reported']}"
+            failed = f"{len(each['broken'])} | {len(each['unresolved'])}"
+            print(f"| {name} | {style.value} | {each['files']} | {counts} | {failed} |", flush=True)
+        place = options.out / f"{name.replace('/', '+')}.json"
+        place.write_text(json.dumps(kept, indent=1))
+
+
+if __name__ == "__main__":
+    main()
