@@ -124,10 +124,14 @@ def compare(
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
         other = after / renamed.get(name, name)
-        before = path.read_text(encoding="utf-8").splitlines()
+        before = path.read_text(encoding="utf-8", errors="replace").splitlines()
         patch = rewritten.get(path)
         ours = patch.after.decode().splitlines() if patch and patch.after else before
-        theirs = other.read_text(encoding="utf-8").splitlines() if other.is_file() else before
+        theirs = (
+            other.read_text(encoding="utf-8", errors="replace").splitlines()
+            if other.is_file()
+            else before
+        )
         human = {
             n: new for n, new in changes(before, theirs).items() if DEVICE.search(before[n - 1])
         }

@@ -1,16 +1,18 @@
 """Rewrite public repositories in all three styles, check every output, and draw hunks to read.
 
-    python -m benchmarks.rewrite_reading --mirrors DIR --out DIR [--repository NAME …]
+    python -m benchmarks.rewrite_reading --mirrors DIR --out DIR [--repository NAME …] [--style …]
     python -m benchmarks.rewrite_reading --out DIR --draw 200 --sites 100 [--seed 2026]
 
 The first form takes each repository at the commit of the list below (DIR holds OWNER+NAME/repo git
 folders), rewrites it in the styles direct, agnostic and shim, and counts: Python files that parsed
 before and do not after, and added imports that do not resolve. An import is looked up without the
-code that wrote it: from every folder that the file's own imports of the project are found from, and
-from its own folder where it is a script. What was changed, and what was reported instead, is kept.
+code that wrote it: from the folders that the file's own imports of the project need on the path;
+where it has none, from its own folder if it is a script, else from above its package; and from the
+root of a project that is installed (`setup.py`, `pyproject.toml`). What was changed, and what was
+reported instead, is kept.
 
-The second form draws from what was kept: first a repository, then a style (direct or agnostic), then
-a hunk or a reported site in it, so that a large repository is not all that is read.
+The second form draws from what was kept: first a repository, then a style (direct or agnostic),
+then a hunk or a reported site in it, so that a large repository is not all that is read.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import difflib
 import json
 import random
 import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -54,11 +57,26 @@ REPOSITORIES = {
     "pytorch/ignite": "de08e799cf",
 }
 
+SETUPS = (
+    "setup.py",
+    "pyproject.toml",
+    "setup.cfg",
+)  # of a project that is installed
+
 
 def checkout(mirror: Path, commit: str, folder: Path) -> Path:
-    """The tree of a commit below `folder`, as a git work tree of its own (what git tracks counts)."""
+    """The tree of a commit below `folder`, without files that the mirror lacks."""
+    git = ["git", "-C", str(mirror)]
+    listed = subprocess.run([*git, "ls-tree", "-r", commit], capture_output=True, check=True).stdout
+    names = dict(reversed(line.split(b"\t")) for line in listed.splitlines())
+    blobs = b"\n".join(dict.fromkeys(entry.split()[2] for entry in names.values()))
+    asked = [*git, "cat-file", "--batch-check"]
+    there = subprocess.run(asked, input=blobs, capture_output=True, check=True).stdout
+    absent = {line.split()[0] for line in there.splitlines() if line.endswith(b" missing")}
+    left = [n.decode() for n, entry in names.items() if entry.split()[2] in absent]
+    without = [f":(exclude,literal){name}" for name in left]
     archive = subprocess.run(
-        ["git", "-C", str(mirror), "archive", commit], capture_output=True, check=True
+        [*git, "archive", commit, "--", ".", *without], capture_output=True, check=True
     ).stdout
     folder.mkdir(parents=True)
     subprocess.run(["tar", "x", "-C", str(folder)], input=archive, check=True)
@@ -101,11 +119,17 @@ def found_from(base: Path, dotted: str) -> bool:
 
 def roots(root: Path, path: Path, tree: ast.AST) -> list[Path]:
     """Folders that must be on the path for the imports of the project that a file has itself."""
-    folders = [path.parent, *(p for p in path.parents if p != path.parent and p.is_relative_to(root))]
-    folders += [root / "src"] * (root / "src").is_dir()
+    # That of its package first: a module of a package does not see what lies beside it.
+    above = [folder for folder in path.parents if folder.is_relative_to(root)]
+    folders = [package_home(path), root, root / "src", *above]
     needed: list[Path] = []
     for dotted, level, _, _ in imports(tree):
-        if level or HELPER in dotted or not dotted:
+        if (
+            level
+            or HELPER in dotted
+            or not dotted
+            or dotted in (path.stem, *sys.stdlib_module_names)
+        ):
             continue
         if "." not in dotted and not any((f / f"{dotted}.py").is_file() for f in folders):
             continue  # a bare name of a folder proves nothing
@@ -115,8 +139,16 @@ def roots(root: Path, path: Path, tree: ast.AST) -> list[Path]:
     return needed
 
 
+def package_home(path: Path) -> Path:
+    """The folder above the package that a file belongs to; its own for a loose file."""
+    folder = path.parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    return folder
+
+
 def unresolved(root: Path, path: Path, data: bytes) -> str | None:
-    """The helper's import in new content that does not resolve; None when it does, or is not there."""
+    """The helper's import in new content that does not resolve; None when none is lost."""
     tree = ast.parse(data)
     asked = [
         (dotted, names)
@@ -126,20 +158,17 @@ def unresolved(root: Path, path: Path, data: bytes) -> str | None:
     if not asked:
         return None
     bases = roots(root, path, tree)
-    package = path.parent
-    while (package / "__init__.py").is_file():
-        package = package.parent
     guard = b"__main__" in data
     relative = any(level for _, level, _, _ in imports(tree))
     if not bases:
-        bases = [path.parent] if guard and not relative else [package]
-    for base in bases:
-        if not any(
-            found_from(base, f"{dotted}.{HELPER}" if dotted != HELPER else dotted)
-            for dotted, _ in asked
-        ):
-            return f"{asked[0][0]} from {base.relative_to(root)}"
-    return None
+        bases = [path.parent] if guard and not relative else [package_home(path)]
+    bases += [package_home(path)] * (path.parent / "__init__.py").is_file()
+    installed = [f for f in (root, root / "src") if any((root / n).is_file() for n in SETUPS)]
+    bases += [folder for folder in installed if folder.is_dir() and folder not in bases]
+    names = [f"{dotted}.{HELPER}" if dotted != HELPER else dotted for dotted, _ in asked]
+    if any(found_from(base, name) for base in bases for name in names):
+        return None
+    return f"{asked[0][0]} from {', '.join(str(base.relative_to(root)) for base in bases)}"
 
 
 def hunks(path: str, before: bytes, after: bytes) -> list[str]:
@@ -206,6 +235,7 @@ def draw(folder: Path, styles: list[str], what: str, count: int, seed: int) -> l
     """Random hunks or sites: a repository, a style, one of its hunks; none twice."""
     rng = random.Random(seed)
     kept = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    kept = [each for each in kept if all(style in each for style in styles)]
     chosen: list[str] = []
     while len(chosen) < count:
         each, style = rng.choice(kept), rng.choice(styles)
@@ -223,6 +253,7 @@ def main() -> None:
     parser.add_argument("--mirrors", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--repository", action="append", choices=list(REPOSITORIES))
+    parser.add_argument("--style", action="append", choices=[each.value for each in Style])
     parser.add_argument("--draw", type=int, default=0)
     parser.add_argument("--sites", type=int, default=0)
     parser.add_argument("--seed", type=int, default=2026)
@@ -237,16 +268,16 @@ def main() -> None:
     print("| repository | style | files changed | safe / unsafe / reported | broken | unresolved |")
     print("|---|---|---|---|---|---|")
     for name in options.repository or REPOSITORIES:
-        kept: dict[str, Any] = {"name": name}
+        place = options.out / f"{name.replace('/', '+')}.json"
+        kept: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {"name": name}
         mirror = options.mirrors / name.replace("/", "+") / "repo"
-        for style in Style:
+        for style in map(Style, options.style or [each.value for each in Style]):
             with tempfile.TemporaryDirectory() as folder:
                 root = checkout(mirror, REPOSITORIES[name], Path(folder) / name.partition("/")[2])
                 each = kept[style.value] = style_of(root, style)
             counts = f"{each['safe']} / {each['unsafe']} / {each['reported']}"
             failed = f"{len(each['broken'])} | {len(each['unresolved'])}"
             print(f"| {name} | {style.value} | {each['files']} | {counts} | {failed} |", flush=True)
-        place = options.out / f"{name.replace('/', '+')}.json"
         place.write_text(json.dumps(kept, indent=1))
 
 

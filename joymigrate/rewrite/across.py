@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from joymigrate.language import Text
@@ -76,7 +76,7 @@ def hold(
         if not fresh:
             break
         job = replace(job, held={**job.held, **fresh})
-        owners = {key.partition("::")[0] for key in fresh}
+        owners = {owner for key in fresh for owner in asking.owners(key)}
         names = {last_word(key) for key in fresh}
         for number, result in enumerate(results):
             used = {key for key in result.guarding if last_word(key) in names}
@@ -108,6 +108,7 @@ class Conditions:
         self.job = job
         self._asks: dict[str, tuple[bool, set[str]]] = {}
         self._chains: dict[str, frozenset[str]] = {}
+        self._owners: dict[str, list[str]] = {}
 
     def chain(self, key: str) -> frozenset[str]:
         """The key and those that it asks, down to the question; empty where there is none."""
@@ -115,8 +116,31 @@ class Conditions:
             self._chains[key] = frozenset(self._followed(key, STEPS) or ())
         return self._chains[key]
 
+    def owners(self, key: str) -> list[str]:
+        """The file that defines a condition; for a method, if the project has one of its name."""
+        if not key.startswith("."):
+            return [key.partition("::")[0]]
+        if key not in self._owners:
+            name = key.strip(".()")
+            wanted = re.compile(rf"^[ \t]+(?:async )?def {re.escape(name)}\b", re.M)
+            found = [
+                path
+                for path, text in self._texts.items()
+                if name in text
+                for _ in wanted.finditer(text)
+            ]
+            self._owners[key] = found if len(found) == 1 else []
+        return self._owners[key]
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        """Texts of the files that have a condition to ask for."""
+        word = self.job.context.origin.device
+        texts = ((path, read_text(file.path)) for path, file in self.files.items())
+        return {path: text for path, text in texts if word in text}
+
     def _followed(self, key: str, steps: int) -> set[str]:
-        owner = key.partition("::")[0]
+        owner = next(iter(self.owners(key)), "")
         if owner not in self.files or not steps:
             return set()
         if key not in self._asks:
@@ -244,10 +268,10 @@ class Questions:
             pattern = re.compile(rf"\b{name}\s*\(")
         else:
             stem = PurePosixPath(owner).stem
-            home = PurePosixPath(owner).parent.name if stem == "__init__" else stem
-            return partial(
-                imported, re.compile(rf"\b{name}\b"), re.compile(rf"\b{re.escape(home)}\.$")
-            )
+            home = re.escape(PurePosixPath(owner).parent.name if stem == "__init__" else stem)
+            star = re.compile(rf"^[ \t]*from[ \t]+[\w.]*\b{home}[ \t]+import[ \t]*\*", re.M)
+            word, before = re.compile(rf"\b{name}\b"), re.compile(rf"\b{home}\.$")
+            return lambda text: imported(word, before, text) or star.search(text) is not None
         return lambda text: pattern.search(text) is not None
 
     def text(self, path: str) -> str:

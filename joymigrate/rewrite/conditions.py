@@ -1,7 +1,9 @@
 """Conditions that a project defines once and asks everywhere: `is_cuda_available()`, `HAS_GPU`.
 
-They are named by key, as in `flow`: `path::name()` for a function, `path::#name` for a variable.
-Whether one asks for the origin's device is decided in the file that defines it.
+They are named by key, as in `flow`: `path::name()` for a function, `path::#name` for a variable,
+`.name()` for a method and `.name` for a property, of whatever class (`across` follows those that
+the project defines once). Whether one asks for the origin's device is decided in the file that
+defines it.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from joymigrate.rewrite import flow_sinks
 from joymigrate.rewrite.guards import branches
 
 if TYPE_CHECKING:
@@ -32,24 +35,49 @@ def keys_in(module: Module, test: ast.AST) -> set[str]:
 
 
 def key_of(module: Module, name: ast.Name | ast.Attribute, *, called: bool) -> str | None:
-    """The key of a name of this file or, through imports, of another file of the project."""
+    """The key of a name of this file, of another file through imports, or of a method."""
     dotted = module.names.dotted(name)
     if dotted is not None:
         place = module.project.locate(dotted)
         if place is None or not place[1] or "." in place[1]:
             return None
         return f"{place[0]}::{place[1]}()" if called else f"{place[0]}::#{place[1]}"
-    if not isinstance(name, ast.Name):
-        return None
+    if isinstance(name, ast.Attribute):
+        return method_of(module, name, called=called)
     found = module.names.lookup(name.id, name)
     if found is None or found[0] is not module.names.root or not called:
         return None  # variables of the file itself are followed in `groups`
     return f"{module.source.path}::{name.id}()"
 
 
-def defined(module: Module) -> dict[str, ast.AST]:
-    """The functions and variables at a file's top level, by key."""
+def method_of(module: Module, name: ast.Attribute, *, called: bool) -> str | None:
+    """The key of a method that is asked without arguments, or of a property; None for others."""
+    origin = module.context.origin
+    if (
+        name.attr in flow_sinks.load(origin.device).everyday
+        or name.attr == origin.tensor["is_cuda"]
+    ):
+        return None
+    if not called:
+        return f".{name.attr}"
+    call = getattr(name, "parent", None)
+    bare = isinstance(call, ast.Call) and not call.args and not call.keywords
+    return f".{name.attr}()" if bare else None
+
+
+def methods(module: Module) -> dict[str, ast.AST]:
+    """The methods and properties of a file's classes, by key."""
     found: dict[str, ast.AST] = {}
+    for node in module.names.nodes[ast.FunctionDef]:
+        if isinstance(getattr(node, "parent", None), ast.ClassDef):
+            read = any("property" in ast.unparse(each) for each in node.decorator_list)
+            found[f".{node.name}" if read else f".{node.name}()"] = node
+    return found
+
+
+def defined(module: Module) -> dict[str, ast.AST]:
+    """The functions and variables at a file's top level, and its methods, by key."""
+    found = methods(module)
     for node in top_level(module.tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             found[f"{module.source.path}::{node.name}()"] = node

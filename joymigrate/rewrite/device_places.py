@@ -40,6 +40,8 @@ def where_available(module: Module, node: ast.expr) -> bool:
     `"cuda" if torch.cuda.is_available() else "cpu"`, and the same as a statement.
     """
     parent: ast.AST | None = getattr(node, "parent", None)
+    if isinstance(parent, (ast.List, ast.Tuple)) and isinstance(parent.ctx, ast.Load):
+        node, parent = parent, getattr(parent, "parent", None)  # `["cuda"] if … else []`
     if isinstance(parent, ast.IfExp):
         denied = isinstance(parent.test, ast.UnaryOp) and isinstance(parent.test.op, ast.Not)
         test = parent.test.operand if denied else parent.test  # type: ignore[attr-defined]

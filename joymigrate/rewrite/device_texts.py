@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from joymigrate.rewrite import flow_sinks
 from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
 from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.option_calls import OPTION_CALLS
 
 LITERAL = re.compile(
     r"(?P<prefix>[rRuUfF]{0,2})(?P<quote>'''|\"\"\"|'|\")(?P<body>.*)(?P=quote)$", re.S
@@ -28,7 +30,7 @@ class Text:
     rule: str
     body: tuple[int, int]  # span of the literal's content
     span: tuple[int, int]  # span of the literal with its quotes
-    shape: str  # exact, index, prefix, template, fstring, composite, tensor, backend
+    shape: str  # exact, index, prefix, template, fstring, composite, tensor, backend, option
 
 
 def literals(module: Module) -> Iterator[Text]:
@@ -61,9 +63,36 @@ def shape_of(module: Module, value: str) -> str | None:
         return "composite"
     if words.typed_tensor.match(value):
         return "tensor"
+    if value.startswith("--") and option_value(module, value) is not None:
+        return "option"
     if words.device_prefix.match(value):
         return "prefix" if value == f"{words.device}:" else template_shape(value, words.device)
     return None
+
+
+def option_value(module: Module, value: str) -> str | None:
+    """What `--device=cuda:1`, a word of a command line, gives to an option; None for other text."""
+    words = module.vocabulary
+    name, equals, given = value[2:].partition("=")
+    names = flow_sinks.load(words.device).names
+    known = names.get(name.replace("-", "_")) if equals else None
+    if known == DEVICE and words.exact_device.match(given):
+        return given
+    return given if known == BACKEND and given == words.backend else None
+
+
+def option_before(node: ast.expr) -> str | None:
+    """The option that a word of a command line belongs to: `["--device", "cuda"]`; else None."""
+    outer = getattr(node, "parent", None)
+    words = getattr(outer, "elts", None) or getattr(outer, "args", None)
+    if not isinstance(words, list) or node not in words or words[0] is node:
+        return None
+    before = words[words.index(node) - 1]
+    text = before.value if isinstance(before, ast.Constant) else None
+    if not isinstance(text, str) or not text.startswith("--") or "=" in text:
+        return None
+    defines = getattr(getattr(outer, "func", None), "attr", "") in OPTION_CALLS
+    return None if defines else text[2:].replace("-", "_")
 
 
 def template_shape(value: str, device: str) -> str | None:
@@ -79,15 +108,21 @@ def described(module: Module, node: ast.expr, value: str, shape: str) -> Iterato
     match = LITERAL.match(module.source.text[start:end])
     kind = BACKEND if shape in ("backend", "composite") else DEVICE
     rule = rule_of(node, shape)
+    head = 0
+    if shape == "option":
+        head, value = value.index("=") + 1, value.partition("=")[2]
+        if value == module.vocabulary.backend:
+            kind, rule = BACKEND, "JM130"
     plain = match is not None and (
-        match["body"].startswith(value) if shape == "fstring" else match["body"] == value
+        match["body"].startswith(value) if shape == "fstring" else match["body"][head:] == value
     )
     if match is None or not plain:
         if kind == BACKEND or shape in ("exact", "index", "fstring"):
             # `"cuda:" "0"` or an escape: the value is a device, its text is not.
             yield Text(node, node, value, kind, rule, (start, start), (start, end), "pieces")
         return
-    body = (start + match.start("body"), start + match.start("body") + len(value))
+    at = start + match.start("body") + head
+    body = (at, at + len(value))
     yield Text(node, whole_of(node, shape), value, kind, rule, body, (start, end), shape)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from joymigrate.rewrite.guards import leaves, negative
 from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.option_calls import offered, offers
 
 SIMPLE = (
     ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert,
@@ -65,6 +66,8 @@ def mentions(module: Module) -> Iterator[OriginMention]:
         if inside and not isinstance(getattr(top, "ctx", None), ast.Store):
             asked = dotted.rpartition(".")[2] in ("is_available", "device_count")
             yield OriginMention(top, *module.span(top), hard=not asked and dotted != words.module)
+        elif dotted.startswith(f"torch._C._{words.device}"):
+            yield OriginMention(top, *module.span(top), hard=True)
         elif dotted.startswith(f"torch.version.{words.device}") or lacking(module, dotted):
             yield OriginMention(top, *module.span(top), hard=False)
     method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
@@ -79,6 +82,9 @@ def mentions(module: Module) -> Iterator[OriginMention]:
         parent = getattr(text.whole, "parent", None)
         if text.node in module.handled or device_places.annotation(text.node):
             continue
+        held = offered(text.whole)
+        if held is not None and offers(held, words.string(text.value)):
+            continue  # an option that allows both
         if device_places.special_place(module, text, parent) != "silent":
             yield OriginMention(text.node, *text.span, hard=False)
 

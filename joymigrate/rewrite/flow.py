@@ -10,6 +10,7 @@ asked: may this literal be a device? What it can't follow, it does not claim.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -37,6 +38,7 @@ class Flow(FlowGraph):
         self.locate = locate
         self.literals: dict[ast.expr, set[str]] = defaultdict(set)
         self.device_like: set[str] = set()  # variables assigned from a device expression
+        self._stars: list[tuple[str, str]] | None = None  # files of the project, `import *` of them
         self.options: set[str] = set()  # names of options that the module defines
         for scope in list(names.scopes.values()):
             self._scope(scope)
@@ -181,7 +183,10 @@ class Flow(FlowGraph):
         self._named(call)
         for keyword in call.keywords:
             if keyword.arg is None:
+                self._forward(call, callee, keyword.value)
                 continue
+            if callee is None and getattr(call.func, "id", "") == "dict":
+                self._into(keyword.value, f".{keyword.arg}")
             kind = self.sinks.keyword(keyword.arg)
             if keyword.arg == "type" and callee == "torch.device":
                 kind = DEVICE
@@ -204,6 +209,21 @@ class Flow(FlowGraph):
                 self._into(argument, SINK + positions[index])
             for key in self._parameter_keys(call, callee, index):
                 self._into(argument, key)
+
+    def _forward(self, call: ast.Call, callee: str | None, value: ast.expr) -> None:
+        """`f(**kwargs)`: the keywords of a function that go on to another one."""
+        function = self.rest_of(value)
+        for key in self._parameter_keys(call, callee, "") if function is not None else ():
+            self.forwards[function or ""].add(key.removesuffix("#"))
+
+    def rest_of(self, value: ast.expr) -> str | None:
+        """The function whose `**kwargs` a name is; None for other values."""
+        found = self.names.lookup(value.id, value) if isinstance(value, ast.Name) else None
+        scope = found[0] if found is not None else None
+        arguments = getattr(scope.node, "args", None) if scope is not None else None
+        rest = arguments.kwarg if isinstance(arguments, ast.arguments) else None
+        named = isinstance(value, ast.Name) and rest is not None and rest.arg == value.id
+        return self.qualified(scope) if named and scope is not None else None
 
     def _grown(self, call: ast.Call, func: ast.Attribute) -> None:
         """`devices.append(f"cuda:{i}")`: what a list takes in."""
@@ -254,6 +274,9 @@ class Flow(FlowGraph):
             local = self._local_function(call.func)
             if local is not None:
                 return [self.parameter(local, which)]
+            starred = self._unbound(call.func)
+            if starred is not None:
+                return [f"{starred}{suffix}"]
         if (
             isinstance(call.func, ast.Attribute)
             and isinstance(call.func.value, ast.Name)
@@ -269,6 +292,10 @@ class Flow(FlowGraph):
             if found is not None and found[1]:
                 return [f"{found[0]}::{found[1]}{suffix}"]
         return []
+
+    def _unbound(self, name: ast.Name) -> str | None:
+        """A function that a name bound nowhere here stands for, through `import *`."""
+        return self._starred(name.id, "") if self.names.lookup(name.id, name) is None else None
 
     def _local_function(self, name: ast.Name) -> str | None:
         """Qualified name of the function or class of this module that `name` means."""
@@ -342,6 +369,8 @@ class Flow(FlowGraph):
             yield from self.leaves(value.value, depth + 1)
         elif isinstance(value, ast.BinOp):
             yield from self.leaves(value.left, depth + 1)
+            if isinstance(value.op, (ast.Add, ast.BitOr)) and listed(value.right):
+                yield from self.leaves(value.right, depth + 1)  # `["cpu"] + ["cuda"]`
         elif isinstance(value, ast.Subscript):
             yield from self._subscript(value, depth)
         elif isinstance(value, ast.Call):
@@ -350,7 +379,7 @@ class Flow(FlowGraph):
     def _subscript(self, value: ast.Subscript, depth: int) -> Iterable[str | ast.expr]:
         if isinstance(value.slice, ast.Constant) and isinstance(value.slice.value, str):
             if value.slice.value.isidentifier():
-                yield f".{value.slice.value}"
+                yield self._entry(value.value, value.slice.value)
             return
         yield from self.leaves(value.value, depth + 1)
 
@@ -378,7 +407,7 @@ class Flow(FlowGraph):
                     yield f"{self.qualified(self.names.scopes[owner])}.{call.func.attr}()"
                 return
         if isinstance(call.func, ast.Name):
-            local = self._local_function(call.func)
+            local = self._local_function(call.func) or self._unbound(call.func)
             if local is not None:
                 yield f"{local}()"
                 return
@@ -423,14 +452,20 @@ class Flow(FlowGraph):
             yield from self.leaves(call.args[position], depth + 1)
         name = looked_up(call)
         if name is not None:
-            yield f".{name}"
+            owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+            yield self._entry(owner, name)
+
+    def _entry(self, owner: ast.expr | None, name: str) -> str:
+        """The key of `owner["name"]`: a keyword of the function for its `**kwargs`."""
+        function = self.rest_of(owner) if owner is not None else None
+        return f"{function}#{name}" if function is not None else f".{name}"
 
     def key(self, node: ast.expr) -> str | None:
         """The key of a variable or attribute, None for what can't be named."""
         if isinstance(node, ast.Name):
             found = self.names.lookup(node.id, node)
             if found is None:
-                return None
+                return self._starred(node.id, "#")
             imports = [b.dotted for b in found[1] if b.kind == "import"]
             if imports and imports[0]:
                 return self._foreign(imports[0])
@@ -445,6 +480,15 @@ class Flow(FlowGraph):
         if dotted is not None:
             return self._foreign(dotted)
         return f".{node.attr}"
+
+    def _starred(self, name: str, mark: str) -> str | None:
+        """The key of a name that only `from … import *` of the project can give; else None."""
+        if self._stars is None:
+            bases = (self.names.absolute(node) for node in self.names.star_imports)
+            self._stars = [found for base in bases if (found := self.locate(base)) is not None]
+        if len(self._stars) != 1 or hasattr(builtins, name):
+            return None
+        return f"{self._stars[0][0]}::{mark}{name}"
 
     def _foreign(self, dotted: str) -> str | None:
         found = self.locate(dotted)
@@ -486,3 +530,12 @@ class Flow(FlowGraph):
                 if target not in self.device_like and not target.startswith(SINK):
                     self.device_like.add(target)
                     todo.append(target)
+
+
+def listed(value: ast.expr) -> bool:
+    """Whether an expression is a list by its form."""
+    if isinstance(value, ast.IfExp):
+        return listed(value.body) or listed(value.orelse)
+    if isinstance(value, ast.BinOp):
+        return listed(value.left) or listed(value.right)
+    return isinstance(value, (ast.List, ast.Tuple, ast.Set, ast.ListComp, ast.SetComp))

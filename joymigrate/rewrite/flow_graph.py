@@ -18,6 +18,7 @@ class FlowGraph:
         self.sinks = sinks
         self.edges: dict[str, set[str]] = defaultdict(set)
         self.functions: dict[str, ast.AST] = {}
+        self.forwards: dict[str, set[str]] = defaultdict(set)  # function → where its **kwargs go
         self._attributes: dict[str, list[str]] | None = None
 
     def reach(self, keys: Iterable[str]) -> tuple[set[str], set[str]]:
@@ -37,11 +38,24 @@ class FlowGraph:
                 continue
             if self.visible(key):
                 outside.add(key)
-            for target in (*self.edges.get(key, ()), *self._same_attribute(key)):
+            onward = (*self.edges.get(key, ()), *self._same_attribute(key), *self._forwarded(key))
+            for target in onward:
                 if target not in seen:
                     seen.add(target)
                     todo.append(target)
         return kinds, outside
+
+    def _forwarded(self, key: str) -> Iterable[str]:
+        """What a keyword that a function has no parameter for becomes: `f(**kwargs)` inside it."""
+        function, _, name = key.partition("#")
+        callees = self.forwards.get(function) if name and "::" not in key else None
+        arguments = getattr(self.functions.get(function), "args", None) if callees else None
+        if not callees or arguments is None:
+            return ()
+        own = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        if any(each.arg == name for each in own):
+            return ()
+        return [f"{callee}#{name}" for callee in callees]
 
     def sources(self, keys: Iterable[str]) -> set[str]:
         """Keys that values under `keys` come from and that code of other files can give a value.

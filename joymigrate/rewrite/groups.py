@@ -39,6 +39,7 @@ from joymigrate.rewrite.module import Module
 # Back ends that are no chip of ours but that programs have branches for.
 OTHERS = ("xpu", "hpu", "mps", "xla", "hip", "tpu", "cpu")
 STAYS = "it goes with `{text}` (line {line}), which stays"
+DOUBTED = "it goes with `{text}` (line {line}), which needs a look"
 PATCHED = "a name of torch is replaced here; decide what that means on the target"
 FOREIGN = "in a branch for {backend}"
 
@@ -57,6 +58,8 @@ class Groups:
             if at is not None and finding.rule != "JM001" and finding.group is None:
                 self.members[at].append(number)
         self.stay: dict[int, str] = {}  # finding → why it is not written
+        self.doubtful: dict[int, str] = {}  # finding → why it needs a look
+        self.unsure: list[OriginMention] = []  # places that only an unsafe edit moves
         self.mentions = list(self._mentions())
 
     # -- places --------------------------------------------------------------------------------
@@ -74,16 +77,20 @@ class Groups:
         """Places that name the origin and that no edit touches."""
         source = self.module.source
         spans = sorted(
-            (edit.start, edit.end) for finding in self.findings for edit in finding.edits
+            (edit.start, edit.end, finding.tier is Tier.UNSAFE)
+            for finding in self.findings
+            for edit in finding.edits
         )
-        starts = [start for start, _ in spans]
+        starts = [start for start, _, _ in spans]
         for mention in mentions(self.module):
             first, last = source.to_bytes(mention.start), source.to_bytes(mention.end)
             left = bisect.bisect_left(starts, first)
-            touched = any(start < last for start in starts[left : left + 1])
-            touched = touched or (left > 0 and spans[left - 1][1] > first)
-            if not touched:
+            over = [unsafe for start, _, unsafe in spans[left : left + 1] if start < last]
+            over += [unsafe for _, end, unsafe in spans[max(0, left - 1) : left] if end > first]
+            if not over:
                 yield mention
+            elif all(over) and mention.hard:
+                self.unsure.append(mention)
 
     # -- groups --------------------------------------------------------------------------------
 
@@ -100,6 +107,9 @@ class Groups:
                 self._release_guard(mention)
             if at is not None and decisive(mention):
                 self._keep_behind(at, self._why(mention))
+        for mention in self.unsure:
+            for number in self._with_guard(mention, hold=False):
+                self.doubtful.setdefault(number, self._why(mention, DOUBTED))
         done = self._written()
         self._guarding()
         return done
@@ -117,6 +127,7 @@ class Groups:
     def _written(self) -> list[Finding]:
         names: dict[int, str] = {}
         tiers: dict[str, Tier] = {}
+        told_of: dict[str, str] = {}
         for numbers in self.members.values():
             if any(number in self.stay for number in numbers):
                 reason = next(self.stay[number] for number in numbers if number in self.stay)
@@ -125,6 +136,9 @@ class Groups:
             name = f"{first.path}:{first.line}:{first.column}"
             names.update(dict.fromkeys(numbers, name))
             unsafe = any(self.findings[number].tier is Tier.UNSAFE for number in numbers)
+            behind = next((self.doubtful[n] for n in numbers if n in self.doubtful), None)
+            unsafe = unsafe or behind is not None
+            told_of[name] = behind or Text("the rest of its expression needs a look")
             tiers[name] = Tier.UNSAFE if unsafe else Tier.SAFE
         done = []
         for number, finding in enumerate(self.findings):
@@ -134,7 +148,7 @@ class Groups:
                 tier = tiers[names[number]]
                 told = finding.reason
                 if tier is not finding.tier and told is None:
-                    told = "the rest of its expression needs a look"
+                    told = told_of[names[number]]
                 finding = replace(finding, group=names[number], tier=tier, reason=told)
             done.append(finding)
         return done
@@ -143,11 +157,11 @@ class Groups:
         for number in numbers:
             self.stay.setdefault(number, reason)
 
-    def _why(self, mention: OriginMention) -> str:
+    def _why(self, mention: OriginMention, form: str = STAYS) -> str:
         text = self.module.source.text[mention.start : mention.end]
         line, _ = self.module.source.position(mention.start)
         shown = " ".join(text.split())
-        return Text(STAYS, text=shown if len(shown) < 60 else shown[:59] + "…", line=line)
+        return Text(form, text=shown if len(shown) < 60 else shown[:59] + "…", line=line)
 
     def _mixed_before(self, at: int) -> bool:
         """Whether the program's author wrote both devices into one expression."""
@@ -233,14 +247,21 @@ class Groups:
 
     def _release_guard(self, mention: OriginMention) -> None:
         """Where code that stays stands behind a guard that would be moved, move neither."""
+        self._leave(self._with_guard(mention, hold=True), self._why(mention))
+
+    def _with_guard(self, mention: OriginMention, *, hold: bool) -> list[int]:
+        """Findings of the nearest guard before a place that would move, and of what it guards.
+
+        With `hold`, the project's conditions before the place are noted as well.
+        """
         served = self.module.guarded(mention.node) or elsewhere(self.module, mention.node)
         served = served or any(isinstance(test, ast.Try) for test, _ in guards_of(mention.node))
-        for operand in () if served else operands_before(mention.node):
+        for operand in () if served or not hold else operands_before(mention.node):
             self._hold(mention, operand)
         for test, body in guards_of(mention.node):
             if isinstance(test, ast.Try):
-                return  # a failure is caught
-            if not served and not self._stays(test):
+                return []  # a failure is caught
+            if hold and not served and not self._stays(test):
                 self._hold(mention, test)
             start, _ = self.module.span(test)
             at = self.expression_at(start)
@@ -249,15 +270,14 @@ class Groups:
             sources += [s for name in names for s in self._assigned(name) if self.members.get(s)]
             if not sources:
                 if self._stays(test):
-                    return  # the guard stays the origin's by itself
+                    return []  # the guard stays the origin's by itself
                 continue
-            reason = self._why(mention)
-            for source in sources:
-                self._leave(self.members[source], reason)
-            self._leave(self._inside(body), reason)
+            found = [number for source in sources for number in self.members[source]]
+            found += self._inside(body)
             for name in names:
-                self._leave(self._inside(self._guarded_by(name)), reason)
-            return
+                found += self._inside(self._guarded_by(name))
+            return found
+        return []
 
     def _stays(self, test: ast.AST) -> bool:
         """Whether a condition names the origin in a place that no edit touches."""

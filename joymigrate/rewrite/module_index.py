@@ -101,13 +101,29 @@ class ModuleIndex:
         main = self.main_package(path)
         if main is not None:
             return f"{main}/{HELPER}.py", f"from {main.rpartition('/')[2]} import {HELPER} as jm"
-        root = self.namespace_root(path)
-        if root is not None:
+        root, bases = self.namespace_root(path), self.bases(path)
+        if root is not None and (not bases or PurePosixPath(root).parent.parts in bases):
             return f"{root}/{HELPER}.py", f"from {root.rpartition('/')[2]} import {HELPER} as jm"
         if package:
             top = parts[: len(parts) - len(package) + 1]
             return "/".join([*top, f"{HELPER}.py"]), f"from {package[0]} import {HELPER} as jm"
-        return "/".join([*parts, f"{HELPER}.py"]), f"import {HELPER} as jm"
+        # A configuration in `configs/` that another program loads may import from above.
+        above = [each for each in bases if parts[: len(each)] == each]
+        home = parts if parts in above or not above else max(above, key=len)
+        return "/".join([*home, f"{HELPER}.py"]), f"import {HELPER} as jm"
+
+    def bases(self, path: str) -> set[tuple[str, ...]]:
+        """Folders that a file needs on the path for its own imports of the project."""
+        bases = set()
+        for dotted in self.imports.get(path, frozenset()):
+            place = None if dotted in DISTRIBUTIONS else self.locate(path, dotted)
+            parts = dotted.split(".")
+            stem = (
+                place[0].removesuffix(".py").removesuffix("/__init__").split("/") if place else []
+            )
+            if stem and not place[1] and stem[-len(parts) :] == parts:  # type: ignore[index]
+                bases.add(tuple(stem[: -len(parts)]))
+        return bases
 
     def main_package(self, path: str) -> str | None:
         """Folder of the package at the project's top that a file belongs to or imports.

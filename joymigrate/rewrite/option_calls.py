@@ -62,6 +62,11 @@ def offered(node: ast.expr) -> ast.expr | None:
     return None
 
 
+def offers(held: ast.expr, value: str) -> bool:
+    """Whether a value stands among those that an option allows."""
+    return any(isinstance(each, ast.Constant) and each.value == value for each in ast.walk(held))
+
+
 def literal_type(node: ast.Subscript) -> bool:
     """Whether a subscript is `Literal[…]`."""
     return getattr(node.value, "attr", getattr(node.value, "id", "")) == "Literal"

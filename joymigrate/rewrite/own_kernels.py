@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from joymigrate.language import Text
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 # Rules of packages and tools that come with kernels of the origin's.
 RULES = frozenset(("JM141", "JM200", "JM201", "JM203"))
+PROVIDERS = "JM205"  # the rule whose strings name what runs a model on the origin's device
+# Operators that come with torch or that the target's packages bring as well; others are a project's
+# own, and compiled for the origin.
+PORTABLE = (
+    "aten", "prim", "prims", "_prims", "c10d", "_c10d_functional", "c10d_functional", "quantized",
+    "higher_order", "profiler", "inductor", "torchvision", "mkldnn", "sparse", "image", "video",
+)  # fmt: skip
 LEAVES = (ast.Return, ast.Raise, ast.Continue)
 
 
@@ -87,10 +94,14 @@ def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
     """The name of a kernel of the origin that a node uses, None for anything else."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return next(iter(imported(module, node)), None)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value if node.value in providers(module) else None
     if isinstance(node, (ast.Name, ast.Attribute)):
         dotted = module.names.dotted(node)
         if dotted is not None and bound(module, dotted):
             return dotted.rpartition(".")[2]
+        if dotted is not None and tensor and operator(module, dotted):
+            return dotted
     if not tensor or not isinstance(node, ast.Call):
         return None
     func = node.func
@@ -102,6 +113,19 @@ def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
     camel = re.escape(module.vocabulary.device.capitalize())
     own = re.search(rf"(?:^|_){device}(?:_|$)|{camel}(?=[A-Z]|$)", name)
     return name if own and name != module.context.origin.tensor["cuda"] else None
+
+
+def providers(module: Module) -> Collection[str]:
+    """Strings that name what runs a model on the origin's device."""
+    match = module.rule(PROVIDERS).match
+    return [text for item in match for text in item.get("strings", ())]  # type: ignore[attr-defined]
+
+
+def operator(module: Module, dotted: str) -> bool:
+    """Whether a name is a compiled operator of somebody's own: `torch.ops.project.scan`."""
+    parts = dotted.split(".")
+    known = (*PORTABLE, module.context.chip.device)
+    return parts[:2] == ["torch", "ops"] and len(parts) > 3 and parts[2] not in known
 
 
 def imported(module: Module, node: ast.Import | ast.ImportFrom) -> Iterator[str]:

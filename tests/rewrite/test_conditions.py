@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate.model import Style
-from tests.rewrite.projects import look, move, write
+from tests.rewrite.projects import look, move, rewritten, write
 
 ASKS = {
     "a function": ("def has_gpu():\n    return torch.cuda.is_available()\n", "has_gpu()"),
@@ -99,3 +99,39 @@ def test_a_decorator_of_another_file_is_not_held(tmp_path: Path) -> None:
     write(tmp_path, {"marks.py": f"import torch\n{marks}", "test_x.py": use})
     move(tmp_path)
     assert "torch.npu.device_count()" in (tmp_path / "marks.py").read_text()
+
+
+WRAPPED = """\
+import torch
+class Card:
+    @property
+    def on_card(self):
+        return torch.cuda.is_available()
+    def has_card(self):
+        return torch.cuda.is_available()
+    def run(self, x):
+        if self.{}:
+            torch.cuda.cudart().cudaProfilerStart()
+            torch.cuda.synchronize()
+        return x.cuda()
+"""
+
+
+@pytest.mark.parametrize("asked", ["has_card()", "on_card"])
+def test_a_method_stays_where_code_behind_it_stays(asked: str, tmp_path: Path) -> None:
+    text = WRAPPED.format(asked)
+    name = asked.strip("()")
+    kept = f"def {name}(self):\n        return torch.cuda.is_available()"
+    after = rewritten(tmp_path, text)
+    assert kept in after
+    assert "torch.cuda.synchronize()" in after
+    assert "return x.npu()" in after
+
+
+def test_a_guard_needs_the_look_that_the_code_behind_it_needs(tmp_path: Path) -> None:
+    text = (
+        "import torch\ndef f(x):\n    if torch.cuda.is_available():\n"
+        "        torch.cuda.nvtx.range_push('a')\n        x = x.cuda()\n    return x\n"
+    )
+    assert rewritten(tmp_path / "safe", text) == text
+    assert "cuda" not in rewritten(tmp_path / "all", text, unsafe=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.model import Tier
+from joymigrate.model import Style, Tier
 from tests.rewrite.projects import findings, look, move, rewritten, write
 
 TRAVELS = {
@@ -221,3 +221,48 @@ def test_torch_that_is_loaded_by_a_call_is_torch(bound: str, tmp_path: Path) -> 
     )
     after = rewritten(tmp_path, text)
     assert 'if "npu" in device:\n        torch.npu.synchronize()' in after
+
+
+def test_a_keyword_goes_on_through_the_rest_of_the_keywords(tmp_path: Path) -> None:
+    text = (
+        "def f(x, **kw):\n    return g(x, **kw)\n"
+        "def g(x, spot=None, **kw):\n    return x.to(spot).to(kw['other'])\n"
+        "f(x, spot='cuda', other='cuda')\nf(x, mode='cuda')\n"
+    )
+    after = rewritten(tmp_path, text)
+    assert "f(x, spot='npu', other='npu')" in after
+    assert "f(x, mode='cuda')" in after
+
+
+def test_a_comprehension_takes_from_a_list_that_grows(tmp_path: Path) -> None:
+    text = "ds = []\nfor i in n:\n    ds.append(f'cuda:{i}')\nys = [x.to(d) for d in ds]\n"
+    assert "f'npu:{i}'" in rewritten(tmp_path, text)
+
+
+def test_names_are_followed_through_a_star_import(tmp_path: Path) -> None:
+    values = 'WHERE = "cuda"\ndef go(x, target):\n    return x.to(target)\n'
+    use = 'from values import *\nx.to(WHERE)\ngo(x, "cuda")\nif WHERE == "cuda":\n    pass\n'
+    write(tmp_path, {"values.py": values, "use.py": use})
+    move(tmp_path)
+    assert 'WHERE = "npu"' in (tmp_path / "values.py").read_text()
+    after = (tmp_path / "use.py").read_text()
+    assert 'go(x, "npu")' in after
+    assert 'if WHERE == "npu":' in after
+
+
+def test_words_of_a_command_line_move_with_what_they_give(tmp_path: Path) -> None:
+    text = (
+        "a = parse(['--device=cuda:2', '--backend=nccl', '--device', 'cuda', '--kind=cuda'])\n"
+        "assert a['device'] == 'cuda:2'\n"
+    )
+    after = rewritten(tmp_path, text.replace(", '--kind=cuda'", ""))
+    assert "parse(['--device=npu:2', '--backend=hccl', '--device', 'npu'])" in after
+    assert "a['device'] == 'npu:2'" in after
+    both = rewritten(tmp_path / "both", text, Style.AGNOSTIC)
+    assert "f'--device={jm.device(2)}', f'--backend={jm.dist_backend()}'" in both
+    assert "'--kind=cuda'" in both
+
+
+def test_a_list_with_the_device_where_it_is_there_is_followed(tmp_path: Path) -> None:
+    text = "import torch\nds = ['cpu'] + (['cuda'] if torch.cuda.is_available() else [])\n"
+    assert "['npu'] if torch.npu.is_available() else []" in rewritten(tmp_path, text)

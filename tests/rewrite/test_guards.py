@@ -125,3 +125,19 @@ def test_a_replaced_name_of_the_module_is_reported(tmp_path: Path) -> None:
     (finding,) = findings(tmp_path, text, "JM101")
     assert finding.tier is Tier.REPORT
     assert "replaced" in (finding.reason or "")
+
+
+RUNS = {
+    "a provider": "    if device.type == 'cuda':\n        p = ['CUDAExecutionProvider']\n",
+    "an operator of its own": "    if x.is_cuda:\n        return torch.ops.mine.scan(x)\n",
+}
+
+
+@pytest.mark.parametrize("body", RUNS.values(), ids=RUNS.keys())
+def test_a_test_stays_before_what_runs_on_the_origin_alone(body: str, tmp_path: Path) -> None:
+    text = f"import torch\ndef f(x, device):\n{body}    return x\n"
+    assert rewritten(tmp_path, text) == text
+    aten = text.replace("torch.ops.mine", "torch.ops.aten").replace(
+        "['CUDAExecutionProvider']", "1"
+    )
+    assert rewritten(tmp_path / "other", aten) != aten

@@ -63,6 +63,13 @@ LAYOUTS = {
         {"pkg/__init__.py": "", "tools/run.py": "import torch\ntorch.cuda.empty_cache()\n"},
         ["tools/run.py"],
     ),
+    "configuration that imports from above": (
+        {"app/flow/loaders.py": "y = 1\n", "app/configs/base.py": "import torch\n"
+         "from flow.loaders import y\ntorch.cuda.empty_cache()\n",
+         "app/main.py": "import runpy, os\n"
+         "runpy.run_path(os.path.join(os.path.dirname(__file__), 'configs/base.py'))\n"},
+        ["app/main.py"],
+    ),
     "folder named as a distribution": (
         {"datasets/__init__.py": "", "examples/run.py":
          "import torch\ntry:\n    from datasets import x\nexcept ImportError:\n    x = 0\n"

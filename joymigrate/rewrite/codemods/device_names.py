@@ -46,6 +46,9 @@ def site(module: Module, top: ast.expr, dotted: str) -> Iterator[Finding]:
         if found is not None:
             yield found
         return
+    if private(module, dotted):
+        yield module.find("JM105", top, reason="a private name of torch, of that platform only")
+        return
     if dotted != words.module and not dotted.startswith(words.module + "."):
         return
     rest = dotted[len(words.module) + 1 :]
@@ -58,6 +61,11 @@ def site(module: Module, top: ast.expr, dotted: str) -> Iterator[Finding]:
         yield module.find("JM107", node, reason=words.name(known).note or None)
         return
     yield from named(module, node, known)
+
+
+def private(module: Module, dotted: str) -> bool:
+    """Whether a name is one of torch's own that only a build for the origin has."""
+    return dotted.startswith(f"torch._C._{module.vocabulary.device}")
 
 
 def named(module: Module, node: ast.expr, known: str) -> Iterator[Finding]:

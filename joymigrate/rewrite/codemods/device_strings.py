@@ -29,11 +29,12 @@ from joymigrate.rewrite.device_texts import (
     inside_fstring,
     last_name,
     literals,
+    option_before,
 )
 from joymigrate.rewrite.flow_graph import SINK
 from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
 from joymigrate.rewrite.module import Module, Pending
-from joymigrate.rewrite.option_calls import offered
+from joymigrate.rewrite.option_calls import offered, offers
 
 UNPROVEN = "not seen to reach a device: {why}"
 
@@ -80,7 +81,7 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield report(module, text, guard)
         return
     held = offered(text.whole)
-    if held is not None and offers_target(module, text, held):
+    if held is not None and offers(held, module.vocabulary.string(text.value)):
         return
     if text.shape == "pieces":
         if special_place(module, text, parent) != "silent":
@@ -108,6 +109,12 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield report(module, text, special, "JM900" if "attribute" in special else rule)
         return
     if module.context.style is Style.SHIM and text.shape != "composite":
+        return
+    if (
+        text.shape == "option"
+        or module.flow.sinks.names.get(option_before(node) or "") == text.kind
+    ):
+        yield sent(module, text, fix(module, text, text.rule))
         return
     if where_available(module, text.whole):
         yield sent(module, text, fix(module, text, "JM121" if text.rule == "JM120" else text.rule))
@@ -288,13 +295,9 @@ def added(module: Module, text: Text, rule: str) -> Finding:
     other = source[start:left] + words.string(source[left:right]) + source[right:end]
     edits = [(start, end, f"{source[start:end]}, {other}")]
     agnostic_style = module.context.style is Style.AGNOSTIC
-    return module.find(rule, (start, end), edits=edits, needs=None if agnostic_style else need(module))
-
-
-def offers_target(module: Module, text: Text, held: ast.expr) -> bool:
-    """Whether the target's value stands among those that an option allows."""
-    wanted = module.vocabulary.string(text.value)
-    return any(isinstance(each, ast.Constant) and each.value == wanted for each in ast.walk(held))
+    return module.find(
+        rule, (start, end), edits=edits, needs=None if agnostic_style else need(module)
+    )
 
 
 def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
@@ -312,6 +315,8 @@ def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     elif text.shape == "index":
         index = text.value[len(words.device) + 1 :]
         written = f'f"{{{device}}}:{index}"' if compare else f"{jm}.device({index})"
+    elif text.shape == "option":
+        return option(module, text, rule)
     elif text.shape == "backend":
         written = f"{jm}.accelerator_backend()" if compare else f"{jm}.dist_backend()"
     elif text.shape == "composite":
@@ -327,6 +332,23 @@ def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     else:
         written = f'f"{{{device}}}{text.value[len(words.device) :]}"'
     return module.find(rule, text.span, edits=[(start, end, written)], needs="helper")
+
+
+def option(module: Module, text: Text, rule: str) -> Finding:
+    """`"--device=cuda:1"` with the helper's value."""
+    jm, (left, right), (start, end) = module.helper, text.body, text.span
+    value = f"{jm}.dist_backend()" if text.kind == BACKEND else f"{jm}.device_type()"
+    index = text.value.partition(":")[2]
+    if index:
+        value = f"{jm}.device({index})"
+    source = module.source.text
+    prefix = "" if source[start] in "fF" else "f"
+    return module.find(
+        rule,
+        text.span,
+        edits=[(start, end, f"{prefix}{source[start:left]}{{{value}}}{source[right:end]}")],
+        needs="helper",
+    )
 
 
 def typed_tensor(module: Module, text: Text) -> Iterator[Finding]:
