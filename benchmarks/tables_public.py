@@ -6,10 +6,10 @@ CHECKOUT is github.com/pytorch/torchrec (a48cef7 was measured) and github.com/fa
 (090956ee); PYTHON is one that has torchrec and fbgemm-gpu-cpu. The dlrm program wants
 scikit-learn in the Python that runs this file.
 
-- TorchRec's `bert4rec.py` and `predict_using_torchrec.py` are taken as they are and rewritten by
-  `joymigrate rewrite --unsafe`. The same weights and batches are trained by TorchRec, by the
-  rewritten file on the CPU, and by it under `joymigrate rehearse --policy error` (an operator on
-  the CPU ends it) on the simulated chip.
+- TorchRec's `bert4rec.py`, `predict_using_torchrec.py` and `train_dlrm.py` are taken as they are
+  and rewritten by `joymigrate rewrite --unsafe`. The same weights and batches are trained by
+  TorchRec, by the rewritten file on the CPU, and by it under `joymigrate rehearse --policy error`
+  (an operator on the CPU ends it) on the simulated chip.
 - `dlrm_s_pytorch.py` is started as a user does, with each of its kinds of embeddings: the original
   on the CPU, the rewritten one under `joymigrate rehearse --fill --policy error`.
 """
@@ -32,6 +32,7 @@ STEPS = 20
 MODELS = {
     "BERT4Rec": "examples/bert4rec/models/bert4rec.py",
     "prediction": "examples/prediction/predict_using_torchrec.py",
+    "golden_training": "examples/golden_training/train_dlrm.py",
 }
 START = """
 import importlib.util, json, os, sys
@@ -92,6 +93,39 @@ for batch in loader:
     losses.append(float(loss.detach().cpu()))
 """,
 }
+TRAIN["golden_training"] = """
+import tempfile
+import torch.distributed as dist
+store = f"file://{tempfile.mktemp()}"
+backend = "gloo" if device == "cpu" else "hccl"
+dist.init_process_group(backend, init_method=store, rank=0, world_size=1)
+if device != "cpu":
+    torch.npu.set_device(0)
+    chip = torch.device("npu:0")
+names, numbers = module.DEFAULT_CAT_NAMES, module.DEFAULT_INT_NAMES
+def start(weight):  # TorchRec draws fused rows anew when they are cut
+    with torch.no_grad():
+        return weight.copy_(torch.linspace(-0.2, 0.2, weight.numel()).view_as(weight))
+tables = [module.EmbeddingBagConfig(name="t_" + n, embedding_dim=16, num_embeddings=5000,
+                                    feature_names=[n], init_fn=start) for n in names]
+bags = module.EmbeddingBagCollection(tables=tables, device=chip)
+net = module.DLRM(bags, len(numbers), [64, 16], [64, 1], dense_device=chip)
+begin(net)
+train = module.DLRMTrain(net)
+module.apply_optimizer_in_backward(
+    module.RowWiseAdagrad, train.model.sparse_arch.parameters(), {"lr": 0.01})
+sharder = module.EmbeddingBagCollectionSharder(qcomm_codecs_registry=None)
+model = module.DistributedModelParallel(module=train, device=chip, sharders=[sharder])
+rest = module.KeyedOptimizerWrapper(
+    dict(module.in_backward_optimizer_filter(model.named_parameters())),
+    lambda params: torch.optim.Adagrad(params, lr=0.01))
+pipeline = module.TrainPipelineSparseDist(model, rest, chip)
+data = iter(module.RandomRecDataset(keys=names, batch_size=32, hash_size=5000, ids_per_feature=1,
+                                    num_dense=len(numbers), manual_seed=1))
+for _ in range(int(steps)):
+    loss, _, _ = pipeline.progress(data)
+    losses.append(float(loss.detach().cpu()))
+"""
 END = """
 with open(result, "w") as file:
     json.dump(losses, file)
@@ -107,6 +141,20 @@ DLRM_KINDS = {
     "learned weights of the rows": "--weighted-pooling=learned",
     "quotient-remainder tables": "--qr-flag --qr-threshold=10 --qr-collisions=4",
 }
+TABLE_KINDS = {
+    "SGD": "",
+    "binary cross-entropy": "--loss-function=bce",
+    "fixed weights of the rows": "--weighted-pooling=fixed",
+    "learned weights of the rows": "--weighted-pooling=learned",
+    "Adagrad": "--optimizer=adagrad",
+    "row-wise Adagrad": "--optimizer=rwsadagrad",
+}
+PUT = """\
+    from joymigrate.run.train.tables import RowOptimiser, put_on_tables
+
+    kinds = {"sgd": "sgd", "adagrad": "adagrad", "rwsadagrad": "rowwise_adagrad"}
+    put_on_tables(dlrm, RowOptimiser(kinds[args.optimizer], args.learning_rate))
+"""
 LOSS = re.compile(r"Finished training it .*loss ([0-9.einf-]+)")
 
 
@@ -181,20 +229,54 @@ def dlrm(checkout: Path, folder: Path) -> None:
         print(rehearsal(said), flush=True)
 
 
+def dlrm_on_tables(checkout: Path, folder: Path) -> None:
+    """The same program with its embeddings put on joymigrate's tables: lines a person adds."""
+    shutil.copytree(checkout, folder / "before", ignore=shutil.ignore_patterns(".git"))
+    rewritten(folder / "before", folder / "after")
+    program = folder / "after" / "dlrm_s_pytorch.py"
+    program.write_text(put(program.read_text()))
+    rehearse = [*JOYMIGRATE, "rehearse", "--to", "ascend", "--devices", "1", "--policy", "error",
+                "--", "python"]  # fmt: skip
+    for name, more in TABLE_KINDS.items():
+        words = [*DLRM.split(), *more.split()]
+        first = [float(x) for x in LOSS.findall(run([sys.executable, *words], folder / "before"))]
+        said = run([*rehearse, *words, "--use-gpu"], folder / "after")
+        found = [float(x) for x in LOSS.findall(said)]
+        print(f"dlrm on tables, {name}: {len(first)} losses, {first[0]:.6f} … {first[-1]:.6f}; "
+              f"rehearsed: largest difference {apart(first, found):.1e} (<= 1e-5)",
+              flush=True)  # fmt: skip
+        print(rehearsal(said), flush=True)
+
+
+def put(text: str) -> str:
+    """Two lines behind the model, and the program's refusal of Adagrad on a device left out."""
+    place = "    if not args.inference_only:\n        if use_gpu and"
+    refusal = 'sys.exit("GPU version of Adagrad is not supported by PyTorch.")'
+    for wanted in (place, refusal):
+        if text.count(wanted) != 1:
+            sys.exit(f"the program has {text.count(wanted)} times: {wanted.strip()}")
+    return text.replace(refusal, "pass").replace(place, PUT + place)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--torchrec", type=Path, help="a checkout")
     parser.add_argument("--peer", help="a Python that has torchrec")
     parser.add_argument("--dlrm", type=Path, help="a checkout")
+    parser.add_argument(
+        "--only", choices=[*MODELS, "dlrm"], help="one of them; dlrm: on tables alone"
+    )
     options = parser.parse_args()
     if (options.torchrec is None) != (options.peer is None) or not (options.dlrm or options.peer):
         parser.error("name --torchrec and --peer, or --dlrm, or all three")
     with tempfile.TemporaryDirectory() as place:
         if options.torchrec:
-            for name in MODELS:
+            for name in [options.only] if options.only else MODELS:
                 on_tables(name, options.torchrec, options.peer, Path(place) / name)
         if options.dlrm:
-            dlrm(options.dlrm, Path(place) / "dlrm")
+            dlrm_on_tables(options.dlrm, Path(place) / "tables")
+            if not options.only:
+                dlrm(options.dlrm, Path(place) / "dlrm")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from joymigrate.rewrite.across import read_text, settle
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
+from joymigrate.rewrite.files_together import leave_together
 from joymigrate.rewrite.readers import kernels
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def scan(
         if job.active(finding.rule) or finding.rule == "JM001"
     ]
     findings = native.leave(with_callers(findings, files), chip, root)
+    findings = leave_together(findings, context.rules, {f.relative: f for f in files}, tree)
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
     return Scan(
         root=root,

@@ -20,35 +20,110 @@ if TYPE_CHECKING:
         PoolingType,
         TableOptions,
     )
-    from joymigrate.run.train.tables.embedding import EmbeddingBagCollection, EmbeddingCollection
-    from joymigrate.run.train.tables.jagged import JaggedTensor, KeyedJaggedTensor
-    from joymigrate.run.train.tables.keyed_tensor import KeyedTensor
-    from joymigrate.run.train.tables.parallel_model import DistributedModelParallel, shard_tables
-    from joymigrate.run.train.tables.planner import ShardingPlan, make_plan
-    from joymigrate.run.train.tables.row_optimiser import RowOptimiser, apply_optimizer_in_backward
-    from joymigrate.run.train.tables.table import Table
-    from joymigrate.run.train.tables.table_pipeline import TablePipeline
+    from joymigrate.run.train.tables.dlrm import (
+        DLRM,
+        DenseArch,
+        DLRMTrain,
+        InteractionArch,
+        OverArch,
+        SparseArch,
+    )
+    from joymigrate.run.train.tables.embedding import (
+        EmbeddingBagCollection,
+        EmbeddingCollection,
+    )
+    from joymigrate.run.train.tables.jagged import (
+        JaggedTensor,
+        KeyedJaggedTensor,
+    )
+    from joymigrate.run.train.tables.keyed_tensor import (
+        KeyedTensor,
+    )
+    from joymigrate.run.train.tables.optimisers import (
+        CombinedOptimizer,
+        KeyedOptimizerWrapper,
+        RowWiseAdagrad,
+        fused_optimizer,
+        in_backward_optimizer_filter,
+    )
+    from joymigrate.run.train.tables.parallel_model import (
+        DistributedModelParallel,
+        shard_tables,
+    )
+    from joymigrate.run.train.tables.planner import (
+        ShardingPlan,
+        make_plan,
+    )
+    from joymigrate.run.train.tables.random_batches import (
+        DEFAULT_CAT_NAMES,
+        DEFAULT_INT_NAMES,
+        DEFAULT_LABEL_NAME,
+        Batch,
+        RandomRecDataset,
+    )
+    from joymigrate.run.train.tables.row_optimiser import (
+        RowOptimiser,
+        apply_optimizer_in_backward,
+    )
+    from joymigrate.run.train.tables.table import (
+        Table,
+    )
+    from joymigrate.run.train.tables.table_pipeline import (
+        TablePipeline,
+    )
+    from joymigrate.run.train.tables.torch_modules import (
+        put_on_tables,
+    )
+    from joymigrate.run.train.tables.wire import (
+        CommType,
+        EmbeddingBagCollectionSharder,
+        EmbeddingCollectionSharder,
+        QCommsConfig,
+        get_qcomm_codecs_registry,
+    )
 
 HOMES = {
     "Admission": "configs",
+    "Batch": "random_batches",
+    "CombinedOptimizer": "optimisers",
+    "CommType": "wire",
+    "DEFAULT_CAT_NAMES": "random_batches",
+    "DEFAULT_INT_NAMES": "random_batches",
+    "DEFAULT_LABEL_NAME": "random_batches",
+    "DLRM": "dlrm",
+    "DLRMTrain": "dlrm",
     "DataType": "configs",
+    "DenseArch": "dlrm",
     "DistributedModelParallel": "parallel_model",
     "EmbeddingBagCollection": "embedding",
+    "EmbeddingBagCollectionSharder": "wire",
     "EmbeddingBagConfig": "configs",
     "EmbeddingCollection": "embedding",
+    "EmbeddingCollectionSharder": "wire",
     "EmbeddingConfig": "configs",
     "Eviction": "configs",
+    "InteractionArch": "dlrm",
     "JaggedTensor": "jagged",
     "KeyedJaggedTensor": "jagged",
+    "KeyedOptimizerWrapper": "optimisers",
     "KeyedTensor": "keyed_tensor",
+    "OverArch": "dlrm",
     "PoolingType": "configs",
+    "QCommsConfig": "wire",
+    "RandomRecDataset": "random_batches",
     "RowOptimiser": "row_optimiser",
+    "RowWiseAdagrad": "optimisers",
     "ShardingPlan": "planner",
+    "SparseArch": "dlrm",
     "Table": "table",
     "TableOptions": "configs",
     "TablePipeline": "table_pipeline",
     "apply_optimizer_in_backward": "row_optimiser",
+    "fused_optimizer": "optimisers",
+    "get_qcomm_codecs_registry": "wire",
+    "in_backward_optimizer_filter": "optimisers",
     "make_plan": "planner",
+    "put_on_tables": "torch_modules",
     "shard_tables": "parallel_model",
 }
 
@@ -60,24 +135,46 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "DEFAULT_CAT_NAMES",
+    "DEFAULT_INT_NAMES",
+    "DEFAULT_LABEL_NAME",
+    "DLRM",
     "Admission",
+    "Batch",
+    "CombinedOptimizer",
+    "CommType",
+    "DLRMTrain",
     "DataType",
+    "DenseArch",
     "DistributedModelParallel",
     "EmbeddingBagCollection",
+    "EmbeddingBagCollectionSharder",
     "EmbeddingBagConfig",
     "EmbeddingCollection",
+    "EmbeddingCollectionSharder",
     "EmbeddingConfig",
     "Eviction",
+    "InteractionArch",
     "JaggedTensor",
     "KeyedJaggedTensor",
+    "KeyedOptimizerWrapper",
     "KeyedTensor",
+    "OverArch",
     "PoolingType",
+    "QCommsConfig",
+    "RandomRecDataset",
     "RowOptimiser",
+    "RowWiseAdagrad",
     "ShardingPlan",
+    "SparseArch",
     "Table",
     "TableOptions",
     "TablePipeline",
     "apply_optimizer_in_backward",
+    "fused_optimizer",
+    "get_qcomm_codecs_registry",
+    "in_backward_optimizer_filter",
     "make_plan",
+    "put_on_tables",
     "shard_tables",
 ]

@@ -67,6 +67,7 @@ class TableCollection(nn.Module):
         self._device = torch.device(device or "cpu")
         self.options = options_by_table(options, self.configs)
         self.optimisers: dict[str, RowOptimiser] = {}
+        self.rates: dict[str, dict[str, Any]] = {}  # param groups, where an optimiser shows them
         self.initial: dict[str, Tensor] = {}  # weights that a table starts from
         self.names = embedding_names(configs)
         setattr(self, self.MODULES, nn.ModuleDict())
@@ -168,7 +169,13 @@ class TableCollection(nn.Module):
     def make_table(self, shape: TableShape) -> Table:
         """A table or a part of one."""
         name = shape.name
-        return Table(shape, self.optimisers[name], self.options[name], self._device)
+        table = Table(shape, self.optimisers[name], self.options[name], self._device)
+        table.rates = self.rates_of(name)
+        return table
+
+    def rates_of(self, name: str) -> dict[str, Any]:
+        """What of a table's optimiser a schedule may change: its learning rate."""
+        return self.rates.setdefault(name, {"lr": self.optimisers[name].lr})
 
     def fill(self, table: Table, name: str) -> None:
         """Weights that the table was given before: those of its plain form, or `init_fn`'s."""
@@ -341,6 +348,10 @@ class EmbeddingBagCollection(TableCollection):
         config = self.configs[name]
         assert isinstance(config, EmbeddingBagConfig)
         return not self._is_weighted and config.pooling in (PoolingType.SUM, PoolingType.MEAN)
+
+    def weigh(self, weighted: bool) -> None:
+        """Whether the values of the next batches have weights."""
+        self._is_weighted = weighted
 
     def is_weighted(self) -> bool:
         """TorchRec's name of `weighted`."""

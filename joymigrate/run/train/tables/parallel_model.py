@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -12,15 +12,16 @@ from torch import nn
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.embedding import TableCollection
 from joymigrate.run.train.tables.failures import Failures
+from joymigrate.run.train.tables.optimisers import (
+    collections_of,
+    fuse_marked,
+    fused_optimizer,
+)
 from joymigrate.run.train.tables.planner import ShardingPlan, TableNeed, make_plan
 from joymigrate.run.train.tables.sharded import Groups, ShardedExchange, owner_among
 from joymigrate.run.train.tables.stores import RowFormat
 from joymigrate.run.train.tables.table_shape import TableShape
-
-
-def collections_of(model: nn.Module) -> list[TableCollection]:
-    """The collections of a model, each once, in its order."""
-    return [module for module in model.modules() if isinstance(module, TableCollection)]
+from joymigrate.run.train.tables.wire import Wire, sharder_of
 
 
 def shard_tables(
@@ -29,6 +30,7 @@ def shard_tables(
     memory_bytes: int | None = None,
     access: Mapping[str, float] | None = None,
     fixed: Mapping[str, str] | None = None,
+    sharders: Iterable[Any] | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[ShardingPlan]:
     """Cut the fused tables of every collection over all processes; a plan for each collection.
@@ -38,7 +40,12 @@ def shard_tables(
     """
     plans = []
     groups: Groups | None = None
+    fuse_marked(model)
     for collection in collections_of(model):
+        sharder = sharder_of(collection, sharders)
+        if sharder.optimiser is not None:
+            for name in list(collection.plain):
+                collection.fuse(name, sharder.optimiser)
         if collection.plain:
             raise JoyError(
                 "a table without a row-wise optimiser can't be cut over processes",
@@ -54,7 +61,7 @@ def shard_tables(
         })  # fmt: skip
         groups = groups or Groups.open(collection.device)
         Failures.watch()
-        open_parts(collection, plan, groups)
+        open_parts(collection, plan, groups, sharder.wire)
         plans.append(plan)
         if groups.rank == 0:
             tell(str(plan))
@@ -103,7 +110,9 @@ def needs_of(collection: TableCollection, access: Mapping[str, float] | None) ->
     return needs
 
 
-def open_parts(collection: TableCollection, plan: ShardingPlan, groups: Groups) -> None:
+def open_parts(
+    collection: TableCollection, plan: ShardingPlan, groups: Groups, wire: Wire | None = None
+) -> None:
     """Make this process's parts, and the way to the others'."""
     parts = [part for item in plan.placements for part in item.parts]
     own = {}
@@ -135,6 +144,7 @@ def open_parts(collection: TableCollection, plan: ShardingPlan, groups: Groups) 
             else collection.configs[name].num_embeddings
             for name in names
         },
+        wire,
     )
 
 
@@ -143,11 +153,26 @@ def hashed(number: int, parts: int) -> Callable[[Any], Any]:
     return lambda ids: owner_among(ids, parts) == number
 
 
+def bring_to(module: nn.Module, device: torch.device) -> None:
+    """The dense part on its device; what was built on `meta` gets its first values there."""
+    for part in module.modules():
+        if any(item.is_meta for item in part.parameters(recurse=False)):
+            part.to_empty(device=device, recurse=False)
+            if not hasattr(part, "reset_parameters"):
+                raise JoyError(
+                    f"{type(part).__name__} was built on meta and has no reset_parameters",
+                    help="build it on the device",
+                )
+            part.reset_parameters()
+    module.to(device)
+
+
 class DistributedModelParallel(nn.Module):
     """TorchRec's wrapper: tables in parts, and DDP around the dense parameters.
 
-    `plan` names the way of tables (`{"t1": "row"}`); `env` and `sharders` are TorchRec's and have
-    nothing to say here. The plans that were made are `.plans`.
+    `plan` names the way of tables (`{"t1": "row"}`); `sharders` may bring an optimiser of rows
+    (`fused_params`) and the formats in which rows are sent; `env` is TorchRec's and has nothing to
+    say here. A model built on `meta` is made on `device`. The plans that were made are `.plans`.
     """
 
     def __init__(
@@ -163,7 +188,15 @@ class DistributedModelParallel(nn.Module):
         access: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__()
-        self.plans = shard_tables(module, memory_bytes=memory_bytes, access=access, fixed=plan)
+        if device is not None:
+            for collection in collections_of(module):
+                collection.place(device)
+        self.plans = shard_tables(
+            module, memory_bytes=memory_bytes, access=access, fixed=plan, sharders=sharders
+        )
+        self.fused_optimizer = fused_optimizer(module)
+        if device is not None:
+            bring_to(module, device)
         self.module: nn.Module = module
         if init_data_parallel and any(p.requires_grad for p in module.parameters()):
             from torch.nn.parallel import DistributedDataParallel

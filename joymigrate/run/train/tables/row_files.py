@@ -29,7 +29,7 @@ from joymigrate.errors import JoyError
 from joymigrate.files import replace_file, sync_file
 from joymigrate.run.train.tables.hash_index import ABSENT
 from joymigrate.run.train.tables.initialise import Ids
-from joymigrate.run.train.tables.parallel_model import collections_of
+from joymigrate.run.train.tables.optimisers import collections_of
 from joymigrate.run.train.tables.sharded import ShardedExchange
 from joymigrate.run.train.tables.table import Table
 

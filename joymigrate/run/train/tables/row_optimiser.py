@@ -97,6 +97,8 @@ class RowOptimiser:
             "initial_accumulator_value": "initial", "beta1": "beta1", "beta2": "beta2",
         }  # fmt: skip
         found: dict[str, Any] = {"kind": kind, "lr": default_rate(kind)}
+        if kind == "rowwise_adagrad":
+            found["eps"] = 1e-8  # what TorchRec's fused kernel computes with, unless it is told
         if "betas" in given:
             found["beta1"], found["beta2"] = given.pop("betas")
         for key, value in given.items():

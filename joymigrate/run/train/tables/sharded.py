@@ -42,6 +42,7 @@ from joymigrate.run.train.tables.questions import (
 )
 from joymigrate.run.train.tables.route import Route
 from joymigrate.run.train.tables.table import Table
+from joymigrate.run.train.tables.wire import Wire, packed, unpacked
 
 OWNER_SEED = 0x5EED  # another hash than that of the owner's own index
 REFUSED, LEFT = 1, 2  # what a rank says instead of sizes
@@ -108,9 +109,11 @@ class ShardedExchange:
         groups: Groups,
         device: torch.device,
         check: Mapping[str, int | None],
+        wire: Wire | None = None,
     ) -> None:
         self.order, self.columns, self.parts = list(order), columns, list(parts)
         self.own, self.groups, self.device, self.bounds = own, groups, device, check
+        self.wire = wire or Wire()
         self.pipelined, self.staleness = False, 0
         self.waited_for = True  # by the others, who send sizes next; not in the middle of a batch
         self.tables: dict[str, tuple[Table, ...]] = {
@@ -265,7 +268,8 @@ class ShardedExchange:
         self, routes: list[Route], questions: Sequence[Question], words: Places, units: Places
     ) -> None:
         away = np.arange(self.groups.world) != self.groups.rank
-        width = np.array([part.columns * 8 for part in self.parts])  # rows, gradients
+        each = self.wire.rows.itemsize + self.wire.gradients.itemsize
+        width = np.array([part.columns * each for part in self.parts])  # rows, gradients
         self.bytes_sent += int((units[away] * width).sum() + 4 * words[away].sum())
         values = dict(zip(self.order, (len(asked.given) for asked in routes), strict=True))
         for number, question in enumerate(questions):
@@ -307,9 +311,8 @@ class ShardedExchange:
 
     def _send_units(self, asked: RowRequest, units: Sequence[Tensor], group: Any) -> list[Tensor]:
         """Units of own parts to those who asked; those of this rank, by part."""
-        received = self._exchange(
-            self._by_asker(units, asked.got), *self._widths(asked.sent, asked.got)[::-1], group
-        )
+        widths = self._widths(asked.sent, asked.got)[::-1]
+        received = self._send(self._by_asker(units, asked.got), *widths, group, self.wire.rows)
         blocks = [received] * len(self.parts)
         at = 0
         for number in self._by_rank():
@@ -382,7 +385,9 @@ class ShardedExchange:
             self._by_asker(spots, counts), counts.sum(1), got.sum(1), self.groups.gradients
         )
         asking, owning = self._widths(got, counts)
-        new = self._exchange(self._by_asker(values, counts), owning, asking, self.groups.gradients)
+        new = self._send(
+            self._by_asker(values, counts), owning, asking, self.groups.gradients, self.wire.rows
+        )
         spot = at = 0
         for number in self._by_rank():
             piece = self.parts[number]
@@ -416,7 +421,7 @@ class ShardedExchange:
         send = torch.cat(flat) if flat else torch.zeros(0, device=self.device)
         send /= self.groups.world
         widths = self._widths(asked.sent, asked.got)
-        received = self._exchange(send, *widths, self.groups.gradients)
+        received = self._send(send, *widths, self.groups.gradients, self.wire.gradients)
         blocks = self._from_askers(received, asked)
         for own, block, (table, ticket) in zip(asked.own, blocks, fetched.tickets, strict=True):
             table.update(ticket, own.bags.gather(block))
@@ -466,6 +471,12 @@ class ShardedExchange:
         dist.all_to_all_single(found, given, group=group)
         result: Places = found.cpu().view(world, width).numpy()
         return result
+
+    def _send(
+        self, values: Tensor, to_each: Places, from_each: Places, group: Any, kind: torch.dtype
+    ) -> Tensor:
+        """`_exchange` of float32 numbers, sent as `kind`."""
+        return unpacked(self._exchange(packed(values, kind), to_each, from_each, group), kind)
 
     def _exchange(self, send: Tensor, to_each: Places, from_each: Places, group: Any) -> Tensor:
         found = send.new_empty(int(from_each.sum()))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ class Table:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.shape, self.optimiser = shape, optimiser
+        self.rates: Mapping[str, Any] = {"lr": optimiser.lr}  # a schedule may change it
         self.options = options or TableOptions()
         self.device, self.clock = torch.device(device), clock
         self.form = RowFormat(shape.columns, optimiser.state_width(shape.columns), shape.dtype)
@@ -288,7 +289,7 @@ class Table:
             with self.tier.lock:
                 kernels.op("row_update")(
                     self.tier.weights, self.tier.state, ticket.places, gradients.float(),
-                    self.updates, **self.optimiser.arguments(),
+                    self.updates, **(self.optimiser.arguments() | {"lr": self.rates["lr"]}),
                 )  # fmt: skip
         slots = ticket.slots[ticket.held]
         with self.lock:

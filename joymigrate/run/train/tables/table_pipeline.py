@@ -33,7 +33,7 @@ from joymigrate.run.train.tables.embedding import TableCollection
 from joymigrate.run.train.tables.exchange import Fetched
 from joymigrate.run.train.tables.failures import Failures
 from joymigrate.run.train.tables.jagged import KeyedJaggedTensor
-from joymigrate.run.train.tables.parallel_model import collections_of
+from joymigrate.run.train.tables.optimisers import collections_of, fuse_marked
 from joymigrate.run.train.tables.sharded import ShardedExchange
 from joymigrate.run.train.tables.tiers import CacheFull
 
@@ -65,6 +65,7 @@ class TablePipeline:
     ) -> None:
         self.model, self.optimizer, self.device = model, optimizer, torch.device(device)
         self.synchronous, self.pause_every = synchronous, pause_every
+        fuse_marked(model)
         self.tables = [item for item in collections_of(model) if item.fused()]
         for collection in self.tables:
             exchange = collection.exchange

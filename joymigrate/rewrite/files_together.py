@@ -1,0 +1,114 @@
+"""Files of one program that may only change together: where one has to stay, the others stay too.
+
+Rules that say `together: true` in their codemod's data replace a library whose objects do not mix
+with the replacement's. Two files belong together where some file imports both, itself included.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from joymigrate.language import Text
+from joymigrate.model import Finding, Tier
+from joymigrate.rewrite.across import read_text
+from joymigrate.rewrite.discover import File
+from joymigrate.rewrite.module_index import ModuleIndex
+from joymigrate.rewrite.rules import Rule
+
+
+def leave_together(
+    findings: Iterable[Finding],
+    rules: Mapping[str, Rule],
+    files: Mapping[str, File],
+    tree: ModuleIndex,
+) -> list[Finding]:
+    """The findings; as reports in files that go with one that stays, where a rule asks for it."""
+    found = list(findings)
+    for rule in rules_together(rules):
+        mine = [each for each in found if each.rule == rule]
+        stay = {each.path: each for each in reversed(mine) if not each.edits}
+        move = {each.path for each in mine if each.edits} - stay.keys()
+        if not stay or not move:
+            continue
+        reached = Reached(files, tree)
+        held = {path: reached.with_one_of(path, stay) for path in move}
+        found = [
+            report(each, stay[other])
+            if each.rule == rule and each.edits and (other := held.get(each.path)) is not None
+            else each
+            for each in found
+        ]
+    return found
+
+
+def rules_together(rules: Mapping[str, Rule]) -> list[str]:
+    """Rules whose data ask for it."""
+    return [name for name, rule in rules.items() if any(one.get("together") for one in rule.match)]
+
+
+def report(finding: Finding, other: Finding) -> Finding:
+    """The finding as a report."""
+    why = Text("{path} stays, and both files are of one program: {reason}",
+               path=other.path, reason=other.reason or other.message)  # fmt: skip
+    return replace(
+        finding, tier=Tier.REPORT, after=None, edits=(), needs=None, group=None, reason=why
+    )
+
+
+class Reached:
+    """Which files each file imports, directly or by others."""
+
+    def __init__(self, files: Mapping[str, File], tree: ModuleIndex) -> None:
+        self.files, self.tree = files, tree
+        self.direct: dict[str, set[str]] = {}
+        self.all = {path: self.below(path) for path in tree.paths if path in files}
+
+    def with_one_of(self, path: str, others: Iterable[str]) -> str | None:
+        """A file of `others` that belongs to a program with `path`."""
+        programs = [below for below in self.all.values() if path in below]
+        return next((one for one in sorted(others) if any(one in b for b in programs)), None)
+
+    def below(self, path: str) -> set[str]:
+        """A file and all that it imports."""
+        found, waiting = {path}, [path]
+        while waiting:
+            for other in self.imported(waiting.pop()) - found:
+                found.add(other)
+                waiting.append(other)
+        return found
+
+    def imported(self, path: str) -> set[str]:
+        """The project's files that a file imports."""
+        if path not in self.direct:
+            located = (self.tree.locate(path, name) for name in self.names(path))
+            self.direct[path] = {each[0] for each in located if each is not None}
+        return self.direct[path]
+
+    def names(self, path: str) -> Iterator[str]:
+        """Dotted names of modules, and of what is imported from them (it may be a module)."""
+        if path not in self.files:
+            return
+        try:
+            nodes = ast.walk(ast.parse(read_text(self.files[path].path)))
+        except (SyntaxError, ValueError):
+            return
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                base = self.base(path, node)
+                if base is not None:
+                    yield base
+                    yield from (f"{base}.{alias.name}".strip(".") for alias in node.names)
+
+    def base(self, path: str, node: ast.ImportFrom) -> str | None:
+        """The module that a `from` import names, seen from the file's folder."""
+        if not node.level:
+            return node.module or ""
+        package = self.tree.package(path) or tuple(path.split("/")[:-1])
+        keep = len(package) - (node.level - 1)
+        if keep < 0:
+            return None
+        return ".".join([*package[:keep], *([node.module] if node.module else [])])
