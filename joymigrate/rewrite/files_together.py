@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from joymigrate.language import Text
-from joymigrate.model import Finding, Tier
+from joymigrate.model import Finding, Rule, Tier
 from joymigrate.rewrite.across import read_text
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.module_index import ModuleIndex
-from joymigrate.rewrite.rules import Rule
 
 
 def leave_together(

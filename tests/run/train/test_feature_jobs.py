@@ -74,6 +74,30 @@ def test_an_epoch_reads_every_row_and_learns(clicks: Path, tmp_path: Path) -> No
     assert np.mean([line["loss"] for line in lines[-5:]]) < lines[0]["loss"]
 
 
+@pytest.mark.parametrize(
+    "name", ["din", *(pytest.param(n, marks=pytest.mark.slow) for n in ("deepfm", "dlrm", "dcn"))]
+)
+def test_tables_of_different_dims_are_made_equally_wide(
+    name: str, clicks: Path, tmp_path: Path
+) -> None:
+    schema = yaml.safe_load((clicks / "features.yaml").read_text())
+    schema["features"]["brand"]["dim"] = 4
+    schema["features"]["item_id"]["dim"] = 8
+    schema["features"]["hour"]["dim"] = 2
+    schema["histories"]["store"] = str(clicks / schema["histories"]["store"])
+    (tmp_path / "features.yaml").write_text(yaml.safe_dump(schema))
+    data = {"train": str(clicks / "clicks-*.parquet"), "schema": str(tmp_path / "features.yaml")}
+    model = {"from_config": {"model_type": name}}
+    lines = train(job_of(clicks, tmp_path / "run", epochs=2, data=data, model=model))
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    exported = tmp_path / "run" / "model"
+    assert load_file(exported / "table.item_id.safetensors")["rows"].shape[1] == 8
+    widen = {
+        n: t.shape for n, t in load_file(exported / "dense.safetensors").items() if "widen" in n
+    }
+    assert sorted(map(tuple, widen.values())) == [(16, 2), (16, 4), (16, 8)]
+
+
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(clicks: Path, tmp_path: Path) -> None:
     train(job_of(clicks, tmp_path / "parts", steps=4, epochs=None, schedule="constant"))
     again = job_of(clicks, tmp_path / "parts", steps=9, epochs=None, schedule="constant")

@@ -20,6 +20,7 @@ from joymigrate.run.beam import Trie, attend
 from joymigrate.run.train.recommendation import sizes_of
 from joymigrate.run.train.recommendation.inputs import RowInputs, Shape
 from joymigrate.run.train.recommendation.onerec import Memory, OneRec
+from joymigrate.run.train.samples.lookup import Widen
 from joymigrate.run.train.samples.schema import FeatureSchema
 from joymigrate.run.train.semantic_ids.codes import CODES, SemanticIds, read_codes
 from joymigrate.schema import read
@@ -180,15 +181,20 @@ def load(folder: Path, device: str = "cpu") -> ItemRecommender:
     settings = sizes_of(sizes)
     settings.pop("model_type")
     events = schema.features[name].length
-    shape = Shape(0, 0, schema.tables()[table].width, (events,), 1, semantic.sizes)
+    widths = {name: one.width for name, one in schema.tables().items()}
+    shape = Shape(0, 0, max(widths.values()), (events,), 1, semantic.sizes)
     model = OneRec(shape, **settings)
     try:
         stored = load_file(folder / f"table.{table}.safetensors")
-        model.load_state_dict(load_file(folder / "dense.safetensors"))
+        dense = load_file(folder / "dense.safetensors")
+        matrices = Widen.taken_from(dense, widths)
+        model.load_state_dict(dense)
     except (OSError, RuntimeError) as error:
         raise JoyError(f"the model's files do not fit: {error}", where=str(folder)) from None
     order = stored["ids"].argsort()
     model.to(device).eval()
     trie = Trie.of(semantic.codes, semantic.ids).to(device)
     ids, rows = stored["ids"][order].to(device), stored["rows"][order].to(device)
+    if table in matrices:
+        rows = rows @ matrices[table].to(device).T
     return ItemRecommender(model, ids, rows, semantic, trie, events)

@@ -92,6 +92,37 @@ class Rows(nn.Module):
         }
 
 
+class Widen(nn.Module):
+    """Rows of narrower tables, made as wide as the others by a matrix for each table.
+
+    Ginart et al., Mixed Dimension Embeddings, 2019 (arXiv 1909.11810), section 4: e = P v.
+    """
+
+    def __init__(self, narrow: Mapping[str, int], dim: int) -> None:
+        super().__init__()
+        self.places = {name: str(number) for number, name in enumerate(sorted(narrow))}
+        self.matrices = nn.ModuleDict(
+            {self.places[name]: nn.Linear(width, dim, bias=False) for name, width in narrow.items()}
+        )
+        for matrix in self.matrices.values():
+            nn.init.xavier_uniform_(matrix.weight)  # type: ignore[arg-type]
+
+    @staticmethod
+    def taken_from(dense: dict[str, Tensor], widths: Mapping[str, int]) -> dict[str, Tensor]:
+        """Take the matrices by table out of the state of a dense part."""
+        narrow = sorted(name for name, width in widths.items() if width < max(widths.values()))
+        return {
+            name: dense.pop(f"widen.matrices.{number}.weight") for number, name in enumerate(narrow)
+        }
+
+    def forward(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Rows [N, D] by table; first-order weights pass."""
+        return {
+            name: self.matrices[self.places[name]](part) if name in self.places else part
+            for name, part in rows.items()
+        }
+
+
 class Recommender(nn.Module):
     """Tables and a dense part; `forward` takes a batch of `collate`."""
 
@@ -110,7 +141,8 @@ class Recommender(nn.Module):
         self.linear = bool(kind.LINEAR)
         self.fields = [*schema.singles(), *schema.bags()]
         self.sequences = schema.sequences()
-        dim = check_dim(schema)
+        widths = {name: one.width for name, one in schema.tables().items()}
+        dim = max(widths.values(), default=schema.dim)
         events = tuple(schema.features[name].length for name in self.sequences)
         levels = codes.sizes if codes is not None else ()
         self.shape = Shape(
@@ -121,6 +153,9 @@ class Recommender(nn.Module):
         self.rows = Rows(schema, settings, linear=self.linear, seed=seed)
         rest = {key: value for key, value in sizes.items() if key != "model_type"}
         self.dense = kind.MODEL(self.shape, **rest)
+        narrow = {name: width for name, width in widths.items() if width < dim}
+        if narrow:
+            self.dense.widen = Widen(narrow, dim)
 
     def wanted(self, batch: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
         """The ids that every table is asked for, feature by feature."""
@@ -145,6 +180,8 @@ class Recommender(nn.Module):
         if self.linear:
             ids |= self.first_order(batch)
         rows = self.rows(ids)
+        if hasattr(self.dense, "widen"):
+            rows = self.dense.widen(rows)
         split = {
             table: list(rows[table].split([len(one) for one in parts]))
             for table, parts in asked.items()
@@ -154,8 +191,8 @@ class Recommender(nn.Module):
         fields = [self.pooled(name, found[name], batch, count) for name in self.fields]
         events = []
         for name, target in zip(self.sequences, self.targets, strict=True):
-            rows = split[self.schema.table_of(name)].pop(0)
-            rows_BLD = rows.view(*batch[f"{name}.ids"].shape, rows.shape[1])
+            flat = split[self.schema.table_of(name)].pop(0)
+            rows_BLD = flat.view(*batch[f"{name}.ids"].shape, flat.shape[1])
             mask_BL = batch[f"{name}.mask"]
             events.append((rows_BLD * mask_BL[..., None], mask_BL, found[target]))
         linear_B = self.summed(rows, batch, count) if self.linear else None
@@ -318,18 +355,6 @@ def following(of_BL: Tensor, mask_BL: Tensor, last: Tensor) -> Tensor:
     end = (mask_BL.sum(1) - 1).clamp(min=0)
     rows = torch.arange(len(end), device=end.device)
     return of_BL.roll(-1, 1).index_put((rows, end), last)
-
-
-def check_dim(schema: FeatureSchema) -> int:
-    """The one width that all tables have: vectors are added and multiplied."""
-    widths = {one.width for one in schema.tables().values()}
-    if len(widths) > 1:
-        raise JoyError(
-            f"these models need tables of one dim, the schema has {sorted(widths)}",
-            where="data.schema",
-            help="leave dim out of the features and set the schema's dim",
-        )
-    return widths.pop() if widths else schema.dim
 
 
 def candidate_of(schema: FeatureSchema, sequence: str) -> str:

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train.tables.configs import TableConfig, TableOptions
 from joymigrate.run.train.tables.initialise import UniformRows
 
 Options = TableOptions | Mapping[str, TableOptions] | None
+
+
+class PlainTables(nn.ModuleDict):
+    """Modules by the names of tables, which may have dots (torch's own can't)."""
+
+    def __getitem__(self, key: str) -> nn.Module:
+        return super().__getitem__(escaped(key))
+
+    def __setitem__(self, key: str, module: nn.Module) -> None:
+        super().__setitem__(escaped(key), module)
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(escaped(key))
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(escaped(str(key)))
+
+    def __iter__(self) -> Iterator[str]:
+        return (key.replace(DOT, ".") for key in super().__iter__())
+
+
+DOT = "%2E"
+
+
+def escaped(name: str) -> str:
+    """A table's name as torch takes it."""
+    return name.replace(".", DOT)
 
 
 def check_static(ids: Tensor, config: TableConfig) -> None:

@@ -22,6 +22,7 @@ from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run import kernels
 from joymigrate.run.train.tables.collection_parts import (
     Options,
+    PlainTables,
     check_static,
     embedding_names,
     first_weight,
@@ -70,7 +71,7 @@ class TableCollection(nn.Module):
         self.rates: dict[str, dict[str, Any]] = {}  # param groups, where an optimiser shows them
         self.initial: dict[str, Tensor] = {}  # weights that a table starts from
         self.names = embedding_names(configs)
-        setattr(self, self.MODULES, nn.ModuleDict())
+        setattr(self, self.MODULES, PlainTables())
         for config in configs:
             config.feature_names = config.features()
             if optimiser is not None:

@@ -94,14 +94,15 @@ class RandomRecDataset(IterableDataset[Batch]):
     def draw(self) -> Batch:
         """A new batch."""
         lengths, values = [], []
-        drawn = {"generator": self.generator}
         for size, least, most in zip(self.sizes, self.least, self.most, strict=True):
-            one = torch.randint(least, most + 1, (self.batch_size,), dtype=torch.int32, **drawn)
+            one = torch.randint(
+                least, most + 1, (self.batch_size,), dtype=torch.int32, generator=self.generator
+            )
             lengths.append(one)
-            values.append(torch.randint(0, size, (int(one.sum()),), **drawn))
+            values.append(torch.randint(0, size, (int(one.sum()),), generator=self.generator))
         keyed = KeyedJaggedTensor(self.keys, torch.cat(values), lengths=torch.cat(lengths))
-        numbers = torch.randn(self.batch_size, self.num_dense, **drawn)
-        labels = torch.randint(low=0, high=2, size=(self.batch_size,), **drawn)
+        numbers = torch.randn(self.batch_size, self.num_dense, generator=self.generator)
+        labels = torch.randint(0, 2, (self.batch_size,), generator=self.generator)
         return Batch(numbers, keyed.sync(), labels)
 
     def __iter__(self) -> Iterator[Batch]:
