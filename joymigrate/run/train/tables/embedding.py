@@ -327,9 +327,10 @@ class EmbeddingBagCollection(TableCollection):
         for config in tables:
             if is_weighted and config.pooling is PoolingType.MEAN:
                 raise JoyError(
-                    "a mean of weighted rows is not defined here",
+                    "a mean of weighted rows has no one meaning: torch refuses it, fbgemm divides "
+                    "by the number of values, others by the sum of the weights",
                     where=f"table '{config.name}'",
-                    help="use PoolingType.SUM with weights that sum to one",
+                    help="use PoolingType.SUM with weights divided as you mean it",
                 )
         super().__init__(tables, device, optimiser, options)
 
@@ -372,13 +373,35 @@ class EmbeddingBagCollection(TableCollection):
                 pooled = self._pool_found(config, *found[config.name])
             else:
                 pooled = self._pool_plain(config, features)
-            count = len(config.features())
-            blocks += (
-                [pooled] if count == 1 else pooled.view(count, -1, config.embedding_dim).unbind(0)
-            )
+            blocks += self._by_feature(config, pooled, features)
             names += self.names[number]
         lengths = [block.shape[1] for block in blocks]
         return KeyedTensor(names, lengths, blocks[0] if len(blocks) == 1 else torch.cat(blocks, 1))
+
+    def _by_feature(
+        self, config: EmbeddingBagConfig, pooled: Tensor, batch: KeyedJaggedTensor
+    ) -> list[Tensor]:
+        """A block [B, D] for each feature of a table."""
+        wanted = config.features()
+        if not batch.variable_stride_per_key() and batch.inverse_indices_or_none() is None:
+            if len(wanted) == 1:
+                return [pooled]
+            return list(pooled.view(len(wanted), -1, config.embedding_dim).unbind(0))
+        places, strides = batch.index_per_key(), batch.stride_per_key()
+        blocks = []
+        for key, block in zip(
+            wanted, pooled.split([strides[places[key]] for key in wanted]), strict=True
+        ):
+            inverse = batch.inverse_of(key)
+            if inverse is None and len(block) != batch.stride():
+                raise JoyError(
+                    f"'{key}' has {len(block)} samples, and the batch {batch.stride()}",
+                    help="inverse_indices= say which of them each row is",
+                )
+            blocks.append(
+                block if inverse is None else block.index_select(0, inverse.to(block.device))
+            )
+        return blocks
 
     def _pool_found(
         self, config: EmbeddingBagConfig, routed: Route | Lines, rows: Tensor

@@ -1,8 +1,8 @@
 """Ids and values of different lengths: TorchRec's `JaggedTensor` and `KeyedJaggedTensor`.
 
 Shapes: F keys, B samples, T values in all. `values` [T], `weights` [T] or None, `lengths` [F·B] and
-`offsets` [F·B + 1], key by key. A batch whose keys have different numbers of samples (TorchRec's
-`stride_per_key_per_rank`) and `inverse_indices` are refused.
+`offsets` [F·B + 1], key by key. With `stride_per_key_per_rank` each key has a number of samples of
+its own (repeated ones are left out), and `inverse_indices` say which of them each of B rows is.
 """
 
 from __future__ import annotations
@@ -179,16 +179,18 @@ class KeyedJaggedTensor(Sequences):
         jt_dict: dict[str, JaggedTensor] | None = None,
         inverse_indices: Any = None,
     ) -> None:
-        uneven = stride_per_key is not None and len(set(stride_per_key)) > 1
-        if stride_per_key_per_rank is not None or uneven or inverse_indices is not None:
-            raise JoyError(
-                "keys with different numbers of samples are not supported "
-                "(stride_per_key_per_rank, stride_per_key, inverse_indices)",
-                help="give every key the same number of samples; an absent one has length 0",
-            )
         super().__init__(values, weights, lengths, offsets)
         self._keys = list(keys)
+        self._inverse: tuple[list[str], Tensor] | None = inverse_indices
+        if stride_per_key_per_rank is not None:
+            by_key = torch.as_tensor(stride_per_key_per_rank).reshape(len(self._keys), -1)
+            stride_per_key = by_key.sum(1).tolist()
+        self._uneven = None if stride_per_key is None else [int(one) for one in stride_per_key]
+        if self._uneven is not None and stride is None:
+            rows = [] if inverse_indices is None else [int(inverse_indices[1].shape[-1])]
+            stride = max([*rows, *self._uneven], default=0) if not rows else rows[0]
         self._stride = stride if stride is not None else self._stride_of(lengths, offsets)
+        self._starts = [0, *accumulate(self.stride_per_key())]  # of each key's lengths
         self._length_per_key, self._offset_per_key = length_per_key, offset_per_key
         self.prepared: Any = None  # what a pipeline has fetched for these keys
         self._check()
@@ -200,13 +202,24 @@ class KeyedJaggedTensor(Sequences):
     def _check(self) -> None:
         known = self._lengths if self._lengths is not None else self._offsets
         assert known is not None
-        want = len(self._keys) * self._stride + (self._lengths is None)
+        want = self._starts[-1] + (self._lengths is None)
         if len(known) != want and len(self._keys):
             what = "lengths" if self._lengths is not None else "offsets"
+            each = self._stride if self._uneven is None else self._uneven
             raise JoyError(
-                f"{len(known)} {what} do not fit {len(self._keys)} keys of {self._stride} samples",
+                f"{len(known)} {what} do not fit {len(self._keys)} keys of {each} samples",
                 help=f"a batch of these keys has {want}",
             )
+        if self._uneven is not None and len(self._uneven) != len(self._keys):
+            raise JoyError(f"{len(self._uneven)} strides for {len(self._keys)} keys",
+                           help="one number of samples for each key")  # fmt: skip
+        if self._inverse is not None:
+            missing = [key for key in self._keys if key not in self._inverse[0]]
+            if missing or self._inverse[1].shape != (len(self._inverse[0]), self._stride):
+                raise JoyError(
+                    f"inverse_indices of {self._inverse[0]} are {tuple(self._inverse[1].shape)}",
+                    help=f"keys {self._keys}, and one index for each of {self._stride} rows",
+                )
         if self._weights is not None and len(self._weights) != len(self._values):
             raise JoyError(
                 f"{len(self._weights)} weights for {len(self._values)} values",
@@ -262,8 +275,12 @@ class KeyedJaggedTensor(Sequences):
     @staticmethod
     def concat(kjt_list: Sequence[KeyedJaggedTensor]) -> KeyedJaggedTensor:
         """The keys of several, behind each other."""
-        if len({kjt.stride() for kjt in kjt_list}) > 1:
+        uneven = any(kjt.variable_stride_per_key() for kjt in kjt_list)
+        if len({kjt.stride() for kjt in kjt_list}) > 1 and not uneven:
             raise JoyError("batches with different numbers of samples can't be joined by key")
+        if any(kjt.inverse_indices_or_none() is not None for kjt in kjt_list):
+            raise JoyError("batches with inverse_indices can't be joined by key",
+                           help="join them first, and give the indices to the whole")  # fmt: skip
         weights = [kjt.weights_or_none() for kjt in kjt_list]
         present = [item for item in weights if item is not None]
         if present and len(present) != len(weights):
@@ -273,6 +290,9 @@ class KeyedJaggedTensor(Sequences):
             torch.cat([kjt.values() for kjt in kjt_list]),
             torch.cat(present) if present else None,
             torch.cat([kjt.lengths() for kjt in kjt_list]),
+            stride_per_key=[one for kjt in kjt_list for one in kjt.stride_per_key()]
+            if uneven
+            else None,
         )
 
     @staticmethod
@@ -308,16 +328,32 @@ class KeyedJaggedTensor(Sequences):
         return self._stride
 
     def stride_per_key(self) -> list[int]:
-        """B for every key."""
-        return [self._stride] * len(self._keys)
+        """The number of samples of every key."""
+        return self._uneven or [self._stride] * len(self._keys)
+
+    def stride_per_key_per_rank(self) -> list[list[int]]:
+        """The same as lists of one rank; empty where all keys have B."""
+        return [] if self._uneven is None else [[one] for one in self._uneven]
 
     def variable_stride_per_key(self) -> bool:
-        """Never: such batches are refused."""
-        return False
+        """Whether keys have numbers of samples of their own."""
+        return self._uneven is not None
 
-    def inverse_indices_or_none(self) -> None:
-        """Never there: such batches are refused."""
-        return
+    def inverse_indices(self) -> tuple[list[str], Tensor]:
+        """Keys, and [F, B]: which of a key's samples each row is."""
+        if self._inverse is None:
+            raise JoyError("the batch has no inverse_indices")
+        return self._inverse
+
+    def inverse_indices_or_none(self) -> tuple[list[str], Tensor] | None:
+        """The same, or None."""
+        return self._inverse
+
+    def inverse_of(self, key: str) -> Tensor | None:
+        """Which of a key's samples each row is, [B]."""
+        if self._inverse is None:
+            return None
+        return self._inverse[1][self._inverse[0].index(key)]
 
     def length_per_key(self) -> list[int]:
         """Number of values of each key."""
@@ -332,8 +368,13 @@ class KeyedJaggedTensor(Sequences):
     def offset_per_key(self) -> list[int]:
         """Where each key's values start, and the end of the last. [F + 1]"""
         if self._offset_per_key is None:
-            if self._stride and self._keys:
-                self._offset_per_key = self.offsets()[:: self._stride].tolist()
+            if self._starts[-1]:
+                edges = self.offsets()
+                if self._uneven is None:
+                    edges = edges[:: self._stride]
+                else:
+                    edges = edges[torch.tensor(self._starts, device=edges.device)]
+                self._offset_per_key = edges.tolist()
             else:
                 self._offset_per_key = [0] * (len(self._keys) + 1)
             self._check_end(self._offset_per_key[-1])
@@ -363,9 +404,9 @@ class KeyedJaggedTensor(Sequences):
             )
         number = self._keys.index(key)
         start, stop = self.offset_per_key()[number : number + 2]
-        first = number * self._stride
-        lengths = self.lengths()[first : first + self._stride]
-        offsets = self.offsets()[first : first + self._stride + 1] - start
+        first, last = self._starts[number : number + 2]
+        lengths = self.lengths()[first:last]
+        offsets = self.offsets()[first : last + 1] - start
         weights = self._weights[start:stop] if self._weights is not None else None
         return JaggedTensor(self._values[start:stop], weights, lengths, offsets)
 
@@ -385,9 +426,9 @@ class KeyedJaggedTensor(Sequences):
         return self._of(indices)
 
     def _of(self, indices: Sequence[int]) -> KeyedJaggedTensor:
-        edges, stride = self.offset_per_key(), self._stride
+        edges, starts = self.offset_per_key(), self._starts
         spans = [slice(edges[n], edges[n + 1]) for n in indices]
-        lengths = [self.lengths()[n * stride : (n + 1) * stride] for n in indices]
+        lengths = [self.lengths()[starts[n] : starts[n + 1]] for n in indices]
         empty = self._values[:0]
         return KeyedJaggedTensor(
             [self._keys[n] for n in indices],
@@ -396,15 +437,18 @@ class KeyedJaggedTensor(Sequences):
             if self._weights is not None
             else None,
             torch.cat(lengths or [self.lengths()[:0]]),
-            stride=stride,
+            stride=self._stride,
+            stride_per_key=None if self._uneven is None else [self._uneven[n] for n in indices],
+            inverse_indices=self._inverse,
             length_per_key=[span.stop - span.start for span in spans],
         )
 
     def flatten_lengths(self) -> KeyedJaggedTensor:
         """The same with lengths of one axis."""
         return KeyedJaggedTensor(
-            self._keys, self._values, self._weights, self.lengths().view(-1), stride=self._stride
-        )
+            self._keys, self._values, self._weights, self.lengths().view(-1), stride=self._stride,
+            stride_per_key=self._uneven, inverse_indices=self._inverse,
+        )  # fmt: skip
 
     def to(
         self, device: torch.device, non_blocking: bool = False, dtype: torch.dtype | None = None
@@ -418,9 +462,18 @@ class KeyedJaggedTensor(Sequences):
             move(self._lengths, device, non_blocking),
             move(self._offsets, device, non_blocking),
             self._stride,
+            stride_per_key=self._uneven,
             length_per_key=self._length_per_key,
             offset_per_key=self._offset_per_key,
+            inverse_indices=self._moved_inverse(device, non_blocking),
         )
+
+    def _moved_inverse(
+        self, device: torch.device, non_blocking: bool
+    ) -> tuple[list[str], Tensor] | None:
+        if self._inverse is None:
+            return None
+        return self._inverse[0], self._inverse[1].to(device, non_blocking=non_blocking)
 
     def pin_memory(self) -> KeyedJaggedTensor:
         """The same in page-locked memory."""
@@ -430,8 +483,9 @@ class KeyedJaggedTensor(Sequences):
 
         return KeyedJaggedTensor(
             self._keys, self._values.pin_memory(), pin(self._weights), pin(self._lengths),
-            pin(self._offsets), self._stride, length_per_key=self._length_per_key,
-            offset_per_key=self._offset_per_key,
+            pin(self._offsets), self._stride, stride_per_key=self._uneven,
+            length_per_key=self._length_per_key, offset_per_key=self._offset_per_key,
+            inverse_indices=self._inverse,
         )  # fmt: skip
 
     def __repr__(self) -> str:

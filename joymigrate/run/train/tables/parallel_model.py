@@ -163,7 +163,7 @@ def bring_to(module: nn.Module, device: torch.device) -> None:
                     f"{type(part).__name__} was built on meta and has no reset_parameters",
                     help="build it on the device",
                 )
-            part.reset_parameters()
+            part.reset_parameters()  # type: ignore[operator]
     module.to(device)
 
 
