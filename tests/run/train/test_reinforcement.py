@@ -171,3 +171,34 @@ def test_a_reward_that_is_no_number_is_named(tmp_path: Path) -> None:
 def test_a_server_that_is_not_there_is_named() -> None:
     with pytest.raises(JoyError, match="gave no answers"):
         rollouts.ask_server("http://127.0.0.1:9", "m", [[1]], 2, 3, 1.0, 0)
+
+
+@pytest.mark.slow
+def test_a_trained_reward_model_judges_answers_beside_a_function(tmp_path: Path) -> None:
+    """Pairs prefer letters early in the alphabet; answers learn to earn that model's score."""
+    pairs = [{"prompt": f"go {n}", "chosen": "abba" * 2, "rejected": "zyzy" * 2} for n in range(32)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in pairs))
+    raw = document(
+        data={"train": "pairs.jsonl", "max_length": 64}, task="reward", steps=10, run="judge",
+        batch={"size": 8}, optimiser={"lr": 0.01}, model={"from_config": dict(TINY)},
+        checkpoint={"export": True},
+    )  # fmt: skip
+    (tmp_path / "judge.yaml").write_text(json.dumps(raw))
+    start = launch.LaunchOptions(quiet=True, unverified=True)
+    assert launch.launch(jobs.load(tmp_path / "judge.yaml"), start, lambda line: None) == 0
+    both = ["reward.py:low", "judge/model"]
+    job = jobs.load(job_of(tmp_path, steps=20, reward=both))
+    assert launch.launch(job, start, lambda line: None) == 0
+    found = [line["reward"] for line in lines(tmp_path / "run")]
+    assert sum(found[-5:]) > sum(found[:5])
+
+    from joymigrate.run.train.tasks._reward_model import RewardModel
+
+    judge = RewardModel(tmp_path / "judge" / "model", 64)
+    scores = judge.scores(["go 1"] * 3, ["abba" * 2, "zyzy" * 2, "abba" * 2], "cpu")
+    assert scores[0] > scores[1]
+    assert scores[0] == pytest.approx(scores[2])
+    with pytest.raises(JoyError, match="longer than 256 tokens"):
+        judge.scores(["go"], ["a" * 400], "cpu")
+    with pytest.raises(JoyError, match="no reward model"):
+        RewardModel(tmp_path, 64)

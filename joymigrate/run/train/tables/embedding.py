@@ -390,7 +390,7 @@ class EmbeddingBagCollection(TableCollection):
         places, strides = batch.index_per_key(), batch.stride_per_key()
         blocks = []
         for key, block in zip(
-            wanted, pooled.split([strides[places[key]] for key in wanted]), strict=True
+            wanted, torch.split(pooled, [strides[places[key]] for key in wanted]), strict=True
         ):
             inverse = batch.inverse_of(key)
             if inverse is None and len(block) != batch.stride():

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class Grpo(Task):
-    """Prompts alone; `reward: FILE.py:NAME` says what an answer is worth."""
+    """Prompts alone; `reward` says what an answer is worth.
+
+    `FILE.py:NAME`, the folder of a model that `task: reward` trained, or a list of these (summed).
+    """
 
     SCHEMA: ClassVar[str] = '{"prompt": "…" or [messages], and what the reward reads}'
     OPTIONS: ClassVar[Mapping[str, Any]] = {
@@ -43,7 +46,8 @@ class Grpo(Task):
         if not float(self.options["temperature"]) > 0:
             raise JoyError("temperature is above 0", where="task.temperature")
         self.sft = Sft(dataclasses.replace(context, options={}))
-        self.reward: Any = None
+        self.rewards: list[Any] = []
+        self.judges: list[Any] = []  # models
         self.reference: Any = None
         self.last: dict[str, float] = {}
 
@@ -77,14 +81,22 @@ class Grpo(Task):
         }
 
     def prepare(self, model: Any) -> None:
-        """The reward, and with `beta` a copy of the model that answers may not go far from."""
+        """The rewards, and with `beta` a copy of the model that answers may not go far from."""
         import copy
 
         from joymigrate.run.train.reinforcement.rewards import load_reward
 
         if self.options["reward"] is None:
-            raise JoyError("grpo needs a reward", where="task", help="reward: FILE.py:NAME")
-        self.reward = load_reward(self.options["reward"], self.context.files[0].parent)
+            raise JoyError("grpo needs a reward", where="task",
+                           help="reward: FILE.py:NAME, or a reward model's folder")  # fmt: skip
+        named, place = self.options["reward"], self.context.files[0].parent
+        for one in named if isinstance(named, list | tuple) else [named]:
+            if (place / str(one)).is_dir():
+                from joymigrate.run.train.tasks._reward_model import RewardModel
+
+                self.judges.append(RewardModel(place / str(one), self.context.max_length))
+            else:
+                self.rewards.append(load_reward(str(one), place))
         if self.options["beta"]:
             self.reference = copy.deepcopy(model).eval().requires_grad_(False)
 
@@ -107,9 +119,11 @@ class Grpo(Task):
             temperature, seed,
         )  # fmt: skip
 
-    def rewarded(self, batch: Batch, found: Sequence[Sequence[Rollout]]) -> list[float]:
-        """What each answer is worth."""
-        values = []
+    def rewarded(
+        self, batch: Batch, found: Sequence[Sequence[Rollout]], device: Any = "cpu"
+    ) -> list[float]:
+        """What each answer is worth: the sum of all rewards."""
+        values, prompts, texts = [], [], []
         ends = set(_language.stops(self.tokenizer))
         facts = zip(batch["prompts"], batch["records"], found, strict=True)
         for prompt, record, group in facts:
@@ -117,11 +131,14 @@ class Grpo(Task):
             for one in group:
                 kept = [token for token in one.tokens if token not in ends]
                 completion = self.tokenizer.decode(kept, skip_special_tokens=True)
-                values.append(
-                    self.reward(
-                        {"prompt": text, "completion": completion, "tokens": kept, "record": record}
-                    )
-                )
+                facts_of = {"prompt": text, "completion": completion, "tokens": kept}
+                facts_of["record"] = record
+                values.append(sum(reward(facts_of) for reward in self.rewards))
+                prompts.append(record["prompt"])
+                texts.append(completion)
+        for judge in self.judges:
+            scores = judge.scores(prompts, texts, device)
+            values = [a + b for a, b in zip(values, scores, strict=True)]
         return values
 
     def logs(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -137,7 +154,7 @@ class Grpo(Task):
         from joymigrate.run.train.reinforcement import policy
 
         found = self.answers(model, batch)
-        values = self.rewarded(batch, found)
+        values = self.rewarded(batch, found, next(model.parameters()).device)
         group = int(self.options["group"])
         pairs = [(p, one) for p, some in zip(batch["prompts"], found, strict=True) for one in some]
         made = rows(
