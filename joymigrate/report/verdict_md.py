@@ -95,7 +95,10 @@ def records(document: Mapping[str, Any]) -> Iterator[str]:
     yield "## " + tell("Coverage")
     yield ""
     share = part_of(found["compared"], found["recorded"])
-    yield tell("Compared {share}.", share=share)
+    if document.get("covered"):
+        yield tell("Compared {share} of the tensors in recorded steps.", share=share)
+    else:
+        yield tell("Compared {share}.", share=share)
     parts = counts(document)
     if parts:
         numbers = listed(f"{n:,} {escape(s)}" for s, n in parts.items())

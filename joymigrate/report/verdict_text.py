@@ -70,6 +70,9 @@ def coverage(document: Mapping[str, Any]) -> str:
     found = document["coverage"]
     parts = listed(f"{number} {tell(status)}" for status, number in counts(document).items())
     share = part_of(found["compared"], found["recorded"])
+    if document.get("covered"):  # the share is of one stage's records, the counts are of all
+        words = "Compared {share} of the tensors in recorded steps; all stages: {parts}."
+        return tell(words, share=share, parts=parts or "-")
     if parts:
         return tell("Compared {share} ({parts}).", share=share, parts=parts)
     return tell("Compared {share}.", share=share)

@@ -41,6 +41,7 @@ from joymigrate.verify.model import (
 )
 from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.pairing import Pairing, pair
+from joymigrate.verify.process_stage import judge_processes
 from joymigrate.verify.rest_cause import cause_of_rest
 from joymigrate.verify.rest_stage import Rest
 from joymigrate.verify.tolerance import Tolerance
@@ -64,6 +65,7 @@ def compare(
     replayed = judge_replay(ours, theirs, replay, tolerance, pairing, found)
     alike = len(baseline.ranks) == len(target.ranks)
     rest = judge_the_rest(ours, theirs, alike, found)
+    processes = judge_processes(baseline, target, tolerance, pairing, found)
     steps(baseline, target, pairing, replayed, found, rest)
     judge_program(ours, theirs, replay, found, rest)
     watched = judge_run(ours, theirs, replay, alike, found)
@@ -73,6 +75,8 @@ def compare(
     coverage = covered(baseline, target, pairing, replayed, tolerance, rest)
     verdict = judge(baseline, target, found, replayed, coverage, exit_code, rest)
     whole, left = scope.of(ours, theirs, replayed, rest, coverage, watched)
+    if len(target.ranks) > 1:
+        whole["processes"] = {"compared": processes, "of": len(target.ranks)}
     return replace(verdict, covered=whole, uncovered=left)
 
 

@@ -46,3 +46,11 @@ def data_parallel(module: Any, given: Any) -> tuple[int, int, int] | None:
         return None
     rows = next((t.shape[0] for _, t in pytree.tensors(given) if t.dim()), 0)
     return dist.get_rank(), dist.get_world_size(), int(rows)
+
+
+def holds_whole(module: Any) -> bool:
+    """Whether every process holds all weights of a module, and computes its part of the batch
+    without the others: it can be run by itself. A norm over all processes can't."""
+    if type(module).__name__ != "DistributedDataParallel":
+        return False
+    return not any(type(part).__name__ == "SyncBatchNorm" for part in module.modules())

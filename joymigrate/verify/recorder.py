@@ -34,7 +34,7 @@ from joymigrate.verify.module_replay import ModuleReplay
 from joymigrate.verify.optimisers import probe, settings_of
 from joymigrate.verify.printing import Printing
 from joymigrate.verify.program_log import ProgramLog
-from joymigrate.verify.ranks import data_parallel, mesh, rank_and_world
+from joymigrate.verify.ranks import data_parallel, holds_whole, mesh, rank_and_world
 from joymigrate.verify.replay_session import ReplaySession
 from joymigrate.verify.run_watch import RunWatch
 from joymigrate.verify.settings import Settings
@@ -249,8 +249,8 @@ class Recorder:
         """A model's call in a recorded step."""
         self.see(root)
         self.spread = data_parallel(module, (args, kwargs))
-        alone = self.spread is None or self.spread[1] == 1
-        if alone and (not self.settings.window or self.replay_session.in_window(path)):
+        whole = self.spread is None or self.spread[1] == 1 or holds_whole(module)
+        if whole and (not self.settings.window or self.replay_session.in_window(path)):
             self.replay_call(root, path, module, args, kwargs)
         return self.recorded(f"{root}:{path}", module, args, kwargs, real)
 

@@ -101,6 +101,47 @@ def test_two_processes_equal_one_in_every_kind_of_record(
     assert (curve["status"], curve["value"] < 1e-6) == ("PASS", True)
 
 
+@pytest.fixture(scope="module")
+def two(base: Path) -> Path:
+    launch = ("torchrun", "--nproc-per-node", "2", "p.py")
+    made = joy(base, "record", "-o", "two.jmb", "--", *launch, WRAP="ddp")
+    assert made.returncode == 0, made.stderr
+    return base / "two.jmb"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "stage", "module", "reason"),
+    [
+        ("", "", None, "", ""),
+        ("self.b(torch.tanh(", "self.b(torch.sigmoid(", "S3", "model", ""),
+        ("mse_loss(model(x), y)", "mse_loss(model(x), y) * (1 + 0.1 * (rank > 0))", "S4R",
+         "loss", "in process 1: "),
+        ("x, y = x[rank * n", "rank = 0; x, y = x[rank * n", "S1", "model", "in process 1: "),
+    ],
+    ids=["clean", "module", "loss of one process", "data of one process"],
+)  # fmt: skip
+def test_every_process_is_judged_alone(
+    old: str, new: str, stage: str | None, module: str, reason: str, two: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "p.py").write_text(PROGRAM.replace(old, new, 1) if old else PROGRAM)
+    launch = ("torchrun", "--nproc-per-node", "2", "p.py")
+    arguments = ("replay", two, "--format", "json", "-o", "v.json", "--", *launch)
+    made = joy(tmp_path, *arguments, WRAP="ddp")
+    document = json.loads((tmp_path / "v.json").read_text())
+    assert document["covered"]["processes"] == {"compared": 2, "of": 2}
+    judged = {s["stage"]: s["compared"] for s in document["stages"]}
+    assert judged["S3"] > 0 and judged["S4"] > 0, made.stderr  # noqa: PT018
+    first = document["first_divergence"]
+    if stage is None:
+        assert document["verdict"] == "pass", document["reason"]
+        return
+    assert (first["stage"], first["module"]) == (stage, module), first
+    failed = [r for r in document["records"] if r["status"] == "FAIL"]
+    assert len(failed) == 1
+    assert str(failed[0]["reason"]).startswith(reason)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("wrap", "module"), [("fsdp", None), ("tp", "model")])
 def test_a_fault_of_a_sharded_program_is_one_failure(
