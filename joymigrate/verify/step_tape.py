@@ -191,7 +191,10 @@ class StepTape:
     def from_models(self, slot: Slot) -> bool:
         """The same of a value on the tape."""
         _, outside, _ = self.tape.needed([slot])
-        return any(e.role.startswith(("out:", "param:", "grad:", "leaf")) for e in outside)
+        if any(e.role.startswith(("out:", "param:", "grad:", "leaf")) for e in outside):
+            return True
+        chances = [by for e in outside for by in self.tape.drawn_by.get(e.slot.number, ())]
+        return any(self.from_models(by) for by in chances)
 
     def loss(self, tensors: Any) -> None:
         """A backward pass begins."""
@@ -293,11 +296,17 @@ class StepTape:
                 self.recorder.run_watch.takes = True
             # What comes from elsewhere is compared where it comes in; only one side may read it.
             computed = self.computed_reads()
-            if len(computed) > MOST_READS:
-                self.skipped["output"] = self.skipped.get("output", 0) + len(computed) - MOST_READS
-            if computed:
-                values = {f"value {n}": slot for n, slot in enumerate(computed[:MOST_READS])}
+            over = sum(max(0, len(found) - MOST_READS) for found in (computed, tape.drawn))
+            if over:
+                self.skipped["output"] = self.skipped.get("output", 0) + over
+            values = {f"value {n}": slot for n, slot in enumerate(computed[:MOST_READS])}
+            for number, (name, slot) in enumerate(tape.drawn[:MOST_READS]):
+                values[f"draw {number} by {name}"] = slot
+            if values:
                 self.event("output", values)
+            for number, seed in tape.seeds:
+                self.recorder.run_watch.note(f"seed generator {number}", self.recorder.step, seed)
+            tape.seeds.clear()
         finally:
             tape.inside = was
         if clear or self.events:
@@ -307,6 +316,7 @@ class StepTape:
         self.trained.clear()
         tape.changed.clear()
         tape.read.clear()
+        tape.drawn.clear()
         tape.choices.clear()
         if clear:
             tape.clear()
@@ -476,6 +486,7 @@ class StepTape:
         session = self.recorder.replay_session.baseline
         tensors = session.load()
         free = list(stored)
+        roots = {str(root["name"]) for root in session.program.get("roots", [])}
         values: dict[int, torch.Tensor] = {}
         facts = []
 
@@ -528,7 +539,7 @@ class StepTape:
                     i
                     for i in free
                     if shaped(i, external)
-                    and i["role"].partition(":")[0] == external.role.partition(":")[0]
+                    and may_stand_for(i["role"], external.role, roots)
                     and i["dtype"].startswith(("int", "uint", "bool")) == exact
                 ),
                 None,
@@ -551,6 +562,20 @@ class StepTape:
         if self.events or self.steps:
             found = {"events": self.events, "skipped": self.skipped, "steps": self.steps}
             writer.add_json("tape.json", found)
+
+
+def may_stand_for(theirs: str, mine: str, roots: set[str]) -> bool:
+    """Whether the baseline's tensor of one name may be the target's of another: of the same kind.
+    What a model that both know returned, holds or gets as a gradient is no other one's; the same
+    output of another call may be."""
+    kind, _, place = mine.partition(":")
+    if kind != theirs.partition(":")[0]:
+        return False
+    if place.partition(":")[0] not in roots:
+        return True
+    (ours, _, leaf), (other, _, their_leaf) = (r.partition("#") for r in (mine, theirs))
+    same = leaf.partition(".")[2] == their_leaf.partition(".")[2]
+    return kind == "out" and ours == other and same
 
 
 def moment(event: Mapping[str, Any]) -> tuple[str, int, int, str]:

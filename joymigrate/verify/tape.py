@@ -50,6 +50,7 @@ TAKES = ("tolist", "numpy", "__array__")  # a tensor leaves torch as a whole
 CHOICES = ("__int__", "__index__", "__bool__", "item", "tolist", "numpy", "__array__")
 CONSTANTS = ("tensor", "as_tensor", "asarray")  # of plain numbers: they come from elsewhere
 FILLS = ("copy_", "fill_", "zero_")
+MOST_GENERATORS = 64  # whose seeds are noted
 MOST_ENTRIES = 20_000  # of one tape; a program that does more per step is told so
 
 
@@ -112,6 +113,8 @@ class Tape(TorchFunctionMode):
         self.active = active
         self.role = role
         self.inside = False
+        self.seeds: list[tuple[int, int]] = []  # (number of a generator, its seed), as they changed
+        self.generators: list[torch.Generator] = []  # that were handed to draws
         self.clear()
 
     def clear(self) -> None:
@@ -125,6 +128,8 @@ class Tape(TorchFunctionMode):
         self.changed: dict[int, External] = {}  # externals that the tape has changed
         self.read: list[tuple[str, Slot]] = []
         self.choices: list[Slot] = []  # whole numbers and truths that the program read
+        self.drawn: list[tuple[str, Slot]] = []  # what random numbers were drawn by: chances, means
+        self.drawn_by: dict[int, list[Slot]] = {}  # the same, by the slot of what was drawn
         self.untraced: set[int] = set()  # groups from which plain numbers were taken
         self.count = 0
         self.full = False
@@ -206,8 +211,8 @@ class Tape(TorchFunctionMode):
                 if given[0].is_floating_point() and name in ("tolist", "__float__", "__int__"):
                     self.untraced.add(self.group(given[0]))
             return made
-        if RANDOM.match(name):
-            self.draw(name, outputs, mutated)
+        if is_draw(name, args, kwargs):
+            self.draw(name, outputs, mutated, args, kwargs)
             return made
         self.note(func, name, stored, given, outputs, mutated)
         return made
@@ -289,12 +294,40 @@ class Tape(TorchFunctionMode):
             self.note(func, what, (self.stored(args), {}), [args[0]], [made], [])
         return made
 
-    def draw(self, name: str, outputs: list[Any], mutated: list[Any]) -> None:
-        """Random numbers come from elsewhere."""
+    def draw(
+        self, name: str, outputs: list[Any], mutated: list[Any], args: Any, kwargs: Any
+    ) -> None:
+        """Random numbers come from elsewhere; what they are drawn by is the program's."""
+        by = [self.held(tensor, name) for tensor in drawn_by(name, args, kwargs)]
         for tensor in outputs or mutated:
             self.roles[id(tensor)] = (weakref.ref(tensor), f"draw:{name.rstrip('_')}")
             self.known.pop(id(tensor), None)
-            self.slot(tensor)
+            self.drawn_by[self.slot(tensor).number] = by
+        generator = kwargs.get("generator")
+        if isinstance(generator, torch.Generator):
+            self.seeded(generator)
+
+    def held(self, tensor: torch.Tensor, name: str) -> Slot:
+        """The value of a tensor as a draw takes it; the program may change it afterwards."""
+        slot = self.slot(tensor)
+        if slot.number not in self.externals:
+            copied = tensor.detach().clone()
+            self.note(torch.clone, "clone", ((slot,), {}), [tensor], [copied], [])
+            slot = self.slot(copied)
+            self.drawn.append((name, slot))
+        return slot
+
+    def seeded(self, generator: torch.Generator) -> None:
+        """Note the seed of a generator that the program hands to a draw."""
+        number = next((n for n, g in enumerate(self.generators) if g is generator), None)
+        if number is None:
+            if len(self.generators) == MOST_GENERATORS:
+                return
+            number = len(self.generators)
+            self.generators.append(generator)
+        seed = generator.initial_seed()
+        if next((s for n, s in reversed(self.seeds) if n == number), None) != seed:
+            self.seeds.append((number, seed))
 
     def number(self, made: float, call: Callable[..., Any], args: Any) -> Any:
         """A number that the tape can compute again."""
@@ -483,6 +516,24 @@ class Tape(TorchFunctionMode):
                     )
                     result.gradients = dict(zip(starts, got, strict=True))
         return result
+
+
+def is_draw(name: str, args: Any, kwargs: Any) -> bool:
+    """Whether a call draws random numbers; a dropout that is off does not."""
+    if not RANDOM.match(name):
+        return False
+    if "dropout" not in name:
+        return True
+    share = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+    on = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
+    return bool(share and on)
+
+
+def drawn_by(name: str, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The tensors by which a call draws: chances, means, what is dropped. Others give a shape."""
+    if name.endswith(("_", "_like")):
+        return []
+    return [tensor for tensor in tensors_in((args, kwargs)) if tensor.is_floating_point()]
 
 
 def read_by_library() -> bool:

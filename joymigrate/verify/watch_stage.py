@@ -44,6 +44,7 @@ LEAST_INPUT = 1e-2  # relative
 START = 1e-3  # an error that rounding makes in any step
 CARRIED = 50.0  # a result's error by that of the losses before it
 LEAST_STEPS = 2  # before the one that is judged
+CHOSEN_SEED = 2**31  # people write smaller ones; larger ones come from the clock or the machine
 
 
 @dataclass(slots=True)
@@ -166,6 +167,7 @@ class RunJudge:
 
     def rows(self) -> Iterator[Difference]:
         """One row for each series."""
+        yield from self.seeds()
         yield from self.random()
         yield from self.batches()
         yield from self.shapes()
@@ -180,6 +182,22 @@ class RunJudge:
         for name, items in self.a.items():
             if name.startswith(kind + " "):
                 yield name.removeprefix(kind + " "), items, self.b.get(name)
+
+    def seeds(self) -> Iterator[Difference]:
+        """Seeds of the generators that a program hands to its draws."""
+        for name, ours, theirs in self.named("seed"):
+            words = random_words(name)
+            pairs = list(zip(ours, theirs or (), strict=False))
+            wrong = next(((x, y) for x, y in pairs if x[1] != y[1]), None)
+            if theirs is None or (wrong and max(wrong[0][1], wrong[1][1]) >= CHOSEN_SEED):
+                self.found.leave_out(words, 1, "no seed, or only the baseline draws from it")
+                continue
+            reason = None
+            if wrong is not None:
+                reason = Text("its seed is {mine}, {want} in the baseline",
+                              mine=wrong[1][1], want=wrong[0][1])  # fmt: skip
+            step = int(wrong[0][0]) if wrong is not None else None
+            yield self.row(words, "seed", Phase.STATE, step, reason, 0)
 
     def random(self) -> Iterator[Difference]:
         """States of random generators as steps end."""

@@ -39,6 +39,11 @@ for step in range(3):
             p.grad = None
         for p, q in zip(teacher.parameters(), net.parameters()):
             p.lerp_(q, 0.01)
+sampler = torch.Generator().manual_seed(8)
+with torch.no_grad():
+    for draw in range(3):
+        chance = (net(x, t) / 0.8).softmax(-1)
+        x = x + 0.1 * torch.multinomial(chance, 1, generator=sampler)
 """
 
 
@@ -56,11 +61,27 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("mul_(0.9)", "mul_(0.8)", "speed", "state", 1),
         pytest.param("0.05 * v", "0.06 * v", "net", "optimiser", 0, marks=pytest.mark.slow),
         ("p.grad = None", "pass", "loss", "gradients", 1),
+        ("/ 0.8", "/ 0.9", "result", "output", 3),
+        pytest.param(
+            "_seed(8)",
+            "_seed(9)",
+            "random numbers of generator 0",
+            "state",
+            3,
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "p.lerp_(q, 0.01)", "p.lerp_(q, 0.1)", "teacher", "state", 0, marks=pytest.mark.slow
         ),
     ],
-    ids=["momentum by hand", "rate by hand", "gradients not cleared", "rate of the average"],
+    ids=[
+        "momentum by hand",
+        "rate by hand",
+        "gradients not cleared",
+        "temperature of a draw",
+        "seed of a draw",
+        "rate of the average",
+    ],
 )
 def test_a_fault_of_the_loop_is_found_where_it_shows(
     old: str, new: str, root: str, phase: str, step: int, base: Path, tmp_path: Path

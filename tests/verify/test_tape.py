@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from joymigrate.verify.step_tape import may_stand_for
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import Number, Tape
 
@@ -137,3 +138,45 @@ def test_a_view_from_before_all_of_its_memory_was_replaced_can_be_made_again() -
     judged = [e.tensor for e in outside if e.slot.number not in lost]
     assert {id(tensor) for tensor in judged} == {id(loaded), id(factor)}
     assert tape.rerun([tape.slot(after)], {}).values[0].tolist() == [12.0, 12.0]
+
+
+def test_what_random_numbers_are_drawn_by_is_held_as_it_was_then(tape: Tape) -> None:
+    chance = (given([1.0, 2.0, 3.0]) / 0.5).softmax(-1)
+    torch.multinomial(chance, 1)
+    chance.mul_(0.0)  # the program may use it again
+    torch.rand_like(chance)  # takes a shape alone
+    (name, slot), *more = tape.drawn
+    assert (name, more) == ("multinomial", [])
+    tape.inside = True
+    (value,) = tape.rerun([slot], {}).values
+    assert value[0].tolist() == pytest.approx(torch.tensor([2.0, 4.0, 6.0]).softmax(-1).tolist())
+
+
+def test_dropout_that_is_off_draws_nothing(tape: Tape) -> None:
+    kept = F.dropout(given([1.0, 2.0]) * 3, 0.5, training=False).sum()
+    assert again(tape, kept) == pytest.approx(9.0)
+    assert not tape.drawn
+
+
+def test_seeds_of_handed_generators_are_noted_when_they_change(tape: Tape) -> None:
+    one, two = torch.Generator().manual_seed(5), torch.Generator().manual_seed(6)
+    for generator in (one, two, one):
+        torch.randn(2, generator=generator)
+    torch.randn(2, generator=one.manual_seed(7))
+    assert tape.seeds == [(0, 5), (1, 6), (0, 7)]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine", "may"),
+    [
+        ("out:key:#0.", "out:query:#0.", False),  # another model's output of the same shape
+        ("out:key:#1.", "out:key:#0.", True),
+        ("out:key:#0.0", "out:key:#0.1", False),
+        ("param:key:a.weight", "param:key:b.weight", False),
+        ("out:key:#0.", "out:other:#0.", True),  # nobody knows the target's name for it
+        ("made:tensor", "made:tensor", True),
+        ("other", "leaf", False),
+    ],
+)
+def test_whose_value_the_baselines_may_stand_for(theirs: str, mine: str, may: bool) -> None:
+    assert may_stand_for(theirs, mine, {"key", "query"}) is may
