@@ -47,7 +47,7 @@ def plan(request: Request) -> list[PlannedStep]:
     code = ("chip", "style", "unsafe")
     here = ("entry", "chip", "devices")
     planned = [
-        PlannedStep("scan", "find what is tied to the origin", steps.scan.run, code),
+        PlannedStep("scan", "find what depends on the current accelerator", steps.scan.run, code),
         PlannedStep(
             "baseline", "run it here as it is", steps.baseline.run,
             ("entry", "steps", "baseline", "baseline_entry"), (), none,

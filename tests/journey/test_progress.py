@@ -37,7 +37,7 @@ def test_on_a_terminal_the_running_step_is_written_over_by_its_result() -> None:
     going("begin", SCAN, None)
     going("end", SCAN, DONE)
     first, *_, last = out.getvalue().split("\r\033[K")[1:]
-    assert first == "  …     scan       find what is tied to the origin  0 s"
+    assert first == "  …     scan       find what depends on the current accelerator  0 s"
     assert last == "  ok    scan       3 sites  (1.2 s)\n"
 
 

@@ -1,4 +1,4 @@
-"""Find what is tied to the origin."""
+"""Find what depends on the current accelerator."""
 
 from __future__ import annotations
 

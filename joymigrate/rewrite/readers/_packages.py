@@ -158,7 +158,7 @@ def describe(advice: PackageAdvice) -> str:
         parts.append("a wheel for aarch64" if advice.aarch64 else "no wheel for aarch64")
     if advice.date:
         parts.append(Text("as of {date}", date=advice.date))
-    return Text.join("; ", parts) if parts else "tied to the origin"
+    return Text.join("; ", parts) if parts else "depends on the current accelerator"
 
 
 @functools.lru_cache(maxsize=8)
