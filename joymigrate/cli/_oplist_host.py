@@ -37,16 +37,20 @@ def validate(
 
 
 def ask(folder: Path) -> tuple[list[TensorAnswer], str]:
-    """Everything that a finished build answers, and which versions it was made of."""
+    """Everything that a finished build answers, what the definitions of generated kernels say, and
+    which versions it was made of."""
+    from joymigrate.run.rehearse import symbols
     from joymigrate.run.rehearse.build import find_package
     from joymigrate.run.rehearse.host_checks import grid
     from joymigrate.run.rehearse.host_checks.build import read_build
     from joymigrate.run.rehearse.host_checks.checkouts import find_checkouts
     from joymigrate.run.rehearse.host_checks.declarations import read_declarations
+    from joymigrate.run.rehearse.host_checks.definitions import read_definitions
     from joymigrate.run.rehearse.settings import HOST_MODELS
 
     checkouts = find_checkouts(folder)
-    build = read_build(checkouts, find_package())
+    package = find_package()
+    build = read_build(checkouts, package)
     if build is None:
         raise JoyError(
             "there is no finished build of these checkouts",
@@ -57,4 +61,6 @@ def ask(folder: Path) -> tuple[list[TensorAnswer], str]:
     found = grid.ask_models(
         build, declared, list(HOST_MODELS.values()), lambda line: talk([f"host checks: {line}"])
     )
-    return grid.rows_of(found, sources), build.label
+    generated = set(symbols.chip_kernels(package.main_library)) - declared.keys()
+    rows = [*grid.rows_of(found, sources), *read_definitions(checkouts, generated)]
+    return rows, build.label

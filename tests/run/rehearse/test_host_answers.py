@@ -3,6 +3,7 @@ our own that answers like the vendor's, and the shipped table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from joymigrate.chips.answers import TensorAnswer, align, answers_for, read_answ
 from joymigrate.errors import JoyError
 from joymigrate.run.rehearse import limits
 from joymigrate.run.rehearse.host_checks import build, grid
+from joymigrate.run.rehearse.host_checks.ask import CRASHED, Answer, Form
+from joymigrate.run.rehearse.host_checks.checkouts import Checkouts
 from joymigrate.run.rehearse.host_checks.declarations import Argument, declarations_in
+from joymigrate.run.rehearse.host_checks.definitions import read_definitions, tensors_of
 from joymigrate.run.rehearse.host_checks.validate import compare
 
 HERE = Path(__file__).parent
@@ -131,3 +135,86 @@ def test_a_table_of_another_form_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text("kernel,dtypes\naclnnAbs,float32\n")
     with pytest.raises(JoyError, match="has the columns kernel,parameter"):
         read_answers(path)
+
+
+DEFINITION = """
+class Fold : public OpDef {
+  explicit Fold(const char* name) : OpDef(name) {
+    std::vector<ge::DataType> types = {ge::DT_FLOAT16, ge::DT_BF16};
+    std::vector<ge::DataType> others; // worked out below: {ge::DT_INT8}
+    this->Input("x").ParamType(DYNAMIC).DataType(types).Format(nd);
+    this->Input("bias").ParamType(OPTIONAL).DataType({ge::DT_FLOAT, ge::DT_FLOAT});
+    this->Input("scale").ParamType(REQUIRED).Scalar().DataType({ge::DT_FLOAT});
+    this->Input("index").ParamType(REQUIRED).DataType(others);
+    this->Output("y").ParamType(DYNAMIC).DataTypeList({ge::DT_FLOAT16});
+    OpAICoreConfig old;
+    old.Input("x").ParamType(DYNAMIC).DataType({ge::DT_FLOAT16});
+    this->AICore().AddConfig("ascend910b");
+    this->AICore().AddConfig("ascend310p", old);
+    this->AICore().AddConfig("ascend950", old);
+  }
+};
+OP_ADD(Fold);
+"""
+
+
+def test_generated_kernels_are_read_from_their_definitions(tmp_path: Path) -> None:
+    folder = tmp_path / "ops-nn/fold/op_host"
+    folder.mkdir(parents=True)
+    (folder / "fold_def.cpp").write_text(DEFINITION)
+    checkouts = Checkouts(tmp_path, {"ops-nn": "9.1.0 (abc)"})
+    rows = read_definitions(checkouts, {"aclnnFold", "aclnnElsewhere"})
+    new, old = answers_for(rows, "910B")["aclnnFold"], answers_for(rows, "310P")["aclnnFold"]
+    assert [(one.parameter, one.role, one.optional) for one in new] == [
+        ("x", "in", "no"), ("bias", "in", "yes"), ("index", "in", "no"), ("y", "out", "no"),
+    ]  # fmt: skip
+    assert new[0].takes == {"float16", "bfloat16"}
+    assert (old[0].takes, "bfloat16" in old[0].refuses) == ({"float16"}, True)
+    assert not new[2].takes | new[2].refuses  # nobody knows
+    assert {one.source for one in rows} == {"definition of ops-nn 9.1.0 (abc)"}
+    assert read_definitions(checkouts, {"aclnnElsewhere"}) == []
+    looped = DEFINITION.replace('AddConfig("ascend910b")', "AddConfig(model)")
+    assert tensors_of(looped) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "wanted"),
+    [
+        ("EZ1001: Expected tensor for out to have same size as [4, 1], but got [4, 4].", 2, (4, 1)),
+        ("EZ1001: expect shape of out is [], but got [4, 4].", 2, ()),
+        ("EZ1001: Expected 1 dimension input, but got inputs.weight with sizes [4, 4].", 1, (4,)),
+        ("out dim [2] should be one larger than indices dim [2].", 2, (4, 4, 4)),
+    ],
+)
+def test_a_refusal_of_a_shape_is_followed(text: str, place: int, wanted: tuple[int, ...]) -> None:
+    asked = grid.Grid(TRUNC, lambda question: CRASHED)
+    before = [Form((4, 4), "float32")] * 3
+    after = asked.mended(before, text)
+    assert after is not None
+    assert [one.shape for one in after] == [
+        wanted if n == place else (4, 4) for n in range(len(before))
+    ]
+    assert asked.mended(after, text) is None  # the same once more helps nothing
+
+
+def test_positions_stay_whole_numbers_while_the_rest_changes() -> None:
+    def refuse(name: str, dtype: str, takes: str) -> Answer:
+        said = f"Tensor {name} not implemented for {dtype}, should be in dtype support list"
+        return Answer(161002, f"EZ1001: {said} [{takes},].")
+
+    def ask(question: Sequence[Form | None]) -> Answer:
+        if None in question:
+            return Answer(161001)
+        of, index, out = (one for one in question if one is not None)
+        if index.dtype not in ("int32", "int64"):
+            return refuse("indices", "DT_FLOAT", "DT_INT32,DT_INT64")
+        if of.dtype == "complex64":
+            return refuse("self", "DT_COMPLEX64", "DT_FLOAT,DT_INT32")
+        return Answer(0 if of.dtype == out.dtype else 161002)
+
+    arguments = (TRUNC[0], Argument("indices", "tensor"), TRUNC[2])
+    facts = grid.Grid(arguments, ask).run("aclnnPick")
+    own, index, _ = facts.tensors
+    assert {"float32", "bfloat16", "int8"} <= set(own.takes)
+    assert own.refuses == ("complex64",)
+    assert set(index.takes) == {"int32", "int64"}

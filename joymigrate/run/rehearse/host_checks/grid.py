@@ -25,21 +25,31 @@ from joymigrate.run.rehearse.host_checks.ask import (
 )  # fmt: skip
 from joymigrate.run.rehearse.host_checks.build import HostChecks
 from joymigrate.run.rehearse.host_checks.declarations import TENSORS, Argument
+from joymigrate.run.rehearse.host_checks.refusals import (
+    EXPECTED,
+    LISTED,
+    SHAPED,
+    SIDE,
+    SPELLED,
+    bare,
+    dtype_text,
+    dtypes_of,
+    shape_in,
+)  # fmt: skip
 
-LISTED = re.compile(
-    r"[Tt]ensor (?P<name>[\w.>-]+) not implemented for (?P<dtype>DT_\w+), "
-    r"should be in dtype support list \[(?P<takes>[^\]]*)\]"
-)
-EXPECTED = re.compile(r"[Tt]ensor (?P<name>[\w.>-]+) expected dtype is (?P<takes>DT_\w+) but found")
-SPELLED = {
-    "DT_FLOAT": "float32", "DT_DOUBLE": "float64", "DT_FLOAT16": "float16", "DT_BF16": "bfloat16",
-    "DT_BFLOAT16": "bfloat16", **{f"DT_{name.upper()}": name for name in NUMBERS},
-}  # fmt: skip
-SIDE = 4  # of every dimension
+ARRAYS = ("ints", "floats", "bools")
 DEPTHS = (2, 1, 3, 4, 5)  # dimensions of all tensors, tried in this order
 STARTS = ("float32", "float16", "int32", "int8", "bfloat16")
-NUMBERS_TRIED = ((1, (1, 1)), (0, (0,)), (1, (1,)), (4, (4, 4)))  # of plain arguments, of arrays
+NUMBERS_TRIED = (
+    (1, (1, 1)),
+    (0, (0,)),
+    (1, (4,)),
+    (1, (1,)),
+    (4, (4, 4)),
+)  # of plain arguments, of arrays
 MOST_DEPTH = 9
+POSITIONS = re.compile(r"(?i)indic|index|position")
+MOST_SEARCHED = 800  # questions before a kernel counts as one that takes no call
 REPAIRS = 12  # refusals that are followed before a start is given up
 BASELINES = 3
 CRASHES = 25  # of one kernel, before it is given up
@@ -80,6 +90,7 @@ class Grid:
     arguments: Sequence[Argument]
     ask: Callable[[Sequence[Any]], Answer]
     takes: dict[tuple[int, str], bool] = field(default_factory=dict)
+    searched: int = 0
 
     def run(self, kernel: str) -> Facts:
         """Ask everything."""
@@ -100,6 +111,8 @@ class Grid:
         found: list[list[Any]] = []
         said = ""
         for given in self.givens():
+            if self.searched > MOST_SEARCHED:
+                break
             for start in STARTS:
                 question, answer = self.follow(self.question(start, *given))
                 if answer.passed and all(question != other for other in found):
@@ -112,23 +125,32 @@ class Grid:
                 return found, said
         return found, said
 
-    def givens(self) -> Iterator[tuple[int, bool, int, tuple[int, ...]]]:
-        """Dimensions, whether optional tensors are left out, numbers, arrays."""
+    def givens(self) -> Iterator[tuple[int, bool, int, tuple[int, ...], bool]]:
+        """Dimensions, whether optional tensors are left out, numbers, arrays, whether positions are
+        whole numbers."""
         lacking = any(is_optional(a) for a in self.arguments)
+        placed = any(a.kind in TENSORS and POSITIONS.search(a.name) for a in self.arguments)
         for number, array in NUMBERS_TRIED:
             for depth in DEPTHS:
                 for left_out in (False, True) if lacking else (False,):
-                    yield depth, left_out, number, array
+                    for whole in (True, False) if placed else (False,):
+                        yield depth, left_out, number, array, whole
 
     def blind(self) -> list[list[Any]]:
         """Calls for kernels that take none of ours."""
-        return [self.question(start, depth, False, 1, (1, 1))
+        return [self.question(start, depth, False, 1, (1, 1), False)
                 for start in STARTS[:2] for depth in DEPTHS[:4]]  # fmt: skip
 
     def question(
-        self, dtype: str, depth: int, left_out: bool, number: int, array: tuple[int, ...]
+        self,
+        dtype: str,
+        depth: int,
+        left_out: bool,
+        number: int,
+        array: tuple[int, ...],
+        positions: bool,
     ) -> list[Any]:
-        """A first call: everything of one dtype and shape."""
+        """A first call: everything of one dtype and shape; `positions` in int64 where asked."""
         whole = dtype.startswith(("int", "uint"))
         values: dict[str, Any] = {
             "tensor": Form((SIDE,) * depth, dtype), "scalar": Form((), "int64" if whole else
@@ -136,15 +158,22 @@ class Grid:
             False, "dtype": dtype, "double": 1.0, "float": 1.0,
         }  # fmt: skip
         values |= {"tensors": [values["tensor"]], "scalars": [values["scalar"]]}
-        return [
+        made = [
             None if left_out and is_optional(a) else values.get(a.kind, number)
             for a in self.arguments
         ]
+        there = [
+            place
+            for place, a in enumerate(self.arguments)
+            if positions and a.kind in TENSORS and POSITIONS.search(a.name) and made[place]
+        ]
+        return with_dtype(made, there, "int64")
 
     def follow(self, question: list[Any]) -> tuple[list[Any], Answer]:
         """Do what refusals ask for, until the call is taken or something else is refused."""
         answer = self.ask(question)
         for _ in range(REPAIRS):
+            self.searched += 1
             mended = None if answer.passed else self.mended(question, answer.text)
             if mended is None:
                 break
@@ -152,7 +181,28 @@ class Grid:
         return question, answer
 
     def mended(self, question: list[Any], text: str) -> list[Any] | None:
-        """The call with the dtype that a refusal asks for; None where it asks for none."""
+        """The call with the dtype or the shape that a refusal asks for; None where it asks for
+        none."""
+        return self.reshaped(question, text) or self.retyped(question, text)
+
+    def reshaped(self, question: list[Any], text: str) -> list[Any] | None:
+        """The call with the shape that a refusal asks for, or the length of an array."""
+        match = next(filter(None, (one.search(text) for one in SHAPED)), None)
+        if match is None:
+            return None
+        found = match.groupdict()
+        place = self.named(found["name"], () if "count" in found else TENSORS)
+        if place is None or question[place] is None:
+            return None
+        if "count" in found:
+            wanted: Any = (*question[place][:1],) * int(found["count"])
+        else:
+            wanted = with_shape(question[place], shape_in(found))
+        changed = [*question[:place], wanted, *question[place + 1 :]]
+        return changed if changed != question else None
+
+    def retyped(self, question: list[Any], text: str) -> list[Any] | None:
+        """The call with the dtype that a refusal asks for."""
         match = LISTED.search(text) or EXPECTED.search(text)
         takes = dtypes_of(match["takes"]) if match else ()
         place = self.named(match["name"]) if match else None
@@ -160,11 +210,11 @@ class Grid:
             return None
         return with_dtype(question, [place], takes[0])
 
-    def named(self, name: str) -> int | None:
-        """The tensor that a message names."""
+    def named(self, name: str, kinds: Sequence[str] = TENSORS) -> int | None:
+        """The tensor that a message names; without `kinds`, the array."""
         word = bare(re.split(r"[.>]", name)[-1])
         for place, argument in enumerate(self.arguments):
-            if argument.kind in TENSORS and bare(argument.name) == word:
+            if argument.kind in (kinds or ARRAYS) and bare(argument.name) == word:
                 return place
         return None
 
@@ -175,7 +225,7 @@ class Grid:
         own = dtype_in(base[place])
         tensors = [n for n, a in enumerate(self.arguments) if a.kind in TENSORS and base[n]]
         tied = [n for n in tensors if dtype_in(base[n]) == own]
-        for group in ([place], tied, tensors):
+        for group in groups(place, tied, tensors, whole):
             question = with_dtype(base, group, dtype)
             answer = self.ask(question)
             if answer.status == 0:
@@ -222,6 +272,22 @@ class Grid:
             elif taken == depth - 1 and taken > 2 and answer.refused:
                 return taken if "dim" in answer.text.lower() else 0
         return 0
+
+
+def groups(
+    place: int, tied: Sequence[int], tensors: Sequence[int], whole: bool
+) -> Iterator[list[int]]:
+    """The tensors that get another dtype at once: one alone, those of its dtype, all; from a
+    `whole` call also one with one other, and all but one (positions stay whole numbers while the
+    rest changes)."""
+    others = [n for n in tensors if n != place]
+    yield [place]
+    yield [*tied]
+    yield [*tensors]
+    if whole:
+        yield from ([place, other] for other in others)
+    if whole and len(others) > 2:
+        yield from ([n for n in tensors if n != other] for other in others)
 
 
 def ask_kernel(library: CheckLibrary, kernel: str, arguments: Sequence[Argument]) -> Facts | None:
@@ -316,21 +382,6 @@ def read(raw: dict[str, Any]) -> Facts:
     return Facts(**{**raw, "tensors": tensors})
 
 
-def dtypes_of(text: str) -> tuple[str, ...]:
-    """torch's names of the dtypes in a list of a message; unknown ones are left out."""
-    return tuple(SPELLED[word] for word in re.findall(r"DT_\w+", text) if word in SPELLED)
-
-
-def dtype_text(text: str) -> bool:
-    """Whether a refusal is about dtypes."""
-    return "DT_" in text or "dtype" in text
-
-
-def bare(name: str) -> str:
-    """A name without what headers add to it."""
-    return name.removesuffix("Ref").removesuffix("Optional").lower().strip("_")
-
-
 def is_optional(argument: Argument) -> bool:
     """Whether a tensor may be left out, as its name tells."""
     return argument.kind in TENSORS and argument.name.endswith("Optional")
@@ -351,6 +402,13 @@ def with_dtype(question: Sequence[Any], places: Sequence[int], dtype: str) -> li
         else:
             changed[place] = replace(value, dtype=dtype)
     return changed
+
+
+def with_shape(value: Any, shape: tuple[int, ...]) -> Any:
+    """A tensor of another shape, or each of a list."""
+    if isinstance(value, list):
+        return [replace(one, shape=shape) for one in value]
+    return replace(value, shape=shape)
 
 
 def deeper(value: Any, depth: int) -> Any:
