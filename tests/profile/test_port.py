@@ -311,6 +311,79 @@ def test_what_can_t_be_folded_is_left_with_a_reason(line: str, why: str) -> None
     assert why in variant(source, "halve")[1].refused
 
 
+def project(folder: Path, kernel: str, **files: str) -> port.Checked:
+    """The verdict of the kernel in `kernels.py`, with the other files of its project."""
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    path = folder / "kernels.py"
+    path.write_text(kernel)
+    (found,) = port.check([path], port.load(chips.target("ascend")))
+    return found
+
+
+HELPED = KERNEL.format(cast="\n    value = help_(value)", store=STORE)
+
+
+def test_helpers_and_sizes_are_followed_into_other_files(tmp_path: Path) -> None:
+    fine = HEAD + "@triton.jit\ndef help_(x):\n    return tl.exp(x)\n"
+    source = HEAD + "from other import help_\n" + HELPED
+    assert project(tmp_path, source, other=fine).verdict == "works"
+    worse = fine.replace("tl.exp(x)", "tl.inline_asm_elementwise('', '', [x], tl.float32, True, 1)")
+    found = project(tmp_path, source, other=worse)
+    assert found.verdict == "needs changes"
+    assert "help_, other.py:5" in found.notes[0].message
+    limit = (
+        "import triton\nLIMIT = 65536\ndef block_of(n):\n    size = triton.next_power_of_2(n)\n"
+        "    if size > LIMIT:\n        raise ValueError(n)\n    return size, 4\n"
+    )
+    caller = (
+        "def run(x, out, n):\n    BLOCK, warps = block_of(n)\n    fx = kernel if n else kernel\n"
+        "    fx[(n,)](x, out, n, BLOCK=BLOCK)\n"
+    )
+    source = HEAD + "from sizes import block_of\n" + KERNEL.format(cast="", store=STORE) + caller
+    assert "65536" in said(project(tmp_path, source, sizes=limit), "changes")
+
+
+def test_definitions_that_an_environment_variable_chooses(tmp_path: Path) -> None:
+    fast = "    @triton.jit\n    def help_(x): return tldevice.fast_expf(x)\n"
+    own = "    @triton.jit\n    def help_(x): return tl.exp(x)\n"
+    head = HEAD + "import os\nimport triton.language.extra.libdevice as tldevice\n"
+    source = HEAD + "from other import help_\n" + HELPED
+    asked = "if os.environ.get('FAST', '0') == '1':\n"
+    assert project(tmp_path, source, other=f"{head}{asked}{fast}else:\n{own}").verdict == "works"
+    asked = asked.replace("'0'", "'1'")
+    found = project(tmp_path, source, other=f"{head}{asked}{fast}else:\n{own}")
+    assert found.verdict == "not judged"
+    unknown = project(tmp_path, source, other=f"{head}if NEW:\n{fast}else:\n{own}")
+    assert unknown.verdict == "works"
+    assert "not (NEW)" in said(unknown, "note")
+
+
+def test_a_language_handed_on_by_a_module_of_the_project_is_known() -> None:
+    known = port.load(chips.target("ascend"))
+    source = "from vllm.triton_utils import tl, triton\n" + KERNEL.format(cast="", store=STORE)
+    (found,) = port.check_source(source.encode(), "own.py", known)
+    assert found.verdict == "works"
+
+
+def test_a_vendors_part_behind_a_flag_needs_changes() -> None:
+    part = "\n    if FAST:\n        value = tl.extra.cuda.libdevice.rsqrt(value)"
+    source = KERNEL.format(cast=part, store=STORE).replace("BLOCK:", "FAST: tl.constexpr, BLOCK:")
+    found = judge(source)
+    assert found.verdict == "needs changes"
+    assert "where FAST" in said(found, "changes")
+    assert judge(source.replace("FAST: tl.constexpr", "FAST")).verdict == "does not work"
+
+
+def test_types_and_descriptors_that_no_page_allows() -> None:
+    eight = (
+        "\ndef run(x):\n    y = x.to(torch.float8_e4m3fn)\n    kernel[(1,)](x, y, 3, BLOCK=64)\n"
+    )
+    assert judge(KERNEL.format(cast="", store=STORE) + eight).verdict == "not judged"
+    mixed = "\n    d = tl.make_tensor_descriptor(x, [n], [1], [BLOCK])\n    value += d.load([0])"
+    assert "beside" in said(judge(KERNEL.format(cast=mixed, store=STORE)), "changes")
+
+
 def test_replaced_calls_compute_what_torch_computes() -> None:
     import torch
 
@@ -321,8 +394,11 @@ def test_replaced_calls_compute_what_torch_computes() -> None:
         "sqrt": torch.sqrt, "erf": torch.erf, "floor": torch.floor, "ceil": torch.ceil,
     })  # fmt: skip
     for name, rule in rules.items():
-        made = eval(rule["with"].format("x", tl="language"), {"x": x, "language": language})
-        torch.testing.assert_close(made, getattr(torch, name.rpartition(".")[2])(x))
+        written = rule["with"].format("x", "y", tl="language")
+        made = eval(written, {"x": x, "y": x + 1, "language": language})
+        base = name.rpartition(".")[2]
+        expected = x / (x + 1) if base == "fast_dividef" else getattr(torch, base)(x)
+        torch.testing.assert_close(made, expected)
 
 
 @pytest.mark.slow

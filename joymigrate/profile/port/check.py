@@ -7,8 +7,9 @@ means that a kernel was compiled or run.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from typing import Any
 from joymigrate.chips import Chip, all_chips, read_yaml
 from joymigrate.errors import JoyError
 from joymigrate.profile.port.dotted import dotted
-from joymigrate.profile.port.find import Launch, SourceKernel, full_name, kernels, names_of
+from joymigrate.profile.port.find import Launch, SourceKernel, kernels, names_of
 from joymigrate.profile.port.operators import SUFFIXES
+from joymigrate.profile.port.project import Files, Place
 
 WORKS, CHANGES, UNKNOWN, FAILS = "works", "needs changes", "not judged", "does not work"
 RANK = {"note": 0, "changes": 1, "unknown": 2, "fails": 3}
@@ -26,6 +28,10 @@ METHODS = frozenset(
     ("to", "cast", "reshape", "view", "trans", "permute", "broadcast_to", "abs", "sum", "max",
      "min", "expand_dims", "ravel", "split", "item")
 )  # fmt: skip
+QUESTION = re.compile(
+    r"(^|\.)dtype\.(\w+\.)*is_\w+$"
+)  # `x.dtype.is_fp8()`, answered while compiling
+Resolve = Callable[[str], str]
 ELEMENT_BYTES = 4  # indices are int32; values are counted as float32
 
 
@@ -66,20 +72,29 @@ def load(chip: Chip) -> dict[str, Any]:
     return known
 
 
-def check(paths: Iterable[Path], known: dict[str, Any]) -> list[Checked]:
-    """Every kernel in the files and folders. A file that is no Python raises JoyError."""
+def check(
+    paths: Iterable[Path], known: dict[str, Any], *, roots: Iterable[Path] = ()
+) -> list[Checked]:
+    """Every kernel in the files and folders. A file that is no Python raises JoyError.
+
+    Helpers and sizes are followed into other files below `roots` and the paths.
+    """
     found: list[Checked] = []
-    for path in paths:
+    listed = list(paths)
+    folders = [*roots, *(path if path.is_dir() else path.parent for path in listed)]
+    files = Files(folders)
+    for path in listed:
         if not path.exists():
             raise JoyError("there is no such file or folder", where=str(path))
-        files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-        files = [file for file in files if file.suffix not in SUFFIXES]
-        for file in files:
-            found += check_source(file.read_bytes(), str(file), known)
+        inside = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        for file in (one for one in inside if one.suffix not in SUFFIXES):
+            found += check_source(file.read_bytes(), str(file), known, files)
     return found
 
 
-def check_source(source: bytes, path: str, known: dict[str, Any]) -> list[Checked]:
+def check_source(
+    source: bytes, path: str, known: dict[str, Any], files: Files | None = None
+) -> list[Checked]:
     """Every kernel of one file."""
     try:
         tree = ast.parse(source)
@@ -88,33 +103,122 @@ def check_source(source: bytes, path: str, known: dict[str, Any]) -> list[Checke
         raise JoyError(
             "not valid Python", where=f"{path}:{line}" if line else path, help="correct the file"
         ) from None
-    imports, _ = names_of(tree)
-    own = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    return [judged(kernel, path, known, own, imports) for kernel in kernels(tree)]
+    files = files or Files([])
+    return [
+        judged(kernel, Path(path), tree, known, files)
+        for kernel in kernels(tree, Path(path), files)
+    ]
 
 
 def judged(
-    kernel: SourceKernel, path: str, known: dict[str, Any], own: dict[str, ast.FunctionDef],
-    imports: dict[str, str],
-) -> Checked:  # fmt: skip
+    kernel: SourceKernel, path: Path, tree: ast.Module, known: dict[str, Any], files: Files
+) -> Checked:
     """One kernel against everything that is known. What nobody documented is not judged."""
-    notes = [*body(kernel, known), *unjudged(kernel.node, kernel, known, own, imports, set())]
+    notes = [*inside(kernel, path, tree, known, files, (kernel.name,)), *named_types(kernel, known)]
     for launch in kernel.launches:
         notes += [*sizes(kernel, launch, known), *options(launch, known)]
     unique = tuple(sorted(set(notes), key=lambda note: (-RANK[note.level], note.line)))
     worst = max((RANK[note.level] for note in unique), default=0)
     verdict = (WORKS, CHANGES, UNKNOWN, FAILS)[worst]
-    return Checked(path, kernel.node.lineno, kernel.name, verdict, unique)
+    return Checked(str(path), kernel.node.lineno, kernel.name, verdict, unique)
 
 
-def body(kernel: SourceKernel, known: dict[str, Any]) -> Iterator[Note]:
+def inside(
+    kernel: SourceKernel, path: Path, tree: ast.Module, known: dict[str, Any], files: Files,
+    busy: tuple[str, ...],
+) -> Iterator[Note]:  # fmt: skip
+    """Notes on a function of the language and on the functions that it calls, in any file."""
+
+    def resolve(name: str) -> str:
+        places = list(files.places(name, path, tree))
+        if any(isinstance(one.node, ast.FunctionDef) for one in places):
+            return ""  # looked into below
+        return next((one.full for one in places), name)
+
+    guards = guarded(kernel.node)
+    for node, note in (*body(kernel, known, resolve), *unjudged(kernel, known, resolve)):
+        if note.level == "fails" and id(node) in guards:
+            said = f"{note.message}, where {guards[id(node)]}"
+            note = replace(
+                note, level="changes", message=said, help="launch it otherwise, or " + note.help
+            )
+        yield note
+    for call in calls_in(kernel.node):
+        name = dotted(call.func)
+        if name and name not in busy:
+            yield from helper(call, name, path, tree, known, files, busy)
+
+
+def helper(
+    call: ast.Call, name: str, path: Path, tree: ast.Module, known: dict[str, Any], files: Files,
+    busy: tuple[str, ...],
+) -> Iterator[Note]:  # fmt: skip
+    """Notes on a function that a kernel calls; of several definitions the best one counts."""
+    kinds: list[tuple[list[Note], Place]] = []
+    for place in files.places(name, path, tree):
+        if not isinstance(place.node, ast.FunctionDef):
+            continue
+        _, language = names_of(place.tree)
+        inner = SourceKernel(place.node.name, place.node, language)
+        notes = list(inside(inner, place.path, place.tree, known, files, (*busy, name)))
+        kinds.append((notes, place))
+    if not kinds:
+        return
+    notes, best = min(kinds, key=lambda one: max((RANK[n.level] for n in one[0]), default=0))
+    for note in notes:
+        where = f"{best.path.name}:{note.line}"
+        yield replace(note, line=call.lineno, message=f"{note.message} (in {name}, {where})")
+    if best.when and len(kinds) > 1:
+        yield Note("note", call.lineno, f"{name} has {len(kinds)} definitions; judged: that for "
+                   f"{best.when}")  # fmt: skip
+
+
+def calls_in(function: ast.FunctionDef) -> Iterator[ast.Call]:
+    """Calls in the body of a function."""
+    for statement in function.body:
+        yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+
+
+def guarded(function: ast.FunctionDef) -> dict[int, str]:
+    """Parts of a kernel that a parameter known at compile time can leave out, with the test."""
+    fixed = {
+        a.arg for a in function.args.args
+        if a.annotation is not None and "constexpr" in ast.unparse(a.annotation)
+    }  # fmt: skip
+    found: dict[int, str] = {}
+    for node in ast.walk(function):
+        if not isinstance(node, ast.If):
+            continue
+        if not fixed & {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}:
+            continue
+        said = ast.unparse(node.test)
+        for statements, test in ((node.body, said), (node.orelse, f"not ({said})")):
+            for statement in statements:
+                found |= {id(part): test for part in ast.walk(statement)}
+    return found
+
+
+def named_types(kernel: SourceKernel, known: dict[str, Any]) -> Iterator[Note]:
+    """Types that a kernel's name or its callers speak of, and no page of the chip."""
+    said = "\n".join([kernel.name, *(launch.said for launch in kernel.launches)])
+    for rule in known.get("types", ()):
+        match = re.search(rule["like"], said, re.IGNORECASE)
+        if match:
+            yield Note("unknown", kernel.node.lineno, f"{match[0]}: {rule['say']}", rule["help"],
+                       rule["source"])  # fmt: skip
+
+
+def body(
+    kernel: SourceKernel, known: dict[str, Any], resolve: Resolve
+) -> Iterator[tuple[ast.AST, Note]]:
     """Operators, dtypes and arguments that the chip's Triton does not take."""
     dtypes = refused_dtypes(kernel, known)
+    used = {language_name(call.func, kernel): call for call in calls_in(kernel.node)}
     for node in ast.walk(kernel.node):
         name = language_name(node, kernel)
         if name and (name in dtypes):
             op, source = dtypes[name]
-            yield Note(
+            yield node, Note(
                 "changes", node.lineno, f"{name} is a dtype that tl.{op} does not take",  # type: ignore[attr-defined]
                 "use float32, or int32 for whole numbers", source,
             )  # fmt: skip
@@ -122,62 +226,105 @@ def body(kernel: SourceKernel, known: dict[str, Any]) -> Iterator[Note]:
             prefix = part["prefix"].removeprefix("tl.").removeprefix("triton.language.")
             if name and (name == prefix or name.startswith(f"{prefix}.")):
                 line = node.lineno  # type: ignore[attr-defined]
-                yield Note(
-                    part["verdict"], line, f"tl.{name}", part["help"], part.get("source", "")
+                yield (
+                    node,
+                    Note(part["verdict"], line, f"tl.{name}", part["help"], part.get("source", "")),
                 )
         if isinstance(node, ast.Call):
-            yield from arguments(node, language_name(node.func, kernel), known)
+            for note in arguments(node, language_name(node.func, kernel), known):
+                yield node, note
+    for rule in known.get("apart", ()):
+        one = next((name for name in rule["calls"] if name in used), None)
+        other = next((name for name in rule["beside"] if name in used), None)
+        if one and other:
+            yield used[one], Note("changes", used[one].lineno, f"tl.{one} beside tl.{other}",
+                                  rule["help"], rule["source"])  # fmt: skip
 
 
 def unjudged(
-    function: ast.FunctionDef, kernel: SourceKernel, known: dict[str, Any],
-    own: dict[str, ast.FunctionDef], imports: dict[str, str], seen: set[str],
-) -> Iterator[Note]:  # fmt: skip
-    """What is not on the list of documented parts; helpers of the same file are looked into."""
-    seen.add(function.name)
+    kernel: SourceKernel, known: dict[str, Any], resolve: Resolve
+) -> Iterator[tuple[ast.AST, Note]]:
+    """What is not on the list of documented parts."""
     listed = {*known.get("documented", ()), *known.get("taken", ())}
-    for node in (part for statement in function.body for part in ast.walk(statement)):
+    descriptors = made_by(kernel, "make_tensor_descriptor")
+    for node in (part for statement in kernel.node.body for part in ast.walk(statement)):
         if isinstance(node, (ast.With, ast.AsyncWith, ast.Try, ast.Lambda)):
             kind = type(node).__name__.lower()
-            yield Note("unknown", node.lineno, f"a `{kind}` inside of a kernel")
+            yield node, Note("unknown", node.lineno, f"a `{kind}` inside of a kernel")
         if not isinstance(node, ast.Call):
             continue
         name = language_name(node.func, kernel)
-        whole = full_name(node, imports)
         if name:
             base = name.removeprefix("math.")
-            if base not in listed and not part_of(whole, known):
-                yield Note("unknown", node.lineno, f"tl.{name} is not in the chip's documents")
+            if base not in listed and not part_of(f"triton.language.{name}", known):
+                said = f"tl.{name} is not in the chip's documents"
+                yield (
+                    node,
+                    Note("unknown", node.lineno, said, replaced(f"triton.language.{name}", known)),
+                )
             continue
         said = dotted(node.func)
+        first, _, rest = said.partition(".")
         method = isinstance(node.func, ast.Attribute) and node.func.attr in METHODS
-        if method and said.partition(".")[0] not in imports:
+        if (
+            said in PLAIN
+            or QUESTION.search(said)
+            or (first in descriptors and rest in ("load", "store", "atomic_add"))
+        ):
             continue
-        if said in own and said not in seen:
-            yield from unjudged(own[said], kernel, known, own, imports, seen)
-        elif said not in own and said not in PLAIN and not judged_elsewhere(whole, known):
-            word = said or ast.unparse(node.func)
-            yield Note("unknown", node.lineno, f"{word} is defined elsewhere, and not looked into")
+        whole = resolve(said) if said else ""
+        if (method and whole == said) or (said and whole in ("", "triton.cdiv")):
+            continue
+        yield from outside(node, said, whole, known)
 
 
-def judged_elsewhere(whole: str, known: dict[str, Any]) -> bool:
-    """Whether a name of the language was imported by itself, or has a replacement."""
+def outside(
+    node: ast.Call, said: str, whole: str, known: dict[str, Any]
+) -> Iterator[tuple[ast.AST, Note]]:
+    """A call of what the file imports or nobody knows; `whole` is "" for the project's own."""
     listed = {*known.get("documented", ()), *known.get("taken", ())}
+    word = said or ast.unparse(node.func)
     base = whole.removeprefix("triton.language.").removeprefix("math.")
-    if base.startswith("extra."):
-        base = base.rpartition(".")[2]
-    if whole.startswith("triton.language.") and base in listed:
-        return True
-    return whole in known.get("replace", {}) or part_of(whole, known) or whole == "triton.cdiv"
+    base = base.rpartition(".")[2] if base.startswith("extra.") else base
+    if whole.startswith("triton.language."):
+        part = part_of(whole, known)
+        if part is not None:
+            yield (
+                node,
+                Note(part["verdict"], node.lineno, whole, part["help"], part.get("source", "")),
+            )
+        elif base not in listed:
+            said = f"{word} ({whole}) is not in the chip's documents"
+            yield node, Note("unknown", node.lineno, said, replaced(whole, known))
+        return
+    said = f"{word} is defined elsewhere, and not looked into"
+    yield node, Note("unknown", node.lineno, said)
 
 
-def part_of(whole: str, known: dict[str, Any]) -> bool:
-    """Whether a rule about a vendor's module speaks of a name."""
+def replaced(whole: str, known: dict[str, Any]) -> str:
+    """What `--write` puts in place of a call."""
+    rule = known.get("replace", {}).get(whole)
+    return f"--write puts {rule['with'].format('a', 'b', 'c', tl='tl')} there" if rule else ""
+
+
+def made_by(kernel: SourceKernel, name: str) -> set[str]:
+    """Variables that hold what a function of the language made."""
+    found: set[str] = set()
+    for node in ast.walk(kernel.node):
+        call = node.value if isinstance(node, ast.Assign) else None
+        if isinstance(call, ast.Call) and language_name(call.func, kernel).endswith(name):
+            found |= {dotted(target) for target in node.targets}  # type: ignore[attr-defined]
+    return found
+
+
+def part_of(whole: str, known: dict[str, Any]) -> dict[str, Any] | None:
+    """The rule about a vendor's module that speaks of a name."""
     for part in known.get("modules", ()):
         inner = part["prefix"].removeprefix("tl.").removeprefix("triton.language.")
         if whole.startswith(f"triton.language.{inner}"):
-            return True
-    return False
+            found: dict[str, Any] = part
+            return found
+    return None
 
 
 def language_name(node: ast.AST, kernel: SourceKernel) -> str:

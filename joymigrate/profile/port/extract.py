@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
 from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.project import Files, definitions
 
 ABLE = frozenset(("triton", "math", "torch", "contextvars", "functools"))
 BUILTIN = frozenset(dir(builtins))
@@ -24,18 +24,14 @@ class Missing(JoyError):
 
 def extract(path: Path, source: bytes, kernel: str, roots: list[Path]) -> str:
     """The text of a file with the kernel and everything that it uses. Raises Missing."""
-    files = Files(roots)
+    files = Extract(roots)
     parts: dict[str, str] = {}
     files.take(kernel, path, ast.parse(source), parts, ())
     return "from __future__ import annotations\n" + "\n".join(parts.values()) + "\n"
 
 
-class Files:
-    """Files below the roots, parsed once."""
-
-    def __init__(self, roots: list[Path]) -> None:
-        self.roots = roots
-        self.trees: dict[Path, ast.Module] = {}
+class Extract(Files):
+    """What one kernel needs, taken from the files of a project."""
 
     def take(
         self, name: str, path: Path, tree: ast.Module, parts: dict[str, str], busy: tuple[str, ...]
@@ -43,11 +39,12 @@ class Files:
         """Add the definition of a name, after what it uses itself."""
         if name in parts or name in BUILTIN or name in busy:
             return
-        defined = list(definitions(tree, name))
-        for node in defined:
+        for node, _ in definitions(tree, name):
             if isinstance(node, ast.ImportFrom):
                 if self.imported(name, node, path, parts, busy):
                     return
+                continue
+            if isinstance(node, ast.ClassDef) and name not in KEPT:
                 continue
             if isinstance(node, ast.FunctionDef):
                 node = plain(node)
@@ -68,63 +65,14 @@ class Files:
             parts[name] = f"from {node.module} import {original} as {name}"
             return True
         for file in self.candidates(node, path, original):
-            tree = self.trees.setdefault(file, ast.parse(file.read_bytes()))
             try:
-                self.take(original, file, tree, parts, busy)
+                self.take(original, file, self.tree(file), parts, busy)
             except Missing:
                 continue
             if original != name:
                 parts[name] = f"{name} = {original}"
             return True
         return False
-
-    def candidates(self, node: ast.ImportFrom, path: Path, name: str) -> Iterator[Path]:
-        """Files that a module may be."""
-        inner = (node.module or "").split(".") if node.module else []
-        if node.level:
-            bases = [path.parents[node.level - 1]]
-        else:
-            bases = [*self.roots, *(parent for parent in path.parents)]
-        for base in bases:
-            for tail in ([*inner, name], inner):
-                target = base.joinpath(*tail)
-                for file in (target.with_suffix(".py"), target / "__init__.py"):
-                    if tail and file.is_file():
-                        yield file
-
-
-def definitions(tree: ast.Module, name: str) -> Iterator[ast.stmt]:
-    """Statements that define a name in a file."""
-    for node in top(tree.body):
-        if isinstance(node, ast.Import):
-            for one in node.names:
-                if (one.asname or one.name.partition(".")[0]) == name:
-                    yield ast.Import([one])
-        elif defines(node, name):
-            yield node
-
-
-def defines(node: ast.stmt, name: str) -> bool:
-    """Whether a statement gives a name its value."""
-    if isinstance(node, ast.FunctionDef):
-        return node.name == name
-    if isinstance(node, ast.ClassDef):
-        return node.name == name and name in KEPT
-    if isinstance(node, ast.ImportFrom):
-        return any((one.asname or one.name) == name for one in node.names)
-    if isinstance(node, ast.Assign):
-        return any(dotted(target) == name for target in node.targets)
-    return isinstance(node, ast.AnnAssign) and dotted(node.target) == name and bool(node.value)
-
-
-def top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements of a module, those inside of `if` and `try` as well."""
-    for node in body:
-        yield node
-        if isinstance(node, ast.If):
-            yield from top([*node.body, *node.orelse])
-        elif isinstance(node, ast.Try):
-            yield from top([*node.body, *(s for h in node.handlers for s in h.body), *node.orelse])
 
 
 def plain(node: ast.FunctionDef) -> ast.FunctionDef:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from joymigrate.profile.port.dotted import dotted
-from joymigrate.profile.port.values import Scope, greatest
+from joymigrate.profile.port.project import Files
+from joymigrate.profile.port.values import Scope, assigned, greatest
+
+# Projects hand these names on from a module of their own.
+REEXPORTED = {"tl": "triton.language", "triton": "triton"}
 
 
 @dataclass(slots=True)
@@ -18,6 +23,7 @@ class Launch:
     numbers: dict[str, int] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     programs: int | None = None
+    said: str = ""  # the caller's name, and what it puts into the arguments
 
 
 @dataclass(slots=True)
@@ -39,9 +45,12 @@ def names_of(tree: ast.Module) -> tuple[dict[str, str], frozenset[str]]:
                 known[one.asname or one.name.partition(".")[0]] = (
                     one.name if one.asname else one.name.partition(".")[0]
                 )
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        elif isinstance(node, ast.ImportFrom):
             for one in node.names:
-                known[one.asname or one.name] = f"{node.module}.{one.name}"
+                if one.name in REEXPORTED:  # `from vllm.triton_utils import tl, triton`
+                    known[one.asname or one.name] = REEXPORTED[one.name]
+                elif node.module and not node.level:
+                    known[one.asname or one.name] = f"{node.module}.{one.name}"
     return known, frozenset(n for n, full in known.items() if full == "triton.language")
 
 
@@ -51,11 +60,13 @@ def full_name(node: ast.AST, known: dict[str, str]) -> str:
     return f"{known.get(first, first)}{dot}{rest}"
 
 
-def kernels(tree: ast.Module) -> list[SourceKernel]:
-    """Every kernel of a file with its launches."""
+def kernels(
+    tree: ast.Module, path: Path = Path("own.py"), files: Files | None = None
+) -> list[SourceKernel]:
+    """Every kernel of a file with its launches; sizes are followed into the project's files."""
     known, language = names_of(tree)
     found: dict[str, SourceKernel] = {}
-    scope = Scope(tree)
+    scope = Scope(tree, path, files or Files([]))
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef):
             continue
@@ -67,9 +78,9 @@ def kernels(tree: ast.Module) -> list[SourceKernel]:
             kernel.launches += configurations(one, known)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
-            name = dotted(node.func.value).rpartition(".")[2]
-            if name in found:
-                found[name].launches.append(launched(node, found[name], scope))
+            for name in scope.chosen(node):
+                if name in found:
+                    found[name].launches.append(launched(node, found[name], scope))
     return sorted(found.values(), key=lambda kernel: kernel.node.lineno)
 
 
@@ -107,4 +118,9 @@ def launched(node: ast.Call, kernel: SourceKernel, scope: Scope) -> Launch:
         for part in grid.elts:
             known = isinstance(part, ast.Constant) and type(part.value) is int
             programs = programs * part.value if known and programs is not None else None  # type: ignore[attr-defined]
-    return Launch(node.lineno, numbers, tuple(name for name, _ in values), programs)
+    words = [inside.name] if inside is not None else []
+    for _, value in values if inside is not None else ():
+        words += [ast.unparse(one) for one, _ in assigned(dotted(value), inside)]
+    return Launch(
+        node.lineno, numbers, tuple(name for name, _ in values), programs, "\n".join(words)
+    )
