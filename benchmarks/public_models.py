@@ -572,12 +572,11 @@ def diffusers_flux() -> Built:
 
 def define_vision_operators() -> None:
     """Torchvision's package registers a meta function for this one even without its binary."""
-    try:
-        torch.ops.torchvision.nms  # noqa: B018
-    except AttributeError:
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        globals()["_LIBRARY"] = library
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    globals()["_LIBRARY"] = library
 
 
 def main(name: str) -> None:
@@ -585,7 +584,9 @@ def main(name: str) -> None:
     device = os.environ.get("DEVICE", "cpu")
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    if device != "cpu":
+    if device == "cpu":
+        sys.modules["torch_npu"] = None  # type: ignore[assignment]  # its import needs a driver
+    else:
         __import__(f"torch_{device}")
     define_vision_operators()
     net, loss = MODELS[name]()

@@ -17,7 +17,7 @@ def command(
     to: str | None = typer.Option(None, "--to", help="The chip (default: from the settings)."),
     form: str = typer.Option("text", "--format", help="text or json."),
     skeleton: Path | None = typer.Option(
-        None, "--skeleton", metavar="DIR", help="Start a reference and a test per CUDA operator."
+        None, "--skeleton", metavar="DIR", help="Write a reference and a test per bound operator."
     ),
     write: Path | None = typer.Option(
         None, "--write", metavar="DIR", help="Write the chip's variant of each Triton kernel."
@@ -38,7 +38,7 @@ def command(
     found = port.check(paths, known)
     operators = port.bound(paths, chip)
     if skeleton is not None:
-        operators = port.write(operators, skeleton)
+        operators = port.write(operators, skeleton, paths, proves=prove)
     variants = port.ported(paths, known, write, proves=prove) if write is not None else []
     render = report.as_json if form == "json" else report.as_text
     emit(render(found, operators, chip.name, known, variants), output)

@@ -50,9 +50,12 @@ def as_text(
     lines += variant_lines(variants)
     if operators:
         left = sum(not (one.instead or one.host) for one in operators)
+        derived = [one for one in operators if one.reference.get("derived")]
+        equal = sum(one.reference.get("proof", {}).get("result") == "equal" for one in derived)
         lines.append(
-            f"{len(operators)} bound C++ and CUDA operators, {left} of them to be replaced "
-            "by hand: none of them is ported; a skeleton is a start."
+            f"{len(operators)} bound C++ and CUDA operators, {left} of them without a known "
+            f"replacement: {len(derived)} references derived, {equal} of them equal to the "
+            "original built here. A reference is slow and right, not a kernel for the chip."
         )
     return "\n".join(lines) + "\n"
 
@@ -98,11 +101,12 @@ def variant_lines(variants: Sequence[Ported]) -> list[str]:
 
 
 def operator(one: Bound) -> dict[str, Any]:
-    """One bound operator; `ported` is always false: nothing here ports."""
+    """One bound operator; `ported` is true where its reference equals the original built here."""
     made = asdict(one)
-    for key in ("instead", "source", "skeleton", "module"):
+    for key in ("instead", "source", "skeleton", "module", "schema", "function", "reference"):
         made[key] = made[key] or None
-    return made | {"host": one.host, "ported": False}
+    equal = one.reference.get("proof", {}).get("result") == "equal"
+    return made | {"host": one.host, "ported": equal}
 
 
 def operator_lines(one: Bound) -> list[str]:
@@ -115,8 +119,18 @@ def operator_lines(one: Bound) -> list[str]:
         lines.append(f"  instead: {one.instead}")
     elif one.host:
         lines.append("  takes NumPy arrays: runs on the host, compile it there as it is")
+    elif one.reference.get("derived"):
+        proof = one.reference.get("proof") or {"result": "not asked for", "reason": ""}
+        left = one.reference["left_out"]
+        lines.append(f"  reference: {one.skeleton}, derived from {one.reference['derived']} "
+                     f"({one.reference['where']})")  # fmt: skip
+        lines += [f"  not passed on: {', '.join(left)}"] if left else []
+        cases = f" in {proof['cases']} drawn cases" if proof["result"] == "equal" else ""
+        reason = f": {proof['reason']}" if proof["reason"] else ""
+        lines.append(f"  beside the original: {proof['result']}{cases}{reason}")
     elif one.skeleton:
         lines.append(f"  to write: {one.skeleton}, with a test beside it")
+        lines.append(f"  no reference derived: {one.reference.get('reason', '')}")
     else:
         lines.append("  no known replacement; --skeleton DIR starts one")
     return lines

@@ -136,7 +136,7 @@ def inside(
         return next((one.full for one in places), name)
 
     guards = guarded(kernel.node)
-    for node, note in (*body(kernel, known, resolve), *unjudged(kernel, known, resolve)):
+    for node, note in (*body(kernel, known), *unjudged(kernel, known, resolve)):
         if note.level == "fails" and id(node) in guards:
             said = f"{note.message}, where {guards[id(node)]}"
             note = replace(
@@ -208,9 +208,7 @@ def named_types(kernel: SourceKernel, known: dict[str, Any]) -> Iterator[Note]:
                        rule["source"])  # fmt: skip
 
 
-def body(
-    kernel: SourceKernel, known: dict[str, Any], resolve: Resolve
-) -> Iterator[tuple[ast.AST, Note]]:
+def body(kernel: SourceKernel, known: dict[str, Any]) -> Iterator[tuple[ast.AST, Note]]:
     """Operators, dtypes and arguments that the chip's Triton does not take."""
     dtypes = refused_dtypes(kernel, known)
     used = {language_name(call.func, kernel): call for call in calls_in(kernel.node)}

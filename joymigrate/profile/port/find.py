@@ -120,7 +120,9 @@ def launched(node: ast.Call, kernel: SourceKernel, scope: Scope) -> Launch:
             programs = programs * part.value if known and programs is not None else None  # type: ignore[attr-defined]
     words = [inside.name] if inside is not None else []
     for _, value in values if inside else ():
-        words += [ast.unparse(one) for one, _ in assigned(dotted(value), inside or ast.Module([], []))]
+        words += [
+            ast.unparse(one) for one, _ in assigned(dotted(value), inside or ast.Module([], []))
+        ]
     return Launch(
         node.lineno, numbers, tuple(name for name, _ in values), programs, "\n".join(words)
     )

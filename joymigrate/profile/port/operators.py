@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from joymigrate.chips import Chip
 from joymigrate.profile.port.find import full_name, names_of
@@ -50,6 +51,9 @@ class Bound:
     instead: str = ""
     source: str = ""
     skeleton: str = ""
+    schema: str = ""  # as TORCH_LIBRARY writes it
+    function: str = ""  # the C++ function that is bound
+    reference: dict[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def host(self) -> bool:
@@ -174,13 +178,23 @@ def registered(text: str, path: str, together: str) -> Iterator[Bound]:
             written = "".join(first)
             if macro[1] == "PYBIND11_MODULE":
                 arguments = native_arguments(parts[1:], together)
-                yield Bound(path, line, written, macro[2], "pybind11", arguments)
+                function = function_of(parts[1:])
+                yield Bound(path, line, written, macro[2], "pybind11", arguments, function=function)
             else:
                 name, bracket, _ = written.partition("(")
                 listed = schema(written[len(name) :]) if bracket else None
                 if listed is None:
                     listed = native_arguments(parts[1:], together)
-                yield Bound(path, line, name.strip(), macro[2], "torch_library", listed)
+                yield Bound(
+                    path,
+                    line,
+                    name.strip(),
+                    macro[2],
+                    "torch_library",
+                    listed,
+                    schema=written,
+                    function=function_of(parts[1:]),
+                )
 
 
 def closing(text: str, begin: int) -> int:
@@ -220,6 +234,12 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in (*parts, text[start:]) if part.strip()]
 
 
+def function_of(parts: list[str]) -> str:
+    """The name of the C++ function that `def` binds."""
+    name = re.match(r"&?\s*(?:TORCH_FN\s*\()?\s*([\w:]+)", parts[0]) if parts else None
+    return name[1].rpartition("::")[2] if name else ""
+
+
 def native_arguments(parts: list[str], together: str) -> tuple[Argument, ...] | None:
     """Arguments of what `def` binds: a lambda, or a function defined somewhere in the files."""
     if not parts:
@@ -227,8 +247,8 @@ def native_arguments(parts: list[str], together: str) -> tuple[Argument, ...] | 
     if parts[0].startswith("["):
         begin = parts[0].find("(", closing(parts[0], 0))
         return listed(parts[0][begin + 1 : closing(parts[0], begin)]) if begin > 0 else None
-    name = re.match(r"&?\s*(?:TORCH_FN\s*\()?\s*([\w:]+)", parts[0])
-    return definition(name[1].rpartition("::")[2], together) if name else None
+    name = function_of(parts)
+    return definition(name, together) if name else None
 
 
 def definition(name: str, text: str) -> tuple[Argument, ...] | None:

@@ -1,21 +1,28 @@
-"""Starts the port of a bound operator: a torch reference to fill in, and a test that compares.
+"""Writes the torch reference of a bound operator with its registration, and a test that compares.
 
-Neither is a port: the reference raises until it is written, and the test fails until then.
+A reference that could not be derived is a file to fill in, which raises until it is written.
 """
 
 from __future__ import annotations
 
 import json
 import keyword
+import os
 import re
+import subprocess
+import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file
-from joymigrate.profile.port.operators import Argument, Bound
+from joymigrate.profile.port.operators import Argument, Bound, built
+from joymigrate.profile.port.reference import FALLBACK, KERNEL, Derived, Project, derive
 
 LITERALS = {"true": "True", "false": "False", "none": "None", "nullopt": "None", "nullptr": "None"}
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I)
@@ -39,6 +46,48 @@ def {function}({parameters}):
     of torch are used; a backward that is bound by itself has a file of its own.
     """
     raise NotImplementedError("{name}: write this")
+'''
+SECONDS = 300  # to build an original and compare
+SLOW = """
+
+Translated number by number: for checking a faster one against it, not for speed."""
+WORKING = '''"""A torch reference of {name}, bound at {where}.
+
+Derived from {kind}: {source}.{left}{slow}
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import types
+
+import torch
+
+{body}
+
+
+def {function}({parameters}):
+    """What {name} computes."""
+    return {entry}({given})
+
+
+{registration}'''
+REGISTER_LIBRARY = '''def register(key="PrivateUse1"):
+    """Make torch.ops.{space}.{name} call the reference; keep the library that is returned."""
+    library = torch.library.Library("{space}", "FRAGMENT")
+    schema = {schema!r}
+    if schema and not hasattr(torch.ops.{space}, "{name}"):
+        library.define(schema)
+    library.impl("{name}", {function}, key)
+    return library
+'''
+REGISTER_MODULE = '''def register(module="{module}"):
+    """Put the reference where the program imports the compiled module from."""
+    made = sys.modules.setdefault(module, types.ModuleType(module))
+    setattr(made, "{name}", {function})
+    return made
 '''
 HARNESS = '''"""Compares the torch reference of {name} with the original, or with recorded samples.
 
@@ -121,41 +170,136 @@ def test_the_reference_computes_the_recorded_sample(path):
 @pytest.mark.parametrize("args", CASES)
 def test_the_reference_computes_what_the_original_does(args):
     function = original()
-    if function is None or not torch.cuda.is_available():
+    if function is None:
         pytest.skip("{name} does not import here")
-    compare(called(reference(), args, {{}}, "cuda"), called(function, args, {{}}, "cuda"))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    compare(called(reference(), args, {{}}, device), called(function, args, {{}}, device))
 
 
 def test_there_is_something_to_compare_with():
-    can = original() is not None and torch.cuda.is_available()
+    can = original() is not None
     if not SAMPLES and not (CASES and can):
         pytest.fail("nothing was compared: fill in CASES where {name} imports, or record() samples")
 '''
 
 
-def write(ops: Iterable[Bound], folder: Path) -> list[Bound]:
+def write(
+    ops: Iterable[Bound], folder: Path, paths: Iterable[Path] = (), *, proves: bool = True
+) -> list[Bound]:
     """Two files per operator of tensors without a known replacement; existing ones stay.
 
-    Returns the operators, each with its `skeleton` where there is one.
+    Returns the operators, each with its `skeleton` (the file) and `reference` (where it was derived
+    from and how it compared, or why it could not be derived).
     """
     ops = list(ops)
+    project = Project(paths)
     often = Counter(function_of(one) for one in {(o.module, o.name): o for o in ops}.values())
-    return [one if one.instead or one.host else started(one, folder, often) for one in ops]
+    return [
+        one if one.instead or one.host else started(one, folder, often, project, proves)
+        for one in ops
+    ]
 
 
-def started(one: Bound, folder: Path, often: Counter[str]) -> Bound:
+def started(one: Bound, folder: Path, often: Counter[str], project: Project, proves: bool) -> Bound:
     """The files of one operator."""
     function = function_of(one)
     if often[function] > 1:
         function = f"{re.sub(r'[^0-9a-zA-Z_]+', '_', one.module)}_{function}".strip("_")
     path = folder / f"{function}.py"
-    for file, text in (
-        (path, reference(one, function)),
-        (folder / f"test_{function}.py", harness(one, function)),
-    ):
+    derived = derive(one, project)
+    if isinstance(derived, str):
+        text, about = reference(one, function), {"derived": None, "reason": derived}
+    else:
+        text, about = working(one, function, derived), asdict(derived)
+        del about["text"], about["entry"]
+        about = {"derived": about.pop("kind"), **about}
+    written = not path.exists()
+    for file, made in ((path, text), (folder / f"test_{function}.py", harness(one, function))):
         if not file.exists():
-            save(file, text)
-    return replace(one, skeleton=str(path))
+            save(file, made)
+    if isinstance(derived, Derived) and proves:
+        about["proof"] = (
+            compared(one, path, function, derived, project) if written
+            else {"result": "not run", "cases": 0, "reason": "the file was there before"}
+        )  # fmt: skip
+    return replace(one, skeleton=str(path), reference=about)
+
+
+def working(one: Bound, function: str, derived: Derived) -> str:
+    """The text of a reference that computes, with its registration."""
+    left = ""
+    if derived.left_out:
+        left = (f"\n\nNot passed on: {', '.join(derived.left_out)}. See whether your program needs "
+                "them.")  # fmt: skip
+    slow = SLOW if derived.kind != FALLBACK else ""
+    names = parameters(one.arguments)
+    plain = ", ".join(part.partition("=")[0] for part in names.split(", ")) if names else ""
+    text = derived.text
+    if derived.entry == function:  # the public name is the wrapper's
+        text = re.sub(rf"\b{re.escape(derived.entry)}\b(?=\()", f"_{function}", text)
+        entry = f"_{function}"
+    else:
+        entry = derived.entry
+    if one.kind == "torch_library":
+        base = one.name.partition(".")[0]
+        schema = one.schema if "(" in one.schema else ""
+        registration = REGISTER_LIBRARY.format(
+            space=one.module, name=base, schema=schema, function=function
+        )
+    else:
+        registration = REGISTER_MODULE.format(module=one.module or "", name=one.name,
+                                              function=function)  # fmt: skip
+    return WORKING.format(
+        name=one.name, where=f"{Path(one.path).as_posix()}:{one.line}", kind=derived.kind,
+        source=derived.where, left=left, slow=slow, body=text.strip(), function=function,
+        parameters=names, entry=entry, given=plain, registration=registration,
+    )  # fmt: skip
+
+
+def compared(
+    one: Bound, path: Path, function: str, derived: Derived, project: Project
+) -> dict[str, Any]:
+    """The reference beside its original, in a process of its own."""
+    sources, include = sources_of(one, project)
+    why = "the original needs a GPU" if derived.kind == KERNEL else "its sources were not found"
+    if derived.kind == KERNEL:
+        sources = []
+    with tempfile.TemporaryDirectory() as folder:
+        job = {
+            "reference": str(path.resolve()), "entry": function, "kind": one.kind, "why": why,
+            "types": [a.type for a in one.arguments or ()],
+            "names": [a.name for a in one.arguments or ()], "sources": sources,
+            "include": include, "name": one.name, "space": one.module, "folder": folder,
+            "module": re.sub(r"\W", "_", one.module.rpartition(".")[2] or function),
+        }  # fmt: skip
+        file = Path(folder) / "job.json"
+        file.write_text(json.dumps(job), encoding="utf-8")
+        command = [sys.executable, "-m", "joymigrate.profile.port.original", str(file)]
+        environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=SECONDS, env=environment
+            )
+            found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        except subprocess.TimeoutExpired:
+            found = {"result": "not run", "cases": 0, "reason": f"not done in {SECONDS} s"}
+        except (ValueError, IndexError):
+            tail = (done.stderr.strip().splitlines() or ["without a word"])[-1][:160]
+            found = {"result": "not run", "cases": 0, "reason": f"the process ended: {tail}"}
+    return found
+
+
+def sources_of(one: Bound, project: Project) -> tuple[list[str], list[str]]:
+    """C++ files to build the original from, and where their headers are."""
+    builds = [build for path in project.python for build in built(path)]
+    fitting = [b for b in builds if Path(one.path).name in b.sources] or builds
+    names = fitting[0].sources if fitting else frozenset()
+    host = [path for path in project.native if path.suffix in (".cpp", ".cc", ".cxx")]
+    listed = [path for path in host if any(fnmatchcase(path.name, name) for name in names)]
+    if not listed:  # the file that binds, and those beside it
+        listed = [path for path in host if path.parent == Path(one.path).parent]
+    include = {str(path.parent.resolve()) for path in project.native}
+    return [str(path.resolve()) for path in listed], sorted(include)
 
 
 def save(path: Path, text: str) -> None:

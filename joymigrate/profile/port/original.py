@@ -1,0 +1,192 @@
+"""Compares a reference with its original, built for the CPU: a process of its own.
+
+    python -m joymigrate.profile.port.original JOB.json
+
+JOB names `reference` (a file), `entry`, `types` of the arguments, and `sources`, `include`,
+`module`, `name`, `kind` of the original (no sources: none can be built). Prints JSON: `result`
+(`equal`, `different`, `not run`), `cases`, `reason`. What the reference refuses is never handed to
+the original: C++ reads beyond a buffer without a word.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+TRIES, CASES = 400, 5
+RTOL, ATOL = 1e-4, 1e-5  # the reference adds in double precision, C++ often in single
+
+
+def load(path: Path) -> Any:
+    """The reference as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def build(job: dict[str, Any]) -> Callable[..., Any]:
+    """The original, compiled without CUDA."""
+    import torch
+    from torch.utils import cpp_extension
+
+    made = cpp_extension.load(
+        name=job["module"], sources=job["sources"], extra_include_paths=job["include"],
+        build_directory=job["folder"], is_python_module=job["kind"] == "pybind11",
+        extra_cflags=["-O0"], with_cuda=False,
+    )  # fmt: skip
+    if job["kind"] == "pybind11":
+        function: Callable[..., Any] = getattr(made, job["name"])
+        return function
+    space = getattr(torch.ops, job["space"])
+    packet: Callable[..., Any] = getattr(space, job["name"].partition(".")[0])
+    return packet
+
+
+def draws(types: list[str], names: list[str]) -> Iterator[list[Any]]:
+    """Arguments: shapes first alike, then at random; whole numbers stay small."""
+    import torch
+
+    for number in range(TRIES):
+        random_ = random.Random(number)
+        torch.manual_seed(number)
+        rank = number % 4 + 1
+        alike = [random_.choice([2, 3, 4]) for _ in range(rank)]
+        given: list[Any] = []
+        for kind, name in zip(types, names, strict=True):
+            shape = alike
+            if number >= 12:
+                shape = [random_.choice([*alike, 3]) for _ in range(random_.choice([1, 2, 3, 4]))]
+            given.append(value(kind, name, shape, random_))
+        yield given
+
+
+def value(kind: str, name: str, shape: list[int], random_: random.Random) -> Any:
+    """One argument of a C++ or schema type."""
+    import torch
+
+    plain = kind.replace("const", "").replace("&", "").strip()
+    if ("optional" in plain or plain.endswith("?")) and random_.random() < 0.5:
+        return None
+    if "vector" in plain or plain.endswith("[]") or "IntArrayRef" in plain:
+        if "Tensor" in plain:
+            return [torch.randn(shape) for _ in range(2)]
+        return [random_.choice([1, 2]) for _ in range(random_.choice([1, 2, 3]))]
+    if "Tensor" in plain:
+        whole = any(word in name for word in ("idx", "index", "indices", "ptr", "label", "batch"))
+        if whole:
+            dtype = random_.choice([torch.int64, torch.int32])
+            return torch.randint(0, 2, shape, dtype=dtype)
+        return torch.randn(shape)
+    if "bool" in plain:
+        return random_.random() < 0.5
+    if any(word in plain for word in ("float", "double", "Scalar")):
+        return random_.choice([0.5, 1.0, 2.0])
+    if "str" in plain.lower():
+        return random_.choice(["mean", "sum", "none"])
+    return random_.choice([1, 2, 3])
+
+
+def called(function: Callable[..., Any], given: list[Any]) -> list[Any]:
+    """What a call returns and what it makes of its arguments, as a flat list."""
+    import torch
+
+    given = copy.deepcopy(given)
+    made = function(*given)
+    return list(torch.utils._pytree.tree_leaves((made, given)))
+
+
+def same(found: list[Any], expected: list[Any]) -> bool:
+    """Equal within rounding."""
+    import torch
+
+    if len(found) != len(expected):
+        return False
+    for a, b in zip(found, expected, strict=True):
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+            if a.shape != b.shape or a.dtype != b.dtype:
+                return False
+            if not torch.allclose(a.double(), b.double(), RTOL, ATOL, equal_nan=True):
+                return False
+        elif (
+            isinstance(a, torch.Tensor)
+            or isinstance(b, torch.Tensor)
+            or (a != b and not (a != a and b != b))
+        ):
+            return False
+    return True
+
+
+def compare(job: dict[str, Any]) -> dict[str, Any]:
+    """The answer for one operator."""
+    module = load(Path(job["reference"]))
+    reference = getattr(module, job["entry"])
+    original = None
+    why = job["why"]
+    if job["sources"]:
+        try:
+            original = build(job)
+        except Exception as error:
+            lines = [line for line in str(error).splitlines() if "error" in line]
+            why = f"the original does not build here: {(lines or [str(error)])[0].strip()[:160]}"
+    cases, refused = 0, ""
+    for given in draws(job["types"], job["names"]):
+        try:
+            found = called(reference, given)
+        except Exception as error:
+            refused = f"{type(error).__name__}: {str(error)[:100]}"
+            continue
+        if original is None:
+            other = backwards(module, reference, given)
+            if other is not None and not same(found, other):
+                return answer("different", cases, "it depends on the order of the kernel's threads")
+            cases += 1
+        else:
+            try:
+                expected = called(original, given)
+            except Exception as error:
+                refused = f"the original: {type(error).__name__}: {str(error)[:100]}"
+                continue
+            if not same(found, expected):
+                return answer("different", cases, f"case {cases + 1}")
+            cases += 1
+        if cases == CASES:
+            break
+    if original is None:
+        ran = (
+            f"; the reference ran in {cases} cases" if cases else f"; no drawn case ran: {refused}"
+        )
+        return answer("not run", cases, why + ran)
+    if not cases:
+        return answer("not run", 0, f"no drawn arguments were taken ({refused}): fill in CASES")
+    return answer("equal", cases, "")
+
+
+def backwards(
+    module: Any, reference: Callable[..., Any], given: list[Any]
+) -> list[Any] | None:  # fmt: skip
+    """The reference with the threads of its kernels backwards."""
+    if not hasattr(module, "_BACKWARDS"):
+        return None
+    module._BACKWARDS = True
+    try:
+        return called(reference, given)
+    finally:
+        module._BACKWARDS = False
+
+
+def answer(result: str, cases: int, reason: str) -> dict[str, Any]:
+    """What is printed."""
+    return {"result": result, "cases": cases, "reason": reason}
+
+
+if __name__ == "__main__":
+    print(json.dumps(compare(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))))

@@ -1,0 +1,202 @@
+"""Derives a torch reference of a bound operator: from the project's own Python, or from its C++.
+
+In this order: a Python function of the project with the operator's name and arguments; the C++
+implementation for the CPU; the CUDA kernel, its threads one after the other. What can't be derived
+says why.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from joymigrate.errors import JoyError
+from joymigrate.profile.port import host_runtime
+from joymigrate.profile.port.cpp import Sources, read
+from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.expressions import Untranslated
+from joymigrate.profile.port.extract import Extract
+from joymigrate.profile.port.operators import Bound, files
+from joymigrate.profile.port.translate import Translation
+
+ENDINGS = re.compile(r"(_(cuda|gpu|cpu|kernel|fwd|forward|op|impl))+$")
+LIKE = ("{}_ref", "{}_reference", "ref_{}", "reference_{}", "{}_torch", "torch_{}", "{}_pytorch",
+        "pytorch_{}", "{}_native", "{}_naive", "naive_{}", "{}_core_pytorch", "{}_python", "{}_py",
+        "{}_fallback", "{}_slow")  # fmt: skip
+FALLBACK, HOST, KERNEL = "a Python function", "C++ for the CPU", "a CUDA kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A reference: `entry` is its function; `left_out` are arguments that it does not take."""
+
+    kind: str
+    where: str
+    text: str
+    entry: str
+    left_out: tuple[str, ...] = ()
+
+
+class Project:
+    """The sources of some paths, read once, and when they are asked for."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.paths = list(paths)
+        self.python, self.native = files(self.paths)
+        self.sources: Sources | None = None
+        self.asked: dict[Path, ast.Module] = {}
+
+    def cpp(self) -> Sources:
+        """All C++ and CUDA files."""
+        if self.sources is None:
+            texts = {str(path): path.read_text("utf-8", "replace") for path in self.native}
+            for path in self.python:  # C++ inside of strings, for load_inline
+                for index, text in enumerate(inline(self.tree(path))):
+                    texts[f"{path}.{index}.cpp"] = text
+            self.sources = read(texts)
+        return self.sources
+
+    def tree(self, path: Path) -> ast.Module:
+        """The syntax of a Python file; an empty one where it is none."""
+        if path not in self.asked:
+            try:
+                self.asked[path] = ast.parse(path.read_bytes())
+            except (SyntaxError, ValueError):
+                self.asked[path] = ast.Module([], [])
+        return self.asked[path]
+
+
+def inline(tree: ast.Module) -> Iterator[str]:
+    """Strings that hold C++."""
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and re.search(r"\b(torch|at)::Tensor\b|__global__", text):
+            yield text
+
+
+def derive(one: Bound, project: Project) -> Derived | str:
+    """A reference, or why there is none."""
+    found = fallback(one, project)
+    if found is not None:
+        return found
+    try:
+        sources = project.cpp()
+    except JoyError as error:
+        return f"{error.what}: {error.help}"
+    return translated(one, sources)
+
+
+def fallback(one: Bound, project: Project) -> Derived | None:
+    """A function of the project with a reference's name, which takes the operator's arguments."""
+    name = one.name.partition(".")[0]
+    bases = dict.fromkeys((name, ENDINGS.sub("", name)))
+    wanted = [pattern.format(base) for base in bases if base for pattern in LIKE]
+    for path in project.python:
+        for node in ast.walk(project.tree(path)):
+            if isinstance(node, ast.FunctionDef) and node.name in wanted:
+                made = adapted(one, node, path, project)
+                if made is not None:
+                    return made
+    return None
+
+
+def adapted(one: Bound, node: ast.FunctionDef, path: Path, project: Project) -> Derived | None:
+    """The fallback with what it needs, called by the names that both have.
+
+    A position's names are that of the C++ and those of the variables that Python calls it with.
+    """
+    if one.arguments is None:
+        return None
+    takes = [a.arg for a in (*node.args.args, *node.args.kwonlyargs)]
+    defaults = len(node.args.defaults)
+    optional = set(takes[len(takes) - defaults :]) if defaults else set()
+    have = [name_in_python(a.name) for a in one.arguments]
+    said = names_at_calls(one, project)
+    shared: dict[str, str] = {}
+    for place, name in enumerate(have):
+        for other in (name, *said.get(place, ())):
+            if other in takes and other not in shared.values():
+                shared[name] = other
+                break
+    missing = [name for name in takes if name not in shared.values() and name not in optional]
+    if missing or not shared or "self" in takes:
+        return None
+    parts: dict[str, str] = {}
+    roots = [p if p.is_dir() else p.parent for p in project.paths]
+    try:
+        Extract(roots).take(node.name, path, project.tree(path), parts, ())
+    except JoyError:
+        return None
+    entry = f"{node.name}_called"
+    left = tuple(name for name in have if name not in shared)
+    lines = [f"def {entry}({', '.join(have)}):"]
+    for name, argument in zip(have, one.arguments, strict=True):
+        if name in left and ("optional" in argument.type or "bool" in argument.type
+                             or "?" in argument.type):  # fmt: skip
+            lines += [f"    if {name} is not None and {name} is not False:",
+                      f"        raise NotImplementedError({name!r})"]  # fmt: skip
+    given = ", ".join(f"{theirs}={ours}" for ours, theirs in shared.items())
+    lines += [f"    return {node.name}({given})"]
+    text = "\n\n".join([*parts.values(), "\n" + "\n".join(lines)]) + "\n"
+    return Derived(FALLBACK, f"{path.as_posix()}:{node.lineno}", text, entry, left)
+
+
+def name_in_python(name: str) -> str:
+    """`bias_` of C++ is `bias` in Python."""
+    return name.rstrip("_") or name
+
+
+def names_at_calls(one: Bound, project: Project) -> dict[int, list[str]]:
+    """The variables that the project's Python calls an operator with, by position."""
+    found: dict[int, list[str]] = {}
+    name = one.name.partition(".")[0]
+    for path in project.python:
+        for node in ast.walk(project.tree(path)):
+            if isinstance(node, ast.Call) and dotted(node.func).endswith(f".{name}"):
+                for place, argument in enumerate(node.args):
+                    if isinstance(argument, ast.Name):
+                        found.setdefault(place, []).append(argument.id)
+    return found
+
+
+def translated(one: Bound, sources: Sources) -> Derived | str:
+    """The C++ of the CPU, else the CUDA side, in Python."""
+    name = one.name.partition(".")[0]
+    count = len(one.arguments) if one.arguments is not None else None
+    base = ENDINGS.sub("", name)
+    names = dict.fromkeys(
+        n for n in (sources.implemented.get(name), f"{name}_cpu", f"{base}_cpu", name, one.function,
+                    f"{name}_cuda", f"{base}_cuda")
+        if n and n in sources.functions
+    )  # fmt: skip
+    reasons = []
+    for on_device in (False, True):
+        for function in names:
+            if on_device != function.endswith("_cuda") and function.endswith(("_cuda", "_cpu")):
+                continue
+            made = Translation(sources, on_device=on_device)
+            try:
+                entry = made.function(function, count)
+                text = "\n\n\n".join([*constants(made), *made.texts.values()])
+                compile(text, "reference", "exec")
+            except Untranslated as error:
+                reasons.append(f"{function}: {error.what}")
+                continue
+            except SyntaxError as error:
+                reasons.append(f"{function}: the translation is no Python ({error.msg})")
+                continue
+            kind = KERNEL if "_launch(" in text or on_device else HOST
+            runtime = inspect.getsource(host_runtime).partition("import torch\n")[2]
+            return Derived(kind, function, f"{runtime.strip()}\n\n\n{text}\n", entry)
+    if not names:
+        return "its definition is not in the files that were read"
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def constants(made: Translation) -> list[str]:
+    """Constants of the C++ files that are used."""
+    return [f"{name} = {value}" for name, value in made.constants.items()]
