@@ -13,9 +13,9 @@ from joymigrate import chips
 from joymigrate.cli._main import run as joymigrate
 from joymigrate.profile.port import host_runtime
 from joymigrate.profile.port.cpp import read
-from joymigrate.profile.port.expressions import Untranslated
 from joymigrate.profile.port.operators import bound
 from joymigrate.profile.port.reference import FALLBACK, KERNEL, Derived, Project, derive
+from joymigrate.profile.port.syntax import Untranslated
 from joymigrate.profile.port.translate import Translation
 
 HOST = """

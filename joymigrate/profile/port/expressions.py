@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import keyword
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from joymigrate.errors import JoyError
 from joymigrate.profile.port.cpp import Sources, text_of, top_level
-
-if TYPE_CHECKING:
-    from joymigrate.profile.port.translate import Frame
+from joymigrate.profile.port.syntax import Frame, Untranslated, uses_grid
 
 DTYPES = {
     "kFloat": "float32", "kFloat32": "float32", "kDouble": "float64", "kFloat64": "float64",
@@ -56,13 +53,6 @@ OBJECTS = ("Slice", "TensorOptions", "dim3", "scalar_t", "T", "Tensor", "int64_t
 SPACES = ("torch", "at", "at::native", "torch::nn::functional", "F", "at::special", "at::linalg")
 REALS = re.compile(r"\b(float|double|scalar_t|T|acc_t|accscalar_t|opmath_t)\b")
 WHOLE = re.compile(r"\b(unsigned|u?int\d*_t|int|long|short|size_t)\b")
-
-
-class Untranslated(JoyError):
-    """A part of C++ that has no translation here."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
 
 
 class Expressions:
@@ -311,8 +301,6 @@ class Expressions:
 
     def takes_thread(self, base: str) -> bool:
         """Whether a translated function begins with the thread."""
-        from joymigrate.profile.port.translate import uses_grid
-
         return uses_grid(self.sources.functions[base][0].node.child_by_field_name("body"))
 
     def value_of(self, text: str) -> str:
@@ -400,8 +388,3 @@ class Expressions:
 def listed(text: str) -> str:
     """The inside of a list as an index."""
     return f"({text[1:-1]},)" if text.startswith("[") else text
-
-
-def typed(text: str) -> type:
-    """The type of a number literal."""
-    return float if re.search(r"[.eEfF]", text) and not text.lower().startswith("0x") else int

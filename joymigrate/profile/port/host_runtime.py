@@ -63,7 +63,7 @@ class _Part:
         return _Part(self.rows, self.at + int(count))
 
 
-class _Options(dict):
+class _Options(dict[str, object]):
     """torch::TensorOptions: keywords of a factory."""
 
     @classmethod
@@ -216,7 +216,7 @@ def _launch(kernel, grid, block, *arguments):
     if _BACKWARDS:
         blocks, threads = blocks[::-1], threads[::-1]
     for z, y, x in blocks:
-        memory = {}
+        memory: dict[str, list[object]] = {}
         running = []
         for k, j, i in threads:
             thread = _Thread(_Dim3(x, y, z), _Dim3(i, j, k), grid, block, memory)

@@ -18,9 +18,9 @@ from joymigrate.errors import JoyError
 from joymigrate.profile.port import host_runtime
 from joymigrate.profile.port.cpp import Sources, read
 from joymigrate.profile.port.dotted import dotted
-from joymigrate.profile.port.expressions import Untranslated
 from joymigrate.profile.port.extract import Extract
 from joymigrate.profile.port.operators import Bound, files
+from joymigrate.profile.port.syntax import Untranslated
 from joymigrate.profile.port.translate import Translation
 
 ENDINGS = re.compile(r"(_(cuda|gpu|cpu|kernel|fwd|forward|op|impl))+$")

@@ -208,7 +208,8 @@ def started(one: Bound, folder: Path, often: Counter[str], project: Project, pro
     path = folder / f"{function}.py"
     derived = derive(one, project)
     if isinstance(derived, str):
-        text, about = reference(one, function), {"derived": None, "reason": derived}
+        text = reference(one, function)
+        about: dict[str, Any] = {"derived": None, "reason": derived}
     else:
         text, about = working(one, function, derived), asdict(derived)
         del about["text"], about["entry"]

@@ -9,11 +9,23 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.profile.port.cpp import Function, Sources, declarator_of, text_of
-from joymigrate.profile.port.expressions import Expressions, Untranslated, typed
+from joymigrate.profile.port.expressions import Expressions
+from joymigrate.profile.port.syntax import (
+    Frame,
+    Untranslated,
+    assigned_names,
+    at,
+    fits,
+    indented,
+    inner_is_plain,
+    last_identifier,
+    parameters_of,
+    plainly_whole,
+    uses_grid,
+)
 
 INTEGRAL = re.compile(
     r"^(const |static |constexpr )*(unsigned|u?int\d*_t|int|long|short|size_t|bool)\b"
@@ -28,23 +40,6 @@ SKIPPED = re.compile(
 )
 GUARDS = ("NoGradGuard", "CUDAGuard", "DeviceGuard", "cudaError_t", "cudaStream_t",
           "OptionalCUDAGuard", "RECORD_FUNCTION")  # fmt: skip
-
-
-@dataclass(slots=True)
-class Frame:
-    """One function while it is written: names in scope, and what `continue` has to do first."""
-
-    scopes: list[dict[str, str]]
-    used: set[str]
-    kernel: bool = False
-    updates: list[list[str]] = field(default_factory=list)
-    frozen: set[str] = field(default_factory=set)  # references: an assignment would reach outside
-    dropped: set[str] = field(default_factory=set)
-    arrays: set[str] = field(default_factory=set)
-    whole: set[str] = field(default_factory=set)  # variables and arrays of whole numbers
-    real: set[str] = field(default_factory=set)
-    returns: str = ""
-    shared: set[str] = field(default_factory=set)  # what all threads of a block see
 
 
 class Translation(Expressions):
@@ -468,7 +463,9 @@ class Translation(Expressions):
 
     def on_switch_statement(self, node: Any) -> list[str]:
         value = self.expression(node.child_by_field_name("condition").named_children[-1])
-        lines, word, waiting = [], "if", []
+        lines: list[str] = []
+        waiting: list[str] = []
+        word = "if"
         for case in node.child_by_field_name("body").named_children:
             if case.type != "case_statement":
                 continue
@@ -499,74 +496,3 @@ class Translation(Expressions):
             lines += [head, *indented(body or ["pass"])]
             word, waiting = "elif", []
         return lines
-
-
-def at(node: Any, what: str) -> str:
-    """What could not be translated, with its line."""
-    return f"line {node.start_point[0] + 1}: {what}"
-
-
-def indented(lines: list[str]) -> list[str]:
-    """Lines one level deeper."""
-    return [f"    {line}" for line in lines]
-
-
-def last_identifier(node: Any) -> str:
-    """The name inside of a declarator."""
-    if node.type in ("identifier", "field_identifier", "type_identifier"):
-        return text_of(node)
-    if node.type == "array_declarator":
-        return last_identifier(node.child_by_field_name("declarator"))
-    names = [
-        c for c in node.named_children if "identifier" in c.type or c.type.endswith("declarator")
-    ]
-    if not names:
-        raise Untranslated(at(node, f"a declaration '{text_of(node)[:40]}'"))
-    return last_identifier(names[-1] if node.type != "init_declarator" else names[0])
-
-
-def inner_is_plain(node: Any) -> bool:
-    """Whether a function returns its type itself, no pointer or reference to it."""
-    return node.child_by_field_name("declarator").type == "function_declarator"
-
-
-def parameters_of(lambda_: Any) -> list[Any]:
-    """The parameters of a lambda."""
-    inner = lambda_.child_by_field_name("declarator")
-    return list(inner.child_by_field_name("parameters").named_children) if inner is not None else []
-
-
-def fits(function: Function, count: int) -> bool:
-    """Whether a function can be called with so many arguments."""
-    inner = declarator_of(function.node)
-    rows = [
-        c for c in inner.child_by_field_name("parameters").named_children if c.type != "comment"
-    ]
-    least = sum(c.type == "parameter_declaration" for c in rows)
-    return least <= count <= len(rows)
-
-
-def assigned_names(body: Any) -> set[str]:
-    """Names that are assigned anywhere inside."""
-    found: set[str] = set()
-    todo = [body]
-    while todo:
-        node = todo.pop()
-        todo += node.named_children
-        if node.type in ("assignment_expression", "update_expression"):
-            left = node.child_by_field_name("left") or node.child_by_field_name("argument")
-            if left is not None and left.type == "identifier":
-                found.add(text_of(left))
-    return found
-
-
-def uses_grid(body: Any) -> bool:
-    """Whether a function asks where its thread stands."""
-    return bool(
-        re.search(r"\b(threadIdx|blockIdx|blockDim|gridDim|__syncthreads)\b", text_of(body))
-    )
-
-
-def plainly_whole(node: Any) -> bool:
-    """Whether a value is a whole number as it is written."""
-    return node.type == "number_literal" and typed(text_of(node)) is int
