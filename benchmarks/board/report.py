@@ -110,7 +110,7 @@ def compared(found: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
         one for one in seen if all(one[side]["code"] == 0 and not one[side]["stopped"]
                                    for side in SIDES)
     ]  # fmt: skip
-    return sum(bool(one["compared"]) for one in ran), len(ran)
+    return sum(bool(one["compared"] or one.get("tests")) for one in ran), len(ran)
 
 
 def markdown(found: Sequence[Mapping[str, Any]], listed: Sequence[Program]) -> str:
@@ -155,7 +155,8 @@ def programs(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         same = (one["first_outcome"], one["first_cause"]) == (one["outcome"], one["cause"])
         ends.append("the same" if same else f"{one['first_outcome']}: {one['first_cause']}")
         share = "-" if one["calls_pct"] is None else f"{one['calls_pct']:.1f} % of the calls"
-        verify = f"{one['verify']}; {one['compared']} of {one['recorded']}"
+        verify = f"{one['verify']}; {one['compared']} of {one['recorded']}" if one["verify"] else ""
+        verify = verify or tests(row)
         losses = f"{one['losses']}, {one['most_apart']} apart" if one["losses"] else "-"
         if row.get("own_loader"):  # the replay got the original's batches; the losses are of others
             verify += " on the original's batches"
@@ -163,9 +164,16 @@ def programs(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         judged = "-" if one["judged"] is None else f"{one['judged']} of {one['calls']} calls"
         cells = [
             f"{one['name']} ({one['repository']} {one['commit'][:7]})", one["family"], *ends,
-            share, judged, verify if one["verify"] else "-", losses,
+            share, judged, verify or "-", losses,
         ]  # fmt: skip
         yield "| " + " | ".join(short(cell) for cell in cells) + " |"
+
+
+def tests(row: Mapping[str, Any]) -> str:
+    """Of a library's own tests: how many of those that pass on the CPU pass on the chip."""
+    counts = row.get("tests", {}).get("counts", {})
+    asked = sum(n for key, n in counts.items() if not key.endswith("on the CPU"))
+    return f"{counts.get('same', 0)} of {asked} tests" if counts else ""
 
 
 def short(text: str, most: int = 160) -> str:
@@ -242,6 +250,7 @@ def lines(found: Sequence[Mapping[str, Any]]) -> page.Html:
         first = "the same" if one["first_outcome"] == one["outcome"] else one["first_outcome"]
         share = "" if one["calls_pct"] is None else f"{one['calls_pct']:.1f} %"
         verify = f"{one['verify']} {one['compared']} of {one['recorded']}" if one["verify"] else ""
+        verify = verify or tests(row)
         body.append(
             [name, one["family"], page.badge(one["outcome"], tone), one["cause"], first, share,
              verify, "" if one["most_apart"] is None else one["most_apart"]]
@@ -266,5 +275,8 @@ def evidence(row: Mapping[str, Any]) -> Iterator[str]:
     for key in ("fallbacks", "traps", "refused", "unsimulated"):
         if row.get(key):
             yield f"{key}: " + "; ".join(str(one) for one in row[key])
+    for kind, said in row.get("tests", {}).get("messages", {}).items():
+        named = "; ".join(f"{number} x {message}" for message, number in said.items())
+        yield f"tests that fail on the chip alone ({Outcome[kind].value}): {named}"
     if row.get("note"):
         yield f"note: {row['note']}"
