@@ -32,6 +32,7 @@ PLACE = {"PWD", "OLDPWD"}
 # strings anew in every process: a vocabulary made of a set would be another one each time.
 SEED, DRAWS, HASHES = "JOYMIGRATE_SEED", "JOYMIGRATE_DRAWS", "PYTHONHASHSEED"
 MEMORY = "JOYMIGRATE_MEMORY"
+REACH = "JOYMIGRATE_REACH"
 RUNS = ("rehearse", "run", "verify record", "verify replay", "profile record")
 COMPARED = ("verify record", "verify replay")
 
@@ -96,13 +97,16 @@ class StepContext:
         cwd: Path | None = None,
         draws: Path | None = None,
         memory: Path | None = None,
+        reach: Path | None = None,
     ) -> CompletedCommand:
         """Run a joymigrate command in the project, or in the copy `cwd` of it.
 
         `draws`: random numbers are the same on both sides; this file names those that are not.
         `memory`: a folder for what the program's processes note about their device's memory.
+        `reach`: a folder that names lines, for notes on which of them ran.
         """
         changes = numbers(words, draws) | ({MEMORY: str(memory)} if memory else {})
+        changes |= {REACH: str(reach)} if reach else {}
         done = self.call(log, [sys.executable, "-m", "joymigrate", *words], cwd, **changes)
         self.note(["joymigrate", *words], cwd, changes)
         if done.code not in ok:

@@ -11,7 +11,7 @@ from joymigrate.language import Text
 from joymigrate.schema import document, read, setting
 
 VERDICTS = ("pass", "inconclusive", "off")
-PERCENT = ("automatic", "coverage", "verified")
+PERCENT = ("automatic", "reached", "coverage", "verified")
 WHOLE = ("by_hand", "fallbacks", "refusals")
 GIB = 2**30
 
@@ -34,6 +34,12 @@ class Gates:
         True, "the program must not fail before the migration by its own fault"
     )
     rehearse: bool = setting(True, "the program must end with exit code 0")
+    reached: float | None = setting(
+        None,
+        "least share of the rewritten statements that the program runs, per cent, 0 to 100",
+        least=0,
+        most=100,
+    )
     fallbacks: int | None = setting(None, "most operators that run on the CPU", least=0)
     refusals: int | Literal["off"] = setting(
         0, "most calls that the chip refuses by its documents or host code, or off", least=0
@@ -65,7 +71,7 @@ def read_gates(raw: Mapping[str, Any], where: str = "[tool.joymigrate.gates]") -
 OF = {
     "scan": ("automatic", "by_hand"),
     "baseline": ("baseline",),
-    "rehearse": ("rehearse", "refusals", "fallbacks", "memory_gib"),
+    "rehearse": ("rehearse", "refusals", "fallbacks", "memory_gib", "reached"),
     "coverage": ("coverage", "grade"),
     "verify": ("verify", "verified"),
     "train": ("loss",),
@@ -191,6 +197,11 @@ CHECKS: dict[str, Check] = {
     "fallbacks": most("fallbacks", "operators on the CPU: {found}; the gate allows {limit}"),
     "refusals": most("refusals", "refused calls: {found}; the gate allows {limit}"),
     "memory_gib": memory_gib,
+    "reached": least(
+        "reached_pct",
+        "{found} % of the rewritten statements ran; the gate asks for {limit} %",
+        ".1f",
+    ),
     "coverage": least(
         "calls_pct", "{found} % of the calls run on the chip; the gate asks for {limit} %", ".1f"
     ),

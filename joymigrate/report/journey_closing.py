@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from joymigrate.language import Language
 from joymigrate.report.journey.evidence import Evidence, steps
-from joymigrate.report.journey_text import folded, title
+from joymigrate.report.journey_text import folded, not_reached, title
 from joymigrate.report.journey_words import say
 
 MOST_HELP = 14  # lines of one step's advice
@@ -25,6 +25,7 @@ def closing(document: Mapping[str, Any], report: str, lang: str = "en") -> str:
         if one["help"] and (one["status"] in ("failed", "stopped") or doubtful(one)):
             lines += ["", say("next_of", lang, step=step.name), *advice(step.step_text("help"))]
     lines += todo_lines(document, lang)
+    lines += [truncate(line) for line in not_reached(document, lang)]
     lines += ["", *folded(say(document["grade"], lang), WIDTH)]
     if document.get("rewrite_step"):
         lines.append(say("back", lang, step=document["rewrite_step"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
@@ -14,6 +15,7 @@ from joymigrate.errors import JoyError
 from joymigrate.evidence import grade_line
 from joymigrate.language import Language
 from joymigrate.report.journey.evidence import Evidence, Step, steps
+from joymigrate.report.journey.reach import reach, share
 from joymigrate.report.journey.sentences import short
 from joymigrate.report.journey.summary import step_name
 from joymigrate.report.journey_words import say
@@ -24,6 +26,7 @@ PIECES = re.compile(r"[\u2e80-\uffef]\s*|[^\s\u2e80-\uffef]+\s*|\s+")
 MARKS = {"done": "ok  ", "failed": "FAIL", "stopped": "STOP", "skipped": "-   ", "pending": "…   "}
 STYLES = {"done": "green", "failed": "red", "stopped": "red", "skipped": "dim", "pending": "dim"}
 WIDTH = 88  # columns that the summary keeps to
+MOST_PLACES = 5  # statements that did not run
 
 
 def text(document: Mapping[str, Any], lang: str = "en", *, color: bool = False) -> str:
@@ -41,6 +44,7 @@ def text(document: Mapping[str, Any], lang: str = "en", *, color: bool = False) 
         if step.raw["help"] and (step.raw["status"] in ("failed", "stopped") or step.doubtful):
             lines += ["", paint(say("next_of", lang, step=step_name(step, lang)), "bold")]
             lines += [f"  {part}" for part in step.step_text("help").splitlines()]
+    lines += not_reached(document, lang)
     lines += ["", *folded(say(document["grade"], lang), WIDTH)]
     if any((document.get("grades") or {}).values()):
         lines.append(grade_line(document["grades"], Language(lang)))
@@ -89,7 +93,23 @@ def title(document: Mapping[str, Any], lang: str) -> str:
     name = str(document["project"]).rstrip("/").rpartition("/")[2]
     rehearsed = "_rehearsed" if document["grade"] == "rehearsed" else ""
     verdict = say(f"{document['verdict']}{rehearsed}", lang)
+    part = share(document, lang)
+    verdict = f"{verdict} ({part})" if part else verdict
     return say("title", lang, project=name, chip=chip_title(document["chip"]), verdict=verdict)
+
+
+def not_reached(document: Mapping[str, Any], lang: str) -> list[str]:
+    """What was rewritten and did not run, the first of it by name."""
+    ran, lines = reach(document), []
+    rest = ran.get("not_run") or []
+    if rest:
+        count, entry = ran["places"] - ran["places_run"], shlex.join(document["entry"])
+        lines += ["", *folded(say("not_run", lang, entry=entry, count=count), WIDTH)]
+        lines += [f"  {one['path']}:{one['line']}  {one['text']}" for one in rest[:MOST_PLACES]]
+        lines += ["  …"] * (len(rest) > MOST_PLACES)
+    if ran.get("not_python"):
+        lines += ["", *folded(say("not_python", lang, files=", ".join(ran["not_python"])), WIDTH)]
+    return lines
 
 
 def chip_title(name: str) -> str:
@@ -116,6 +136,8 @@ def markdown(document: Mapping[str, Any], lang: str = "en") -> str:
     for step in taken:
         if step.raw["help"]:
             lines += ["", f"**{step.name}**", "", "```", step.step_text("help"), "```"]
+    rest = not_reached(document, lang)
+    lines += ["", "```", *rest[1:], "```"] if rest else []
     if document.get("rewrite_step"):
         lines += ["", say("back", lang, step=document["rewrite_step"])]
     return "\n".join(lines) + "\n"

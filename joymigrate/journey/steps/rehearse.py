@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.chips import get, origin
+from joymigrate.journey import original, places
 from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.failing import GPU, OWN, raised
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.steps.rewrite import LEFT, sites_at
 from joymigrate.journey.tree import SKIPPED
 from joymigrate.language import Text
+from joymigrate.ledger import Ledger
+from joymigrate.run.rehearse import reach
 from joymigrate.run.rehearse.memory import summary as memory
 
 LOG = "rehearse/log.txt"
 MEMORY = "rehearse/memory.json"
 MEMORY_FOLDER = "rehearse/memory"  # what each process noted
+REACH_FOLDER = "rehearse/reached"
 MOST = 3  # places that one help names
 REWRITTEN = "no_cuda"  # its remedy is the rewrite, which left the line to people
 BACKEND = "nccl"
@@ -44,11 +48,14 @@ def run(at: StepContext) -> Outcome:
     chip = get(at.request.chip)
     memory.ask(folder, chip.package or "torch", chip.module.removeprefix("torch."))
     ask = words(at.request, at.chip_here, result)
-    done = at.joymigrate(LOG, *ask, ok=range(256), memory=folder)
+    rewritten, noted = rewritten_places(at), at.path(REACH_FOLDER)
+    reach.ask(noted, rewritten.lines(at.request.project))
+    done = at.joymigrate(LOG, *ask, ok=range(256), memory=folder, reach=noted)
+    ran = rewritten.figures(reach.reached(noted))
     held = memory.collected(folder, rehearsal=not at.chip_here)
     at.path(MEMORY).write_text(json.dumps(held), encoding="utf-8")
     if at.chip_here:
-        return on_the_chip(at, done, held)
+        return on_the_chip(at, done, held, ran)
     found = at.load("rehearse/rehearse.json")
     peak = max(found["peak_memory_bytes"].values(), default=0)
     fallbacks, code = found["fallbacks"], found["exit_code"]
@@ -67,6 +74,7 @@ def run(at: StepContext) -> Outcome:
         "grades": dict(found["grades"]),
         "checked_by": found["checked_by"],
         "package": found["package"],
+        **ran,
     }
     ended = "ran to its end" if code == 0 else Text("ended with exit code {code}", code=code)
     number = len(fallbacks)
@@ -86,6 +94,13 @@ def run(at: StepContext) -> Outcome:
         verdict="pass" if code == 0 else "fail",
         help=advice(at, traps, found, done),
     )
+
+
+def rewritten_places(at: StepContext) -> places.Places:
+    """What the rewrites of this project changed, to see which of it the program reaches."""
+    project = at.request.project
+    ledger = Ledger.of(project)
+    return places.find(ledger, original.rewrites(ledger, project), project)
 
 
 def trap(at: StepContext, one: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,7 +233,9 @@ def before(at: StepContext, done: CompletedCommand) -> list[str]:
     return []
 
 
-def on_the_chip(at: StepContext, done: CompletedCommand, held: Mapping[str, Any]) -> Outcome:
+def on_the_chip(
+    at: StepContext, done: CompletedCommand, held: Mapping[str, Any], ran: Mapping[str, Any]
+) -> Outcome:
     """The program itself, on the chip of this machine."""
     peaks = [peak for one in held["processes"] for peak in one["peak_bytes"].values()]
     return Outcome(
@@ -229,6 +246,7 @@ def on_the_chip(at: StepContext, done: CompletedCommand, held: Mapping[str, Any]
             "rehearsal": False,
             "exit_code": done.code,
             **({"peak_bytes": max(peaks)} if peaks else {}),
+            **ran,
         },
         (MEMORY, LOG),
         verdict="pass" if done.code == 0 else "fail",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from joymigrate.report.html import page, plots
@@ -24,7 +25,7 @@ from joymigrate.report.journey_words import say
 def rehearse(step: Step, lang: str) -> Iterator[Html]:
     """Memory, what fell back to the CPU, what was refused."""
     pictures = list(memory(step, lang))
-    lists = Html("".join([*traps(step, lang), *fallbacks(step, lang)]))
+    lists = Html("".join([*traps(step, lang), *fallbacks(step, lang), *not_run(step, lang)]))
     yield side_by_side(*pictures, *([Html(f"<div>{lists}</div>")] if lists else []))
 
 
@@ -47,6 +48,24 @@ def traps(step: Step, lang: str) -> Iterator[Html]:
     ]
     head = [say(key, lang) for key in ("where", "refused")]
     yield from listed(step, say("traps", lang), head, rows)
+
+
+def not_run(step: Step, lang: str) -> Iterator[Html]:
+    """What was rewritten and did not run."""
+    figures = step.raw["figures"]
+    rest = figures.get("not_run") or []
+    rows: list[list[Cell]] = [
+        [page.code(f"`{one['path']}:{one['line']}`"), page.code(f"`{one['text']}`")]
+        for one in rest[:MOST_LISTED]
+    ]
+    if rows:
+        count = figures["places"] - figures["places_run"]
+        entry = shlex.join(step.evidence.document["entry"])
+        title = say("not_run", lang, entry=entry, count=count).rstrip(":：")
+        yield from listed(step, title, [say("where", lang), say("statement", lang)], rows)
+    if figures.get("not_python"):
+        text = say("not_python", lang, files=", ".join(figures["not_python"]))
+        yield Html(f"<p>{page.escape(text)}</p>")
 
 
 def fallbacks(step: Step, lang: str) -> Iterator[Html]:

@@ -19,6 +19,7 @@ from joymigrate.report.journey.evidence import (
     steps,
 )
 from joymigrate.report.journey.phrase import Phrase, tell, translate_figure
+from joymigrate.report.journey.reach import share
 from joymigrate.report.journey.sentences import (
     ADVICE,
     COVERAGE,
@@ -66,7 +67,10 @@ def outcome(evidence: Evidence, lang: str) -> str:
         if step.raw["status"] in ("failed", "stopped"):
             name = step_name(step, lang)
             return tell("held_at", lang).format(step=name)
-    return tell("all_well" if evidence.document["verdict"] == "pass" else "not_decided", lang)
+    if evidence.document["verdict"] != "pass":
+        return tell("not_decided", lang)
+    part = share(evidence.document, lang)
+    return f"{tell('all_well', lang)} {part}." if part else tell("all_well", lang)
 
 
 def step_name(step: Step, lang: str) -> str:

@@ -8,6 +8,7 @@ workers inherit it. Hooks, in this order, before a line of user code:
   hook that rewrites modules as they load; a recorder that waits for torch). Several are
   separated by commas, and called in order;
 - JOYMIGRATE_MEMORY=folder — notes there what the device's memory holds (run/rehearse/memory);
+- JOYMIGRATE_REACH=folder — notes there which lines of the program run (run/rehearse/reach.py);
 - JOYMIGRATE_REHEARSE=folder — makes this process part of the rehearsal with that folder;
 - JOYMIGRATE_DRAWS=1 — random numbers that are the same on every device.
 
@@ -44,6 +45,8 @@ def start() -> None:
         activate()
     if os.environ.get("JOYMIGRATE_DRAWS"):
         call_switch("joymigrate.verify.shared_draws:start")
+    if os.environ.get("JOYMIGRATE_REACH"):
+        call_switch("joymigrate.run.rehearse.reach:start")
 
 
 def chain() -> None:

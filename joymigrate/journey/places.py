@@ -1,0 +1,148 @@
+"""The places of a project that a rewrite changed, and which of them a run reached.
+
+A place is a statement: of a compound one its head. What is no Python, and an import that the
+rewrite added, is no place; files of other kinds are named beside them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+from joymigrate.journey.original import entries
+from joymigrate.ledger import Ledger, Step
+
+TOLD = 50  # places that the result names one by one
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Lines `first` to `last` of a file, counted from 1; `text` is the first of them."""
+
+    path: str  # below the project, POSIX
+    first: int
+    last: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What the rewrites changed: statements of Python files, and files of other kinds."""
+
+    statements: tuple[Place, ...]
+    others: tuple[str, ...]
+
+    def lines(self, project: Path) -> dict[str, dict[int, int]]:
+        """By absolute path: each line with the number of its place."""
+        found: dict[str, dict[int, int]] = {}
+        for number, place in enumerate(self.statements):
+            rows = found.setdefault(str((project / place.path).resolve()), {})
+            rows.update(dict.fromkeys(range(place.first, place.last + 1), number))
+        return found
+
+    def figures(self, reached: set[int]) -> dict[str, Any]:
+        """How many places ran, and those that did not."""
+        rest = [one for number, one in enumerate(self.statements) if number not in reached]
+        number = len(self.statements)
+        return {
+            "places": number,
+            "places_run": number - len(rest),
+            "reached_pct": 100.0 * (number - len(rest)) / number if number else None,
+            "not_run": [
+                {"path": one.path, "line": one.first, "text": one.text} for one in rest[:TOLD]
+            ],
+            "not_python": list(self.others),
+        }
+
+
+def find(ledger: Ledger, steps: Sequence[Step], project: Path) -> Places:
+    """The places of the rewrites `steps`, oldest first, as the files are now.
+
+    A file that was rewritten twice is held against its text before the first time; one that the
+    rewrite made (its helper) is none of the project's.
+    """
+    before: dict[str, bytes | None] = {}
+    for step in steps:
+        for entry in entries(ledger, step):
+            path = ledger.root / entry.path
+            if not path.is_relative_to(project) or not path.is_file():
+                continue
+            name = path.relative_to(project).as_posix()
+            if name not in before:
+                before[name] = None if entry.before is None else kept(ledger, step, entry.before)
+    statements: list[Place] = []
+    others: list[str] = []
+    for name, old in sorted(before.items()):
+        if old is None:
+            continue
+        found = list(changed(name, old, (project / name).read_bytes()))
+        if found or name.endswith(".py"):
+            statements += found
+        else:
+            others.append(name)
+    return Places(tuple(statements), tuple(others))
+
+
+def kept(ledger: Ledger, step: Step, name: str) -> bytes:
+    """The text of a file before a step."""
+    return (ledger.folder(step.id) / "before" / name).read_bytes()
+
+
+def changed(name: str, old: bytes, new: bytes) -> Iterator[Place]:
+    """The statements of a Python file that differ from `old`, in order; none for other files."""
+    if not name.endswith(".py"):
+        return
+    try:
+        tree = ast.parse(new)
+    except (SyntaxError, ValueError):
+        return
+    before, now = old.splitlines(), new.splitlines()
+    replaced, added = set(), set()  # an import that replaces none is the rewrite's own
+    for tag, a, b, first, last in SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
+        if tag != "equal":
+            from_import = any(
+                row.lstrip().startswith((b"import ", b"from ")) for row in before[a:b]
+            )
+            (replaced if from_import else added).update(range(first + 1, last + 1))
+    heads = {line: node for node in ast.walk(tree) for line in head(node)}  # the innermost is last
+    seen: set[int] = set()
+    for line in sorted(replaced | added):
+        node = heads.get(line)
+        if node is None or id(node) in seen or (line in added and is_import(node)):
+            continue
+        seen.add(id(node))
+        rows = head(node)
+        text = now[line - 1].decode("utf-8", errors="replace").strip()
+        yield Place(name, rows.start, rows.stop - 1, text)
+
+
+def is_import(node: ast.AST) -> bool:
+    """Whether a statement imports."""
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def head(node: ast.AST) -> range:
+    """The lines of a statement; of a compound one those above its body. Text alone never runs."""
+    if not isinstance(node, ast.stmt) or is_text(node):
+        return range(0)
+    body: Any = getattr(node, "body", None)
+    end = node.end_lineno or node.lineno
+    if isinstance(body, list) and body:
+        end = max(node.lineno, body[0].lineno - 1)
+    decorators: Any = getattr(node, "decorator_list", [])
+    return range(min([node.lineno, *(one.lineno for one in decorators)]), end + 1)
+
+
+def is_text(node: ast.stmt) -> bool:
+    """Whether a statement is a string alone, such as a docstring."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def told(figures: Mapping[str, Any]) -> bool:
+    """Whether a run left places out."""
+    return bool(figures.get("not_run") or figures.get("not_python"))

@@ -1,0 +1,122 @@
+"""Which rewritten statements a program ran: the places, the watch, the words."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from joymigrate.journey import places
+from joymigrate.report.journey.reach import share
+from joymigrate.report.journey_text import not_reached
+from joymigrate.run.rehearse import reach
+from joymigrate.run.rehearse.session import START
+
+OLD = b'''"""Text."""
+import torch
+
+
+def f(
+    x=1,
+):
+    if torch.cuda.is_available():
+        x = x.cuda()
+    return x
+
+
+@torch.no_grad()
+def g(x):
+    return x.to("cuda")
+'''
+NEW = (
+    OLD.replace(b"import torch\n", b"import torch\nimport torch_npu\n")
+    .replace(b"torch.cuda.is", b"torch.npu.is")
+    .replace(b"x.cuda()", b"x.npu()")
+    .replace(b'"cuda"', b'"npu"')
+)
+
+
+def found() -> list[places.Place]:
+    return list(places.changed("a.py", OLD, NEW))
+
+
+def test_a_place_is_a_statement_and_of_a_compound_one_its_head() -> None:
+    assert [(one.first, one.last, one.text) for one in found()] == [
+        (9, 9, "if torch.npu.is_available():"),
+        (10, 10, "x = x.npu()"),
+        (16, 16, 'return x.to("npu")'),
+    ]
+
+
+def test_an_import_of_the_rewrite_is_no_place_and_a_rewritten_one_is() -> None:
+    old, new = b"from torch.cuda import Event\nx = 1\n", b"from torch.npu import Event\nx = 1\n"
+    assert [one.first for one in places.changed("a.py", old, new)] == [1]
+    assert not list(places.changed("a.py", b"x = 1\n", b"import torch_npu\nx = 1\n"))
+
+
+def test_text_and_comments_are_no_places() -> None:
+    old, new = b'"""For cuda."""\n# cuda\nx = 1\n', b'"""For npu."""\n# npu\nx = 1\n'
+    assert not list(places.changed("a.py", old, new))
+
+
+PROGRAM = """
+import multiprocessing
+import threading
+
+
+def worker():
+    return (
+        "in a process"
+    )
+
+
+def other():
+    return "in a thread"
+
+
+def never():
+    return "never"
+
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=worker)
+    process.start()
+    process.join()
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+"""
+
+
+def test_all_processes_and_threads_are_watched(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    rows = [places.Place("program.py", *lines, "") for lines in ((7, 9), (13, 13), (17, 17))]
+    every = places.Places(tuple(rows), ("run.sh",))
+    reach.ask(tmp_path / "reached", every.lines(tmp_path))
+    path = os.pathsep.join([str(START), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, reach.ENVIRONMENT: str(tmp_path / "reached"), "PYTHONPATH": path}
+    subprocess.run([sys.executable, program.name], cwd=tmp_path, env=environment, check=True)
+    figures = every.figures(reach.reached(tmp_path / "reached"))
+    assert (figures["places"], figures["places_run"]) == (3, 2)
+    assert figures["not_run"] == [{"path": "program.py", "line": 17, "text": ""}]
+    assert figures["not_python"] == ["run.sh"]
+
+
+def test_the_verdict_says_that_not_all_of_it_ran() -> None:
+    figures = {
+        "places": 7,
+        "places_run": 4,
+        "not_run": [{"path": "eval.py", "line": 3, "text": "m.npu()"}],
+        "not_python": [],
+    }
+    journey = [{"name": "rehearse", "figures": figures}]
+    document = {"verdict": "pass", "entry": ["python", "train.py"], "journey": journey}
+    assert share(document, "en") == "4 of 7 rewritten statements ran"
+    text = "\n".join(not_reached(document, "en"))
+    assert "`python train.py` (3 statements)" in text
+    assert "eval.py:3  m.npu()" in text
+    figures["places_run"] = 7
+    assert share(document, "en") == ""
