@@ -11,12 +11,11 @@ from joymigrate.report.html.page import Html, escape
 from joymigrate.report.journey.evidence import COUNT, SIGNIFICANT, Step, real
 from joymigrate.report.journey.figures import Table, cell, plot, side_by_side
 from joymigrate.report.journey.sentences import VERDICT
-from joymigrate.report.journey_words import say
+from joymigrate.report.journey_words import WORDS, say
 from joymigrate.report.verdict_words import TONES
 
 MOST_STEPS = 4  # curves that a plot can show apart
 PHASES = ("forward", "backward")
-STAGES = ("S0", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8")
 
 
 def precision(step: Step, lang: str) -> Iterator[Html]:
@@ -142,7 +141,7 @@ def stages(step: Step, lang: str) -> Iterator[Html]:
     at = step.evidence
     rows = [
         [
-            say(f"stage_{one['stage']}", lang) if one["stage"] in STAGES else one["title"],
+            say(key, lang) if (key := f"stage_{one['stage']}") in WORDS else one["title"],
             page.badge(say(one["verdict"], lang), TONES.get(one["verdict"], "plain")),
             at.figure(COUNT, (VERDICT, f"/stages/{index}/compared")),
             at.figure(COUNT, (VERDICT, f"/stages/{index}/recorded")),
