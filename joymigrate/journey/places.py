@@ -101,7 +101,8 @@ def changed(name: str, old: bytes, new: bytes) -> Iterator[Place]:
     except (SyntaxError, ValueError):
         return
     before, now = old.splitlines(), new.splitlines()
-    replaced, added = set(), set()  # an import that replaces none is the rewrite's own
+    replaced: set[int] = set()
+    added: set[int] = set()  # an import that replaces none is the rewrite's own
     for tag, a, b, first, last in SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
         if tag != "equal":
             from_import = any(

@@ -93,7 +93,7 @@ class Reach:
         with open(self.folder / f"reached-{os.getpid()}.txt", "a", encoding="ascii") as file:
             file.write(f"{number}\n")
         if not self.left:
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
             sys.settrace(None)
 
 
