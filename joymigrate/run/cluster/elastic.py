@@ -38,6 +38,7 @@ class Resizing(Outages):
     """The part of a scheduler that gives elastic jobs other numbers of pods."""
 
     guess: Placer
+    elastic: dict[str, Running]  # running jobs that may have other numbers of pods
 
     def _start(self, entry: Entry, placement: Placement, started: float | None = None) -> Start:
         """Grant a job its cards."""
@@ -87,7 +88,7 @@ class Resizing(Outages):
             return False
         shrinkable = [
             run
-            for run in self.running.values()
+            for run in self.elastic.values()
             if now - run.started >= run.entry.job.resize_after * 60
             and run.entry.job.priority <= job.priority
             and spare_pods(run)
@@ -157,7 +158,7 @@ class Resizing(Outages):
             for number in self._groups
         ):
             return
-        for run in sorted(self.running.values(), key=lambda run: run.entry.number):
+        for run in sorted(self.elastic.values(), key=lambda run: run.entry.number):
             whole = run.entry.whole
             if whole is None or len(run.placement) >= whole.pods:
                 continue

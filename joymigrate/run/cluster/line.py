@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from joymigrate.run.cluster.entries import NEVER, Entry, Settings
 
 Floats = NDArray[np.float64]
+BOUND = 3  # the row of longest times
 
 
 class Line:
@@ -22,17 +23,21 @@ class Line:
     def __init__(self, settings: Settings) -> None:
         self.entries: list[Entry] = []
         self.settings = settings
-        self._times: tuple[Floats, Floats, Floats] | None = None
+        self._times: Floats | None = None
 
     def add(self, entry: Entry) -> None:
         """A job begins to wait."""
-        bisect.insort(self.entries, entry)
-        self._times = None
+        at = bisect.bisect_left(self.entries, entry)
+        self.entries.insert(at, entry)
+        if self._times is not None:
+            self._times = np.insert(self._times, at, self._times_of(entry), axis=1)
 
     def remove(self, entry: Entry) -> None:
         """A job waits no longer."""
-        del self.entries[bisect.bisect_left(self.entries, entry)]
-        self._times = None
+        at = bisect.bisect_left(self.entries, entry)
+        del self.entries[at]
+        if self._times is not None:
+            self._times = np.delete(self._times, at, axis=1)
 
     def promise(self, entry: Entry) -> None:
         """Cards are held for this job: it stays the first."""
@@ -43,28 +48,31 @@ class Line:
         """Whose turn it is at `now` (seconds)."""
         return self.entries[int(self._urgency(now).argmax())]
 
-    def in_order(self, now: float) -> list[Entry]:
-        """All of them, the first one first."""
+    def in_order(self, now: float, within_s: float | None = None) -> list[Entry]:
+        """All of them, or those known to be over in `within_s` seconds; the first one first."""
         order = np.argsort(-self._urgency(now), kind="stable")
+        if within_s is not None:
+            order = order[self._known()[BOUND][order] <= within_s]
         return [self.entries[int(i)] for i in order]
 
     def _urgency(self, now: float) -> Floats:
         """E values, the largest goes first: too late, promised, then the response ratio."""
-        if self._times is None:
-            self._times = self._read()
-        submitted, run_s, late_after = self._times
+        submitted, run_s, late_after, _ = self._known()
         urgency: Floats = np.where(run_s > 0, (now - submitted) / np.maximum(run_s, 1e-9), NEVER)
         if self.settings.order == "submission":
             urgency = np.where(run_s > 0, 0.0, NEVER)
         return np.where(now > late_after, NEVER, urgency)
 
-    def _read(self) -> tuple[Floats, Floats, Floats]:
-        """When each was submitted, its run time (0: promised), and when it is late."""
-        run_s = [0.0 if entry.promised else entry.run_s for entry in self.entries]
-        strict = self.settings.order == "submission"
-        late_after = [
-            entry.since + self.settings.patience if strict or entry.job.minutes is None else NEVER
-            for entry in self.entries
-        ]
-        submitted = [entry.submitted for entry in self.entries]
-        return np.array(submitted), np.array(run_s), np.array(late_after)
+    def _known(self) -> Floats:
+        """(4, E): see `_times_of`."""
+        if self._times is None:
+            self._times = np.array([self._times_of(entry) for entry in self.entries]).T
+        return self._times
+
+    def _times_of(self, entry: Entry) -> tuple[float, float, float, float]:
+        """When it was submitted, its run time (0: promised), when it is late, its longest time."""
+        late = self.settings.order == "submission" or entry.job.minutes is None
+        late_after = entry.since + self.settings.patience if late else NEVER
+        run_s = 0.0 if entry.promised else entry.run_s
+        bound_s = entry.bound_s
+        return entry.submitted, run_s, late_after, NEVER if bound_s is None else bound_s

@@ -29,7 +29,7 @@ from joymigrate.run.cluster.adoption import adopt
 from joymigrate.run.cluster.allocations import Allocations
 from joymigrate.run.cluster.bookings import barred, passed
 from joymigrate.run.cluster.dependencies import Gate
-from joymigrate.run.cluster.elastic import Resizing
+from joymigrate.run.cluster.elastic import Resizing, is_elastic
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Running, Settings
 from joymigrate.run.cluster.events import (
     Action,
@@ -98,6 +98,7 @@ class Scheduler(Resizing):
             self.state, self.quotas, self.allocations, self.guess, self.running, self.by_queue
         )
         self.refused: dict[str, Refusal] = {}  # jobs that can never start
+        self.elastic = {}
         self.gate = Gate()
         self.opened: list[
             str
@@ -222,6 +223,7 @@ class Scheduler(Resizing):
         run = self.running.pop(name, None)
         if run is None:
             return
+        self.elastic.pop(name, None)
         job = run.entry.job
         del self.by_queue[job.queue][name]
         half_life = self._half_life(job.queue)
@@ -341,7 +343,7 @@ class Scheduler(Resizing):
             return False
         tried = [first.job.tasks[0]]
         looked = 0
-        for entry in group.in_order(now):
+        for entry in group.in_order(now, None if cards_there else longest * 60):
             bound_s = entry.bound_s
             gap = bound_s is not None and bound_s <= longest * 60
             if entry is first or not (gap or cards_there):
@@ -394,6 +396,8 @@ class Scheduler(Resizing):
         expected = self._expected_end(entry, began) if ends == NEVER else ends
         run = Running(entry, placement, use, began, ends, expected)
         self.running[job.name] = run
+        if is_elastic(entry.whole or job):
+            self.elastic[job.name] = run
         self._shares.pop(fair.key_of(job.queue, job.user), None)
         self.by_queue.setdefault(job.queue, {})[job.name] = run
         self.allocations.add(job.name, placement, ends, expected)
