@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._cluster_orders import ADDRESS, ask
+from joymigrate.cli._cluster_orders import ADDRESS
 from joymigrate.cli._output import emit, one_of, talk, user
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.cluster import autoscale as scaling
@@ -129,7 +129,7 @@ def keep_live(
 
     from joymigrate.run.cluster import forecast as foretelling
     from joymigrate.run.cluster import jobs as work
-    from joymigrate.run.cluster.on_ray import serving
+    from joymigrate.run.cluster.on_ray import connect, serving
     from joymigrate.run.cluster.replicas import ServedReplicas
 
     if not metrics or not 1 <= interval <= 3600:
@@ -147,8 +147,11 @@ def keep_live(
         known, step = foretelling.going_on(loads, season * 3600, rule.start_s, time.time())
     served = ServedReplicas(name, rule, known, step)
 
+    ray = connect.attach(address)
+    captain = connect.captain(ray)
+
     def ask_it(method: str, *arguments: object) -> object:
-        return ask(address, method, *arguments)
+        return connect.ask(ray, getattr(captain, method).remote(*arguments))
 
     def total() -> float:
         return serving.read_total(metrics)

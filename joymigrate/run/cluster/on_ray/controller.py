@@ -22,17 +22,8 @@ from uuid import uuid4
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
 from joymigrate.run.cluster.controller import limits
-from joymigrate.run.cluster.controller.ledger import LIVE, Attempt, Fact, started
-from joymigrate.run.cluster.controller.orders import Order, compare_quotas, decide
-from joymigrate.run.cluster.controller.reports import (
-    board_data,
-    quota_data,
-    read_history,
-    read_usage,
-    reservations_data,
-    share_rows,
-    status_data,
-)
+from joymigrate.run.cluster.controller.ledger import LIVE, Attempt, Fact
+from joymigrate.run.cluster.controller.orders import Order, decide
 from joymigrate.run.cluster.controller.restore import lost, restore, submission
 from joymigrate.run.cluster.controller.store import Store
 from joymigrate.run.cluster.dependencies import check_order
@@ -46,24 +37,22 @@ from joymigrate.run.cluster.events import (
     Start,
     Tick,
 )
-from joymigrate.run.cluster.explain import explain
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.on_ray import output
+from joymigrate.run.cluster.on_ray.answers import Answers
 from joymigrate.run.cluster.on_ray.gang import Gang, answer, card_ids, overlap, sweep
 from joymigrate.run.cluster.on_ray.nodes import inventory
 from joymigrate.run.cluster.scheduler import Scheduler
 
 WATCH_S = 0.5  # between looks at Ray's nodes
 HEALTH_S = 60.0  # between two looks at the health of cards
-LOG_LINES = 200
 VERDICT_S = 25.0  # Ray calls a silent node dead within this time
 KILLED_S = 3.0  # a process that a dying raylet took along looks killed at first
 LOSSES = 3
-FACTS = 30  # of the log, on the monitor's page
 SCHEDULER = "scheduler"  # who orders what nobody else does
 
 
-class Controller:
+class Controller(Answers):
     """Scheduler and log of one Ray cluster."""
 
     def __init__(self, workload: jobs.Workload, policy: str, store: str = "") -> None:
@@ -132,24 +121,6 @@ class Controller:
                 help="leave `running` to `cluster plan`",
             )
 
-    async def status(self, names: Sequence[str] = (), reasons: bool = True) -> dict[str, Any]:
-        """All jobs (or the named ones) with their pods or the reason why they wait."""
-        return status_data(self.scheduler, self.ledger, time.time(), names, reasons)
-
-    async def board(self) -> dict[str, Any]:
-        """What the monitor's page shows: cards, queues, jobs with reasons, the last facts."""
-        facts = {"facts": await self.history("", FACTS)}
-        return board_data(self.scheduler, self.ledger, time.time()) | facts
-
-    async def explain(self, name: str) -> dict[str, Any]:
-        """Why a job waits, what is enough for it to start, and when it will."""
-        records = self.ledger.named(name)  # of an array the first one that waits
-        record = next((one for one in records if one.state == "waiting"), records[0])
-        name = record.job.name
-        data = {"schema": "joymigrate.reason/1", "job": name, "state": record.state}
-        found = explain(self.scheduler, name, time.time())
-        return {**data, **(found or {"reason": record.note})}
-
     async def order(self, order: Order) -> dict[str, Any]:
         """Follow an operator's order; returns whom it stopped and who started at once."""
         return self._obey(decide(order, self.ledger, self.cluster), order.verb)
@@ -170,37 +141,11 @@ class Controller:
             "started": started,
         }
 
-    async def quota(self) -> dict[str, Any]:
-        """Every queue with its limits and what it uses of them."""
-        return quota_data(self.scheduler, self.ledger)
-
-    async def reservations(self) -> dict[str, Any]:
-        """The windows of the calendar that are not over."""
-        return reservations_data(self.ledger, time.time())
-
-    async def compare_quotas(self, workload: jobs.Workload) -> dict[str, Any]:
-        """What other queues would change: who would be stopped, who would start."""
-        known = (self.ledger, self.cluster, workload.queues, workload.weights)
-        change = dataclasses.asdict(compare_quotas(*known, time.time()))
-        return {"schema": "joymigrate.quota-change/1", **change}
-
     async def set_quotas(self, workload: jobs.Workload, by: str = "") -> dict[str, Any]:
         """Put other queues into force."""
         await self.compare_quotas(workload)  # refuses what cannot hold
         limited = fact("limited", by=by, data=limits_data(workload.queues, workload.weights))
         return self._obey([limited], "quota apply")
-
-    async def history(self, job: str = "", count: int = 0) -> list[dict[str, Any]]:
-        """The log, all of it or one job's; with `count` its last lines."""
-        return await asyncio.to_thread(read_history, self.store.folder, job, count)
-
-    async def usage(self, since: float, until: float) -> list[dict[str, Any]]:
-        """Use by user, queue and kind of server between two times."""
-        return await asyncio.to_thread(read_usage, self.store.folder, since, until)
-
-    async def shares(self) -> list[dict[str, Any]]:
-        """Users of fair queues and the card-hours that count against them."""
-        return share_rows(self.scheduler)
 
     async def cancel(self, name: str, by: str = "") -> str:
         """Stop a job for good; returns what it was doing."""
@@ -224,56 +169,6 @@ class Controller:
         self._write([fact("exec", name, by, {"rank": rank, "command": list(command)})])
         found: tuple[int, bytes] = await answer(gang.pods[rank].execute.remote(command, limit_s))
         return found
-
-    async def logs(self, name: str, count: int = LOG_LINES, attempt: int = 0) -> list[list[str]]:
-        """The last lines of every pod, by rank, of the last attempt or a named one."""
-        return [
-            await self._remote(output.tail, name, one, rank, count)
-            for one, rank in self._ranks(name, attempt)
-        ]
-
-    async def read(
-        self, name: str, rank: int, start: int, limit: int, attempt: int = 0
-    ) -> output.Piece:
-        """A piece of one pod's output, from a place on."""
-        ranks = {rank: one for one, rank in self._ranks(name, attempt)}
-        if rank not in ranks:
-            return output.Piece(start, b"", start)
-        piece: output.Piece = await self._remote(output.read, name, ranks[rank], rank, start, limit)
-        return piece
-
-    def _ranks(self, name: str, attempt: int) -> list[tuple[Attempt, int]]:
-        """The pods of an attempt, those of one that is over too."""
-        record = self.ledger.record(name)
-        number = attempt or record.attempt
-        found = self.ledger.attempts.get(number)
-        if found is None:
-            for one in self.store.facts(after=number - 1, job=name):
-                if one.number == number and one.kind == "started":
-                    found = started(one)
-        return [] if found is None else [(found, pod.rank) for pod in found.pods]
-
-    async def _remote(
-        self, function: Any, name: str, attempt: Attempt, rank: int, *arguments: Any
-    ) -> Any:
-        """What a pod, or else its node, says about its output."""
-        gang = self.gangs.get(attempt.number)
-        if gang is not None and rank < len(gang.pods):
-            method = gang.pods[rank].read if function is output.read else gang.pods[rank].tail
-            try:
-                return await answer(method.remote(*arguments))
-            except self.ray.exceptions.RayActorError:
-                pass  # it has just been taken away
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        node = attempt.pods[rank].node
-        if node not in self.ids:
-            gone = f"[node {node} is gone, and this pod's output with it]"
-            return [gone] if function is output.tail else output.Piece(0, b"", 0)
-        pinned = NodeAffinitySchedulingStrategy(self.ids[node], soft=False)
-        task = self.ray.remote(on_node).options(num_cpus=0, scheduling_strategy=pinned)
-        where = (self.root, name, attempt.number, rank)
-        return await answer(task.remote(function.__name__, where, *arguments))
 
     # -- decisions -----------------------------------------------------------------------
 
@@ -500,8 +395,3 @@ def fact(kind: str, job: str = "", by: str = SCHEDULER, data: Any = None) -> Fac
 def limits_data(queues: Sequence[jobs.Queue], weights: Any) -> dict[str, Any]:
     """Queues and weights as the log keeps them."""
     return {"queues": [dataclasses.asdict(queue) for queue in queues], "weights": dict(weights)}
-
-
-def on_node(function: str, where: tuple[str, str, int, int], *arguments: Any) -> Any:
-    """Read a pod's output on the node that this runs on."""
-    return getattr(output, function)(output.folder_of(*where), *arguments)
