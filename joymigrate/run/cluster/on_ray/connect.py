@@ -23,6 +23,8 @@ def attach(address: str | None, embedded: bool = False) -> Any:
     except ImportError as error:
         raise JoyError("this needs ray", help="pip install 'joymigrate[cluster]'") from error
     where = address or os.environ.get("RAY_ADDRESS")
+    if ray.is_initialized():  # a command that asks twice
+        return ray
     if where is not None:
         knock(where)
     options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False}
