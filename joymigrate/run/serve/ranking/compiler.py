@@ -17,10 +17,16 @@ def compile_program(path: Path, target: Path, device: str, part: str = "") -> No
     """One package for all sizes that the program, or a part of it, declares as free."""
     import torch
 
+    from joymigrate.run.serve.ranking import runner
     from joymigrate.run.serve.ranking.program import exported_of
 
     torch.set_num_threads(1)
     exported = exported_of(path, device, part)
+    library = target.with_name(runner.LIBRARY)
+    if device == "cpu" and not library.is_file():
+        trouble = runner.build(library)
+        if trouble:
+            print(f"batches of compiled code will hold up the server: {trouble}", file=sys.stderr)
     building = target.with_name(f".{target.stem}.{os.getpid()}.pt2")
     try:
         torch._inductor.aoti_compile_and_package(exported, package_path=str(building))

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from joymigrate import files
+from joymigrate.run.serve.ranking import runner
 from joymigrate.run.serve.ranking.lanes import Engine
 from joymigrate.run.serve.ranking.program import WHOLE_FILE, Program, first_line, share
 from joymigrate.run.serve.ranking.tensors import as_arrays
@@ -62,6 +63,7 @@ def facts_of(program: Program) -> dict[str, str]:
         "device": program.device,
         "python": platform.python_version(),
         "parts": ",".join(program.parts),
+        "runner": runner.digest(),
     }
 
 
@@ -185,12 +187,10 @@ class Packages:
 
     def swap(self) -> None:
         """Load the package, share the weights, compare with eager, then let it answer."""
-        from torch._inductor.package.package import load_package
-
         self.state = "comparing"
         # One runner per lane: a runner computes one batch at a time.
         runs = [
-            load_package(str(self.folder / file_of(part)), num_runners=len(self.engine.lanes))
+            runner.load(self.folder / file_of(part), len(self.engine.lanes), self.program.device)
             for part in self.program.parts
         ]
         for run in runs:
