@@ -79,15 +79,6 @@ RINGS: list[set[str]] = [
         "joymigrate.run.serve.engine.http.triton.metadata",
     },
     {
-        "joymigrate.report.verdict_curve",
-        "joymigrate.report.verdict_generation",
-        "joymigrate.report.verdict_md",
-        "joymigrate.report.verdict_operators",
-        "joymigrate.report.verdict_parts",
-        "joymigrate.report.verdict_quantise",
-        "joymigrate.report.verdict_task",
-    },
-    {
         "joymigrate.rewrite.switch.kept",
         "joymigrate.rewrite.switch.load",
         "joymigrate.rewrite.switch.plan",

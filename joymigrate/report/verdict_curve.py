@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from joymigrate.language import Text, padded, tell
+from joymigrate.language import Text
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Section
+from joymigrate.report.verdict_parts import VerdictPart
 from joymigrate.report.verdict_words import TONES, figure
 
 
 @dataclass(frozen=True, slots=True)
-class LossCurve:
+class LossCurve(VerdictPart):
     """The object `curve` of a verdict."""
 
+    KEY: ClassVar[str] = "curve"
+    TITLE: ClassVar[str] = "Curve"
+
     curve: Mapping[str, Any]
-    growth: Mapping[str, Any]
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """(what, figures)."""
@@ -71,16 +74,6 @@ class LossCurve:
                 )
         if curve.get("first_outside") is not None:
             yield "first step outside", f"{curve['first_outside']:g}"
-
-    def text(self) -> list[str]:
-        """Two columns."""
-        return [f"{padded(tell(name), 40)} {tell(value)}" for name, value in self.rows()]
-
-    def markdown(self) -> list[str]:
-        """A table."""
-        from joymigrate.report.verdict_md import table
-
-        return ["## " + tell("Curve"), "", *table(["", ""], [list(row) for row in self.rows()]), ""]
 
     def sections(self) -> list[Section]:
         """A table; the plots stand with the growth of the error."""

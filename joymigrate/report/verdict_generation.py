@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from joymigrate.language import Text, padded, tell
+from joymigrate.language import Text
 from joymigrate.report.html import page
-from joymigrate.report.html.page import Html, Section
+from joymigrate.report.html.page import Html
 from joymigrate.report.html.plots import Curve, Style, lines
+from joymigrate.report.verdict_parts import Table, VerdictPart
 from joymigrate.report.verdict_words import figure, percent
 
 SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(VerdictPart):
     """The object `generation` of a verdict."""
+
+    KEY: ClassVar[str] = "generation"
+    TITLE: ClassVar[str] = "Generation"
 
     generation: Mapping[str, Any]
 
@@ -61,51 +65,27 @@ class Generation:
         own = percent(100 * noise[name]) if name == "top1" else figure(noise[name])
         return Text("{shown}; the baseline with itself {own}", shown=shown, own=own)
 
-    def examples(self) -> list[list[str]]:
+    def tables(self) -> list[Table]:
         """Prompts that part, the earliest first."""
-        return [
+        rows = [
             [e["id"], str(e["prefix"]), str(e["baseline"]), str(e["target"])]
             for e in self.generation.get("examples", ())
         ][:SHOWN]
+        head = ["prompt", "common tokens", "baseline next", "target next"]
+        return [Table("Where outputs part", head, rows, (1,), "parted")] if rows else []
 
-    def text(self) -> list[str]:
-        """Two columns."""
-        return [f"{padded(tell(name), 40)} {tell(value)}" for name, value in self.rows()]
-
-    def markdown(self) -> list[str]:
-        """Tables."""
-        from joymigrate.report.verdict_md import table
-
-        lines = [
-            "## " + tell("Generation"),
-            "",
-            *table(["", ""], [list(row) for row in self.rows()]),
-            "",
-        ]
-        if self.examples():
-            head = ["prompt", "common tokens", "baseline next", "target next"]
-            lines += [*table(head, self.examples()), ""]
-        return lines
-
-    def sections(self) -> list[Section]:
-        """Figures, how the distance grows along the text, and where outputs part."""
-        parts = [page.table(["", ""], self.rows())]
+    def pictures(self) -> list[Html]:
+        """How the distance grows along the text."""
         curve = self.generation.get("by_position") or []
-        if curve:
-            points = [(p["position"], float(p["logprob"])) for p in curve]
-            caption = "Distance of forced tokens along the text."
-            picture = lines(
-                [Curve("mean |difference|", points)],
-                caption,
-                "token",
-                "log-probability difference",
-                style=Style(log=True),
-            )
-            parts.append(page.figure(picture, caption))
-        found = [Section("generation", "Generation", Html("".join(parts)))]
-        rows = self.examples()
-        if rows:
-            head = ["prompt", "common tokens", "baseline next", "target next"]
-            table = page.table(head, rows, right=(1,))
-            found.append(Section("parted", "Where outputs part", table, len(rows)))
-        return found
+        if not curve:
+            return []
+        points = [(p["position"], float(p["logprob"])) for p in curve]
+        caption = "Distance of forced tokens along the text."
+        picture = lines(
+            [Curve("mean |difference|", points)],
+            caption,
+            "token",
+            "log-probability difference",
+            style=Style(log=True),
+        )
+        return [page.figure(picture, caption)]

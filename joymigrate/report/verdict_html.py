@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from joymigrate.language import current_language, tell
-from joymigrate.report import verdict_parts
 from joymigrate.report.html import page
 from joymigrate.report.html.page import BarPart, Html, Page, Section, Tile
 from joymigrate.report.html.plots import Curve, Limit, Mark, Style, beside, lines
 from joymigrate.report.labels import Labels
+from joymigrate.report.verdict_kinds import parts_of
 from joymigrate.report.verdict_md import side_rows
 from joymigrate.report.verdict_words import (
     MEANING,
@@ -32,7 +32,7 @@ MOST_CURVES = 4  # steps drawn over depth
 
 def render(document: Mapping[str, Any], *, when: str = "") -> str:
     """The page. `when` is the time to print, given by the caller."""
-    parts = verdict_parts.of(document)
+    parts = parts_of(document)
     sections = [summary(document)]
     if document.get("first_divergence"):
         sections.append(divergence(document["first_divergence"]))

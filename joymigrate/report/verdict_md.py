@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from joymigrate.language import tell
-from joymigrate.report import verdict_parts
+from joymigrate.report.verdict_kinds import parts_of
+from joymigrate.report.verdict_parts import escape, table
 from joymigrate.report.verdict_words import (
     MEANING,
     counts,
@@ -21,7 +21,6 @@ from joymigrate.report.verdict_words import (
 )
 
 SHOWN = 30
-MARKUP = re.compile(r"([\\|*_`\[\]<>#~])")
 
 
 def render(document: Mapping[str, Any]) -> str:
@@ -32,23 +31,11 @@ def render(document: Mapping[str, Any]) -> str:
         lines += [escape(document["reason"]), ""]
     lines += divergence(document.get("first_divergence"))
     lines += stages(document)
-    for part in verdict_parts.of(document):
+    for part in parts_of(document):
         lines += part.markdown()
     lines += records(document)
     lines += sides(document)
     return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def escape(text: object) -> str:
-    """Text that Markdown shows as it is, on one line."""
-    said = tell(text) if isinstance(text, str) else str(text)
-    return MARKUP.sub(r"\\\1", " ".join(said.split()))
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """A table; cells are escaped."""
-    lines = ["| " + " | ".join(map(escape, head)) + " |", "|" + "---|" * len(head)]
-    return lines + ["| " + " | ".join(map(escape, row)) + " |" for row in rows]
 
 
 def divergence(first: Mapping[str, Any] | None) -> Iterator[str]:

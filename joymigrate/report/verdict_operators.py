@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from joymigrate.language import tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Section
+from joymigrate.report.verdict_parts import VerdictPart, table
 from joymigrate.report.verdict_words import SEVERITY, STATUS_TONES, figure
 
 
 @dataclass(frozen=True, slots=True)
-class Operators:
+class Operators(VerdictPart):
     """The object `operators` of a verdict."""
+
+    KEY: ClassVar[str] = "operators"
+    TITLE: ClassVar[str] = "Operators"
 
     operators: Mapping[str, Any]
 
@@ -33,7 +37,7 @@ class Operators:
             groups.append((name, dtype, worst, len(rows), calls))
         return sorted(groups, key=lambda group: SEVERITY.index(group[2]["status"]))
 
-    def table(self) -> tuple[list[str], list[list[str]]]:
+    def whole(self) -> tuple[list[str], list[list[str]]]:
         """Head and rows as text."""
         head = ["status", "operator", "dtype", "grade", "cases", "calls", "worst case", "value"]
         head += ["limit", "why"]
@@ -69,16 +73,14 @@ class Operators:
 
     def markdown(self) -> list[str]:
         """A table of what is not simply passed, and the number of the rest."""
-        from joymigrate.report.verdict_md import table
-
-        head, rows = self.table()
+        head, rows = self.whole()
         odd = [row for row in rows if row[0] not in ("PASS", "IDENTICAL")]
         lines = ["## " + tell("Operators"), "", *self.text(), ""]
         return [*lines, *table(head, odd), ""] if odd else lines
 
     def sections(self) -> list[Section]:
         """The whole table; by place in the program where it is known."""
-        head, rows = self.table()
+        head, rows = self.whole()
         shown: Sequence[Sequence[object]] = [
             [page.badge(row[0], STATUS_TONES[row[0]]), page.code(f"`{row[1]}`"), *row[2:]]
             for row in rows

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from joymigrate.language import Text, padded, tell
-from joymigrate.report.html import page
-from joymigrate.report.html.page import Html, Section
+from joymigrate.language import Text
+from joymigrate.report.verdict_parts import Table, VerdictPart
 from joymigrate.report.verdict_words import figure, percent
 
 
 @dataclass(frozen=True, slots=True)
-class Quantised:
+class Quantised(VerdictPart):
     """The object `quantise` of a verdict."""
+
+    KEY: ClassVar[str] = "quantise"
+    TITLE: ClassVar[str] = "Quantisation"
+    WIDTH: ClassVar[int] = 20
 
     quantise: Mapping[str, Any]
 
@@ -78,7 +81,7 @@ class Quantised:
 
     def text(self) -> list[str]:
         """Columns."""
-        lines = [f"{padded(tell(name), 20)} {tell(value)}" for name, value in self.rows()]
+        lines = VerdictPart.text(self)
         lines += ["layer: own error, accumulated"]
         lines += [f"  {name:<28} {own:>10} {grown:>10}" for name, own, grown in self.layers()]
         if self.groups():
@@ -91,29 +94,10 @@ class Quantised:
         """Linears that were left alone."""
         return list(self.quantise.get("plain", ()))
 
-    def markdown(self) -> list[str]:
-        """Tables."""
-        from joymigrate.report.verdict_md import table
-
-        lines = [
-            "## " + tell("Quantisation"),
-            "",
-            *table(["", ""], [list(row) for row in self.rows()]),
-            "",
-        ]
-        lines += [*table(["layer", "own error", "accumulated"], self.layers()), ""]
+    def tables(self) -> list[Table]:
+        """Errors by layer, and what was searched."""
+        found = [Table("", ["layer", "own error", "accumulated"], self.layers())]
         if self.groups():
             heads = ["linears", "scale folded into", "to nearest", "as written"]
-            lines += [*table(heads, self.groups()), ""]
-        return lines
-
-    def sections(self) -> list[Section]:
-        """Tables of the page."""
-        parts: list[Html] = [
-            page.table(["", ""], [list(row) for row in self.rows()]),
-            page.table(["layer", "own error", "accumulated"], self.layers()),
-        ]
-        if self.groups():
-            heads = ["linears", "scale folded into", "to nearest", "as written"]
-            parts.append(page.table(heads, self.groups()))
-        return [Section("quantise", "Quantisation", Html("".join(parts)))]
+            found.append(Table("", heads, self.groups()))
+        return found

@@ -9,6 +9,7 @@ from typing import Any
 from joymigrate.language import Text, tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Section
+from joymigrate.report.verdict_parts import VerdictPart
 
 NAMES = {
     "steps": "steps",
@@ -28,7 +29,7 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(VerdictPart):
     """The objects `covered` and `uncovered` of a verdict."""
 
     covered: Mapping[str, Mapping[str, int]]

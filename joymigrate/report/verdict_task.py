@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from joymigrate.language import Text, padded, tell
+from joymigrate.language import Text, tell
 from joymigrate.report.html import page
-from joymigrate.report.html.page import Html, Section
+from joymigrate.report.html.page import Html
 from joymigrate.report.html.plots import interval_plot
+from joymigrate.report.verdict_parts import Table, VerdictPart
 from joymigrate.report.verdict_words import TONES, figure, percent
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFigures:
+class TaskFigures(VerdictPart):
     """The object `task` of a verdict."""
+
+    KEY: ClassVar[str] = "task"
+    TITLE: ClassVar[str] = "Task"
+    WIDTH: ClassVar[int] = 28
 
     task: Mapping[str, Any]
 
@@ -125,8 +130,8 @@ class TaskFigures:
         if task["differing_references"]:
             yield "differing references", f"{task['differing_references']:,}"
 
-    def tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
-        """(title, head, rows) of fields and of groups."""
+    def groups(self) -> list[Table]:
+        """Fields and groups."""
         head = ["", "pairs", "baseline", "target", "difference", "agreement", "verdict"]
         found = []
         fields = [
@@ -135,7 +140,8 @@ class TaskFigures:
         ]
         for title, items in (("By field", fields), ("By task", list(self.task["by_task"].items()))):
             if items:
-                found.append((title, head, [self.row(name, view) for name, view in items]))
+                rows = [self.row(name, view) for name, view in items]
+                found.append(Table(title, head, rows, (1, 2, 3)))
         return found
 
     def row(self, name: str, view: Mapping[str, Any]) -> list[str]:
@@ -152,11 +158,12 @@ class TaskFigures:
 
     def text(self) -> list[str]:
         """Two columns, then the tables."""
-        lines = [f"{padded(tell(name), 28)} {tell(value)}" for name, value in self.rows()]
-        for title, head, rows in self.tables():
-            widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-            lines.append(f"{tell(title)}:")
-            for row in [head, *rows]:
+        lines = VerdictPart.text(self)
+        for one in self.groups():
+            every = [one.head, *one.rows]
+            widths = [max(len(row[i]) for row in every) for i in range(len(one.head))]
+            lines.append(f"{tell(one.title)}:")
+            for row in every:
                 cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
                 lines.append("  " + "  ".join(cells).rstrip())
         for one in self.task["examples"][:3]:
@@ -166,54 +173,38 @@ class TaskFigures:
             lines.append(f"{tell(one['change'])} {one['id']}: {pair}{wanted}")
         return lines
 
-    def markdown(self) -> list[str]:
-        """Tables."""
-        from joymigrate.report.verdict_md import table
+    def tables(self) -> list[Table]:
+        """Fields, groups, and pairs that differ."""
+        examples = [
+            [e["id"], e["change"], e["baseline"], e["target"], e["reference"] or ""]
+            for e in self.task["examples"]
+        ]
+        head = ["id", "change", "baseline", "target", "right"]
+        differ = [Table("Pairs that differ", head, examples, (), "examples")] if examples else []
+        return [*self.groups(), *differ]
 
-        lines = ["## " + tell("Task"), "", *table(["", ""], [list(row) for row in self.rows()]), ""]
-        for title, head, rows in self.tables():
-            lines += [f"### {tell(title)}", "", *table(head, rows), ""]
-        if self.task["examples"]:
-            head = ["id", "change", "baseline", "target", "right"]
-            rows = [
-                [e["id"], e["change"], e["baseline"], e["target"], e["reference"] or ""]
-                for e in self.task["examples"]
-            ]
-            lines += ["### " + tell("Pairs that differ"), "", *table(head, rows), ""]
-        return lines
+    def drawn(self, one: Table) -> Html:
+        """Verdicts as badges."""
+        if one.head[-1] != "verdict":
+            return page.table(one.head, one.rows)
+        rows = [[*row[:-1], page.badge(row[-1], TONES[row[-1]])] for row in one.rows]
+        return page.table(one.head, rows, right=one.right)
 
-    def sections(self) -> list[Section]:
-        """Figures with a picture of the interval; fields and groups; examples."""
+    def pictures(self) -> list[Html]:
+        """The interval against the margin."""
         task = self.task
-        body = [page.table(["", ""], self.rows())]
-        if task["interval_pp"] is not None:
-            unit = "percentage points" if task["unit"] == "percent" else "score"
-            picture = interval_plot(
-                [
-                    (name, view["difference_pp"], *view["interval_pp"])
-                    for name, view in self.views()
-                ],
-                -task["margin_pp"],
-                Text("difference, target minus baseline ({unit})", unit=unit),
-            )
-            caption = (
-                "Non-inferiority: the target passes when the whole interval lies right of the "
-                "margin."
-            )
-            body.insert(0, page.figure(picture, caption))
-        found = [Section("task", "Task", Html("".join(body)))]
-        for title, head, rows in self.tables():
-            shown = [[*row[:-1], page.badge(row[-1], TONES[row[-1]])] for row in rows]
-            body_html = page.table(head, shown, right=(1, 2, 3))
-            found.append(Section(title.lower().replace(" ", "-"), title, body_html, len(rows)))
-        if task["examples"]:
-            rows_html = [
-                [e["id"], e["change"], e["baseline"], e["target"], e["reference"] or ""]
-                for e in task["examples"]
-            ]
-            table = page.table(["id", "change", "baseline", "target", "right"], rows_html)
-            found.append(Section("examples", "Pairs that differ", table, len(rows_html)))
-        return found
+        if task["interval_pp"] is None:
+            return []
+        unit = "percentage points" if task["unit"] == "percent" else "score"
+        picture = interval_plot(
+            [(name, view["difference_pp"], *view["interval_pp"]) for name, view in self.views()],
+            -task["margin_pp"],
+            Text("difference, target minus baseline ({unit})", unit=unit),
+        )
+        caption = (
+            "Non-inferiority: the target passes when the whole interval lies right of the margin."
+        )
+        return [page.figure(picture, caption)]
 
 
 def share(interval: Mapping[str, Any] | None) -> str:

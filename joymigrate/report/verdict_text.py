@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from joymigrate.language import mark, padded, tell, tidied
-from joymigrate.report import verdict_parts
+from joymigrate.report.verdict_kinds import parts_of
 from joymigrate.report.verdict_words import counts, figure, headline, listed, part_of, place, worst
 
 SHOWN = 12
@@ -24,7 +24,7 @@ def render(document: Mapping[str, Any], *, verbose: bool = False) -> str:
         lines += [
             f"  {tell(key)}: {tell(first[key])}" for key in ("cause", "evidence") if first.get(key)
         ]
-    for part in verdict_parts.of(document):
+    for part in parts_of(document):
         lines += part.text()
     lines += stages(document)
     lines += records(document, verbose)

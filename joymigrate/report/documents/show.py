@@ -12,7 +12,7 @@ from joymigrate.report.documents.opening import Opened
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Page, Section, Tile
 from joymigrate.report.labels import Labels
-from joymigrate.report.verdict_md import escape, table
+from joymigrate.report.verdict_parts import escape, table
 
 FORMATS = ("html", "md", "text")
 MOST_LINES = 200  # rows of a table on a terminal and in Markdown

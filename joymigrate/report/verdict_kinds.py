@@ -1,0 +1,26 @@
+"""Which parts a verdict has: a task, a curve, text, weights, operators, what it covers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from joymigrate.report.verdict_curve import LossCurve
+from joymigrate.report.verdict_generation import Generation
+from joymigrate.report.verdict_operators import Operators
+from joymigrate.report.verdict_parts import VerdictPart
+from joymigrate.report.verdict_quantise import Quantised
+from joymigrate.report.verdict_scope import Scope
+from joymigrate.report.verdict_task import TaskFigures
+
+KINDS = (TaskFigures, LossCurve, Generation, Quantised, Operators)
+
+
+def parts_of(document: Mapping[str, Any]) -> list[VerdictPart]:
+    """The parts that this document has."""
+    found: list[VerdictPart] = [
+        kind(document[kind.KEY]) for kind in KINDS if document.get(kind.KEY)
+    ]
+    if document.get("covered"):
+        found.append(Scope(document["covered"], document.get("uncovered", ())))
+    return found
