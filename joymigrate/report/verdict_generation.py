@@ -10,7 +10,7 @@ from joymigrate.language import Text
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html
 from joymigrate.report.html.plots import Curve, Style, lines
-from joymigrate.report.verdict_parts import Table, VerdictPart
+from joymigrate.report.verdict_parts import VerdictTable, VerdictPart
 from joymigrate.report.verdict_words import figure, percent
 
 SHOWN = 50
@@ -65,14 +65,14 @@ class Generation(VerdictPart):
         own = percent(100 * noise[name]) if name == "top1" else figure(noise[name])
         return Text("{shown}; the baseline with itself {own}", shown=shown, own=own)
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[VerdictTable]:
         """Prompts that part, the earliest first."""
         rows = [
             [e["id"], str(e["prefix"]), str(e["baseline"]), str(e["target"])]
             for e in self.generation.get("examples", ())
         ][:SHOWN]
         head = ["prompt", "common tokens", "baseline next", "target next"]
-        return [Table("Where outputs part", head, rows, (1,), "parted")] if rows else []
+        return [VerdictTable("Where outputs part", head, rows, (1,), "parted")] if rows else []
 
     def pictures(self) -> list[Html]:
         """How the distance grows along the text."""

@@ -15,7 +15,7 @@ MARKUP = re.compile(r"([\\|*_`\[\]<>#~])")
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class VerdictTable:
     """One table below the figures; `right` are its columns of numbers. Without a title it stands
     in the section of the figures."""
 
@@ -39,7 +39,7 @@ class VerdictPart:
         """(what, figures)."""
         return ()
 
-    def tables(self) -> Sequence[Table]:
+    def tables(self) -> Sequence[VerdictTable]:
         """What follows the figures."""
         return ()
 
@@ -70,7 +70,7 @@ class VerdictPart:
                 found.append(Section(anchor, one.title, self.drawn(one), len(one.rows)))
         return found
 
-    def drawn(self, one: Table) -> Html:
+    def drawn(self, one: VerdictTable) -> Html:
         """A table of the page."""
         return page.table(one.head, one.rows, right=one.right)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from joymigrate.language import Text
-from joymigrate.report.verdict_parts import Table, VerdictPart
+from joymigrate.report.verdict_parts import VerdictTable, VerdictPart
 from joymigrate.report.verdict_words import figure, percent
 
 
@@ -94,10 +94,10 @@ class Quantised(VerdictPart):
         """Linears that were left alone."""
         return list(self.quantise.get("plain", ()))
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[VerdictTable]:
         """Errors by layer, and what was searched."""
-        found = [Table("", ["layer", "own error", "accumulated"], self.layers())]
+        found = [VerdictTable("", ["layer", "own error", "accumulated"], self.layers())]
         if self.groups():
             heads = ["linears", "scale folded into", "to nearest", "as written"]
-            found.append(Table("", heads, self.groups()))
+            found.append(VerdictTable("", heads, self.groups()))
         return found

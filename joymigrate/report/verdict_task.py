@@ -10,7 +10,7 @@ from joymigrate.language import Text, tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html
 from joymigrate.report.html.plots import interval_plot
-from joymigrate.report.verdict_parts import Table, VerdictPart
+from joymigrate.report.verdict_parts import VerdictTable, VerdictPart
 from joymigrate.report.verdict_words import TONES, figure, percent
 
 
@@ -130,7 +130,7 @@ class TaskFigures(VerdictPart):
         if task["differing_references"]:
             yield "differing references", f"{task['differing_references']:,}"
 
-    def groups(self) -> list[Table]:
+    def groups(self) -> list[VerdictTable]:
         """Fields and groups."""
         head = ["", "pairs", "baseline", "target", "difference", "agreement", "verdict"]
         found = []
@@ -141,7 +141,7 @@ class TaskFigures(VerdictPart):
         for title, items in (("By field", fields), ("By task", list(self.task["by_task"].items()))):
             if items:
                 rows = [self.row(name, view) for name, view in items]
-                found.append(Table(title, head, rows, (1, 2, 3)))
+                found.append(VerdictTable(title, head, rows, (1, 2, 3)))
         return found
 
     def row(self, name: str, view: Mapping[str, Any]) -> list[str]:
@@ -173,17 +173,19 @@ class TaskFigures(VerdictPart):
             lines.append(f"{tell(one['change'])} {one['id']}: {pair}{wanted}")
         return lines
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[VerdictTable]:
         """Fields, groups, and pairs that differ."""
         examples = [
             [e["id"], e["change"], e["baseline"], e["target"], e["reference"] or ""]
             for e in self.task["examples"]
         ]
         head = ["id", "change", "baseline", "target", "right"]
-        differ = [Table("Pairs that differ", head, examples, (), "examples")] if examples else []
+        differ = (
+            [VerdictTable("Pairs that differ", head, examples, (), "examples")] if examples else []
+        )
         return [*self.groups(), *differ]
 
-    def drawn(self, one: Table) -> Html:
+    def drawn(self, one: VerdictTable) -> Html:
         """Verdicts as badges."""
         if one.head[-1] != "verdict":
             return page.table(one.head, one.rows)

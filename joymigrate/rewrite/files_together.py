@@ -31,7 +31,7 @@ def leave_together(
         move = {each.path for each in mine if each.edits} - stay.keys()
         if not stay or not move:
             continue
-        reached = Reached(files, tree)
+        reached = ReachableFiles(files, tree)
         held = {path: reached.with_one_of(path, stay) for path in move}
         found = [
             report(each, stay[other])
@@ -56,7 +56,7 @@ def report(finding: Finding, other: Finding) -> Finding:
     )
 
 
-class Reached:
+class ReachableFiles:
     """Which files each file imports, directly or by others."""
 
     def __init__(self, files: Mapping[str, File], tree: ModuleIndex) -> None:

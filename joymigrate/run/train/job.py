@@ -71,7 +71,7 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchSettings:
     """Samples of one optimiser step over all processes, and of one forward pass."""
 
     size: int = setting(8, "sequences of one step, over all processes", least=1)
@@ -180,7 +180,7 @@ class Job:
     method: Method = setting(make=Method, help="full or lora")
     steps: int | None = setting(None, "optimiser steps (default: one epoch)", least=1)
     epochs: float | None = setting(None, "times over the data, instead of steps", least=0)
-    batch: Batch = setting(make=Batch, help="samples of a step")
+    batch: BatchSettings = setting(make=BatchSettings, help="samples of a step")
     dtype: str = setting("float32", "of the computation", choices=DTYPES)
     master: bool = setting(True, "with bfloat16: keep float32 weights beside")
     layout: Layout = setting(make=Layout, help="processes")

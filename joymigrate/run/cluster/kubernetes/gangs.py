@@ -59,7 +59,7 @@ class Site(NamedTuple):
 
 
 @dataclass(slots=True)
-class Gang:
+class KubernetesGang:
     """The pods of one job: those with a node, and those without."""
 
     name: str
@@ -99,7 +99,7 @@ def taken_beside(pods: Iterable[Object]) -> dict[str, tuple[int, int]]:
     return taken
 
 
-def said(item: Object, keys: Iterable[tuple[str, str]]) -> str:
+def first_value(item: Object, keys: Iterable[tuple[str, str]]) -> str:
     """The first of these labels and annotations that an object has."""
     meta = item["metadata"]
     found = (str((meta.get(where) or {}).get(key, "")) for where, key in keys)
@@ -115,16 +115,16 @@ def read(
     now: float,
 ) -> Gangs:
     """All gangs. `queues` names the queue behind a local one, `kept_back` are vcjobs and Jobs."""
-    found: dict[str, Gang] = {}
+    found: dict[str, KubernetesGang] = {}
     for pod in pods:
         if not (alive(pod) and priced(pod["spec"])[0]):
             continue
         meta = pod["metadata"]
         space = str(meta.get("namespace", "default"))
-        name = f"{space}/{said(pod, GROUPS) or owner(pod) or meta['name']}"
-        local = said(pod, QUEUE_KEYS)
+        name = f"{space}/{first_value(pod, GROUPS) or owner(pod) or meta['name']}"
+        local = first_value(pod, QUEUE_KEYS)
         queue = queues.get(f"{space}/{local}") or queues.get(local, local) or DEFAULT_QUEUE
-        gang = found.setdefault(name, Gang(name, queue))
+        gang = found.setdefault(name, KubernetesGang(name, queue))
         (gang.bound if pod["spec"].get("nodeName") else gang.pending).append(pod)
     out = Gangs()
     cards_of = Cards(nodes, out)
@@ -268,7 +268,7 @@ def group_rest(one: PodGroup) -> tuple[Any, ...]:
 
 def leaf_wanted(item: Object) -> bool:
     """Whether the pods must lie under one leaf switch."""
-    return said(item, [("annotations", ONE_LEAF)]) == LABELS["leaf"]
+    return first_value(item, [("annotations", ONE_LEAF)]) == LABELS["leaf"]
 
 
 def pod_group(
@@ -329,7 +329,7 @@ def without_pods(
         if not spec.get("suspend") or status.get("completionTime"):
             return None
         parts = [(spec.get("parallelism", 1), spec["template"])]
-        local = said(item, QUEUE_KEYS)
+        local = first_value(item, QUEUE_KEYS)
     if not any(priced(template["spec"])[0] for _, template in parts):
         return None
     name = f"{space}/{meta['name']}"

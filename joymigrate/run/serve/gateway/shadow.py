@@ -86,7 +86,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PastQuestion:
     """A short question with the answers it got."""
 
     call: Call
@@ -113,7 +113,7 @@ class Shadow:
     compared: int = 0
     same_finish: int = 0
     pairs: deque[Pair] = field(default_factory=lambda: deque(maxlen=KEPT_PAIRS))
-    remembered: list[Asked] = field(default_factory=list)  # a fair sample of all pairs
+    remembered: list[PastQuestion] = field(default_factory=list)  # a fair sample of all pairs
     asked: int = 0  # pairs that could have been remembered
     attempt: Answers | None = None  # the evidence of the attempt that they belong to
     random: random.Random = field(default_factory=random.Random)
@@ -198,7 +198,7 @@ class Shadow:
                 )
                 kept = call.strict and len(asked.body) <= REMEMBERED_BYTES
                 if kept and theirs.good and ours.good:
-                    self.remember(Asked(asked, {PRIMARY: theirs, SECOND: ours}))
+                    self.remember(PastQuestion(asked, {PRIMARY: theirs, SECOND: ours}))
             if self.rollout.doubt is not None and self.remembered:
                 await self.again(self.random.choice(self.remembered))
         finally:
@@ -210,7 +210,7 @@ class Shadow:
             self.one_side(self.primary, call), self.one_side(self.standby, call)
         )
 
-    def remember(self, asked: Asked) -> None:
+    def remember(self, asked: PastQuestion) -> None:
         """Keep a question with an equal chance for all of this attempt so far; none from a time of
         doubt."""
         if self.rollout.doubt is not None:
@@ -224,7 +224,7 @@ class Shadow:
         elif (place := self.random.randrange(self.asked)) < REMEMBERED:
             self.remembered[place] = asked
 
-    async def again(self, asked: Asked) -> None:
+    async def again(self, asked: PastQuestion) -> None:
         """Ask an old question again: has either backend's answer changed?"""
         theirs, ours = await self.both(asked.call)
         if theirs is None or ours is None or not (theirs.good and ours.good):

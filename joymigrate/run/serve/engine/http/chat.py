@@ -199,7 +199,7 @@ class Chat:
             self.behind.discard(output.index)
             given = self.asked.given[output.index]
             assert given is not None
-            words, calls = resuming.left(given, words, calls)
+            words, calls = resuming.remaining(given, words, calls)
         delta: dict[str, Any] = {"content": words} if words else {}
         return {**delta, "tool_calls": calls} if calls else delta
 

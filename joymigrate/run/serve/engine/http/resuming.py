@@ -150,7 +150,7 @@ def headers(choices: Resumes) -> dict[str, str]:
     return {MARK: str(sum(len(one.ids) for one in choices if one))} if choices else {}
 
 
-def left(
+def remaining(
     given: Resume, words: str, calls: list[dict[str, Any]]
 ) -> tuple[str, list[dict[str, Any]]]:
     """Of the first words and calls of a resumed answer those that nobody has; raises `Refusal`."""
