@@ -10,7 +10,7 @@ from joymigrate.language import Text
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html
 from joymigrate.report.html.plots import Curve, Style, lines
-from joymigrate.report.verdict_parts import VerdictTable, VerdictPart
+from joymigrate.report.verdict_parts import VerdictPart, VerdictTable
 from joymigrate.report.verdict_words import figure, percent
 
 SHOWN = 50

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from joymigrate.language import Text
-from joymigrate.report.verdict_parts import VerdictTable, VerdictPart
+from joymigrate.report.verdict_parts import VerdictPart, VerdictTable
 from joymigrate.report.verdict_words import figure, percent
 
 
