@@ -22,7 +22,8 @@ ENVIRONMENT = "JOYMIGRATE_CALIBRATION"
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Measured rows: `{"id", "op", "dtype", "layout", "found", "deviations", "sources"}`."""
+    """Measured rows: `{"id", "op", "dtype", "layout", "inputs", "found", "deviations",
+    "sources"}`; `inputs` are the shapes of its tensors."""
 
     chip: str
     rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -60,8 +61,15 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     found = []
     for row in rows:
         names, where = ", ".join(row["deviations"]), provenance(row)
-        found.append(f"on a chip: {row['op']} {row['dtype']} {row['layout']}: {names} ({where})")
+        shapes = f" {words}" if (words := shape_words(row)) else ""
+        said = f"{row['op']} {row['dtype']} {row['layout']}{shapes}: {names}"
+        found.append(f"on a chip: {said} ({where})")
     return found
+
+
+def shape_words(row: Mapping[str, Any]) -> str:
+    """The shapes that a row was seen with, `8x64 64`; empty where they were not kept."""
+    return " ".join("x".join(map(str, shape)) or "()" for shape in row.get("inputs") or ())
 
 
 def provenance(row: Mapping[str, Any]) -> str:

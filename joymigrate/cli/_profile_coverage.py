@@ -146,8 +146,13 @@ def follow_trace(
     named = version or ops or wheel or load(Path.cwd())["chip_version"]
     recorded = {str(t.environment.get("torch") or "").partition("+")[0] for t in traces} - {""}
     oplist = choose_list(to, version, ops, wheel)
-    if named or len(recorded) != 1:
+    if named:
         return oplist, ""
+    if len(recorded) != 1:
+        of = (
+            f"are of torch {', '.join(sorted(recorded))}" if recorded else "do not name their torch"
+        )
+        return oplist, f"the recordings {of}; judged by {oplist.version} (--chip-version chooses)"
     torch = recorded.pop()
     try:
         picked = entries.read(oplist.path).pick(torch)

@@ -1,8 +1,8 @@
 """What a chip was measured to do, over what its documents say of one operator with one signature.
 
 A row counts for the version of the chip's torch package that it was seen with, and for the dtype of
-the first tensor. Shapes are not compared: a chip that refuses the kit's shape is taken to refuse
-the dtype.
+the first tensor. One with the same shapes comes first. What a chip refused in other shapes is taken
+to be refused in this dtype; what it ran in other shapes is not measured in these.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from joymigrate.profile.table import Signature, tensor_dtypes
 
 REFUSED = ("refused", "hung", "crashed")
 SEEN = "{outcome} in {dtype} ({where})"
+ELSEWHERE = "{outcome} in {dtype} with shapes {shapes}, not tried with these ({where})"
 
 
 class Measured:
@@ -38,16 +39,24 @@ class Measured:
         if first is None:
             return verdict
         rows = self.rows.get((calibration.base(verdict.op), first[1]), ())
-        for row in sorted(rows, key=lambda one: str(one["layout"]) != "contiguous"):
-            return self.seen(verdict, row, [name for one in rows for name in one["deviations"]])
-        return verdict
+        if not rows:
+            return verdict
+        row = min(rows, key=lambda one: (same_shapes(one, signature) is not True,
+                                         str(one["layout"]) != "contiguous"))  # fmt: skip
+        alike = [one for one in rows if same_shapes(one, signature) is not False] or rows
+        deviations = [name for one in alike for name in one["deviations"]]
+        return self.seen(verdict, row, deviations, same_shapes(row, signature))
 
-    def seen(self, verdict: Verdict, row: Mapping[str, Any], deviations: list[str]) -> Verdict:
-        """What one row makes of a verdict."""
+    def seen(
+        self, verdict: Verdict, row: Mapping[str, Any], deviations: list[str], alike: bool | None
+    ) -> Verdict:
+        """What one row makes of a verdict; `alike`: its shapes are those of the call."""
         outcome, support = str(row["found"]["outcome"]), verdict.support
         where, dtype = calibration.provenance(row), str(row["dtype"])
         words = ", ".join(dict.fromkeys([outcome, *deviations]))
-        note = Text(SEEN, outcome=words, dtype=dtype, where=where)
+        shapes = calibration.shape_words(row)
+        note = Text(SEEN if alike is not False else ELSEWHERE, outcome=words, dtype=dtype,
+                    where=where, shapes=shapes)  # fmt: skip
         told = replace(support, note=note, grade=str(row["grade"]), source=where)
         if outcome in REFUSED:
             return replace(verdict, support=replace(told, status=Status.MISSING), opens=False)
@@ -59,6 +68,25 @@ class Measured:
             return replace(verdict, support=replace(told, status=Status.NATIVE))
         if not support.status.supported:
             return verdict  # another overload may have run
+        if alike is False:  # it ran in other shapes: that is no measurement of this call
+            return replace(verdict, support=replace(told, grade=support.grade))
         if not deviations:
             told = replace(told, note=support.note, source=support.source)
         return replace(verdict, support=told)
+
+
+def same_shapes(row: Mapping[str, Any], signature: Signature) -> bool | None:
+    """Whether a row was seen with the shapes of a call; None where one of the two is not known."""
+    inputs = row.get("inputs")
+    dims = [
+        signature.dims[place] if place < len(signature.dims) else None
+        for place, dtype in enumerate(signature.dtypes) if dtype
+    ]  # fmt: skip
+    if not inputs or not dims or None in dims:
+        return None
+    return [list(one) for one in inputs] == [flat(one) for one in dims][: len(inputs)]
+
+
+def flat(dims: Any) -> Any:
+    """Lengths as a list."""
+    return list(dims) if isinstance(dims, (list, tuple)) else dims

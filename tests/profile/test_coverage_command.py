@@ -34,7 +34,7 @@ def test_every_format_exits_0_and_goes_to_stdout(joy: Joy, trace: Path, form: st
     told = joy("profile", "coverage", trace, "--format", form)
     assert told.code == 0
     assert "lgamma" in told.out
-    assert told.err == ""
+    assert told.err.startswith("note: the recordings do not name their torch; judged by 2.13")
 
 
 def test_a_marked_trace_is_a_trace_again(joy: Joy, trace: Path, tmp_path: Path) -> None:

@@ -67,6 +67,24 @@ def test_what_a_chip_refuses_is_missing(tmp_path: Path, know: Any) -> None:
     assert coverage.share.ops == 0.5
 
 
+def test_what_ran_in_other_shapes_is_not_measured_in_these(tmp_path: Path, know: Any) -> None:
+    know(row("torch.nn.functional.gelu", "accepted", inputs=[[4, 8]]),
+         row("torch.exp", "accepted", inputs=[[2, 2]], deviations=["wrong result"]))  # fmt: skip
+    coverage = judged(tmp_path)
+    assert found(coverage) == {"aten::gelu": ("native", "measured"),
+                               "aten::exp": ("native", "documented")}  # fmt: skip
+    note = next(str(one.note) for one in coverage.ops if one.name.startswith("aten::exp"))
+    assert "wrong result in float16 with shapes 2x2, not tried with these" in note
+
+
+def test_the_row_of_the_same_shapes_comes_first(tmp_path: Path, know: Any) -> None:
+    other = {**row("torch.exp", "refused", inputs=[[2, 2]]), "id": "exp 2x2"}
+    know(other, row("torch.exp", "accepted", inputs=[[4, 8]]))
+    assert found(judged(tmp_path))["aten::exp"] == ("native", "measured")
+    know(other)  # what is refused in one shape is taken to be refused in its dtype
+    assert found(judged(tmp_path))["aten::exp"] == ("missing", "measured")
+
+
 def test_a_fallback_that_was_seen_is_one(tmp_path: Path, know: Any) -> None:
     know(row("torch.exp", "fallback", grade="rehearsed"))
     assert found(judged(tmp_path))["aten::exp"] == ("cpu_fallback", "rehearsed")

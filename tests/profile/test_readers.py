@@ -210,6 +210,8 @@ def test_objects_come_out_whatever_the_window_and_the_cut(
         (b"", "an empty file"),
         (b"hello", "not a trace"),
         (b"\x80\x04abc", "a pickle"),
+        (b"\x80\x04\x95\rabc\r", "a pickle"),
+        (b"a,b\rc\r\n", "not a trace"),
         (b"{}", "no events"),
         (b'{"traceEvents": []}', "no events"),
         (b'{"traceEvents": 5}', "no events"),

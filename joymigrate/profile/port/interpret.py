@@ -13,12 +13,14 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 ROOM = 1 << 19  # elements on each side of a pointer
+SECONDS = 30  # of processor time for one case; then the process is ended
 CORES = 5  # fewer than blocks, so that cores take several
 GRIDS = ((7,), (3, 2), (3, 2, 2))
 
@@ -154,6 +156,7 @@ def main(arguments_: list[str]) -> int:
         for index, case in enumerate(job["cases"]):
             if number >= begin:
                 grid = GRIDS[index % len(GRIDS)]
+                signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of work: a busy machine is no fault
                 told = fault or run(first, module, job["kernel"], case, grid)
                 print(json.dumps(told), flush=True)
             number += 1

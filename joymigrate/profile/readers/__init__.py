@@ -7,6 +7,7 @@ are asked in order of their `RANK`; files without `READERS` are parts of the oth
 
 from __future__ import annotations
 
+import csv
 import functools
 import importlib
 import re
@@ -50,6 +51,11 @@ FOREIGN = (
         lambda path, start, text: bool(re.match(r"\[\s*\[\s*-?\d+\s*,", text)),
     ),
     Foreign(
+        "a pickle (torch's memory snapshots are pickles)",
+        "it holds allocations; torch.profiler's export_chrome_trace writes the operators",
+        lambda path, start, text: start.startswith(PICKLE),
+    ),
+    Foreign(
         "rocprofiler's own JSON",
         "it has kernels without operators; record with torch.profiler",
         lambda path, start, text: '"rocprofiler-sdk-tool"' in text[:200],
@@ -83,8 +89,9 @@ def detect(path: Path) -> str:
         found = module.kind_of(start, text)
         if found:
             return str(found)
-    what = "a pickle" if start.startswith(PICKLE) else "neither JSON nor a table that is known"
-    raise JoyError(f"not a trace: {what}", where=str(path), help=HELP)
+    raise JoyError(
+        "not a trace: neither JSON nor a table that is known", where=str(path), help=HELP
+    )
 
 
 def read(path: Path | str) -> Trace:
@@ -97,7 +104,9 @@ def read(path: Path | str) -> Trace:
     kind = detect(path)
     try:
         return kinds()[kind](path)
-    except (TypeError, ValueError, AttributeError, KeyError, IndexError, OverflowError) as error:
+    except (
+        TypeError, ValueError, AttributeError, KeyError, IndexError, OverflowError, csv.Error,
+    ) as error:  # fmt: skip
         # Another tool's file, or a damaged one: a value stands where its format has another form.
         raise JoyError(
             f"not a sound {kind} trace: {type(error).__name__}: {error}",

@@ -131,7 +131,10 @@ def signature_of(row: dict[str, str]) -> Signature:
 
 def kind_of(start: bytes, text: str) -> str:
     """The kind of a CSV, from its first line; empty for an unknown one."""
-    columns = set(next(csv.reader([text.partition("\n")[0]]), []))
+    try:
+        columns = set(next(csv.reader([text.partition("\n")[0]]), []))
+    except csv.Error:  # a lone carriage return: no table
+        return ""
     if not columns & set(TYPE):
         return ""
     if columns & set(DURATION):

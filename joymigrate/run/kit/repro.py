@@ -93,6 +93,16 @@ def argument_text(value: Any, names: dict[str, str]) -> str:
     return repr(value)
 
 
+def shapes(values: Any) -> list[list[int]]:
+    """The shapes of the tensors among a case's arguments, in order."""
+    if isinstance(values, Mapping) and "tensor" in values:
+        found = INPUT.match(str(values["tensor"]))
+        return [[int(part) for part in found[2].split("x") if part]] if found else []
+    if isinstance(values, list):
+        return [shape for one in values for shape in shapes(one)]
+    return []
+
+
 def replaced(call: str, variables: list[str]) -> str:
     """The arguments with the tensors of the device."""
     for number, variable in enumerate(variables):

@@ -10,6 +10,7 @@ from typing import Any
 from joymigrate.chips.calibration import Calibration
 from joymigrate.errors import JoyError
 from joymigrate.run.kit.make import KEPT
+from joymigrate.run.kit.repro import shapes
 from joymigrate.run.kit.runner.judge import attribute, deviations
 
 SCHEMA = "joymigrate.score/1"
@@ -108,7 +109,8 @@ def calibrate(scores: Sequence[Mapping[str, Any]], known_rows: Calibration) -> C
             sources = [one for one in (old["sources"] if old else ()) if one != source]
             rows[row["id"]] = {
                 "id": row["id"], "op": row["op"], "dtype": row["dtype"], "layout": row["layout"],
-                "found": found, "deviations": names, "grade": grade,
+                "inputs": shapes(row.get("args") or []), "found": found, "deviations": names,
+                "grade": grade,
                 "sources": [*sources, source],
             }  # fmt: skip
     return Calibration(known_rows.chip, rows)
