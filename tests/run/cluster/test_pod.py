@@ -111,3 +111,19 @@ def test_a_pod_that_is_killed_takes_its_program_and_that_ones_children_along(
     os.kill(pod.pid, signal.SIGKILL)
     pod.wait()
     assert gone(tmp_path)
+
+
+def test_a_command_beside_the_job_waits_for_the_jobs_environment() -> None:
+    async def whole() -> tuple[tuple[int, bytes], tuple[int, bytes]]:
+        pod = Pod()
+        early = asyncio.create_task(pod.execute(["sh", "-c", "echo $MINE"], LIMIT_S))
+        never = await Pod().execute(["true"], 0.05)
+        await asyncio.sleep(0.1)
+        await pod.start(["sleep", "600"], {"MINE": "1"})
+        found = await early
+        await pod.stop(0.1)
+        return found, never
+
+    found, never = asyncio.run(asyncio.wait_for(whole(), LIMIT_S))
+    assert found == (0, b"1\n")
+    assert never == (124, b"the job's own command has not started yet\n")

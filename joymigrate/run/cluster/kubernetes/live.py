@@ -20,7 +20,7 @@ from joymigrate.run.cluster.kubernetes.renderers import resource
 from joymigrate.run.cluster.plan import placement_data
 from joymigrate.run.cluster.scheduler import Scheduler
 
-SCHEMA = "joymigrate.live/1"
+SCHEMA = "joymigrate.gangs/1"
 KINDS = (  # what is read: API version and kind
     ("v1", "Node"),
     ("v1", "Pod"),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from joymigrate.report import cluster as report
 from joymigrate.run.cluster import metrics
 from joymigrate.run.cluster.controller import reports
 from joymigrate.run.cluster.controller.ledger import Fact
@@ -161,3 +162,23 @@ def test_chromium_draws_the_board(served: str, tmp_path: Path, language: str) ->
     assert len(re.findall(r'<i class="chip', page)) == 16 + 2  # cards, and a dot for each queue
     assert {"en": "never starts", "zh": "无法启动"}[language] in page
     assert "MAX 14" in page
+
+
+def test_status_says_what_is_enough_for_the_first_jobs_and_how_many_it_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    book = Book(nodes("[{name: a, kind: gpu-8}]"), [])
+    book.submit(job("runs", cards_per_pod=8, minutes=60), 0.0)
+    for number in range(4):
+        book.submit(job(f"w{number}", cards_per_pod=8, minutes=10 + number), 60.0)
+    data = status_data(book.scheduler, book.ledger, 60.0)
+    rows = {row["job"]: row for row in data["jobs"]}
+    assert rows["w0"]["frees"].endswith("enough when runs ends (in 59 minutes)")
+    assert rows["w0"]["start"]["in_s"] == 59 * 60
+    assert data["looked_ahead"] == {"waiting": 4, "looked": 4}
+    monkeypatch.setattr(reports, "LOOKED_SIZE", 12)  # as if the cluster were large
+    data = status_data(book.scheduler, book.ledger, 60.0)
+    assert data["looked_ahead"] == {"waiting": 4, "looked": 2}
+    assert "at the first 2 of 4 waiting jobs" in report.status(data)
+    named = status_data(book.scheduler, book.ledger, 60.0, ["w0"])
+    assert named["looked_ahead"]["looked"] == 0  # who submits is not kept waiting
