@@ -196,5 +196,5 @@ def test_the_command_builds_the_original_and_compares(
         line = ["profile", "port", str(folder), "--to", "ascend", "--format", "json"]
         assert joymigrate([*line, "--skeleton", str(folder / "out")]) == 0
         (one,) = json.loads(capsys.readouterr().out)["operators"]
-        assert one["reference"]["proof"]["result"] == result, one
+        assert one["reference"]["proof"]["result"] == result, one["reference"]
         assert one["ported"] is not wrong

@@ -25,7 +25,10 @@ REAL = re.compile(r"eps|scale|alpha|beta|gamma|^p$|temperature|softcap|dropout|l
                   r"|momentum|decay|norm|weight$|factor|^B$|threshold", re.IGNORECASE)  # fmt: skip
 WHOLE = re.compile(r"idx|index|indices|ids|offset|cu_|lens|target|label|slot|table|mapping",
                    re.IGNORECASE)  # fmt: skip
-POINTER = re.compile(r"_?(ptr|ptrs|p)$|^(x|y|z|q|k|v|o|g|w|h|dq|dk|dv|do|dx|dy|dw|dg|dh|db)$", re.I)
+# `k` may be a tensor; `K` beside M and N is a size.
+POINTER = re.compile(
+    r"(?i:_?(ptr|ptrs|p)$)|^(x|y|z|q|k|v|o|g|w|h|dq|dk|dv|do|dx|dy|dw|dg|dh|db|X|Y|Z|Q|W|DX|DY|DW)$"
+)
 
 
 @dataclass(frozen=True, slots=True)

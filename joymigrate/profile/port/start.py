@@ -47,7 +47,7 @@ def {function}({parameters}):
     """
     raise NotImplementedError("{name}: write this")
 '''
-SECONDS = 300  # to build an original and compare
+SECONDS = 1800  # to build an original and compare, on a busy machine too
 SLOW = """
 
 Translated number by number: for checking a faster one against it, not for speed."""
