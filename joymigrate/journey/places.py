@@ -7,7 +7,7 @@ rewrite added, is no place; files of other kinds are named beside them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -142,8 +142,3 @@ def is_text(node: ast.stmt) -> bool:
     """Whether a statement is a string alone, such as a docstring."""
     value = node.value if isinstance(node, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
-
-
-def told(figures: Mapping[str, Any]) -> bool:
-    """Whether a run left places out."""
-    return bool(figures.get("not_run") or figures.get("not_python"))
