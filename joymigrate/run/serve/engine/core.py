@@ -6,7 +6,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,50 +16,26 @@ from joymigrate.run.serve.engine.adapters import Adapters
 from joymigrate.run.serve.engine.batch import Batch, arrange, make_batch
 from joymigrate.run.serve.engine.blocks import BlockPool
 from joymigrate.run.serve.engine.cache import Cache
+from joymigrate.run.serve.engine.checking import check
 from joymigrate.run.serve.engine.drafts import Drafter, Lookups
+from joymigrate.run.serve.engine.findings import Embedding, ForwardResult, ask_guide, read
 from joymigrate.run.serve.engine.live import Text, replay, root_of, texts_of
 from joymigrate.run.serve.engine.models.model import Model
 from joymigrate.run.serve.engine.recover import Recovery
-from joymigrate.run.serve.engine.sampler import Chosen, choose, logprobs
+from joymigrate.run.serve.engine.sampler import choose
 from joymigrate.run.serve.engine.scheduler import Chunk, Scheduler
 from joymigrate.run.serve.engine.sequence import Sequence
 from joymigrate.run.serve.engine.tokens import Numbers, Tokens
 from joymigrate.run.serve.engine.types import (
     EngineOptions,
     EngineStats,
-    FinishReason,
     Output,
     Request,
-    Resume,
-    TokenLogprob,
 )
 
 LONG = b"long"
 log = logging.getLogger("joymigrate.serve.engine")
 Forward = Callable[[Batch], Tensor]
-
-
-@dataclass(slots=True, eq=False)
-class Embedding:
-    """A text whose states are wanted instead of a continuation."""
-
-    done: Callable[[Tensor], None]
-    failed: Callable[[str], None]
-    mean: bool
-    total: Tensor | None = None
-
-
-@dataclass(slots=True)
-class ForwardResult:
-    """What a forward pass says about each of its texts, before any of them is told. `drafts` are
-    (place in `sampled`, tokens that were tried, the scores behind each [K, V])."""
-
-    states: list[tuple[Chunk, Embedding, Tensor]] = field(default_factory=list)
-    prompts: list[tuple[Text, list[TokenLogprob]]] = field(default_factory=list)
-    ended: list[tuple[Text, FinishReason, str | None]] = field(default_factory=list)
-    sampled: list[Text] = field(default_factory=list)
-    chosen: Chosen = field(default_factory=lambda: Chosen([]))
-    drafts: list[tuple[int, tuple[int, ...], Tensor]] = field(default_factory=list)
 
 
 class Engine:
@@ -120,69 +95,9 @@ class Engine:
 
     # -- requests
 
-    def check(self, request: Request) -> None:
-        """Raise `JoyError` for a request that can never run here."""
-        count = len(request.prompt)
-        if not count:
-            raise JoyError("the prompt is empty: it has no token", where="prompt")
-        outside = next((t for t in request.prompt if not 0 <= t < self.model.vocabulary), None)
-        if outside is not None:
-            raise JoyError(
-                f"token {outside} is outside the vocabulary of {self.model.vocabulary}",
-                where="prompt",
-            )
-        if count + (1 if request.sampling.max_tokens != 0 else 0) > self.max_model_len:
-            raise JoyError(
-                f"the prompt has {count} tokens, the model takes {self.max_model_len} with the "
-                "output",
-                where="prompt",
-                help="--max-model-len, more memory for keys and values, or a shorter prompt",
-            )
-        if getattr(self.model, "scores", False):
-            raise JoyError("this model scores texts, it makes none", where="model")
-        if request.images and not hasattr(self.model, "look"):
-            raise JoyError(f"{self.model.family} does not read images", where="images")
-        self.adapters.number(request.adapter)
-        if request.id in self.texts:
-            raise JoyError(f"the request id '{request.id}' is in use", where="id")
-        if request.resume and len(request.resume) != request.sampling.n:
-            raise JoyError(
-                f"{len(request.resume)} texts are resumed where {request.sampling.n} are asked for",
-                where="resume",
-            )
-        for resume in request.resume:
-            if resume is not None:
-                self.check_resume(request, resume)
-        for token in (*request.sampling.logit_bias, *request.sampling.stop_token_ids):
-            if not 0 <= token < self.model.vocabulary:
-                raise JoyError(
-                    f"token {token} is outside the vocabulary of {self.model.vocabulary}",
-                    where="logit_bias",
-                )
-        if len(self.scheduler.waiting) >= self.options.max_waiting:
-            raise JoyError(f"{self.options.max_waiting} requests wait already", where="queue")
-
-    def check_resume(self, request: Request, resume: Resume) -> None:
-        """Raise `JoyError` for tokens that no engine has made for this request."""
-        outside = next((t for t in resume.ids if not 0 <= t < self.model.vocabulary), None)
-        if outside is not None:
-            raise JoyError(
-                f"token {outside} is outside the vocabulary of {self.model.vocabulary}",
-                where="resume",
-            )
-        most = request.sampling.max_tokens
-        if most is not None and len(resume.ids) > most:
-            raise JoyError("a text of at most max_tokens is resumed", where="resume")
-        if len(request.prompt) + len(resume.ids) > self.max_model_len:
-            raise JoyError(
-                f"{len(request.prompt)} tokens of the prompt and {len(resume.ids)} of the output "
-                f"are more than the model's {self.max_model_len}",
-                where="resume",
-            )
-
     def add(self, request: Request) -> None:
         """Queue a request. Raises `JoyError` when it can never run."""
-        self.check(request)
+        check(self, request)
         prompt, vision, seen = list(request.prompt), None, b""
         if request.images:
             prompt, vision, seen = self.model.look(prompt, request.images)  # type: ignore[attr-defined]
@@ -321,7 +236,7 @@ class Engine:
         """Everything of a step that can fail: until it is done no text has changed."""
         batch = self.batch_of(chunks)
         hidden = self.forward(batch)
-        return self.read(chunks, batch, hidden)
+        return read(self.model, chunks, batch, hidden)
 
     def compute_spare(self, count: int) -> None:
         """A forward pass over `count` made-up tokens, at most a block; its result is dropped."""
@@ -343,45 +258,6 @@ class Engine:
         if any(visions) or hasattr(self.model, "look"):
             self.model.place(batch, chunks, visions)  # type: ignore[attr-defined]
         return batch
-
-    def read(self, chunks: list[Chunk], batch: Batch, hidden: Tensor) -> ForwardResult:
-        """Sample for the chunks that reach their newest token; take the others' states."""
-        found = ForwardResult()
-        rows: list[int] = []
-        behind: list[int] = []
-        tried: list[tuple[int, Chunk]] = []
-        for chunk, (first, last) in zip(chunks, batch.ranges, strict=True):
-            state = chunk.sequence.state
-            if isinstance(state, Embedding):
-                found.states.append((chunk, state, pooled(chunk, state, hidden[first:last])))
-                continue
-            if chunk.sequence.every and chunk.start < chunk.sequence.prompt:
-                found.prompts.append((state, self.score_prompt(chunk, state, hidden[first:last])))
-            if not chunk.last:
-                continue
-            if len(chunk.sequence.ids) >= chunk.sequence.limit:  # only the prompt was wanted
-                found.ended.append((state, "length", None))
-                continue
-            refusal = ask_guide(state)
-            if refusal is not None:
-                found.ended.append((state, "error", refusal))
-                continue
-            if chunk.drafts:
-                tried.append((len(rows), chunk))
-                behind += range(last - len(chunk.drafts), last)
-            found.sampled.append(state)
-            rows.append(last - 1 - len(chunk.drafts))
-        if found.sampled:
-            wanted = rows + behind
-            whole = wanted == list(range(hidden.shape[0]))
-            logits = self.model.logits(hidden if whole else hidden[wanted])
-            found.chosen = choose(logits[: len(rows)], [text.choosing for text in found.sampled])
-            scores = torch.split(logits[len(rows) :], [len(chunk.drafts) for _, chunk in tried])
-            found.drafts = [
-                (place, chunk.drafts, part)
-                for (place, chunk), part in zip(tried, scores, strict=True)
-            ]
-        return found
 
     def tell(self, chunks: list[Chunk], found: ForwardResult) -> list[Output]:
         """Record that chunks were computed, and give every text what was found for it."""
@@ -468,21 +344,6 @@ class Engine:
             self.release(text)
         return output
 
-    def score_prompt(self, chunk: Chunk, text: Text, hidden: Tensor) -> list[TokenLogprob]:
-        """Log-probabilities of the prompt's tokens that follow those of a chunk, but for those
-        that are known already."""
-        assert text.prompt_logprobs is not None
-        done = len(text.prompt_logprobs) - 1  # after a preemption some are known already
-        ids = text.sequence.ids[chunk.start + 1 : min(chunk.start + chunk.count + 1,
-                                                      text.sequence.prompt)]  # fmt: skip
-        skip = max(0, done - chunk.start)
-        wanted = ids[skip:]
-        if not wanted:
-            return []
-        scores = self.model.logits(hidden[skip : skip + len(wanted)])
-        most = text.request.sampling.prompt_logprobs or 0
-        return logprobs(scores, wanted, [most] * len(wanted))
-
     # -- numbers
 
     def stats(self) -> EngineStats:
@@ -513,26 +374,3 @@ def may_draft(model: Model) -> bool:
     """Whether tokens can be tried behind a text: not where positions depend on its length, or on
     images, nor where a layer's state cannot be taken back."""
     return model.changing_base is None and not hasattr(model, "look") and not model.stateful
-
-
-def pooled(chunk: Chunk, wish: Embedding, hidden: Tensor) -> Tensor:
-    """The states of a text to embed so far, or at its end what is made of them, on the CPU."""
-    if not wish.mean:
-        return hidden[-1].float().cpu() if chunk.last else hidden.new_empty(0)
-    total = hidden.float().sum(0).cpu()
-    if chunk.start and wish.total is not None:  # None again where it started over
-        total = total + wish.total
-    return total / len(chunk.sequence.ids) if chunk.last else total
-
-
-def ask_guide(text: Text) -> str | None:
-    """Get what a text's guide allows next. Why the text cannot go on, where the guide fails: that
-    is no reason to end the others."""
-    guide = text.choosing.guide
-    if guide is None:
-        return None
-    try:
-        text.choosing.allowed = guide.mask()
-    except Exception as error:
-        return f"the grammar cannot be followed: {error}"
-    return None

@@ -1,0 +1,73 @@
+"""Which requests can never run on an engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.types import Request, Resume
+
+if TYPE_CHECKING:
+    from joymigrate.run.serve.engine.core import Engine
+
+
+def check(engine: Engine, request: Request) -> None:
+    """Raise `JoyError` for a request that can never run here."""
+    count = len(request.prompt)
+    if not count:
+        raise JoyError("the prompt is empty: it has no token", where="prompt")
+    outside = next((t for t in request.prompt if not 0 <= t < engine.model.vocabulary), None)
+    if outside is not None:
+        raise JoyError(
+            f"token {outside} is outside the vocabulary of {engine.model.vocabulary}",
+            where="prompt",
+        )
+    if count + (1 if request.sampling.max_tokens != 0 else 0) > engine.max_model_len:
+        raise JoyError(
+            f"the prompt has {count} tokens, the model takes {engine.max_model_len} with the "
+            "output",
+            where="prompt",
+            help="--max-model-len, more memory for keys and values, or a shorter prompt",
+        )
+    if getattr(engine.model, "scores", False):
+        raise JoyError("this model scores texts, it makes none", where="model")
+    if request.images and not hasattr(engine.model, "look"):
+        raise JoyError(f"{engine.model.family} does not read images", where="images")
+    engine.adapters.number(request.adapter)
+    if request.id in engine.texts:
+        raise JoyError(f"the request id '{request.id}' is in use", where="id")
+    if request.resume and len(request.resume) != request.sampling.n:
+        raise JoyError(
+            f"{len(request.resume)} texts are resumed where {request.sampling.n} are asked for",
+            where="resume",
+        )
+    for resume in request.resume:
+        if resume is not None:
+            check_resume(engine, request, resume)
+    for token in (*request.sampling.logit_bias, *request.sampling.stop_token_ids):
+        if not 0 <= token < engine.model.vocabulary:
+            raise JoyError(
+                f"token {token} is outside the vocabulary of {engine.model.vocabulary}",
+                where="logit_bias",
+            )
+    if len(engine.scheduler.waiting) >= engine.options.max_waiting:
+        raise JoyError(f"{engine.options.max_waiting} requests wait already", where="queue")
+
+
+def check_resume(engine: Engine, request: Request, resume: Resume) -> None:
+    """Raise `JoyError` for tokens that no engine has made for this request."""
+    outside = next((t for t in resume.ids if not 0 <= t < engine.model.vocabulary), None)
+    if outside is not None:
+        raise JoyError(
+            f"token {outside} is outside the vocabulary of {engine.model.vocabulary}",
+            where="resume",
+        )
+    most = request.sampling.max_tokens
+    if most is not None and len(resume.ids) > most:
+        raise JoyError("a text of at most max_tokens is resumed", where="resume")
+    if len(request.prompt) + len(resume.ids) > engine.max_model_len:
+        raise JoyError(
+            f"{len(request.prompt)} tokens of the prompt and {len(resume.ids)} of the output "
+            f"are more than the model's {engine.max_model_len}",
+            where="resume",
+        )
