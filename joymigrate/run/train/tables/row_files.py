@@ -6,8 +6,9 @@
     export_rows(folder, target)            # weights and id maps, without a model
 
 A checkpoint's folder holds its whole chain: files that did not change are linked from the one
-before, so that each can be opened, and removed, alone. Rows that were evicted are in the files of
-changes, and with dynamic tables what admission and eviction go by.
+before, so that each can be opened, and removed, alone. Rows are read and written some thousand at
+a time; of a whole table only ids and places are in memory. Rows that were evicted are in the files
+of changes, and with dynamic tables what admission and eviction go by.
 """
 
 from __future__ import annotations
@@ -16,22 +17,24 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file, sync_file
-from joymigrate.run.train.tables.hash_index import ABSENT
+from joymigrate.run.train.tables.hash_index import ABSENT, Places
 from joymigrate.run.train.tables.initialise import Ids
 from joymigrate.run.train.tables.optimisers import collections_of
+from joymigrate.run.train.tables.row_storage import MappedTensor, make_mapped, open_mapped
 from joymigrate.run.train.tables.sharded import ShardedExchange
-from joymigrate.run.train.tables.table import Table
+from joymigrate.run.train.tables.table import CHUNK, Table
 
 NAME = re.compile(r"rows-(?P<table>.+)-p(?P<part>\d+)-(?P<number>\d{6})\.safetensors$")
 SCHEMA = "joymigrate.table-rows/1"
@@ -95,8 +98,7 @@ class RowFiles:
     def read(self, folder: Path) -> None:
         """Take the rows of a checkpoint over, whatever number of processes wrote it."""
         for name, part, table in self.parts():
-            merged = merge(folder, name, wanted=table)
-            take_over(table, merged)
+            take_over(table, merge(folder, name))
             self.chains[name, part] = Chain()
 
 
@@ -119,18 +121,12 @@ def link(source: Path, target: Path) -> None:
 
 
 def save(path: Path, table: Table, since: int, full: bool) -> int:
-    """Write all rows, or those of versions after `since`; returns the bytes."""
-    from safetensors.torch import save_file
-
+    """Write all rows, or those of versions after `since`, by chunks; returns the bytes."""
     slots = table.live() if full else table.changed_slots(since)
     if not table.dynamic:
         slots = slots[~table.fresh[slots]]  # the others follow from their ids
-    chunks = list(table.row_chunks(slots))
-    empty = table.form.empty(0)
-    tensors: dict[str, Tensor] = {
+    known: dict[str, Tensor] = {
         "ids": torch.from_numpy(table.id_of[slots].copy()),
-        "weights": torch.cat([weights for _, weights, _ in chunks] or [empty[0]]),
-        "state": torch.cat([state for _, _, state in chunks] or [empty[1]]),
         "removed": torch.from_numpy(table.removed_ids(since).copy()),
     }
     if table.dynamic:
@@ -140,7 +136,7 @@ def save(path: Path, table: Table, since: int, full: bool) -> int:
             ("live", table.id_of[live]), ("count", table.count[live]), ("last", table.last[live]),
             ("last_s", table.last_s[live]), ("candidates", candidates), ("seen", seen),
         ):  # fmt: skip
-            tensors[name] = torch.from_numpy(np.ascontiguousarray(values))
+            known[name] = torch.from_numpy(np.ascontiguousarray(values))
     shape = table.shape
     about = {
         "schema": SCHEMA, "table": table.name, "columns": shape.columns,
@@ -149,10 +145,24 @@ def save(path: Path, table: Table, since: int, full: bool) -> int:
         "ignored": table.ignored, "seed": table.options.seed, "low": shape.low, "high": shape.high,
         "rows": None if table.dynamic else shape.first_id + shape.rows, "first_id": shape.first_id,
     }  # fmt: skip
+    weights, state = table.form.empty(0)
+    wanted = {name: (one.dtype, tuple(one.shape)) for name, one in known.items()}
+    wanted["weights"] = weights.dtype, (len(slots), shape.columns)
+    wanted["state"] = state.dtype, (len(slots), table.form.state)
     try:
-        save_file(tensors, str(path), {"about": json.dumps(about)})
+        files = make_mapped(path, wanted, {"about": json.dumps(about)})
+        for name, values in known.items():
+            files[name].put(slice(None), values)
+        at = 0
+        for ids, some, its_state in table.row_chunks(slots):
+            place = slice(at, at + len(ids))
+            files["weights"].put(place, some)
+            files["state"].put(place, its_state)
+            at += len(ids)
+        for one in files.values():
+            one.flush()
         sync_file(path)
-    except Exception as error:  # the library has a class of its own for a full disk
+    except OSError as error:
         path.unlink(missing_ok=True)
         raise JoyError(
             f"the rows could not be written: {error}",
@@ -187,46 +197,104 @@ def tables_in(folder: Path) -> list[str]:
 
 
 @dataclass
+class StoredPart:
+    """A part's rows as they lie in its files. `file` and `at` [n]: where each id's row is."""
+
+    about: dict[str, Any]
+    ids: Ids  # ascending
+    file: npt.NDArray[np.int32]
+    at: Places
+    files: list[dict[str, MappedTensor]]
+    extra: dict[str, Tensor]
+
+    def take(self, which: Places) -> tuple[Tensor, Tensor]:
+        """Weights [k, D] and state [k, S] of some rows."""
+        file, at = self.file[which], self.at[which]
+        found: dict[str, Tensor] = {}
+        for name in ("weights", "state"):
+            first = self.files[0][name]
+            rows = torch.empty(len(which), first.shape[1], dtype=first.kind)
+            for number in np.unique(file):
+                mine = np.flatnonzero(file == number)
+                rows[torch.from_numpy(mine)] = self.files[number][name].rows(at[mine])
+            found[name] = rows
+        return found["weights"], found["state"]
+
+
+@dataclass
 class SavedRows:
-    """Rows of one or all parts: ids [n] ascending, weights [n, D], state [n, S], and the rest."""
+    """Rows of all parts of a table: ids [n] ascending, and what reads weights and state of some."""
 
     about: dict[str, Any]
     ids: Ids
-    weights: Tensor
-    state: Tensor
     extra: dict[str, Tensor]
+    parts: list[StoredPart]
+    part: npt.NDArray[np.int32] | None = None  # of each id, where parts are rows
+    place: Places | None = None  # of each id in its part
+
+    def take(self, which: Places) -> tuple[Tensor, Tensor]:
+        """Weights [k, D] and state [k, S] of some rows. State stands by kind, then by column."""
+        if self.part is None or self.place is None:
+            found = [part.take(which) for part in self.parts]
+            blocks = [
+                state.view(len(which), -1, part.about["columns"])
+                for part, (_, state) in zip(self.parts, found, strict=True)
+            ]
+            state = torch.cat(blocks, 2).reshape(len(which), -1)
+            return torch.cat([weights for weights, _ in found], 1), state
+        part, place = self.part[which], self.place[which]
+        pieces, order = [], []
+        for number in np.unique(part):
+            mine = np.flatnonzero(part == number)
+            pieces.append(self.parts[number].take(place[mine]))
+            order.append(mine)
+        if not pieces:
+            return self.parts[0].take(which)
+        back = torch.from_numpy(np.argsort(np.concatenate(order), kind="stable"))
+        weights, states = zip(*pieces, strict=True)
+        return torch.cat(weights)[back], torch.cat(states)[back]
+
+    def chunks(self, which: Places | None = None) -> Iterator[tuple[Places, Tensor, Tensor]]:
+        """Places, weights and state, some thousand rows at a time."""
+        every = np.arange(len(self.ids)) if which is None else which
+        for start in range(0, len(every), CHUNK):
+            some = every[start : start + CHUNK]
+            yield some, *self.take(some)
 
 
-def read_part(files: list[Path]) -> SavedRows:
-    """A part's chain as rows: the last of each id, without those removed."""
-    from safetensors import safe_open
-
-    ids: list[Tensor] = []
-    weights: list[Tensor] = []
-    state: list[Tensor] = []
+def read_part(paths: list[Path]) -> StoredPart:
+    """A part's chain as rows: the last of each id, without those removed. Reads ids alone."""
+    ids: list[Ids] = []
+    places: list[Places] = []
+    files: list[dict[str, MappedTensor]] = []
     about: dict[str, Any] = {}
     extra: dict[str, Tensor] = {}
-    for path in files:
-        with safe_open(str(path), "pt") as file:
-            about = json.loads(file.metadata()["about"])
-            new = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        gone = np.concatenate((new.pop("removed").numpy(), new["ids"].numpy()))
-        for at, old in enumerate(ids):
-            keep = torch.from_numpy(~np.isin(old.numpy(), gone))
-            ids[at], weights[at], state[at] = old[keep], weights[at][keep], state[at][keep]
-        ids.append(new.pop("ids"))
-        weights.append(new.pop("weights"))
-        state.append(new.pop("state"))
-        extra = new
-    joined = torch.cat(ids)
-    order = torch.argsort(joined)
-    return SavedRows(
-        about, joined[order].numpy(), torch.cat(weights)[order], torch.cat(state)[order], extra
+    for path in paths:
+        metadata, tensors = open_mapped(path)
+        about = json.loads(metadata["about"])
+        own: Ids = tensors["ids"].rows(slice(None)).numpy()
+        gone = np.concatenate((tensors["removed"].rows(slice(None)).numpy(), own))
+        for number, old in enumerate(ids):
+            keep = ~np.isin(old, gone)
+            ids[number], places[number] = old[keep], places[number][keep]
+        ids.append(own)
+        places.append(np.arange(len(own), dtype=np.int64))
+        files.append(tensors)
+        extra = {
+            name: one.rows(slice(None))
+            for name, one in tensors.items()
+            if name not in ("ids", "removed", "weights", "state")
+        }
+    joined = np.concatenate(ids)
+    order = np.argsort(joined, kind="stable")
+    file = np.repeat(np.arange(len(ids), dtype=np.int32), [len(one) for one in ids])
+    return StoredPart(
+        about, joined[order], file[order], np.concatenate(places)[order], files, extra
     )
 
 
-def merge(folder: Path, table: str, wanted: Table | None = None) -> SavedRows:
-    """All parts of a table; with `wanted` the columns of that part alone."""
+def merge(folder: Path, table: str) -> SavedRows:
+    """All parts of a table, opened; rows are read when they are asked for."""
     by_part: dict[int, list[Path]] = {}
     for path in chain_files(folder, table):
         match = NAME.match(path.name)
@@ -246,42 +314,36 @@ def merge(folder: Path, table: str, wanted: Table | None = None) -> SavedRows:
     for name in ("batches", "updates", "ignored"):
         about[name] = max(part.about[name] for part in parts)
     ids = np.concatenate([part.ids for part in parts])
+    counts = [len(part.ids) for part in parts]
     order = np.argsort(ids, kind="stable")
-    at = torch.from_numpy(order)
-    extra = {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra}
-    weights = torch.cat([part.weights for part in parts])[at]
-    return SavedRows(
-        about, ids[order], weights, torch.cat([part.state for part in parts])[at], extra
-    )
+    part = np.repeat(np.arange(len(parts), dtype=np.int32), counts)[order]
+    place = np.concatenate([np.arange(count, dtype=np.int64) for count in counts])[order]
+    extra = {name: torch.cat([one.extra[name] for one in parts]) for name in parts[0].extra}
+    return SavedRows(about, ids[order], extra, parts, part, place)
 
 
-def join_columns(parts: list[SavedRows]) -> SavedRows:
-    """Parts of columns side by side. State stands by kind: all of the first, then the second."""
+def join_columns(parts: list[StoredPart]) -> SavedRows:
+    """Parts of columns side by side."""
     ids = parts[0].ids
     for part in parts[1:]:
         if not np.array_equal(part.ids, ids):
             raise JoyError("the columns of a table have different rows: the checkpoint is damaged")
     total = sum(part.about["columns"] for part in parts)
-    blocks = [part.state.view(len(ids), -1, part.about["columns"]) for part in parts]
     about = {**parts[0].about, "columns": total, "first_column": 0}
-    state = torch.cat(blocks, 2).reshape(len(ids), -1)
-    return SavedRows(
-        about, ids, torch.cat([part.weights for part in parts], 1), state, parts[0].extra
-    )
+    return SavedRows(about, ids, parts[0].extra, parts)
 
 
 def take_over(table: Table, rows: SavedRows) -> None:
-    """Rows of a checkpoint into a part: its ids, its columns."""
+    """Rows of a checkpoint into a part: its ids, its columns; some thousand at a time."""
     check_fit(table, rows)
-    mine = table.owns(rows.ids)
-    at = torch.from_numpy(np.flatnonzero(mine))
-    weights, state = rows.weights[at], rows.state[at]
     shape, total = table.shape, rows.about["columns"]
     columns = slice(shape.first_column, shape.first_column + shape.columns)
-    if shape.columns != total:
-        state = state.view(len(at), -1, total)[:, :, columns].reshape(len(at), -1)
     table.restart()
-    table.load(rows.ids[mine], weights[:, columns].to(table.form.dtype), state)
+    for some, weights, state in rows.chunks(np.flatnonzero(table.owns(rows.ids))):
+        if shape.columns != total:
+            state = state.view(len(some), -1, total)[:, :, columns].reshape(len(some), -1)
+        kept = weights[:, columns].to(table.form.dtype)
+        table.load(rows.ids[some], kept, state, replace=False)
     about = rows.about
     table.batches, table.updates = about["batches"], about["updates"]
     table.finished, table.ignored = about["updates"], about["ignored"]
@@ -325,22 +387,21 @@ def export_rows(folder: Path, target: Path) -> list[Path]:
     A static table: `weight` [V, D], row = id. A dynamic one: `weight` [n, D] and `ids` [n]
     ascending: row r belongs to ids[r].
     """
-    from safetensors.torch import save_file
-
     target.mkdir(parents=True, exist_ok=True)
     written, listed = [], {}
     for name in tables_in(folder):
         rows = merge(folder, name)
-        tensors = {"weight": rows.weights.contiguous()}
-        if rows.about["dynamic"]:
-            tensors["ids"] = torch.from_numpy(rows.ids)
-        else:
-            tensors["weight"] = all_rows(rows)
         path = target / f"{name.replace('/', '%2F')}.safetensors"
-        save_file(tensors, str(path))
+        try:
+            count = export_table(rows, path)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise JoyError(
+                f"the rows could not be written: {error}", where=str(path), help="check its space"
+            ) from error
         written.append(path)
         listed[name] = {
-            "file": path.name, "rows": len(tensors["weight"]), "columns": rows.about["columns"],
+            "file": path.name, "rows": count, "columns": rows.about["columns"],
             "dynamic": rows.about["dynamic"],
             # The first value of an id without a row follows from these (docs/tables.md).
             "seed": rows.about["seed"], "low": rows.about["low"], "high": rows.about["high"],
@@ -350,15 +411,27 @@ def export_rows(folder: Path, target: Path) -> list[Path]:
     return written
 
 
-def all_rows(rows: SavedRows) -> Tensor:
-    """A static table's weight: rows never seen have their first values."""
+def export_table(rows: SavedRows, path: Path) -> int:
+    """Weights, and a dynamic table's ids, by chunks; returns the rows. `OSError` without space."""
     from joymigrate.run.train.tables.initialise import UniformRows
 
-    about = rows.about
-    initial = UniformRows(
-        about["table"], about["columns"], about["low"], about["high"], about["seed"]
-    )
-    every = np.arange(about["rows"], dtype=np.int64)
-    weight = torch.from_numpy(initial.rows(every)).to(rows.weights.dtype)
-    weight[torch.from_numpy(rows.ids)] = rows.weights
-    return weight
+    about, dynamic = rows.about, rows.about["dynamic"]
+    count, columns = len(rows.ids) if dynamic else about["rows"], about["columns"]
+    wanted: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+        "weight": (rows.parts[0].files[0]["weights"].kind, (count, columns))
+    }
+    if dynamic:
+        wanted["ids"] = torch.int64, (count,)
+    files = make_mapped(path, wanted, {})
+    if dynamic:
+        files["ids"].put(slice(None), torch.from_numpy(rows.ids))
+    else:  # rows never seen have their first values
+        first = UniformRows(about["table"], columns, about["low"], about["high"], about["seed"])
+        for start in range(0, count, CHUNK):
+            some = np.arange(start, min(count, start + CHUNK), dtype=np.int64)
+            files["weight"].put(some, torch.from_numpy(first.rows(some)))
+    for some, weights, _ in rows.chunks():
+        files["weight"].put(some if dynamic else rows.ids[some], weights)
+    for one in files.values():
+        one.flush()
+    return count
