@@ -28,7 +28,8 @@ class GenerativeTask(FeatureTask):
 
     A model with a state after every event (hstu, sasrec) learns at every event: cross entropy of
     the next item's cosine, over `temperature`, among `negatives` random items (0: all items), as
-    the mean over a row's events (Zhai et al., 2024, section 4.1.1 and its published settings).
+    the mean over a row's events (Zhai et al., 2024, section 4.1.1; published code takes the
+    mean over all events of a batch, and negatives for each event).
     A model that writes ids (onerec) learns the codes of the row's item.
 
     `train evaluate` ranks the row's item among all items of the table, or of `codes`.

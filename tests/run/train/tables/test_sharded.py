@@ -49,6 +49,17 @@ def test_two_processes_train_as_one_and_the_pipeline_as_one_stage_after_another(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", ["row", "column"])
+def test_rows_in_16_bits_keep_the_pipelines_bits_and_halve_the_way(way: str) -> None:
+    alone, both, half = run(1, "half", way)[0], run(2, "cache", way), run(2, "half", way)
+    for rank, whole in zip(half, both, strict=True):
+        assert rank["different"] == 0
+        assert rank["losses"] == pytest.approx(alone["losses"], rel=0.02)  # 8 bits of a gradient
+        assert rank["losses"] != pytest.approx(whole["losses"], abs=1e-7)
+        assert rank["bytes"][0] < 0.8 * whole["bytes"][0]  # narrow rows: ids are a third
+
+
+@pytest.mark.slow
 def test_processes_that_stop_at_different_moments_end_and_go_on() -> None:
     first, second = run(2, program=str(Path(PROGRAM).with_name("uneven.py")))
     assert (first["left"], second["left"]) == (0, 0)  # threads that still wait for the other

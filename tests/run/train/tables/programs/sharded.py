@@ -16,20 +16,25 @@ import torch.distributed as dist
 from torch import nn
 
 from joymigrate.run.train.tables import (
+    CommType,
     DistributedModelParallel,
     EmbeddingBagCollection,
+    EmbeddingBagCollectionSharder,
     EmbeddingBagConfig,
     Eviction,
     KeyedJaggedTensor,
+    QCommsConfig,
     RowOptimiser,
     TableOptions,
     TablePipeline,
+    get_qcomm_codecs_registry,
 )
 
 STEPS, SAMPLES = 12, 6
 OPTIONS = {
     "static": TableOptions(),
     "cache": TableOptions(cache_rows=40),
+    "half": TableOptions(cache_rows=40),  # rows and gradients travel in 16 bits
     "evictions": TableOptions(
         dynamic=True, cache_rows=40, eviction=Eviction(max_rows=9, every=1, max_age=2)
     ),
@@ -87,7 +92,11 @@ def batches(rank: int, world: int):
 
 def run(options: TableOptions, way: str, device: torch.device, synchronous: bool, world: int, staleness: int = 0):
     model = Model(options, device)
-    wrapped = model if world == 1 else DistributedModelParallel(model, plan={"a": way, "b": way})
+    codecs = get_qcomm_codecs_registry(QCommsConfig(CommType.FP16, CommType.BF16))
+    half = EmbeddingBagCollectionSharder(qcomm_codecs_registry=codecs)
+    sharders = [half] if options is OPTIONS["half"] else None
+    plan = {"a": way, "b": way}
+    wrapped = model if world == 1 else DistributedModelParallel(model, plan=plan, sharders=sharders)
     pipeline = TablePipeline(
         wrapped,
         torch.optim.SGD([p for p in wrapped.parameters()], lr=0.1),
