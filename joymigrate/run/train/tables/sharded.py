@@ -476,7 +476,9 @@ class ShardedExchange:
         self, values: Tensor, to_each: Places, from_each: Places, group: Any, kind: torch.dtype
     ) -> Tensor:
         """`_exchange` of float32 numbers, sent as `kind`."""
-        return unpacked(self._exchange(packed(values, kind), to_each, from_each, group), kind)
+        each = 1 if kind == torch.float32 else kind.itemsize  # of what `packed` makes
+        got = self._exchange(packed(values, kind), to_each * each, from_each * each, group)
+        return unpacked(got, kind)
 
     def _exchange(self, send: Tensor, to_each: Places, from_each: Places, group: Any) -> Tensor:
         found = send.new_empty(int(from_each.sum()))

@@ -109,8 +109,8 @@ def sharder_of(collection: Any, sharders: Iterable[Any] | None) -> TableSharder:
 
 
 def packed(values: Tensor, kind: torch.dtype) -> Tensor:
-    """Numbers as they are sent: 16-bit ones as whole numbers, which every backend carries."""
-    return values if kind == torch.float32 else values.to(kind).view(torch.int16)
+    """Numbers as they are sent: 16-bit ones as two bytes each, which every backend carries."""
+    return values if kind == torch.float32 else values.to(kind).view(torch.int8)
 
 
 def unpacked(values: Tensor, kind: torch.dtype) -> Tensor:
