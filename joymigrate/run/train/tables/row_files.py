@@ -151,8 +151,8 @@ def save(path: Path, table: Table, since: int, full: bool) -> int:
     wanted["state"] = state.dtype, (len(slots), table.form.state)
     try:
         files = make_mapped(path, wanted, {"about": json.dumps(about)})
-        for name, values in known.items():
-            files[name].put(slice(None), values)
+        for name, held in known.items():
+            files[name].put(slice(None), held)
         at = 0
         for ids, some, its_state in table.row_chunks(slots):
             place = slice(at, at + len(ids))
