@@ -292,6 +292,8 @@ def with_answers(documented: Kernels, answers: Mapping[str, Signature]) -> Kerne
         known = dtypes.get(kernel, ())
         taken = [d for one in read for d in sorted(one.takes)]
         gone = read[0].refuses.intersection(*(one.refuses for one in read[1:]))
+        if not read[0].takes:  # no call was seen to be taken: the documents count
+            gone = gone.difference(known)
         dtypes[kernel] = tuple(dict.fromkeys(d for d in (*known, *taken) if d not in gone))
         own = (*first.get(kernel, ()), *sorted(read[0].takes))
         first[kernel] = tuple(dict.fromkeys(d for d in own if d not in read[0].refuses))

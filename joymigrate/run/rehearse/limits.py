@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.chips import rules_root
-from joymigrate.chips.answers import align, answers_for, read_answers
+from joymigrate.chips.answers import TensorAnswer, align, answers_for, read_answers
 from joymigrate.language import Text
 from joymigrate.run.rehearse.settings import HOST_MODELS
 
@@ -230,12 +230,22 @@ class Limits:
         fitted = align(self.answers[kernel], dtypes)
         if not fitted:
             return None
-        refused = [(one, dtype) for one, dtype in fitted if dtype in one.refuses]
+        refused = [
+            (one, dtype)
+            for one, dtype in fitted
+            if dtype in one.refuses and (one.takes or not self.documented(kernel, one, dtype))
+        ]
         if refused:
             one, dtype = refused[0]  # one call is one refusal
             takes = tuple(sorted(one.takes))
             return [Refusal(kernel, one.parameter, dtype, takes, one.source)]
         return [] if all(dtype in one.takes for one, dtype in fitted) else None
+
+    def documented(self, kernel: str, answer: TensorAnswer, dtype: str) -> bool:
+        """Whether the documents list a dtype for a tensor of which no call was seen to be taken:
+        the refusal may then be about something else."""
+        own = [p for p in self.parameters.get(kernel, ()) if p.name == answer.parameter]
+        return any(dtype in parameter.dtypes for parameter in own)
 
 
 def refuses(parameter: Parameter, dtype: str) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate.chips.answers import TensorAnswer, align, answers_for, read_answers, table_of
+from joymigrate.data import rules_root
 from joymigrate.errors import JoyError
 from joymigrate.run.rehearse import limits
 from joymigrate.run.rehearse.host_checks import build, grid
@@ -218,3 +219,19 @@ def test_positions_stay_whole_numbers_while_the_rest_changes() -> None:
     assert {"float32", "bfloat16", "int8"} <= set(own.takes)
     assert own.refuses == ("complex64",)
     assert set(index.takes) == {"int32", "int64"}
+
+
+def test_the_shipped_table_tells_parameters_and_models_apart() -> None:
+    rows = read_answers(rules_root() / limits.ANSWERS)
+    assert all(row.source and row.models and not row.takes & row.refuses for row in rows)
+    new, old = answers_for(rows, "910B"), answers_for(rows, "310P")
+    assert len(new) > 500
+    own = {one.parameter: one for one in new["aclnnIndex"]}
+    assert "complex64" in own["self"].refuses  # the union over parameters listed it
+    assert "float64" in new["aclnnExpm1"][0].refuses
+    assert "bfloat16" in new["aclnnRmsNorm"][0].takes
+    assert "bfloat16" in old["aclnnRmsNorm"][0].refuses
+    chip = limits.Limits("Ascend910B3")
+    (refused,) = chip.refused(["aclnnIndex T16/2 L9/1 T16/2"])
+    assert "takes no complex64 as self" in str(refused.message)
+    assert chip.refused(["aclnnIndex T0/2 L9/1 T0/2"]) == []
