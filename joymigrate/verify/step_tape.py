@@ -22,6 +22,7 @@ from joymigrate.verify.state_names import names_of_state
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import TAKES, Tape
 from joymigrate.verify.tape_entries import External, Slot
+from joymigrate.verify.tape_matching import matched
 from joymigrate.verify.transforms import tensors_in
 
 MOST_EVENTS = {"input": 12, "loss": 8, "gradients": 4, "state": 1, "output": 1}  # of one step
@@ -62,6 +63,7 @@ class StepTape:
         self.handed: deque[weakref.ref[torch.Tensor]] = deque(maxlen=64)
         self.leaves: dict[int, torch.Tensor] = {}  # what the last loss is differentiated by
         self.grown: list[torch.Tensor] = []  # leaves that the tape knows, also those that it made
+        self.noted_seeds = 0  # of those that the tape knows
         self.differentiating = False  # inside of torch.autograd.grad
         self.baseline: dict[tuple[str, int, int, str], dict[str, Any]] | None = None
 
@@ -304,9 +306,9 @@ class StepTape:
                 values[f"draw {number} by {name}"] = slot
             if values:
                 self.event("output", values)
-            for number, seed in tape.seeds:
+            for number, seed in tape.seeds.found[self.noted_seeds :]:
                 self.recorder.run_watch.note(f"seed generator {number}", self.recorder.step, seed)
-            tape.seeds.clear()
+            self.noted_seeds = len(tape.seeds.found)
         finally:
             tape.inside = was
         if clear or self.events:
@@ -435,7 +437,9 @@ class StepTape:
             entry["unknown"] = True
             return
         returned = {n: theirs["returned"][n] for n in slots if n in theirs.get("returned", ())}
-        values, entry["given"] = self.matched(outside, theirs.get("externals", []))
+        values, entry["given"] = matched(
+            self.recorder.replay_session.baseline, outside, theirs.get("externals", [])
+        )
         rows = entry["rows"] = {}
         if not slots:
             return
@@ -479,77 +483,6 @@ class StepTape:
             self.baseline = {moment(e): e for e in events}
         return self.baseline.get(moment(entry))
 
-    def matched(
-        self, outside: list[External], stored: list[dict[str, Any]]
-    ) -> tuple[dict[int, torch.Tensor], list[dict[str, Any]]]:
-        """The baseline's values for externals: by role, then equal ones, then in their order."""
-        session = self.recorder.replay_session.baseline
-        tensors = session.load()
-        free = list(stored)
-        roots = {str(root["name"]) for root in session.program.get("roots", [])}
-        values: dict[int, torch.Tensor] = {}
-        facts = []
-
-        def take(external: External, item: dict[str, Any], mine: torch.Tensor | None) -> None:
-            free.remove(item)
-            theirs = tensors.get(item["content"] or "")
-            fact: dict[str, Any] = {"role": external.role, "dtype": item["dtype"]}
-            fact["grown"] = external.tensor.grad_fn is not None
-            fact["alike"] = external.tensor.device.type == "cpu" == item.get("device")
-            if theirs is not None:
-                values[external.slot.number] = theirs
-                if mine is not None:
-                    fact["error"] = apart(summary(mine), summary(theirs))
-            else:
-                fact["missing"] = True
-            facts.append(fact)
-
-        def shaped(item: Mapping[str, Any], external: External) -> bool:
-            return bool(item["shape"] == list(external.tensor.shape))
-
-        rest = []
-        for external in outside:
-            named = external.role.partition(":")[0] not in (
-                "other",
-                "leaf",
-                "draw",
-                "made",
-                "batch",
-            )
-            item = next(
-                (i for i in free if named and i["role"] == external.role and shaped(i, external)),
-                None,
-            )
-            if item is not None:
-                take(external, item, None)
-            else:
-                rest.append((external, external.value()))
-        later = []
-        for external, mine in rest:
-            content = content_of(mine.detach().to("cpu").contiguous()) if mine is not None else ""
-            item = next((i for i in free if i["content"] == content), None)
-            if item is not None:
-                take(external, item, None)
-            else:
-                later.append((external, mine))
-        for external, mine in later:
-            exact = not external.tensor.is_floating_point()
-            item = next(
-                (
-                    i
-                    for i in free
-                    if shaped(i, external)
-                    and may_stand_for(i["role"], external.role, roots)
-                    and i["dtype"].startswith(("int", "uint", "bool")) == exact
-                ),
-                None,
-            )
-            if item is not None:
-                take(external, item, mine)
-            else:
-                facts.append({"role": external.role, "alone": True})
-        return values, facts
-
     # -- writing ---------------------------------------------------------------------------------
 
     def write(self, writer: Any, step: int) -> None:
@@ -562,20 +495,6 @@ class StepTape:
         if self.events or self.steps:
             found = {"events": self.events, "skipped": self.skipped, "steps": self.steps}
             writer.add_json("tape.json", found)
-
-
-def may_stand_for(theirs: str, mine: str, roots: set[str]) -> bool:
-    """Whether the baseline's tensor of one name may be the target's of another: of the same kind.
-    What a model that both know returned, holds or gets as a gradient is no other one's; the same
-    output of another call may be."""
-    kind, _, place = mine.partition(":")
-    if kind != theirs.partition(":")[0]:
-        return False
-    if place.partition(":")[0] not in roots:
-        return True
-    (ours, _, leaf), (other, _, their_leaf) = (r.partition("#") for r in (mine, theirs))
-    same = leaf.partition(".")[2] == their_leaf.partition(".")[2]
-    return kind == "out" and ours == other and same
 
 
 def moment(event: Mapping[str, Any]) -> tuple[str, int, int, str]:

@@ -8,8 +8,6 @@ whether both sides compute the same, to the last digits, in whatever type the pr
 from __future__ import annotations
 
 import contextlib
-import operator
-import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from joymigrate.verify.isolated_pass import default_of, exactly, undisturbed
+from joymigrate.verify.tape_draws import RANDOM, Seeds, drawn_by, is_draw
 from joymigrate.verify.tape_entries import (
     Entry,
     External,
@@ -33,6 +32,7 @@ from joymigrate.verify.tape_entries import (
     widened,
     written_by,
 )
+from joymigrate.verify.traced_number import Number, numbers_in
 from joymigrate.verify.transforms import Again, Taken, tensors_in
 
 VIEWS = ("T", "mT", "H", "mH", "real", "imag")
@@ -40,69 +40,11 @@ TORCH = str(Path(torch.__file__).parent)
 LIBRARY = tuple(f"{TORCH}/{part}/" for part in ("optim", "amp", "nn/utils", "distributed"))
 INNER = (f"{TORCH}/", f"{Path(__file__).parent}/", "<")  # a read passes through these
 READS = ("tolist", "__float__", "__int__", "__format__", "__repr__", "numpy", "__array__")
-RANDOM = re.compile(
-    r"^(rand|randn|randint|randperm|rand_like|randn_like|randint_like|normal|bernoulli|multinomial"
-    r"|poisson|dropout|alpha_dropout|feature_dropout|dropout1d|dropout2d|dropout3d|rrelu"
-    r"|gumbel_softmax|uniform_|normal_|bernoulli_|random_|exponential_|log_normal_|cauchy_"
-    r"|geometric_|dropout_)$"
-)
 TAKES = ("tolist", "numpy", "__array__")  # a tensor leaves torch as a whole
 CHOICES = ("__int__", "__index__", "__bool__", "item", "tolist", "numpy", "__array__")
 CONSTANTS = ("tensor", "as_tensor", "asarray")  # of plain numbers: they come from elsewhere
 FILLS = ("copy_", "fill_", "zero_")
-MOST_GENERATORS = 64  # whose seeds are noted
 MOST_ENTRIES = 20_000  # of one tape; a program that does more per step is told so
-
-
-class Number(float):
-    """A number read from a tensor, whose further arithmetic stays on the tape."""
-
-    slot: Slot
-    tape: Tape
-
-    def _with(self, call: Callable[..., Any], *args: Any) -> Any:
-        plain = [float(a) if isinstance(a, Number) else a for a in args]
-        made = call(*plain)
-        return self.tape.number(made, call, args) if isinstance(made, float) else made
-
-    def __add__(self, other: Any) -> Any:
-        return self._with(operator.add, self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._with(operator.add, other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._with(operator.sub, self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._with(operator.sub, other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._with(operator.mul, self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._with(operator.mul, other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._with(operator.truediv, self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._with(operator.truediv, other, self)
-
-    def __neg__(self) -> Any:
-        return self._with(operator.neg, self)
-
-    def __pow__(self, other: Any) -> Any:  # type: ignore[override]
-        return self._with(operator.pow, self, other)
-
-    def __reduce__(self) -> Any:
-        return float, (float(self),)
-
-    def __copy__(self) -> Any:
-        return float(self)
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return float(self)
 
 
 class Tape(TorchFunctionMode):
@@ -113,8 +55,7 @@ class Tape(TorchFunctionMode):
         self.active = active
         self.role = role
         self.inside = False
-        self.seeds: list[tuple[int, int]] = []  # (number of a generator, its seed), as they changed
-        self.generators: list[torch.Generator] = []  # that were handed to draws
+        self.seeds = Seeds()
         self.clear()
 
     def clear(self) -> None:
@@ -305,7 +246,7 @@ class Tape(TorchFunctionMode):
             self.drawn_by[self.slot(tensor).number] = by
         generator = kwargs.get("generator")
         if isinstance(generator, torch.Generator):
-            self.seeded(generator)
+            self.seeds.note(generator)
 
     def held(self, tensor: torch.Tensor, name: str) -> Slot:
         """The value of a tensor as a draw takes it; the program may change it afterwards."""
@@ -316,18 +257,6 @@ class Tape(TorchFunctionMode):
             slot = self.slot(copied)
             self.drawn.append((name, slot))
         return slot
-
-    def seeded(self, generator: torch.Generator) -> None:
-        """Note the seed of a generator that the program hands to a draw."""
-        number = next((n for n, g in enumerate(self.generators) if g is generator), None)
-        if number is None:
-            if len(self.generators) == MOST_GENERATORS:
-                return
-            number = len(self.generators)
-            self.generators.append(generator)
-        seed = generator.initial_seed()
-        if next((s for n, s in reversed(self.seeds) if n == number), None) != seed:
-            self.seeds.append((number, seed))
 
     def number(self, made: float, call: Callable[..., Any], args: Any) -> Any:
         """A number that the tape can compute again."""
@@ -518,24 +447,6 @@ class Tape(TorchFunctionMode):
         return result
 
 
-def is_draw(name: str, args: Any, kwargs: Any) -> bool:
-    """Whether a call draws random numbers; a dropout that is off does not."""
-    if not RANDOM.match(name):
-        return False
-    if "dropout" not in name:
-        return True
-    share = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
-    on = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
-    return bool(share and on)
-
-
-def drawn_by(name: str, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """The tensors by which a call draws: chances, means, what is dropped. Others give a shape."""
-    if name.endswith(("_", "_like")):
-        return []
-    return [tensor for tensor in tensors_in((args, kwargs)) if tensor.is_floating_point()]
-
-
 def read_by_library() -> bool:
     """Whether torch reads a value for itself: an optimiser's own count, a scaler's found overflow.
 
@@ -550,15 +461,3 @@ def read_by_library() -> bool:
             return False
         frame = frame.f_back
     return False
-
-
-def numbers_in(value: Any) -> Iterable[Number]:
-    """Traced numbers in arguments."""
-    if isinstance(value, Number):
-        yield value
-    elif isinstance(value, list | tuple):
-        for member in value:
-            yield from numbers_in(member)
-    elif isinstance(value, dict):
-        for member in value.values():
-            yield from numbers_in(member)

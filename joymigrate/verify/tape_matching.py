@@ -1,0 +1,97 @@
+"""Which of the baseline's tensors takes the place of which of the target's in an event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from joymigrate.verify.isolated_pass import content_of
+from joymigrate.verify.summaries import apart, summary
+from joymigrate.verify.tape_entries import External
+
+
+def matched(
+    session: Any, outside: list[External], stored: list[dict[str, Any]]
+) -> tuple[dict[int, torch.Tensor], list[dict[str, Any]]]:
+    """The baseline's values for externals: by role, then equal ones, then in their order."""
+    tensors = session.load()
+    free = list(stored)
+    roots = {str(root["name"]) for root in session.program.get("roots", [])}
+    values: dict[int, torch.Tensor] = {}
+    facts = []
+
+    def take(external: External, item: dict[str, Any], mine: torch.Tensor | None) -> None:
+        free.remove(item)
+        theirs = tensors.get(item["content"] or "")
+        fact: dict[str, Any] = {"role": external.role, "dtype": item["dtype"]}
+        fact["grown"] = external.tensor.grad_fn is not None
+        fact["alike"] = external.tensor.device.type == "cpu" == item.get("device")
+        if theirs is not None:
+            values[external.slot.number] = theirs
+            if mine is not None:
+                fact["error"] = apart(summary(mine), summary(theirs))
+        else:
+            fact["missing"] = True
+        facts.append(fact)
+
+    def shaped(item: Mapping[str, Any], external: External) -> bool:
+        return bool(item["shape"] == list(external.tensor.shape))
+
+    rest = []
+    for external in outside:
+        named = external.role.partition(":")[0] not in (
+            "other",
+            "leaf",
+            "draw",
+            "made",
+            "batch",
+        )
+        item = next(
+            (i for i in free if named and i["role"] == external.role and shaped(i, external)),
+            None,
+        )
+        if item is not None:
+            take(external, item, None)
+        else:
+            rest.append((external, external.value()))
+    later = []
+    for external, mine in rest:
+        content = content_of(mine.detach().to("cpu").contiguous()) if mine is not None else ""
+        item = next((i for i in free if i["content"] == content), None)
+        if item is not None:
+            take(external, item, None)
+        else:
+            later.append((external, mine))
+    for external, mine in later:
+        exact = not external.tensor.is_floating_point()
+        item = next(
+            (
+                i
+                for i in free
+                if shaped(i, external)
+                and may_stand_for(i["role"], external.role, roots)
+                and i["dtype"].startswith(("int", "uint", "bool")) == exact
+            ),
+            None,
+        )
+        if item is not None:
+            take(external, item, mine)
+        else:
+            facts.append({"role": external.role, "alone": True})
+    return values, facts
+
+
+def may_stand_for(theirs: str, mine: str, roots: set[str]) -> bool:
+    """Whether the baseline's tensor of one name may be the target's of another: of the same kind.
+    What a model that both know returned, holds or gets as a gradient is no other one's; the same
+    output of another call may be."""
+    kind, _, place = mine.partition(":")
+    if kind != theirs.partition(":")[0]:
+        return False
+    if place.partition(":")[0] not in roots:
+        return True
+    (ours, _, leaf), (other, _, their_leaf) = (r.partition("#") for r in (mine, theirs))
+    same = leaf.partition(".")[2] == their_leaf.partition(".")[2]
+    return kind == "out" and ours == other and same
