@@ -41,6 +41,7 @@ from joymigrate.verify.settings import Settings
 from joymigrate.verify.shard_map import ShardMap, Spread
 from joymigrate.verify.sketch import Shard
 from joymigrate.verify.step_tape import StepTape
+from joymigrate.verify.tape_entries import storage
 
 LATE = 4  # from this step on, every power of two is looked at
 WATCHED_CALLS = 16  # of a mode that first shows after the recorded steps
@@ -225,10 +226,9 @@ class Recorder:
 
     def is_derived(self, tensor: torch.Tensor) -> bool:
         """Whether an input is made from what a model returned."""
-        strided = type(tensor) is torch.Tensor and tensor.layout is torch.strided
         return (
             tensor.grad_fn is not None
-            or (strided and not tensor.is_meta and storage(tensor) in self.made)
+            or (type(tensor) is torch.Tensor and storage(tensor) in self.made)
             or id(tensor) in self.tape.derived
         )
 
@@ -313,8 +313,8 @@ class Recorder:
             self.tape.outputs(place, number, made)
             with self.own_work():
                 for _, tensor in pytree.tensors(made):
-                    if tensor.layout is torch.strided and not tensor.is_meta:
-                        self.made[storage(tensor)] = tensor.detach()
+                    if memory := storage(tensor):
+                        self.made[memory] = tensor.detach()
         return made
 
     @own
@@ -718,8 +718,3 @@ class Recorder:
         """A line for the user."""
         self.notes.append(text)
         print(f"verify: {text}", file=sys.stderr, flush=True)
-
-
-def storage(tensor: torch.Tensor) -> int:
-    """Where the tensor's bytes lie; a detached one lies where the original does."""
-    return tensor.untyped_storage().data_ptr()

@@ -177,7 +177,8 @@ def version(tensor: torch.Tensor) -> int:
 
 
 def storage(tensor: torch.Tensor) -> int:
-    """Where its bytes lie; 0 where it has none of its own."""
+    """Where its bytes lie, also a detached one's; 0 where it has none of its own: sparse, meta, and
+    stand-ins that torch puts in while it compiles."""
     with contextlib.suppress(RuntimeError, NotImplementedError):
         return tensor.untyped_storage().data_ptr()
     return 0
