@@ -7,8 +7,8 @@ where strings stand beside them, line ends become CRLF or CR, indents become tab
 coding cookie (with bytes of that encoding) or a byte order mark comes in front, lines are dropped,
 doubled or joined, and code for the origin in the syntax of Python 3.8 to 3.14 comes between them.
 What no longer parses still must not crash. Counted: crashes, outputs that don't parse, bytes
-outside the edits that differ, and outputs that a second rewrite changes again. `--bytes` takes files
-up to that size: small files give many more cases a minute.
+outside the edits that differ, and outputs that a second rewrite changes again. `--bytes` takes
+files up to that size: small files give many more cases a minute.
 """
 
 from __future__ import annotations

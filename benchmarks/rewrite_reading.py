@@ -159,6 +159,7 @@ def unresolved(root: Path, path: Path, data: bytes) -> str | None:
         return None
     bases = roots(root, path, tree)
     guard = b"__main__" in data
+    bases += [path.parent] * (guard and path.parent not in bases and bool(bases))  # run by its path
     relative = any(level for _, level, _, _ in imports(tree))
     if not bases:
         bases = [path.parent] if guard and not relative else [package_home(path)]

@@ -33,8 +33,15 @@ class Text:
     shape: str  # exact, index, prefix, template, fstring, composite, tensor, backend, option
 
 
-def literals(module: Module) -> Iterator[Text]:
+def literals(module: Module) -> list[Text]:
     """String literals that look like a device, a backend or a typed tensor of the origin."""
+    if module.texts is None:
+        module.texts = list(read_literals(module))
+    return module.texts
+
+
+def read_literals(module: Module) -> Iterator[Text]:
+    """The same, read from the tree."""
     for node in module.names.nodes[ast.Constant]:
         if not isinstance(node.value, str) or node in module.names.docstrings:
             continue

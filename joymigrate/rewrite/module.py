@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Rule, Tier
@@ -74,6 +75,7 @@ class Module:
     # Conditions of the project, by key, that must stay as code behind them stays, with the reason.
     holding: dict[str, str] = field(default_factory=dict)
     guarding: set[str] = field(default_factory=set)  # conditions that written code stands behind
+    texts: list[Any] | None = None  # its string literals, see `device_texts`
     closure: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that share those
     proven: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that hold such values
 

@@ -31,6 +31,7 @@ REQUIRED = re.compile(
     re.M,
 )
 FILES = ("pyproject.toml", "setup.cfg", "setup.py")
+OLDEST = 6  # no torch that a chip's package knows runs on an older Python 3
 NEWEST = 30  # minor versions of Python 3 that are asked about
 SUFFIXES = (".py", ".pyi", ".pyw")
 TIMEOUT_S = 120.0
@@ -73,7 +74,7 @@ def lowest_of(required: str) -> tuple[int, int] | None:
         admitted = SpecifierSet(required)
     except InvalidSpecifier:
         return None
-    for minor in range(NEWEST):
+    for minor in range(OLDEST, NEWEST):
         if admitted.contains(f"3.{minor}.99"):
             return 3, minor
     return None
@@ -129,6 +130,8 @@ def checked(patches: Sequence[Patch], root: Path) -> tuple[list[Patch], list[str
         )
         for patch in left
     ]
+    if any(patch.before is None for patch in left):  # the helper: nothing that imports it either
+        left += [p for p in patches if any(f.needs == "helper" for f in p.findings)]
     return [patch for patch in patches if patch not in left], [told, *notes]
 
 

@@ -7,6 +7,7 @@ a name that is bound to several different things stands for none of them.
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,10 +27,25 @@ ScopeNode = (
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SCOPES = (ast.Module, *FUNCTIONS, ast.Lambda, ast.ClassDef, *COMPREHENSIONS)
-# Fields without code of their own: names, operators, and contexts, which all nodes share.
-BARE = frozenset(("ctx", "op", "ops", "id", "attr", "kind", "type_comment"))
+# Fields that hold code, by type, in order: name, and whether the field is a list. Contexts and
+# operators, which all nodes share, hold none. The grammar stands in the types' own descriptions.
+PRIMITIVES = ("identifier", "int", "string", "constant", "expr_context")
+OPERATORS = ("boolop", "operator", "unaryop", "cmpop")
+FIELD = re.compile(r"(\w+)([*?]?) (\w+)")
+
+
+def fields_of(kind: type[ast.AST]) -> tuple[tuple[str, bool], ...]:
+    """The fields of a type of node that hold nodes to visit."""
+    written = (kind.__doc__ or "").partition("(")[2]
+    return tuple(
+        (name, many == "*")
+        for held, many, name in FIELD.findall(written)
+        if held not in (*PRIMITIVES, *OPERATORS) and name in kind._fields
+    )
+
+
 FIELDS = {
-    kind: tuple(name for name in kind._fields if name not in BARE)
+    kind: fields_of(kind)
     for kind in vars(ast).values()
     if isinstance(kind, type) and issubclass(kind, ast.AST)
 }
@@ -83,6 +99,7 @@ class Names:
         self.adopted: list[ast.AST] = []  # nodes with a parent that stand in no list of `nodes`
         self.imported: set[str] = set()  # names bound by an import anywhere
         self.docstrings: set[ast.AST] = set()
+        self._where: dict[ast.AST, Scope] = {}  # names that are read → the scope around them
         self._dotted: dict[ast.AST, str | None] = {}
         self._chains: list[tuple[ast.expr, str]] | None = None
         self.root = self._enter(tree, None)
@@ -106,18 +123,22 @@ class Names:
         node.parent = parent  # type: ignore[attr-defined]
         kind = type(node)
         self.nodes[kind].append(node)
+        if kind is ast.Name:
+            self._where[node] = scope
+            return
         special = SPECIAL.get(kind)
         if special is not None:
             special(self, node, scope)
             return
-        for name in FIELDS[kind]:
+        for name, many in FIELDS[kind]:
             child = getattr(node, name, None)
-            if isinstance(child, list):
-                for item in child:
-                    if isinstance(item, ast.AST):
-                        self._visit(item, node, scope)
-            elif isinstance(child, ast.AST):
-                self._visit(child, node, scope)
+            if not many:
+                if child is not None:
+                    self._visit(child, node, scope)
+                continue
+            for item in child or ():
+                if item is not None:
+                    self._visit(item, node, scope)
 
     def _children(self, items: list[Any], parent: ast.AST, scope: Scope) -> None:
         for item in items:
@@ -300,12 +321,16 @@ class Names:
         """Take the nodes' way up again, so that the tree is freed without a search for circles."""
         for nodes in (*self.nodes.values(), self.adopted):
             for node in nodes:
-                node.__dict__.pop("parent", None)
+                if hasattr(node, "parent"):
+                    del node.parent
 
     # -- asking ------------------------------------------------------------------------------
 
     def scope_of(self, node: ast.AST) -> Scope:
         """The scope in which an expression is evaluated."""
+        known = self._where.get(node)
+        if known is not None:
+            return known
         before: ast.AST = node
         child: ast.AST = node
         parent = getattr(node, "parent", None)

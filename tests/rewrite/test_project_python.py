@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from joymigrate.model import Patch
 from joymigrate.rewrite.project_python import checked, wanted
 from tests.rewrite.projects import write
+from tests.rewrite.test_proof import finding as edit
 
 OURS = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -67,3 +69,18 @@ def test_an_interpreter_of_that_version_is_asked(
 def test_nothing_is_told_where_the_versions_are_the_same(tmp_path: Path) -> None:
     write(tmp_path, {".python-version": OURS})
     assert checked([patch("x = 2\n")], tmp_path)[1] == []
+
+
+def test_the_helper_and_what_imports_it_stay_away_together(tmp_path: Path) -> None:
+    write(tmp_path, {"setup.py": 'setup(\n    python_requires=">=3.6,<3.7",\n)\n'})
+    needs = replace(edit(0, 1, b"y"), needs="helper")
+    user = Patch(Path("use.py"), b"x = 1\n", b"import joymigrate_device\n", (needs,))
+    helper = Patch(Path("joymigrate_device.py"), None, b"def f(a, /):\n    pass\n")
+    kept, _ = checked([user, helper], tmp_path)
+    assert kept == []
+
+
+def test_a_requirement_of_an_ancient_python_is_not_taken_at_its_word(tmp_path: Path) -> None:
+    found = wanted(write(tmp_path, {"setup.py": 'setup(\n    python_requires=">=3.0",\n)\n'}))
+    assert found is not None
+    assert found.version == (3, 6)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
 from joymigrate.model import Style
+from joymigrate.rewrite.scopes import Names
 from tests.rewrite.projects import findings, look, move, rewritten, write
 
 USE = "torch.cuda.synchronize()\n"
@@ -231,3 +233,19 @@ def test_a_comparison_with_a_device_is_rewritten(text: str, tmp_path: Path) -> N
 def test_a_comparison_with_anything_else_is_not(tmp_path: Path) -> None:
     text = "d = x.kind\nif d.type == 'cuda':\n    pass\nif str(mode) == 'cuda':\n    pass\n"
     assert rewritten(tmp_path, text) == text
+
+
+def test_every_node_that_holds_code_is_visited() -> None:
+    text = (
+        "@a\ndef f(x: int = 1, *y, z=2, **w) -> str:\n    global q\n    try:\n        pass\n"
+        "    except E as e:\n        raise F from e\n    with g() as (h, *i):\n"
+        "        return [j for k in l if m], {n: o, **p}, lambda r: f'{s!r:>{t}}'\n"
+        "class C(D, metaclass=M):\n    v: int = (u := 3)[1:2:3]\n    del v.x, v[0]\n"
+        "match a:\n    case [B(c, d=1), *_] if b: pass\n    case {'k': 1, **rest}: pass\n"
+    )
+    tree = ast.parse(text)
+    names = Names(tree)
+    seen = {id(each) for nodes in (*names.nodes.values(), names.adopted) for each in nodes}
+    skipped = (ast.Module, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
+    left = [n for n in ast.walk(tree) if id(n) not in seen and not isinstance(n, skipped)]
+    assert left == []

@@ -1,0 +1,98 @@
+"""Run public projects' own tests on this machine before and after an agnostic rewrite.
+
+    python -m benchmarks.rewrite_suites --mirrors DIR [--suite NAME …]
+
+DIR holds OWNER+NAME/repo git folders. Each suite is taken
+twice from git, one copy is rewritten in the agnostic style, and the same tests run in both, on the
+CPU. Printed: files changed, tests by outcome before, and every test whose outcome differs
+after. The tests are those that need nothing but torch and common packages and end in about a
+minute; a suite that cannot be collected here says so and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.rewrite_reading import checkout
+from joymigrate import chips
+from joymigrate.model import Style
+from joymigrate.rewrite import patches, scan
+
+# name → (repository, commit, what pytest runs): suites that could be run here
+SUITES = {
+    "ignite": ("pytorch/ignite", "de08e799cf", ["tests/ignite/engine/test_create_supervised.py"]),
+    "egnn-pytorch": ("lucidrains/egnn-pytorch", "d3ba97d5b2", ["tests"]),
+    "accelerate": ("huggingface/accelerate", "16cb6eb80d", ["tests/test_utils.py"]),
+    "fvcore": ("facebookresearch/fvcore", "3378afe0d7", ["tests"]),
+    "skorch": ("skorch-dev/skorch", "5db0ddc962", ["skorch/tests/test_utils.py"]),
+}
+
+
+def outcomes(python: str, root: Path, tests: list[str], limit: int) -> dict[str, str]:
+    """Outcome of each test by its name; empty where none could be collected."""
+    report = root.parent / f"{root.name}.xml"
+    # `-p no:cacheprovider` and a report outside: the copies differ by the rewrite alone.
+    command = [python, "-m", "pytest", "-q", "-x", "--maxfail=200", *tests]
+    command += ["-p", "no:cacheprovider", "-o", "addopts=", f"--junitxml={report}"]
+    places = os.pathsep.join([str(root), str(root / "src")])
+    environment = {**os.environ, "PYTHONPATH": places, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    try:
+        subprocess.run(
+            command, cwd=root, env=environment, capture_output=True, timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {}
+    found = {}
+    for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
+        kinds = [each.tag for each in case if each.tag in ("failure", "error", "skipped")]
+        found[f"{case.get('classname')}::{case.get('name')}"] = kinds[0] if kinds else "passed"
+    return found
+
+
+def suite(name: str, mirrors: Path, folder: Path, python: str, limit: int) -> list[str]:
+    """One row of the table."""
+    repository, commit, tests = SUITES[name]
+    mirror = mirrors / repository.replace("/", "+") / "repo"
+    asked = ["git", "-C", str(mirror), "rev-parse", "--short=10", commit]
+    commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    before, after = (checkout(mirror, commit, folder / each / name) for each in ("before", "after"))
+    found = scan([after], chip=chips.target(None), origin=chips.origin(), style=Style.AGNOSTIC)
+    made = patches(found)
+    for patch in made:
+        patch.path.write_bytes(patch.after or b"")
+    first = outcomes(python, before, tests, limit)
+    second = outcomes(python, after, tests, limit) if first else {}
+    counts = Counter(first.values())
+    differ = [test for test in {**first, **second} if first.get(test) != second.get(test)]
+    shown = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    said = f"{len(differ)} differ: {', '.join(sorted(differ)[:4])}" if differ else "the same"
+    if not counts["passed"]:
+        said = "not run here"
+    return [f"{repository} {commit}", " ".join(tests), str(len(made)), shown, said]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mirrors", type=Path, required=True)
+    parser.add_argument("--suite", action="append", choices=list(SUITES))
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of the suites")
+    parser.add_argument("--limit", type=int, default=600, help="seconds for one run of a suite")
+    options = parser.parse_args()
+    print("| project | tests | files changed | before | after |")
+    print("|---|---|---|---|---|")
+    for name in options.suite or SUITES:
+        with tempfile.TemporaryDirectory() as folder:
+            row = suite(name, options.mirrors, Path(folder), options.python, options.limit)
+        print("| " + " | ".join(row) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
