@@ -56,6 +56,7 @@ ASKS_CUDA = re.compile(
 # on the CPU; torch's finds none that the vendor registered.
 REFUSED = re.compile(
     r"error code is \d{6}|\bEZ\d{4}\b|\bERR(?!99999)\d{5}\b|joymigrate: refused|documents? |"
+    r"Expected all tensors to be on the same device|"
     r"operator '[\w:.]+' is not currently supported on the \w+ backend(?! and will)|"
     r"Could not run '[\w:.]+' with arguments from the '\w*PrivateUse1' backend"
 )
