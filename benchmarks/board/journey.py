@@ -24,6 +24,7 @@ from joymigrate.journey.steps.verify import other_path
 from joymigrate.model import Style, Tier
 
 ROOT = Path(__file__).parents[2]
+HIDDEN = Path(__file__).with_name("hidden")  # what is not to be found
 ROUNDING = 1e-2  # losses of other kernels after some steps; the figure itself stands in the row
 QUOTED = 300  # characters of an error that a row quotes
 BATCHES = "1GiB"  # of loaders, for programs that shuffle on a device only
@@ -331,7 +332,7 @@ def run(
     }
     added = str(packages.folder(program.packages)) if program.packages else ""
     own, outer = environment.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")
-    paths = (own, added, str(ROOT), outer)
+    paths = (own, added, str(HIDDEN), str(ROOT), outer)
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return limited.run(
         words if plain else [*JOYMIGRATE, *words],

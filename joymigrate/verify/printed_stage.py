@@ -21,7 +21,8 @@ from joymigrate.verify.watch_stage import LEAST_LOSS, Watched, believed, first_o
 STAGE = "S5P"
 # Our own choice: above what rounding does to a printed loss in runs that have not drifted.
 LEAST = 0.05
-# Counts of right answers move by single answers where rounding flips a choice.
+# Counts of right answers move by single answers where rounding flips a choice, and so do results of
+# an environment whose states follow from what a model computed.
 CHOSEN = 0.3
 # Losses that are this close: an argmax that rounding flips is rare. Our own choice.
 CLOSE = 1e-4
@@ -97,14 +98,15 @@ def rows_of(
     """One column: PASS, FAIL, or nothing where it can't be told."""
     found = errors(ours, theirs)
     worst = max(found)
-    jump = CHOSEN if watched.chooses and (drifted or not watched.alike) else least
+    moved = watched.fed_back or (watched.chooses and (drifted or not watched.alike))
+    jump = CHOSEN if moved else least
     at = next((n for n, e in enumerate(found) if math.isinf(e)), None)
     reason: str = "one side alone is not finite"
     if at is None:
         at = sudden(list(enumerate(found)), jump) if not all(p.whole for p in ours) else None
         reason = "it leaves the baseline's at once, after lines that agree"
     if at is None and worst > least:
-        often = len(found) > 1 and drifted < CLOSE
+        often = len(found) > 1 and drifted < CLOSE and not watched.fed_back
         differs = statistics.median(found) > (least if often else jump)
         whole = all(p.whole for p in ours)
         if not whole and math.isinf(drifted) and same_way(ours, theirs, least):

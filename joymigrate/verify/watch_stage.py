@@ -59,6 +59,7 @@ class Watched:
     files: tuple[int, int] = (0, 0)  # that were compared, and written
     chooses: bool = False  # a program reads whole numbers of its models
     takes: bool = False  # it takes tensors of its models out of torch
+    fed_back: bool = False  # its own results come back as data, which rounding has moved apart
     alike: bool = (
         False  # results of all calls without gradients agree, and no choice fell otherwise
     )
@@ -94,6 +95,7 @@ def judge_run(ours: Rank, theirs: Rank, roots: Mapping[str, str], alike: bool) -
     judge.short = any(map(computes_short, (ours, theirs)))
     judge.choosing = choosing(ours)
     found.rows = first_only(list(judge.rows()))
+    found.fed_back = math.isfinite(judge.end_of_same_data())
     return found
 
 

@@ -15,6 +15,7 @@ FAULTS = {
     "reward": ("float(-np.abs(moved).sum())", "float(-np.abs(moved).sum()) * 1.05"),
     "discount": ("0.99 * target", "0.95 * target"),
     "target": ("mul_(0.995)", "mul_(0.99)"),
+    "printed": ("row[2] for row in memory[-24:]", "2 * row[2] for row in memory[-24:]"),
     "action": ("0.1, 0.2, 0.3", "0.1, 0.2, 0.31"),
 }
 

@@ -44,6 +44,8 @@ for turn in range(48):
     after, reward = follow(state, action)
     memory.append((state, action, reward, after))
     state = after
+    if turn % 24 == 23:
+        print("return", sum(row[2] for row in memory[-24:]))
     if turn < 5:
         continue
     rows = [memory[int(n)] for n in rng.integers(0, len(memory), 16)]
