@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Container
+from typing import Any, Protocol
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.types import Request, Resume
 
-if TYPE_CHECKING:
-    from joymigrate.run.serve.engine.core import Engine
+
+class Limits(Protocol):
+    """What an engine says of itself; requests are held against it."""
+
+    model: Any
+    max_model_len: int
+    adapters: Any
+    scheduler: Any
+    options: Any
+
+    @property
+    def texts(self) -> Container[str]:
+        """The requests that run or wait, by id."""
 
 
-def check(engine: Engine, request: Request) -> None:
+def check(engine: Limits, request: Request) -> None:
     """Raise `JoyError` for a request that can never run here."""
     count = len(request.prompt)
     if not count:
@@ -54,7 +66,7 @@ def check(engine: Engine, request: Request) -> None:
         raise JoyError(f"{engine.options.max_waiting} requests wait already", where="queue")
 
 
-def check_resume(engine: Engine, request: Request, resume: Resume) -> None:
+def check_resume(engine: Limits, request: Request, resume: Resume) -> None:
     """Raise `JoyError` for tokens that no engine has made for this request."""
     outside = next((t for t in resume.ids if not 0 <= t < engine.model.vocabulary), None)
     if outside is not None:
