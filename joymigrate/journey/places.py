@@ -1,7 +1,8 @@
 """The places of a project that a rewrite changed, and which of them a run reached.
 
 A place is a statement: of a compound one its head. What is no Python, and an import that the
-rewrite added, is no place; files of other kinds are named beside them.
+rewrite added, is no place; files of other kinds, and those that this Python can't read, are named
+beside them.
 """
 
 from __future__ import annotations
@@ -79,11 +80,11 @@ def find(ledger: Ledger, steps: Sequence[Step], project: Path) -> Places:
     for name, old in sorted(before.items()):
         if old is None:
             continue
-        found = list(changed(name, old, (project / name).read_bytes()))
-        if found or name.endswith(".py"):
-            statements += found
-        else:
+        found = changed(name, old, (project / name).read_bytes())
+        if found is None:
             others.append(name)
+        else:
+            statements += found
     return Places(tuple(statements), tuple(others))
 
 
@@ -92,14 +93,19 @@ def kept(ledger: Ledger, step: Step, name: str) -> bytes:
     return (ledger.folder(step.id) / "before" / name).read_bytes()
 
 
-def changed(name: str, old: bytes, new: bytes) -> Iterator[Place]:
-    """The statements of a Python file that differ from `old`, in order; none for other files."""
+def changed(name: str, old: bytes, new: bytes) -> list[Place] | None:
+    """The statements of a Python file that differ from `old`, in order; None for other files."""
     if not name.endswith(".py"):
-        return
+        return None
     try:
         tree = ast.parse(new)
     except (SyntaxError, ValueError):
-        return
+        return None
+    return list(differing(name, tree, old, new))
+
+
+def differing(name: str, tree: ast.Module, old: bytes, new: bytes) -> Iterator[Place]:
+    """The statements of `tree`, which was read from `new`, whose heads hold lines not in `old`."""
     before, now = old.splitlines(), new.splitlines()
     replaced: set[int] = set()
     added: set[int] = set()  # an import that replaces none is the rewrite's own
@@ -127,18 +133,25 @@ def is_import(node: ast.AST) -> bool:
 
 
 def head(node: ast.AST) -> range:
-    """The lines of a statement; of a compound one those above its body. Text alone never runs."""
-    if not isinstance(node, ast.stmt) or is_text(node):
+    """The lines of a statement; of a compound one those above its body. Text alone never runs.
+
+    `except …:` and `case …:` are heads of their own.
+    """
+    if isinstance(node, ast.match_case):
+        return range(node.pattern.lineno, max(node.pattern.lineno + 1, node.body[0].lineno))
+    if not isinstance(node, ast.stmt | ast.ExceptHandler) or is_text(node):
         return range(0)
-    body: Any = getattr(node, "body", None)
     end = node.end_lineno or node.lineno
+    if isinstance(node, ast.Match):
+        end = max(node.lineno, node.cases[0].pattern.lineno - 1)
+    body: Any = getattr(node, "body", None)
     if isinstance(body, list) and body:
         end = max(node.lineno, body[0].lineno - 1)
     decorators: Any = getattr(node, "decorator_list", [])
     return range(min([node.lineno, *(one.lineno for one in decorators)]), end + 1)
 
 
-def is_text(node: ast.stmt) -> bool:
+def is_text(node: ast.AST) -> bool:
     """Whether a statement is a string alone, such as a docstring."""
     value = node.value if isinstance(node, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
