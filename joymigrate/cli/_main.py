@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from joymigrate.cli import _examples, _shared_options
 from joymigrate.cli._failures import bug, leave_stdout, outside, show_error, usage_error
@@ -127,7 +127,8 @@ def load(name: str) -> Any:
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = getattr(module, "CONTEXT_SETTINGS", None)
-        app.command(name, context_settings=settings)(module.command)
+        kind = getattr(module, "COMMAND_CLASS", TyperCommand)
+        app.command(name, cls=kind, context_settings=settings)(module.command)
     command = typer.main.get_command(app)
     command.name = name
     _examples.attach(command, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from joymigrate.cli._color import use_color
+from joymigrate.cli._dashes import WithProgram
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from joymigrate.journey import Gates, Journey, Request
 
 NEEDS = {"PATH": ("extra:torch", "chip|rehearsal"), "--dry-run": ()}
+COMMAND_CLASS = WithProgram
 WANTS = {"PATH": {"extra:serve": "--serve"}}
 
 RECORD = "joymigrate verify record -o NAME.jmb --steps 0-2 -- python train.py"
@@ -28,6 +31,9 @@ FORMATS = ("text", "json", "md", "junit", "html")
 
 def command(
     path: Path = typer.Argument(Path("."), metavar="PATH", help="The project."),
+    program: list[str] | None = typer.Argument(
+        None, metavar="-- COMMAND", help="How to start it, as with --entry."
+    ),
     entry: str = typer.Option("", "--entry", help="How to start it: 'python train.py --steps 3'."),
     to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
     style: str = typer.Option("agnostic", "--style", help="agnostic (runs on both) or direct."),
@@ -96,7 +102,7 @@ def command(
     gates = read_gates(settings["gates"], settings.sources["gates"])
     chip = chips.target(to or settings["to"])
     project = path.resolve()
-    words = read_entry(entry, project)
+    words = read_entry(chosen_entry(entry, program or []), project)
     request = Request(
         project=project,
         entry=words,
@@ -139,6 +145,16 @@ def command(
     if not quiet:
         print(Language(lang)("report: {path}", path=written), file=sys.stderr)
     return code_of(journey)
+
+
+def chosen_entry(entry: str, program: list[str]) -> str:
+    """The command of `--entry`, or the one behind two dashes."""
+    if entry and program:
+        raise JoyError(
+            f"the program is named twice: --entry {entry!r} and -- {shlex.join(program)}",
+            help="give one of them",
+        )
+    return shlex.join(program) or entry
 
 
 def code_of(journey: Journey) -> int:

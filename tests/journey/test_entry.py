@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 
-from joymigrate.errors import JoyError
+from joymigrate.cli._main import run
+from joymigrate.errors import Exit, JoyError
 from joymigrate.journey.entry import read_entry, script_of
+
+Output = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -69,3 +73,30 @@ def test_what_can_not_be_started_is_refused_with_what_to_write(
 def test_a_program_named_by_its_module_has_no_script() -> None:
     assert script_of(["python", "-m", "train"]) is None
     assert script_of(["env", "A=1", "python3", "-u", "x.py"]) == "x.py"
+
+
+@pytest.mark.parametrize("words", [["python", "train.py", "--steps", "3"], ["./run.sh", "a|b $x"]])
+def test_a_program_behind_two_dashes_is_the_entry(
+    project: Path, capsys: Output, words: list[str]
+) -> None:
+    plans = []
+    for given in (["--entry", shlex.join(words)], ["--", *words]):
+        assert run(["migrate", str(project), "--dry-run", *given]) == Exit.OK
+        plans.append(capsys.readouterr().out)
+    assert plans[0] == plans[1]
+    assert f"-- {shlex.join(words)}\n" in plans[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--entry", "bash run.sh", "--", "python", "train.py"], "named twice"),
+        (["--"], "no program behind the two dashes"),
+        (["python", "train.py", "--steps", "3"], "'python' is one word too many"),
+    ],
+)
+def test_a_program_is_named_once_and_behind_dashes(
+    project: Path, capsys: Output, given: list[str], message: str
+) -> None:
+    assert run(["migrate", str(project), "--dry-run", *given]) == Exit.ERROR
+    assert message in capsys.readouterr().err
