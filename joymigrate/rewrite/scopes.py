@@ -31,14 +31,14 @@ SCOPES = (ast.Module, *FUNCTIONS, ast.Lambda, ast.ClassDef, *COMPREHENSIONS)
 # operators, which all nodes share, hold none. The grammar stands in the types' own descriptions.
 PRIMITIVES = ("identifier", "int", "string", "constant", "expr_context")
 OPERATORS = ("boolop", "operator", "unaryop", "cmpop")
-FIELD = re.compile(r"(\w+)([*?]?) (\w+)")
+FIELD = re.compile(r"(\w+)([*?]*) (\w+)")  # `expr* values`, `expr?* keys`
 
 
 def fields_of(kind: type[ast.AST]) -> tuple[tuple[str, bool], ...]:
     """The fields of a type of node that hold nodes to visit."""
     written = (kind.__doc__ or "").partition("(")[2]
     return tuple(
-        (name, many == "*")
+        (name, "*" in many)
         for held, many, name in FIELD.findall(written)
         if held not in (*PRIMITIVES, *OPERATORS) and name in kind._fields
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate.model import Style
-from joymigrate.rewrite.scopes import Names
+from joymigrate.rewrite.scopes import FIELD, FIELDS, Names, fields_of
 from tests.rewrite.projects import findings, look, move, rewritten, write
 
 USE = "torch.cuda.synchronize()\n"
@@ -249,3 +249,13 @@ def test_every_node_that_holds_code_is_visited() -> None:
     skipped = (ast.Module, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
     left = [n for n in ast.walk(tree) if id(n) not in seen and not isinstance(n, skipped)]
     assert left == []
+
+
+def test_the_fields_of_this_python_are_read_from_its_own_grammar() -> None:
+    # A description in another form would hide code from every rule, without a word.
+    for kind in FIELDS:
+        text = kind.__doc__ or ""
+        read = {name for _, _, name in FIELD.findall(text.partition("(")[2])}
+        assert text.startswith("Deprecated") or set(kind._fields) <= read, kind
+    newer = type("Dict", (ast.Dict,), {"__doc__": "Dict(expr?* keys, expr* values)"})
+    assert fields_of(newer) == (("keys", True), ("values", True))
