@@ -80,6 +80,12 @@ class Said:
     gap_seconds: float | None = None
     scores: tuple[float, ...] = ()  # of a ranking answer
     odd: bool = False  # JSON of another shape than this API's
+    thoughts: int = 0  # characters at the text's beginning that are reasoning
+
+    @property
+    def spoken(self) -> str:
+        """The answer itself."""
+        return self.text[self.thoughts :]
 
     @property
     def good(self) -> bool:
@@ -129,9 +135,9 @@ def marks(said: Said, expect: str | None, wants_json: bool) -> frozenset[str]:
     found = {FORMAT} if said.odd else set()
     if not said.text.strip():
         return frozenset((*found, EMPTY))
-    if DECLINES.match(said.text):
+    if DECLINES.match(said.spoken):
         found.add(REFUSAL)
-    if wants_json and said.finish == "stop" and not is_json(said.text):
+    if wants_json and said.finish == "stop" and not is_json(said.spoken):
         found.add(FORMAT)
     if LEAKS.search(said.text):
         found.add(LEAK)

@@ -63,6 +63,7 @@ class Heard:
     seconds: float
     first_byte_seconds: float | None
     comparable: bool = True  # the text is all that was said
+    thoughts: int = 0  # characters at its beginning that are reasoning
 
 
 @dataclass(slots=True)
@@ -280,7 +281,9 @@ class Relay:
             return Refused(EMPTY, reply, attempt)
         attempt.ok(*whole.usage_of(parsed))
         self.settle(call, "ok")
-        self.tell(call, attempt, whole.words_of(parsed), whole.finish_of(parsed))
+        thoughts = len(whole.thoughts_of(parsed))
+        words, finish = whole.words_of(parsed), whole.finish_of(parsed)
+        self.tell(call, attempt, words, finish, thoughts=thoughts)
         return reply
 
     async def raw(
@@ -364,7 +367,9 @@ class Relay:
                 return response
             self.settle(call, "ok")
             finish = stream.finish[0] if stream.finish else None
-            self.tell(call, attempt, "".join(stream.pieces), finish, comparable=not stream.tools)
+            thoughts, comparable = stream.thoughts, not stream.tools
+            text = thoughts + "".join(stream.pieces)
+            self.tell(call, attempt, text, finish, comparable=comparable, thoughts=len(thoughts))
             attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
             if call.strict and not stream.done:
                 block += DONE  # some servers forget it; some clients wait for it
@@ -386,13 +391,16 @@ class Relay:
         finish: str | None,
         *,
         comparable: bool = True,
+        thoughts: int = 0,
     ) -> None:
         """Hand a good answer to the shadow. It works later and elsewhere."""
         if self.heard is not None and call.method == "POST":
             now = time.perf_counter()
             first = attempt.first - call.started if attempt.first else None
             seconds = now - attempt.started
-            self.heard(call, Heard(attempt.upstream, text, finish, seconds, first, comparable))
+            self.heard(
+                call, Heard(attempt.upstream, text, finish, seconds, first, comparable, thoughts)
+            )
 
     def went_away(self, call: Call, attempt: Attempt) -> None:
         """The client closed the connection: nobody's failure."""

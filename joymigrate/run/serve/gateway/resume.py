@@ -237,6 +237,7 @@ class ByReplay:
         self.exhausted = self.wrote = False
         self.left = dict(sent.text)
         self.calls_left = [ToolCall(one.name, one.arguments) for one in sent.calls.get(0, ())]
+        self.unseen = set(range(len(self.calls_left)))
         self.ids_left = list(sent.all_ids)
         self.saw_ids = False
 
@@ -262,6 +263,8 @@ class ByReplay:
             if self.chat and isinstance(source[name], str) and name != "role":
                 source[name] = self.skip(name, source[name])
                 fresh = fresh or bool(source[name])
+        if fresh and self.calls_due:
+            raise Diverged("the other backend says something else before its tool call")
         if not self.chat:
             source["text"] = self.skip(CONTENT, source.get("text") or "")
             fresh = bool(source["text"])
@@ -269,7 +272,7 @@ class ByReplay:
             source.pop("role", None)
             fresh = fresh or bool(source.get("tool_calls"))
         if choice.get("finish_reason"):
-            if any(self.left.values()) or any(one.arguments for one in self.calls_left):
+            if any(self.left.values()) or self.calls_due:
                 raise Diverged("the other backend ended before the point of the break")
         elif not fresh and not ids and self.sent.head:
             return None
@@ -287,6 +290,11 @@ class ByReplay:
         self.ids_left = self.ids_left[count:]
         return ids[count:]
 
+    @property
+    def calls_due(self) -> bool:
+        """Whether the client has more of tool calls than was said again so far."""
+        return bool(self.unseen) or any(one.arguments for one in self.calls_left)
+
     def skip_calls(self, pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Those pieces of tool calls that the client does not have; it knows the others by the
         first backend's ids."""
@@ -294,8 +302,11 @@ class ByReplay:
         for piece in pieces:
             function = piece.get("function") or {}
             if piece["index"] >= len(self.calls_left):
+                if self.calls_due:
+                    raise Diverged("the other backend calls with other arguments")
                 fresh.append(piece)
                 continue
+            self.unseen.discard(piece["index"])
             due = self.calls_left[piece["index"]]
             if (function.get("name") or due.name) != due.name:
                 raise Diverged("the other backend calls another function")

@@ -169,7 +169,10 @@ class Shadow:
         if ours is None:
             self.meters.shadowed.of("busy").add()
             return
-        theirs = Said(200, heard.text, heard.finish, heard.seconds, heard.first_byte_seconds)
+        theirs = Said(
+            200, heard.text, heard.finish, heard.seconds, heard.first_byte_seconds,
+            thoughts=heard.thoughts,
+        )  # fmt: skip
         failure = f"status_{ours.status}" if not ours.good else None
         if failure is None and theirs.text and not ours.text and call.greedy:
             failure = EMPTY
@@ -318,6 +321,7 @@ class Shadow:
         return Said(
             200, whole.words_of(parsed), whole.finish_of(parsed), time.perf_counter() - started,
             scores=whole.scores_of(parsed), odd=odd is not None,
+            thoughts=len(whole.thoughts_of(parsed)),
         )  # fmt: skip
 
     async def streamed(
@@ -343,7 +347,8 @@ class Shadow:
                 raise Broken(TOTAL)
         now = time.perf_counter()
         gaps = (now - first) / (stream.tokens - 1) if first and stream.tokens > 1 else None
-        text = "".join([*(p for c in stream.channels.values() for p in c), *stream.pieces])
+        thoughts = stream.thoughts
+        text = thoughts + "".join(stream.pieces)
         return Said(
             200,
             text or ("tool calls" if stream.tools else ""),
@@ -351,6 +356,7 @@ class Shadow:
             now - started,
             first - started if first else None,
             gaps,
+            thoughts=len(thoughts),
         )
 
     # Telling

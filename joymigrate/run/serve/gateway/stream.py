@@ -313,63 +313,71 @@ class Stream:
         return True
 
     def read(self, parsed: dict[str, Any]) -> bool:
-        """Take note of what an event says; False where it has another shape than this API's."""
+        """Take note of what an event says; False where it has another shape than this API's, or
+        its text has turned into garbage. Of an odd event nothing is noted: it is not relayed."""
+        usage, choices = parsed.get("usage"), parsed.get("choices") or ()
+        if (usage and not isinstance(usage, dict)) or not isinstance(choices, list | tuple):
+            return False
+        if not all(map(self.is_sound, choices)):
+            return False
         if self.first is None:
             self.first = parsed
             self.take_prompt(0, parsed.get("prompt_token_ids"))
+        if usage:
+            self.usage = usage
+        for choice in choices:
+            if not self.read_choice(choice, choice.get("index") or 0):
+                return False
+        text = None if self.strict else parsed.get("text_output")
+        if isinstance(text, str) and not self.text(text):
+            return False
         if self.keep:
             self.events.append(parsed)
-        usage, choices = parsed.get("usage"), parsed.get("choices") or ()
-        if usage:
-            if not isinstance(usage, dict):
-                return False
-            self.usage = usage
-        if not isinstance(choices, list | tuple):
-            return False
-        for choice in choices:
-            index = (choice.get("index") or 0) if isinstance(choice, dict) else None
-            if type(index) is not int or not 0 <= index < (self.most or index + 1):
-                return False
-            if index > self.highest:
-                self.highest = index
-            if not self.read_choice(choice, index):
-                return False
-        if not self.strict and isinstance(parsed.get("text_output"), str):
-            return self.text(parsed["text_output"])
         return True
 
-    def read_choice(self, choice: dict[str, Any], index: int) -> bool:
-        """One choice of a chunk; False when it is odd, or its text has turned into garbage."""
-        delta = choice.get("delta")
-        if delta is not None and not isinstance(delta, dict):
+    def is_sound(self, choice: Any) -> bool:
+        """Whether one choice of a chunk has the shape of this API's, and its server goes on."""
+        index = (choice.get("index") or 0) if isinstance(choice, dict) else None
+        if type(index) is not int or not 0 <= index < (self.most or index + 1):
             return False
+        delta, reason = choice.get("delta"), choice.get("finish_reason")
+        if not isinstance(delta, dict | None):
+            return False
+        if not isinstance(choice.get("token_ids"), list | None):
+            return False
+        if not isinstance(self.text_in(choice), str | list | None):
+            return False
+        if reason and not isinstance(reason, str):
+            return False
+        if reason in GAVE_UP:
+            self.failure = ERROR_OBJECT
+            return False
+        return True
+
+    def text_in(self, choice: dict[str, Any]) -> Any:
+        """What stands where a choice has its text."""
+        delta = choice.get("delta")
         if delta is None or self.chat is False:
-            text = choice.get("text") if self.chat is not True else None
-        else:
-            text = delta.get("content")
-            if len(delta) > 1 or text is None:
-                self.read_rest(index, delta)
+            return choice.get("text") if self.chat is not True else None
+        return delta.get("content")
+
+    def read_choice(self, choice: dict[str, Any], index: int) -> bool:
+        """One sound choice of a chunk; False when its text has turned into garbage."""
+        self.highest = max(self.highest, index)
+        delta, text = choice.get("delta"), self.text_in(choice)
+        if delta is not None and self.chat is not False and (len(delta) > 1 or text is None):
+            self.read_rest(index, delta)
         if isinstance(text, list):  # parts: passed on, and not read
             self.loud, text = self.loud or bool(text), None
-        if text is not None and not isinstance(text, str):
-            return False
         if choice.get("prompt_token_ids"):
             self.take_prompt(index, choice["prompt_token_ids"])
         if text or choice.get("logprobs") or choice.get("prompt_logprobs"):
             self.loud = True
         self.opened.add(index)
-        reason = choice.get("finish_reason")
+        reason, ids = choice.get("finish_reason"), choice.get("token_ids")
         if reason:
-            if not isinstance(reason, str):
-                return False
-            if reason in GAVE_UP:
-                self.failure = ERROR_OBJECT
-                return False
             self.finish.append(reason)
             self.ended.add(index)
-        ids = choice.get("token_ids")
-        if ids is not None and not isinstance(ids, list):
-            return False
         if index:
             self.others.setdefault(index, Other()).add(text, ids)
             return True
@@ -434,6 +442,11 @@ class Stream:
             return False
         self.done = True
         return True
+
+    @property
+    def thoughts(self) -> str:
+        """What was said beside the answer itself: reasoning."""
+        return "".join(piece for pieces in self.channels.values() for piece in pieces)
 
     @property
     def spoke(self) -> bool:

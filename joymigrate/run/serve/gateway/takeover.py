@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -10,7 +11,14 @@ from joymigrate.run.serve.gateway import resume
 from joymigrate.run.serve.gateway.attempt import Attempt
 from joymigrate.run.serve.gateway.backend import Answer
 from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.failures import ENDED_EARLY, GARBAGE, Broken, of_status
+from joymigrate.run.serve.gateway.failures import (
+    ENDED_EARLY,
+    GARBAGE,
+    INVALID_JSON,
+    TOTAL,
+    Broken,
+    of_status,
+)
 from joymigrate.run.serve.gateway.stream import Stream
 from joymigrate.run.serve.gateway.upstreams import Instance
 
@@ -110,6 +118,7 @@ async def go_on(
         return ways[0]
     way, answer = await reopen(relay, call, attempt, ways)
     stream = Stream(keep=True)
+    until = attempt.started + relay.limits.total_seconds
     while not stream.done:
         received = await answer.read()
         if not received:
@@ -119,9 +128,14 @@ async def go_on(
             break
         if attempt.first is None:
             attempt.begun()
+        if time.perf_counter() > until:
+            raise Broken(TOTAL)
         stream.feed(received)
         for event in stream.events:
-            converted = way.convert(event)
+            try:
+                converted = way.convert(event)
+            except (AttributeError, IndexError, KeyError, TypeError) as odd:
+                raise Broken(INVALID_JSON, f"an event of another shape: {odd!r}") from None
             if converted is not None:
                 way.wrote = True
                 await response.write(resume.encode(converted))

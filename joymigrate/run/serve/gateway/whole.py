@@ -120,14 +120,19 @@ def is_silent(parsed: dict[str, Any]) -> bool:
     return True
 
 
+def thoughts_of(parsed: dict[str, Any]) -> str:
+    """The reasoning of the first choice."""
+    _, message = first_of(parsed)
+    thoughts = message.get("reasoning_content") or message.get("reasoning")
+    return thoughts if isinstance(thoughts, str) else ""
+
+
 def words_of(parsed: dict[str, Any]) -> str:
     """All that the first choice says, its tool calls included: what two answers are compared by."""
-    _, message = first_of(parsed)
-    calls, thoughts = message.get("tool_calls"), message.get("reasoning_content")
+    calls = first_of(parsed)[1].get("tool_calls")
     listed = calls if isinstance(calls, list) else ()
     named = [call.get("function") for call in listed if isinstance(call, dict)]
-    said = f"{thoughts if isinstance(thoughts, str) else ''}{text_of(parsed)}"
-    return said + (orjson.dumps(named).decode() if named else "")
+    return thoughts_of(parsed) + text_of(parsed) + (orjson.dumps(named).decode() if named else "")
 
 
 def scores_of(parsed: dict[str, Any]) -> tuple[float, ...]:

@@ -100,6 +100,9 @@ def test_json_is_judged_where_json_was_asked_for_and_the_text_is_whole() -> None
     assert compare(good, bad, Plan(), greedy=False, wants_json=True) == {"format": True}
     assert compare(bad, good, Plan(), greedy=False, wants_json=True) == {"format": False}
     assert "format" not in compare(good, bad, Plan(), greedy=False)
+    thinking = Said(200, 'Sorry, what? {"a": 1}', "stop", 1.0, 0.1, 0.01, thoughts=13)
+    told = compare(good, thinking, Plan(), greedy=False, wants_json=True)
+    assert not {"format", "refusal"} & told.keys(), "the reasoning before it is no answer"
     cut = Said(200, '{"a": 1', "length", 1.0, 0.1, 0.01)
     assert "format" not in compare(good, cut, Plan(), greedy=False, wants_json=True)
 

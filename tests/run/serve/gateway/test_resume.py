@@ -100,6 +100,12 @@ def test_calls_that_end_too_early_and_odd_ones_are_seen() -> None:
     (way,) = continuations(call(), Sent.of(calling(("weigh", '{"a"'))))
     with pytest.raises(Diverged):
         way.convert(event_of(finish="tool_calls"))
+    (way,) = continuations(call(), Sent.of(calling(("now", ""))))
+    with pytest.raises(Diverged):  # a call without arguments is missed, too
+        way.convert(event_of(finish="stop"))
+    (way,) = continuations(call(), Sent.of(calling(("now", ""))))
+    with pytest.raises(Diverged):
+        way.convert({"choices": [{"index": 0, "delta": {"content": "It is noon."}}]})
     odd = Stream()
     choice = {"index": 0, "delta": {"tool_calls": [{"function": {"name": "f"}}]}}
     odd.feed(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n")

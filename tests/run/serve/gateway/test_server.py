@@ -21,6 +21,7 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.ledger import Ledger, Step, Subject
 from joymigrate.run.serve.gateway import rollout, server, settings, simulate
+from joymigrate.run.serve.gateway.answers import OPEN
 from joymigrate.run.serve.gateway.calls import Call, forwarded
 from joymigrate.run.serve.gateway.fake import Fake
 from joymigrate.run.serve.gateway.faults import Fault, Schedule
@@ -310,6 +311,32 @@ def test_the_shadow_compares_without_touching_answers(table: Table) -> None:
         assert bench.gateway.rollout.shadow_requests == 50
 
     table.run(scenario, npu=Fake(Schedule(seed=1), tokens=12, drift=0.2),
+              rollout={"start": "manual"}, shadow={"percent": 100, "concurrency": 64})  # fmt: skip
+
+
+class Thinking(Fake):
+    """Reasons in a channel of its own before it answers."""
+
+    def events(self, path: str, body: dict[str, Any], *more: Any) -> list[dict[str, Any]]:
+        made = super().events(path, body, *more)
+        if body.get("stream"):
+            made[0]["choices"][0]["delta"]["reasoning_content"] = (
+                "Let me think about it first. " * 9
+            )
+        return made
+
+
+def test_reasoning_in_a_mirrored_stream_is_no_difference(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in range(6):
+            await bench.ask(f"{number}", temperature=0)
+        while bench.gateway.shadow.running:
+            await asyncio.sleep(0.001)
+        seen = await bench.get("/admin/shadow")
+        assert (seen["compared"], seen["same_text"]) == (6, 6)
+        assert not any(bench.gateway.rollout.answers.against.get(name) for name in OPEN)
+
+    table.run(scenario, gpu=Thinking(tokens=6), npu=Thinking(tokens=6),
               rollout={"start": "manual"}, shadow={"percent": 100, "concurrency": 64})  # fmt: skip
 
 

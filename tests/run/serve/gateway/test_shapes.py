@@ -139,6 +139,22 @@ def test_a_choice_that_was_not_asked_for_breaks_a_stream() -> None:
     assert Stream(most=2).feed(second) == second
 
 
+@pytest.mark.parametrize("finish", ["abort", 5])
+def test_of_an_event_that_is_not_relayed_nothing_is_noted(finish: Any) -> None:
+    """What a client did not get must not be skipped when another server goes on."""
+    stream = Stream(keep=True)
+    call = {"index": 0, "function": {"name": "f", "arguments": "{"}}
+    delta = {"reasoning": "so", "tool_calls": [call]}
+    good = {"index": 1, "delta": {"content": "hi"}}
+    bad = {"index": 0, "delta": delta, "token_ids": [7], "finish_reason": finish}
+    assert stream.feed(sse({"choices": [good, bad]})) == b""
+    assert stream.failure == (ERROR_OBJECT if finish == "abort" else INVALID_JSON)
+    noted = (stream.channels, stream.calls, stream.ids, stream.others, stream.opened)
+    assert not any(noted)
+    assert stream.first is None
+    assert stream.events == [], "nobody passes it on"
+
+
 def test_nothing_follows_the_end_of_a_stream() -> None:
     good = sse({"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]})
     whole_stream = good + b"data: [DONE]\n\n"
