@@ -79,11 +79,19 @@ class ReachableFiles:
         return found
 
     def imported(self, path: str) -> set[str]:
-        """The project's files that a file imports."""
+        """The project's files that a file imports, with `__init__.py` of packages on the way."""
         if path not in self.direct:
             located = (self.tree.locate(path, name) for name in self.names(path))
-            self.direct[path] = {each[0] for each in located if each is not None}
+            found = {each[0] for each in located if each is not None}
+            self.direct[path] = found.union(*map(self.packages, found))
         return self.direct[path]
+
+    def packages(self, path: str) -> Iterator[str]:
+        """The `__init__.py` of the packages that a file lies in: an import of it runs them."""
+        folder = path.rpartition("/")[0]
+        while folder and f"{folder}/__init__.py" in self.files:
+            yield f"{folder}/__init__.py"
+            folder = folder.rpartition("/")[0]
 
     def names(self, path: str) -> Iterator[str]:
         """Dotted names of modules, and of what is imported from them (it may be a module)."""

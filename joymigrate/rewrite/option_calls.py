@@ -73,14 +73,24 @@ def literal_type(node: ast.Subscript) -> bool:
 
 
 def given_as_choices(target: ast.Name) -> bool:
-    """Whether a variable of a module's top level is the `choices` of an option there."""
+    """Whether a variable of a module's top level is the `choices` of an option there.
+
+    One that is read in other ways as well is not: `DEVICES[0]` would still give the origin's.
+    """
     block = getattr(getattr(target, "parent", None), "parent", None)
     if not isinstance(block, ast.Module):
         return False
-    return any(
-        isinstance(each, ast.keyword)
-        and each.arg == "choices"
-        and isinstance(each.value, ast.Name)
-        and each.value.id == target.id
+    read = [
+        getattr(each, "parent", None)
         for each in ast.walk(block)
+        if isinstance(each, ast.Name) and each.id == target.id and each is not target
+    ]
+    given = [each for each in read if isinstance(each, ast.keyword) and each.arg == "choices"]
+    return bool(given) and all(each in given or is_membership(each) for each in read)
+
+
+def is_membership(node: ast.AST | None) -> bool:
+    """Whether a comparison is `… in …` or `… not in …`."""
+    return isinstance(node, ast.Compare) and all(
+        isinstance(each, (ast.In, ast.NotIn)) for each in node.ops
     )

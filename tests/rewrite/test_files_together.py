@@ -22,8 +22,14 @@ FREE = "from torchrec import KeyedJaggedTensor\n"
         {"plan.py": f"import model\n{KEPT}"},
         {"plan.py": KEPT, "train.py": "from model import build\nimport plan\n"},
         {"plan.py": KEPT, "middle.py": "import plan\n", "train.py": "import model, middle\n"},
+        {
+            "plan.py": KEPT,
+            "pkg/__init__.py": "import plan\n",
+            "pkg/use.py": "",
+            "train.py": "import model\nimport pkg.use\n",
+        },
     ],
-    ids=["imports it", "a third imports both", "by another file"],
+    ids=["imports it", "a third imports both", "by another file", "by a package on the way"],
 )
 def test_a_file_stays_with_one_of_its_program(files: dict[str, str], tmp_path: Path) -> None:
     write(tmp_path, {"model.py": MODEL, **files})

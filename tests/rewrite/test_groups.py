@@ -130,3 +130,18 @@ def test_the_chip_joins_the_values_that_an_option_allows(
     after, _ = moved(tmp_path, f"{text}\n", Style(style))
     assert '"cuda", "npu", "cpu"' in after
     assert moved(tmp_path / "again", after, Style(style))[0] == after
+
+
+def test_a_list_that_is_read_elsewhere_too_moves_itself(tmp_path: Path) -> None:
+    # With the chip's name added behind it, `D[0]` would still be the origin's.
+    use = 'p.add_argument("--device", choices=D, default=D[0])'
+    text, _ = moved(tmp_path, f'import torch\nD = ["cuda", "cpu"]\n{use}\n')
+    assert 'D = ["npu", "cpu"]' in text
+    member = 'p.add_argument("--device", choices=D)\nassert "cpu" in D\n'
+    text, _ = moved(tmp_path / "b", f'import torch\nD = ["cuda", "cpu"]\n{member}')
+    assert 'D = ["cuda", "npu", "cpu"]' in text
+
+
+def test_a_word_of_a_command_line_keeps_no_u_before_its_f(tmp_path: Path) -> None:
+    text, _ = moved(tmp_path, 'run(["x.py", u"--device=cuda:1"])\n', Style("agnostic"))
+    assert '["x.py", f"--device={jm.device(1)}"]' in text

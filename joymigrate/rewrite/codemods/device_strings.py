@@ -342,11 +342,12 @@ def option(module: Module, text: Text, rule: str) -> Finding:
     if index:
         value = f"{jm}.device({index})"
     source = module.source.text
-    prefix = "" if source[start] in "fF" else "f"
+    head = source[start:left].removeprefix("u").removeprefix("U")  # neither is for f-strings
+    prefix = "" if head[0] in "fF" else "f"
     return module.find(
         rule,
         text.span,
-        edits=[(start, end, f"{prefix}{source[start:left]}{{{value}}}{source[right:end]}")],
+        edits=[(start, end, f"{prefix}{head}{{{value}}}{source[right:end]}")],
         needs="helper",
     )
 
