@@ -174,6 +174,7 @@ class Relay:
             try:
                 await upstream.acquire()
             except Overloaded as overload:
+                self.turned_away(upstream)
                 busy = Refused("overloaded", error(503, str(overload), "overloaded", RETRY))
                 continue
             if not self.router.allowed(upstream):
@@ -181,6 +182,10 @@ class Relay:
                 continue
             meters = self.by_name[upstream.name]
             return Attempt(call, upstream, instance, meters, self.report), busy
+
+    def turned_away(self, upstream: Upstream) -> None:
+        """A backend was too busy: the rollout says so where it waits for requests."""
+        self.router.rollout.turned_away += upstream.role != PRIMARY
 
     async def first(
         self, request: web.BaseRequest, call: Call, attempt: Attempt, tried: list[Instance]
@@ -191,6 +196,7 @@ class Relay:
             if is_back_pressure(answer.status, answer.headers):
                 reply = await self.rejection(answer, attempt)
                 attempt.no_evidence("busy")
+                self.turned_away(attempt.upstream)
                 return Refused("busy", reply)
             failure = of_status(answer.status, own_key=attempt.upstream.settings.key is not None)
             if failure and (answer.status >= 400 or call.method == "POST"):

@@ -66,6 +66,7 @@ class Rollout:
     up: dict[str, bool] = field(default_factory=lambda: {PRIMARY: True, SECOND: False})
     down_since: float | None = None
     suspected_since: float | None = None  # the rule tripped, the primary is being looked at
+    turned_away: int = 0  # requests of this step for which the standby was too busy
     doubt: Doubt | None = None  # the answers differ, and it is open which side is wrong
     incidents: dict[str, int] = field(default_factory=dict)  # instance -> second of the last one
     gate_open: bool = False
@@ -266,7 +267,7 @@ class Rollout:
 
     def enter(self, now: float, step: int) -> None:
         self.step, self.step_since, self.step_requests = step, now, 0
-        self.step_pairs = 0
+        self.step_pairs = self.turned_away = 0
 
     def advance(self, now: float) -> list[Change]:
         """Take the next step when this one has lasted and the evidence allows it."""
@@ -290,7 +291,8 @@ class Rollout:
         if not (self.up[PRIMARY] and self.up[SECOND]):
             return "both backends must be healthy"
         if not last and self.step_requests < plan.min_step_requests:
-            return f"{self.step_requests} of {plan.min_step_requests} requests of this step"
+            seen = f"{self.step_requests} of {plan.min_step_requests} requests of this step"
+            return f"{seen}{self.busy()}"
         if self.rule.level > 0.5:
             return f"the rule is at {self.rule.level:.0%} of its threshold"
         if plan.min_step_pairs:
@@ -299,7 +301,7 @@ class Rollout:
                 why = f"; the primary failed {lost.failures} of {lost.requests} requests"
                 return (
                     f"{self.step_pairs} of {plan.min_step_pairs} compared answers of this step"
-                    f"{why if lost.failures else ''}"
+                    f"{why if lost.failures else ''}{self.busy()}"
                 )
             if self.answers.level > 0.5:
                 return f"compared answers are at {self.answers.level:.0%} of the alarm"
@@ -309,6 +311,11 @@ class Rollout:
                 f"of {plan.limit:.2%}"
             )
         return self.answers.missing() if self.needs_proof and plan.min_step_pairs else ""
+
+    def busy(self) -> str:
+        """That the standby turns requests away, which is no failure, and no evidence either."""
+        count = self.turned_away
+        return f"; the standby was too busy for {count} requests" if count else ""
 
     @property
     def needs_proof(self) -> bool:

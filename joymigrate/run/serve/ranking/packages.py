@@ -7,12 +7,14 @@ What compiles is a process of low priority; whatever becomes of it, eager answer
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -107,7 +109,8 @@ class Packages:
         self.stopping.set()
         process = self.process
         if process is not None and process.poll() is None:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the C++ compilers that it began, too
         if self.thread.is_alive():
             self.thread.join(timeout=10)
 

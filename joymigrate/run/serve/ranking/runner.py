@@ -99,6 +99,8 @@ def load(path: Path, runners: int, device: str) -> Any:
     from torch._inductor.package.package import load_package
 
     library = path.with_name(LIBRARY)
+    if device == "cpu" and not library.is_file():
+        log.warning("batches of compiled code hold up the server: %s was not built", library)
     kind = registered(library) if device == "cpu" and library.is_file() else None
     if kind is None:
         return load_package(str(path), num_runners=runners)

@@ -177,6 +177,17 @@ def test_a_client_that_goes_away_is_nobodys_failure(table: Table) -> None:
     table.run(scenario, gpu=Fake(tokens=200, gap_seconds=0.02), rollout={"start": "manual"})
 
 
+def test_a_step_says_that_its_standby_turns_requests_away(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in range(8):
+            assert (await bench.ask(f"{number}")).upstream == "gpu"
+        assert bench.npu.seen
+        said = f"requests of this step; the standby was too busy for {bench.npu.seen} requests"
+        assert bench.gateway.rollout.missing(1e12).endswith(said)
+
+    table.run(scenario, npu={"busy": 1.0}, rollout=ramp(90, 100, min_step_requests=10))
+
+
 def test_when_all_are_busy_the_client_hears_when_to_come_back(table: Table) -> None:
     async def scenario(bench: Bench) -> None:
         answer = await bench.ask()

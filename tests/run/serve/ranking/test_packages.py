@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -70,6 +71,17 @@ def test_code_that_differs_from_eager_is_not_used(din: Program) -> None:
 
     assert "differs from eager" in packages.disagreement(Engine(din), wrong)
     assert packages.disagreement(Engine(din), din.eager) == ""
+
+
+def test_the_compilers_of_a_compiler_end_with_it(din: Program, tmp_path: Path) -> None:
+    work = Packages(Engine(din), tmp_path)
+    command = ["sh", "-c", "sleep 60 & echo begun; wait"]
+    work.process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    with work.process as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        work.stop()
+        assert process.stdout.read() == b"", "the child holds the pipe as long as it lives"
 
 
 def others_go_on(model: Program) -> None:
