@@ -274,8 +274,8 @@ class StepTape:
         was, tape.inside = tape.inside, True
         try:
             sinks: dict[str, Any] = {}
-            named = names_of_state(self.recorder)
             changed = [e for e in tape.changed.values() if not e.role.startswith("grad:")]
+            named = names_of_state(self.recorder) if changed else {}  # looks at every object
             for external in changed:
                 key = (external.tensor.data_ptr(), tuple(external.tensor.shape))
                 name = named.get(key) or external.role.removeprefix("param:")
