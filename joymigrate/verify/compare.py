@@ -41,7 +41,7 @@ from joymigrate.verify.model import (
 )
 from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.pairing import Pairing, pair
-from joymigrate.verify.process_stage import judge_processes
+from joymigrate.verify.process_stage import judge_process_runs, judge_processes, left_out
 from joymigrate.verify.rest_cause import cause_of_rest
 from joymigrate.verify.rest_stage import Rest
 from joymigrate.verify.tolerance import Tolerance
@@ -69,6 +69,7 @@ def compare(
     steps(baseline, target, pairing, replayed, found, rest)
     judge_program(ours, theirs, replay, found, rest)
     watched = judge_run(ours, theirs, replay, alike, found)
+    judge_process_runs(baseline, target, found)
     curve(baseline, target, tolerance, replayed, found)
     judge_prints(ours, theirs, watched, found)
     judge_files(baseline, target, watched, found)
@@ -77,6 +78,7 @@ def compare(
     whole, left = scope.of(ours, theirs, replayed, rest, coverage, watched)
     if len(target.ranks) > 1:
         whole["processes"] = {"compared": processes, "of": len(target.ranks)}
+        left = (*left, *left_out(found, left, processes, len(target.ranks)))
     return replace(verdict, covered=whole, uncovered=left)
 
 

@@ -24,6 +24,8 @@ class Findings:
     replaced: dict[str, tuple[str, str]] = field(default_factory=dict)  # module → its two classes
     depth: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    # (process, what is not covered) of all processes but the first
+    elsewhere: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
     def explained_by(self, row: Difference, cause: tuple[str, Any] | None) -> None:
         """Note what an experiment found for a failed row."""

@@ -1,0 +1,125 @@
+"""Every process of a distributed program: its run, its doubts, what the user leaves out. Two
+processes are made of recordings of one: the second's files are those of another run, or changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.verify.align import NameMap
+from joymigrate.verify.bundle import Bundle, Rank, open_bundle
+from joymigrate.verify.compare import compare
+from joymigrate.verify.model import Outcome, Status, Verdict
+from joymigrate.verify.tolerance import Tolerance
+from tests.verify.harness import record, replay
+
+PROGRAM = """
+import torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x[:, :1]).square().mean()
+    optimiser.zero_grad(); loss.backward(); optimiser.step()
+"""
+Change = Callable[[Any], None]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("processes")
+    (folder / "p.py").write_text(PROGRAM)
+    (folder / "wrong.py").write_text(PROGRAM.replace("nn.Tanh()", "nn.Sigmoid()"))
+    record(folder / "p.py", folder / "b.jmb")
+    for name in ("p", "wrong"):
+        replay(folder / "b.jmb", folder / f"{name}.py", folder / f"{name}.jmb")
+    return folder
+
+
+def two(first: Path, second: Path) -> Bundle:
+    """A recording of two processes."""
+    bundle, other = open_bundle(first), open_bundle(second).ranks[0]
+    ranks = [bundle.ranks[0], Rank(other.folder, {**other.manifest, "rank": 1})]
+    return replace(bundle, ranks=ranks)
+
+
+def judged(folder: Path, second: Path, names: NameMap | None = None) -> Verdict:
+    base = two(folder / "b.jmb", folder / "b.jmb")
+    return compare(base, two(folder / "p.jmb", second), Tolerance.of(None), names=names)
+
+
+def changed(folder: Path, tmp_path: Path, file: str, change: Change) -> Verdict:
+    """The verdict where one file of the second process is another one."""
+    shutil.copytree(folder / "p.jmb", tmp_path / "t.jmb")
+    base, target = (two(folder / name, folder / name) for name in ("b.jmb", "p.jmb"))
+    target.ranks[1].folder = tmp_path / "t.jmb" / "rank-0"
+    content = target.ranks[1].json(file)
+    change(content)
+    (target.ranks[1].folder / file).write_text(json.dumps(content))
+    return compare(base, target, Tolerance.of(None))
+
+
+def test_every_stage_counts_the_other_process_once(folder: Path) -> None:
+    alone = compare(*map(open_bundle, (folder / "b.jmb", folder / "p.jmb")), Tolerance.of(None))
+    found = judged(folder, folder / "p.jmb")
+    assert (alone.verdict, found.verdict) == (Outcome.PASS, Outcome.PASS), found.reason
+    assert found.covered["processes"] == {"compared": 2, "of": 2}
+    one, both = ({s.stage: s.compared for s in v.stages} for v in (alone, found))
+    assert len(both) == len(found.stages)
+    assert one["S5W"] > 0
+    assert {name for name in both if both[name] == 2 * one[name]} >= {"S1", "S3", "S4", "S5W"}
+
+
+def test_a_run_of_another_process_that_departs_fails_its_one_stage(
+    folder: Path, tmp_path: Path
+) -> None:
+    def change(watch: Any) -> None:
+        watch["series"]["random torch"][-1][1] += 1
+
+    found = changed(folder, tmp_path, "watch.json", change)
+    assert found.verdict is Outcome.FAIL
+    assert found.first_divergence is not None
+    assert found.first_divergence.stage == "S5W"
+    assert str(found.first_divergence.evidence).startswith("in process 1: ")
+    assert max(Counter(s.stage for s in found.stages).values()) == 1
+    assert next(s for s in found.stages if s.stage == "S5W").verdict is Outcome.FAIL
+
+
+def test_a_process_that_could_not_run_a_pass_leaves_a_doubt(folder: Path, tmp_path: Path) -> None:
+    def change(replayed: Any) -> None:
+        for lesson in replayed["lessons"]:
+            lesson |= {"error": "no room", "rows": []}
+
+    found = changed(folder, tmp_path, "replay.json", change)
+    assert found.verdict is Outcome.INCONCLUSIVE
+    assert "in process 1" in str(found.reason)
+    assert "no room" in str(found.reason)
+
+
+def test_what_is_left_out_of_another_process_alone_is_said(folder: Path, tmp_path: Path) -> None:
+    def change(watch: Any) -> None:
+        watch["series"]["random torch"][0][1] += 1
+
+    left = [
+        str(item["reason"]) for item in changed(folder, tmp_path, "watch.json", change).uncovered
+    ]
+    assert len(left) == 1
+    assert left[0].startswith("in process 1: it changes, and does not begin")
+
+
+def test_what_the_user_leaves_out_is_left_out_in_every_process(folder: Path) -> None:
+    def modules(names: NameMap | None) -> list[str]:
+        rows = judged(folder, folder / "wrong.jmb", names).records
+        return [r.module for r in rows if r.stage in ("S3", "S4") and r.status is Status.FAIL]
+
+    assert modules(None)
+    assert not modules(NameMap({}, ("*",)))
