@@ -61,9 +61,10 @@ def compute_otherwise(
     for _ in range(MOST_WAYS):
         text = str(error)
         try:
-            if POSITIONS.search(text):
-                args = [as_positions(value) for value in args]
-                kwargs = {name: as_positions(value) for name, value in kwargs.items()}
+            if POSITIONS.search(text):  # what is written has to stay the caller's
+                kept = operator.writes
+                args = [one if n in kept else as_positions(one) for n, one in enumerate(args)]
+                kwargs = {n: one if n in kept else as_positions(one) for n, one in kwargs.items()}
                 return compute(*args, **kwargs)
             if NUMBER_GIVEN in text:
                 args, kwargs = with_tensors(operator, args, kwargs)

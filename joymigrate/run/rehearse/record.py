@@ -60,6 +60,11 @@ class Record:
     timeline: list[tuple[float, int]] = field(default_factory=list)  # seconds, bytes
     sources: list[Callable[[Record], None]] = field(default_factory=list)
 
+    @property
+    def path(self) -> Path:
+        """The file of this process."""
+        return self.session / f"process-{self.pid}.json"
+
     def fallback(self, operator: str, where: str) -> None:
         """One operator ran on the CPU because the chip has no kernel for it."""
         self.fallbacks.setdefault(operator, Counter())[where] += 1
@@ -147,7 +152,7 @@ class Record:
             for name, value in ((slot, getattr(self, slot)) for slot in self.__slots__)
             if name not in ("session", "sources")
         }
-        path = self.session / f"process-{self.pid}.json"
+        path = self.path
         part = path.with_suffix(".part")
         try:
             part.write_text(json.dumps(with_texts(raw)), encoding="utf-8")
@@ -177,7 +182,7 @@ def save_before_leaving(record: Record) -> None:
 
     def leave(status: int) -> NoReturn:
         try:
-            if record.calls or record.fallbacks:
+            if record.calls or record.fallbacks or record.path.is_file():
                 record.save(finished=True)
         finally:
             real(status)

@@ -106,6 +106,8 @@ def test_what_ends_at_once_still_counts(rehearse, tmp_path: Path) -> None:
         "    fork = multiprocessing.get_context('fork').Process(target=child)\n"
         "    fork.start(), fork.join()\n"
         f"    subprocess.run([sys.executable, '-c', {refused + 'import os; os._exit(0)'!r}])\n"
+        "    idle = 'import os, torch_npu; os._exit(0)'\n"
+        "    subprocess.run([sys.executable, '-c', idle])\n"
         "    kill = 'import os; os.kill(os.getpid(), 9)'\n"
         f"    subprocess.run([sys.executable, '-c', {refused!r} + kill])\n"
     )
