@@ -2,7 +2,8 @@
 
 A row counts for the version of the chip's torch package that it was seen with, and for the dtype of
 the first tensor. One with the same shapes comes first. What a chip refused in other shapes is taken
-to be refused in this dtype; what it ran in other shapes is not measured in these.
+to be refused in this dtype, unless it ran this dtype in yet others; what it ran in other shapes is
+not measured in these.
 """
 
 from __future__ import annotations
@@ -41,8 +42,7 @@ class Measured:
         rows = self.rows.get((calibration.base(verdict.op), first[1]), ())
         if not rows:
             return verdict
-        row = min(rows, key=lambda one: (same_shapes(one, signature) is not True,
-                                         str(one["layout"]) != "contiguous"))  # fmt: skip
+        row = min(rows, key=lambda one: rank(one, signature))
         alike = [one for one in rows if same_shapes(one, signature) is not False] or rows
         deviations = [name for one in alike for name in one["deviations"]]
         return self.seen(verdict, row, deviations, same_shapes(row, signature))
@@ -73,6 +73,13 @@ class Measured:
         if not deviations:
             told = replace(told, note=support.note, source=support.source)
         return replace(verdict, support=told)
+
+
+def rank(row: Mapping[str, Any], signature: Signature) -> tuple[bool, bool, bool]:
+    """What comes first: the call's shapes, plain strides, and in other shapes what ran."""
+    alike = same_shapes(row, signature)
+    refused = alike is False and str(row["found"]["outcome"]) in REFUSED
+    return alike is not True, str(row["layout"]) != "contiguous", refused
 
 
 def same_shapes(row: Mapping[str, Any], signature: Signature) -> bool | None:

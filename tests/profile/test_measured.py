@@ -81,6 +81,9 @@ def test_the_row_of_the_same_shapes_comes_first(tmp_path: Path, know: Any) -> No
     other = {**row("torch.exp", "refused", inputs=[[2, 2]]), "id": "exp 2x2"}
     know(other, row("torch.exp", "accepted", inputs=[[4, 8]]))
     assert found(judged(tmp_path))["aten::exp"] == ("native", "measured")
+    third = {**row("torch.exp", "accepted", inputs=[[3, 3]]), "id": "exp 3x3"}
+    know(other, third)  # the dtype is taken in yet other shapes
+    assert found(judged(tmp_path))["aten::exp"] == ("native", "documented")
     know(other)  # what is refused in one shape is taken to be refused in its dtype
     assert found(judged(tmp_path))["aten::exp"] == ("missing", "measured")
 
