@@ -55,7 +55,8 @@ def as_text(
         lines.append(
             f"{len(operators)} bound C++ and CUDA operators, {left} of them without a known "
             f"replacement: {len(derived)} references derived, {equal} of them equal to the "
-            "original built here. A reference is slow and right, not a kernel for the chip."
+            "original built here, on the CPU. A reference is slow, no kernel for the chip; one "
+            "that was not compared may be wrong."
         )
     return "\n".join(lines) + "\n"
 
@@ -125,7 +126,11 @@ def operator_lines(one: Bound) -> list[str]:
         lines.append(f"  reference: {one.skeleton}, derived from {one.reference['derived']} "
                      f"({one.reference['where']})")  # fmt: skip
         lines += [f"  not passed on: {', '.join(left)}"] if left else []
-        cases = f" in {proof['cases']} drawn cases" if proof["result"] == "equal" else ""
+        cases = (
+            f" in {proof['cases']} small drawn cases on the CPU"
+            if proof["result"] == "equal"
+            else ""
+        )
         reason = f": {proof['reason']}" if proof["reason"] else ""
         lines.append(f"  beside the original: {proof['result']}{cases}{reason}")
     elif one.skeleton:

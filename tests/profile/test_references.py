@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from joymigrate import chips
 from joymigrate.cli._main import run as joymigrate
-from joymigrate.profile.port import host_runtime
+from joymigrate.profile.port import host_runtime, original
 from joymigrate.profile.port.cpp import read
 from joymigrate.profile.port.operators import bound
 from joymigrate.profile.port.reference import FALLBACK, KERNEL, Derived, Project, derive
@@ -98,6 +99,7 @@ def executed(source: str, name: str, *, on_device: bool = False) -> Any:
         ("return a > 3 && !b ? 1 : 0;", (4, 0), 1),
         ("return std::max(a, b) + roundf(2.5f);", (1, 2), 5),
         ("return LIMIT + N;", (0, 0), 19),
+        ("int c = a && b; return c + (a || b);", (2, 3), 2),  # true is 1
     ],
 )
 def test_numbers_are_those_of_cpp(body: str, given: tuple[int, ...], expected: int) -> None:
@@ -132,12 +134,39 @@ def test_a_kernel_with_barriers_runs_thread_by_thread() -> None:
         ("return x.no_such_method();", "no_such_method"),
         ("auto& y = x[0]; y = n; return x;", "the reference 'y'"),
         ("switch (n) { case 1: n = 2; case 2: n = 3; } return x;", "falls through"),
+        ("uint32_t h = n * 2654435761u; return x[h % 7];", "may wrap around"),
+        ("n *= 16777619; return x[n];", "may wrap around"),
         ("return x + __shfl_down_sync(0xffffffff, n, 1);", "__shfl_down_sync"),
     ],
 )
 def test_what_is_not_known_is_not_translated(body: str, why: str) -> None:
     with pytest.raises(Untranslated, match=why):
         executed(f"at::Tensor f(at::Tensor x, int n) {{ {body} }}", "f")
+
+
+def test_the_value_of_an_optional_is_no_element() -> None:
+    source = "at::Tensor f(at::Tensor x, const c10::optional<at::Tensor>& b) { return x + *b; }"
+    x = torch.ones(2)
+    assert executed(source, "f")(x, torch.tensor([1.0, 5.0])).tolist() == [2.0, 6.0]
+
+
+def test_one_of_several_definitions_is_not_guessed() -> None:
+    special = (
+        "template <int O> int g(int a) { return a; }\ntemplate <> int g<1>(int a) { return 2; }"
+    )
+    with pytest.raises(Untranslated, match="specialisations"):
+        executed(f"{special}\nint f(int a) {{ return g<1>(a); }}", "f")
+    two = "int g(int a) { return a; }\nint g(int a, int b) { return b; }"
+    with pytest.raises(Untranslated, match="two of its definitions"):
+        executed(f"{two}\nint f(int a) {{ return g(a) + g(a, a); }}", "f")
+
+
+def test_a_case_without_a_number_says_nothing() -> None:
+    x = torch.ones(2)
+    for made in (torch.empty(0), torch.full((2,), math.nan), None):
+        assert not original.says_something([made, x], [x])
+    assert original.says_something([x, x], [x])
+    assert original.says_something([None, x + 1], [x])
 
 
 def derived(folder: Path, **files: str) -> Derived | str:

@@ -39,6 +39,7 @@ class Sources:
     functions: dict[str, list[Function]] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     implemented: dict[str, str] = field(default_factory=dict)  # operator → function
+    specialised: set[str] = field(default_factory=set)  # `template <> … name<1>(…)`
 
 
 def read(texts: dict[str, str]) -> Sources:
@@ -125,6 +126,9 @@ def register(
 ) -> None:
     """Note a function, or what the body of TORCH_LIBRARY_IMPL says."""
     name = name_of(node)
+    if name.endswith(">") and not name.startswith("operator"):
+        found.specialised.add(name.partition("<")[0])
+        return
     if name == "TORCH_LIBRARY_IMPL":
         if re.search(r"\bCPU\b", text_of(node).partition("{")[0]):
             for operator, function in re.findall(
@@ -159,7 +163,8 @@ def name_of(node: Any) -> str:
     """The name of a function definition."""
     inner = declarator_of(node)
     name = inner.child_by_field_name("declarator") if inner is not None else None
-    return text_of(name).rpartition("::")[2] if name is not None else ""
+    head, bracket, rest = text_of(name).partition("<") if name is not None else ("", "", "")
+    return head.rpartition("::")[2] + bracket + rest
 
 
 def text_of(node: Any) -> str:

@@ -6,7 +6,7 @@ import keyword
 import re
 from typing import Any
 
-from joymigrate.profile.port.cpp import Sources, text_of, top_level
+from joymigrate.profile.port.cpp import Function, Sources, text_of, top_level
 from joymigrate.profile.port.syntax import Frame, Untranslated, uses_grid
 
 DTYPES = {
@@ -51,6 +51,8 @@ FACTORIES = {"zeros": 1, "ones": 1, "empty": 1, "rand": 1, "randn": 1, "full": 2
 OBJECTS = ("Slice", "TensorOptions", "dim3", "scalar_t", "T", "Tensor", "int64_t", "IntArrayRef",
            "Scalar", "size_t")  # fmt: skip
 SPACES = ("torch", "at", "at::native", "torch::nn::functional", "F", "at::special", "at::linalg")
+TRUTHS = frozenset(("==", "!=", "<", ">", "<=", ">=", "&&", "||", "!"))
+LARGE = 65535  # a product with more may leave 32 bits
 REALS = re.compile(r"\b(float|double|scalar_t|T|acc_t|accscalar_t|opmath_t)\b")
 WHOLE = re.compile(r"\b(unsigned|u?int\d*_t|int|long|short|size_t)\b")
 
@@ -61,6 +63,7 @@ class Expressions:
     sources: Sources
     frame: Frame
     constants: dict[str, str]
+    chosen: dict[str, Function]  # of a name's definitions, the one that is translated
 
     on_device: bool
 
@@ -117,6 +120,10 @@ class Expressions:
 
     def as_number_literal(self, node: Any) -> str:
         text = text_of(node).replace("'", "")
+        if wraps(text):
+            raise Untranslated(
+                f"line {node.start_point[0] + 1}: a product with {text} may wrap around"
+            )
         if text.lower().startswith("0x"):
             return str(int(text.rstrip("uUlL"), 16))
         text = text.rstrip("uUlLfF") if not text.lower().startswith("0x") else text
@@ -148,6 +155,13 @@ class Expressions:
     def as_binary_expression(self, node: Any) -> str:
         left, right = (self.expression(node.child_by_field_name(k)) for k in ("left", "right"))
         sign = text_of(node.child_by_field_name("operator"))
+        if sign == "*" and any(one.isdecimal() and int(one) > LARGE for one in (left, right)):
+            raise Untranslated(f"line {node.start_point[0] + 1}: a product that may wrap around")
+        if sign in ("&&", "||"):
+            left, right = (
+                text if is_truth(node.child_by_field_name(k)) else f"bool({text})"
+                for k, text in (("left", left), ("right", right))
+            )
         if sign == "/":
             return f"_div({left}, {right})"
         if sign == "%":
@@ -171,7 +185,8 @@ class Expressions:
     def as_pointer_expression(self, node: Any) -> str:
         sign, inner = text_of(node)[0], node.child_by_field_name("argument")
         if sign == "*":
-            return f"{self.expression(inner)}[0]"
+            base = self.expression(inner)
+            return base if base in self.frame.optional else f"{base}[0]"
         if inner.type == "subscript_expression":
             base = self.expression(inner.child_by_field_name("argument"))
             index = self.expression(inner.named_children[-1].named_children[0])
@@ -291,7 +306,7 @@ class Expressions:
     def own(self, base: str, name: str, given: list[str]) -> str:
         """A function of the sources; a function of a kernel gets the thread as well."""
         python = self.function(base, len(given))
-        chosen = self.sources.functions[base][0]
+        chosen = self.chosen[base]
         values = []
         if chosen.values and "<" in name:
             numbers = top_level(name.partition("<")[2].rpartition(">")[0])
@@ -301,7 +316,7 @@ class Expressions:
 
     def takes_thread(self, base: str) -> bool:
         """Whether a translated function begins with the thread."""
-        return uses_grid(self.sources.functions[base][0].node.child_by_field_name("body"))
+        return uses_grid(self.chosen[base].node.child_by_field_name("body"))
 
     def value_of(self, text: str) -> str:
         """A template argument that is a number or a flag."""
@@ -321,7 +336,7 @@ class Expressions:
         name = text_of(inner[0]).rpartition("::")[2]
         given = [self.expression(c) for c in inner[2:]]
         kernel = self.function(name, len(given) - 2)
-        chosen = self.sources.functions[name][0]
+        chosen = self.chosen[name]
         numbers = top_level(text_of(inner[1]).strip('"'))
         values = [self.value_of(v) for v in numbers[-len(chosen.values) :]] if chosen.values else []
         return f"_launch({', '.join([kernel, *given[:2], *values, *given[2:]])})"
@@ -383,6 +398,23 @@ class Expressions:
         if hasattr(torch.ops.aten, name):
             return f"torch.ops.aten.{name}({', '.join([base, *given])})"
         raise Untranslated(f"line {node.start_point[0] + 1}: the method .{name}()")
+
+
+def wraps(text: str) -> bool:
+    """Whether a number literal is unsigned and large: Python's products never wrap around."""
+    match = re.fullmatch(r"(?i)(0x[0-9a-f]+|\d+)u", text)
+    if match is None:
+        return False
+    return int(match[1], 16 if "x" in match[1].lower() else 10) > LARGE
+
+
+def is_truth(node: Any) -> bool:
+    """Whether an expression is true or false, no number."""
+    while node.type == "parenthesized_expression":
+        node = node.named_children[-1]
+    if node.type in ("binary_expression", "unary_expression"):
+        return text_of(node.child_by_field_name("operator")) in TRUTHS
+    return node.type in ("true", "false", "call_expression")
 
 
 def listed(text: str) -> str:

@@ -28,6 +28,7 @@ class Frame:
     frozen: set[str] = field(default_factory=set)  # references: an assignment would reach outside
     dropped: set[str] = field(default_factory=set)
     arrays: set[str] = field(default_factory=set)
+    optional: set[str] = field(default_factory=set)  # `*x` is their value, no element
     whole: set[str] = field(default_factory=set)  # variables and arrays of whole numbers
     real: set[str] = field(default_factory=set)
     returns: str = ""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from joymigrate.profile.port.cpp import Function, Sources, declarator_of, text_of
-from joymigrate.profile.port.expressions import Expressions
+from joymigrate.profile.port.expressions import LARGE, Expressions
 from joymigrate.profile.port.syntax import (
     Frame,
     Untranslated,
@@ -50,17 +50,22 @@ class Translation(Expressions):
         self.on_device = on_device  # which side of `if (x.is_cuda())` is taken
         self.texts: dict[str, str] = {}
         self.constants: dict[str, str] = {}
+        self.chosen: dict[str, Function] = {}
         self.busy: set[str] = set()
         self.frame = Frame([{}], set())
 
     def function(self, name: str, count: int | None = None) -> str:
         """Translate a function; its Python name. Of overloads, the one with that many arguments."""
+        if name in self.sources.specialised:
+            raise Untranslated(f"{name}: a template with specialisations")
         found = self.sources.functions.get(name, [])
         fitting = [one for one in found if count is None or fits(one, count)]
         if not fitting:
             raise Untranslated(f"{name}: no definition in the files that were read")
         if len(fitting) > 1 and len({text_of(one.node) for one in fitting}) > 1 and count is None:
             raise Untranslated(f"{name}: {len(fitting)} definitions")
+        if self.chosen.setdefault(name, fitting[0]) is not fitting[0]:
+            raise Untranslated(f"{name}: two of its definitions are called")
         python = name if not keyword.iskeyword(name) else f"{name}_"
         if name not in self.texts and name not in self.busy:
             self.busy.add(name)
@@ -120,6 +125,8 @@ class Translation(Expressions):
                 raise Untranslated(at(one, f"the reference '{name}' is assigned"))
             default = one.child_by_field_name("default_value")
             python = self.declare(name)
+            if "optional<" in text_of(one):
+                self.frame.optional.add(python)
             if place is None or place.type == "identifier":
                 self.kinds(python, text_of(one.child_by_field_name("type")))
             yield python if default is None else f"{python}={self.expression(default)}"
@@ -276,6 +283,8 @@ class Translation(Expressions):
             right = self.initial(value, plain)
             python = self.declare(last_identifier(place))
             self.kinds(python, plain)
+            if "optional<" in kind:
+                self.frame.optional.add(python)
             return [f"{python} = {right}"]
         if one.type == "array_declarator":
             name = last_identifier(one)
@@ -335,6 +344,8 @@ class Translation(Expressions):
         target, value = self.target(left), self.expression(right)
         if sign == "=":
             return [f"{target} = {self.held(target, value, right)}"]
+        if sign == "*=" and value.isdecimal() and int(value) > LARGE:
+            raise Untranslated(at(node, "a product that may wrap around"))
         if sign in ("/=", "%="):
             name = "_div" if sign == "/=" else "_mod"
             return [f"{target} = {self.held(target, f'{name}({target}, {value})')}"]
