@@ -57,12 +57,16 @@ class Call:
     @property
     def choices(self) -> int:
         """How many answers are asked for: `n` for each prompt."""
-        body = self.parsed or {}
-        count, prompts = body.get("n"), body.get("prompt")
-        each = count if isinstance(count, int) and count > 1 else 1
+        count = (self.parsed or {}).get("n")
+        return self.prompts * (count if isinstance(count, int) and count > 1 else 1)
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts a completion has. A chat is one, whatever else stands in it."""
+        prompts = (self.parsed or {}).get("prompt") if self.kind == TEXT else None
         if isinstance(prompts, list) and prompts and not isinstance(prompts[0], int):
-            return each * len(prompts)
-        return each
+            return len(prompts)
+        return 1
 
     @property
     def strict(self) -> bool:

@@ -129,13 +129,6 @@ def obstacle(call: Call, stream: Stream) -> str | None:
     return None
 
 
-def prompts_of(body: Mapping[str, Any]) -> int:
-    """How many prompts a request has."""
-    prompts = body.get("prompt")
-    listed = isinstance(prompts, list) and prompts and not isinstance(prompts[0], int)
-    return len(prompts) if listed and prompts else 1
-
-
 def carries_more(body: Mapping[str, Any]) -> bool:
     """Whether a stream holds what its text does not show: a replay could not be compared."""
     return bool(body.get("logprobs") or body.get("echo") or body.get("prompt_logprobs") is not None)
@@ -209,10 +202,10 @@ class ByResume:
         told: dict[str, Any] = {"prompt_ids": sent.prompt_ids, **first}
         if choices > 1:
             rows = [said[index] if index in sent.opened else None for index in range(choices)]
-            prompts = prompts_of(call.parsed or {})
-            each = choices // prompts
+            each = choices // call.prompts
             known = {index // each: ids for index, ids in sent.prompts.items()}
-            told = {"prompts": [known.get(place) for place in range(prompts)], "choices": rows}
+            prompts = [known.get(place) for place in range(call.prompts)]
+            told = {"prompts": prompts, "choices": rows}
         body = {**(call.parsed or {}), "resume": told, "return_token_ids": True}
         self.body: bytes | None = orjson.dumps(body)
 

@@ -172,7 +172,8 @@ class Monitor:
         """Read everything once."""
         values: dict[str, float] = {}
         for source in self.sources:
-            values |= await self.read(source)
+            if source in self.sources:  # not let go by a reload since the look began
+                values |= await self.read(source)
         if read_devices:
             values |= await asyncio.to_thread(devices.local)
         self.latest |= values

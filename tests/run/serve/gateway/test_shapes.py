@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gzip
 import json
 from typing import Any
 
@@ -61,6 +62,7 @@ def test_another_shape_is_named(change: Any, why: str) -> None:
 def test_fewer_answers_than_asked_for_and_another_api_are_odd() -> None:
     assert whole.oddity(answer(), call(n=2)) == "fewer choices"
     assert whole.oddity(answer(TEXT), call(TEXT, prompt=["a", "b"])) == "fewer choices"
+    assert whole.oddity(answer(), call(prompt=["a", "b"])) is None, "a chat has no prompts"
     assert whole.oddity(answer(TEXT), call()) == "no message"
     assert whole.oddity(answer(), call(TEXT)) == "no text"
 
@@ -222,3 +224,26 @@ def test_an_odd_standby_fails_and_an_odd_primary_is_taken_as_it_is(table: Table)
         assert bench.gateway.rollout.primary.failures == 0
 
     table.run(primary, gpu=Swapped(tokens=3), rollout={"start": "manual"})
+
+
+class Packing(Fake):
+    """Compresses, though nobody asked for it."""
+
+    async def whole(self, writer: Any, path: str, events: Any, kind: str | None) -> None:
+        packed = gzip.compress(json.dumps(answer()).encode())
+        head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\n"
+        writer.write(head.encode() + b"content-length: %d\r\n\r\n" % len(packed) + packed)
+        await writer.drain()
+
+
+def test_a_primary_that_compresses_cannot_be_compared_and_is_not_accused(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in range(6):
+            assert (await bench.ask(f"{number}", stream=False)).upstream == "npu"
+            while bench.gateway.shadow.running:
+                await asyncio.sleep(0.001)
+        rollout = bench.gateway.rollout
+        assert bench.gpu.seen == 6, "each was asked again"
+        assert (rollout.primary.failures, rollout.total.failures, rollout.step_pairs) == (0, 0, 0)
+
+    table.run(scenario, gpu=Packing(), rollout=ramp(100, min_step_pairs=10))
