@@ -133,6 +133,32 @@ def test_all_processes_and_threads_are_watched(tmp_path: Path) -> None:
     assert figures["not_python"] == ["run.sh"]
 
 
+GONE = """
+import os
+import tempfile
+
+folder = tempfile.mkdtemp()
+os.chdir(folder)
+os.rmdir(folder)
+names = {}
+exec(compile("def f(): return 1", "made", "exec"), names)
+assert names["f"]() == 1
+import shutil
+shutil.rmtree(os.environ["JOYMIGRATE_REACH"])
+print("the end")
+"""
+
+
+def test_a_watch_that_can_note_nothing_leaves_the_program_alone(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(GONE, encoding="utf-8")
+    reach.ask(tmp_path / "reached", {str(program): {9: 0, 13: 1}})
+    path = os.pathsep.join([str(START), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, reach.ENVIRONMENT: str(tmp_path / "reached"), "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, program], env=environment, capture_output=True)
+    assert done.stdout == b"the end\n", done.stderr
+
+
 def test_the_verdict_says_that_not_all_of_it_ran() -> None:
     figures = {
         "places": 7,

@@ -8,6 +8,7 @@ from there on.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -77,7 +78,7 @@ class Reach:
         name = code.co_filename
         rows = self.files.get(name)
         if rows is None:
-            rows = self.files[name] = self.lines.get(os.path.realpath(name), {})
+            rows = self.files[name] = self.lines.get(real_path(name), {})
         return frozenset(number for number in map(rows.get, lines_of(code)) if number is not None)
 
     def line(self, frame: FrameType, event: str, arg: Any) -> Any:
@@ -90,11 +91,23 @@ class Reach:
     def note(self, number: int) -> None:
         """Keep a number; when nothing is left to be reached, the watch ends."""
         self.left.discard(number)
-        with open(self.folder / f"reached-{os.getpid()}.txt", "a", encoding="ascii") as file:
+        # What can't be noted counts as not run; an error here would be one of the program's.
+        with (
+            contextlib.suppress(OSError),
+            open(self.folder / f"reached-{os.getpid()}.txt", "a", encoding="ascii") as file,
+        ):
             file.write(f"{number}\n")
         if not self.left:
             threading.settrace(None)
             sys.settrace(None)
+
+
+def real_path(name: str) -> str:
+    """A code object's file without links; its name where the working folder is gone, or no path."""
+    try:
+        return os.path.realpath(name)
+    except (OSError, ValueError):
+        return name
 
 
 def lines_of(code: CodeType) -> Iterable[int]:
