@@ -191,6 +191,9 @@ class RunJudge:
             words = random_words(name)
             pairs = list(zip(ours, theirs or (), strict=False))
             wrong = next(((x, y) for x, y in pairs if x[1] != y[1]), None)
+            often = [sum(at < self.found.steps for at, _ in side) for side in (ours, theirs or ())]
+            if theirs and wrong is None and often[0] != often[1]:
+                self.found.leave_out(words, 1, "one side gives it another seed more often")
             if theirs is None or (wrong and max(wrong[0][1], wrong[1][1]) >= CHOSEN_SEED):
                 self.found.leave_out(words, 1, "no seed, or only the baseline draws from it")
                 continue

@@ -70,6 +70,17 @@ def test_a_state_that_begins_alike_and_departs_fails_and_another_start_is_named(
     assert "no seed" in left[0]["reason"]
 
 
+def test_seeds_that_only_one_side_sets_again_are_named() -> None:
+    often, once = ({"seed generator 0": items} for items in ([[0, 1], [2, 3]], [[0, 1]]))
+    rows, left = judged(watched([], **often), watched([], **once))
+    assert [row.status for row in rows] == [Status.PASS]
+    assert [item["reason"] for item in left] == ["one side gives it another seed more often"]
+    later = {"seed generator 0": [[0, 1], [6, 3]]}  # in a step that is not compared
+    assert judged(watched([], **later), watched([], **once))[1] == []
+    rows, _ = judged(watched([], **often), watched([], **{"seed generator 0": [[0, 1], [2, 4]]}))
+    assert [(row.status, row.step) for row in rows] == [(Status.FAIL, 2)]
+
+
 def result_series(last: float) -> dict[str, Any]:
     items = [[step, 5.0 * (1 + 1e-7 * step), 10.0] for step in range(6)]
     return watched([], **{"result net: 0 0": [*items, [6, 5.0 + last, 10.0]]})
