@@ -63,6 +63,12 @@ class Autoscaler:
         self.replicas = max(rule.least, replicas if replicas is not None else rule.least)
         self.wanted: deque[tuple[float, int]] = deque()
 
+    def take_over(self, at: float, replicas: int) -> int:
+        """Begin beside replicas that are there: they go as after any load that fell."""
+        self.replicas = min(max(replicas, self.rule.least), self.rule.most)
+        self.wanted.append((at, self.replicas))
+        return self.replicas
+
     def on(self, load: Load, ahead: float = 0.0) -> int:
         """Take in a load and decide.
 

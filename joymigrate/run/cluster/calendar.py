@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -60,7 +61,8 @@ def names_of(name: str, windows: int) -> list[str]:
 
 def of_name(name: str, known: Iterable[str]) -> list[str]:
     """The windows of a reservation: one of this name, or all NAME#1 and on."""
-    return [one for one in known if one == name or one.rpartition("#")[0] == name]
+    windows = re.compile(rf"{re.escape(name)}(#\d+)?")
+    return [one for one in known if name and windows.fullmatch(one)]
 
 
 def summary(names: Sequence[str], shown: int = 3) -> str:

@@ -41,7 +41,7 @@ class Change:
 class ServedReplicas:
     """State machine: `on(now, total, live)` says which replicas start and which end.
 
-    With a `forecast` replicas come before the load; its rows are `step_s` seconds.
+    The first look knows no rate yet: it takes over the replicas that are there. With a `forecast` replicas come before the load; its rows are `step_s` seconds.
     """
 
     def __init__(
@@ -55,10 +55,12 @@ class ServedReplicas:
 
     def on(self, now: float, total: float, live: Iterable[str]) -> Change:
         """Decide at `now` seconds from the counter `total` and the names of live replicas."""
+        there = sorted(number for one in live if (number := number_of(one, self.name)) is not None)
+        if self.last is None:
+            self.scaler.take_over(now, len(there))
         rate = self._rate(now, total)
         ahead = self.forecast.expected() if self.forecast else 0.0
         wanted = self.scaler.on(Load(now, rate), ahead)
-        there = sorted(number for one in live if (number := number_of(one, self.name)) is not None)
         free = (number for number in range(wanted + len(there)) if number not in there)
         more = [f"{self.name}-{next(free)}" for _ in range(wanted - len(there))]
         less = [f"{self.name}-{number}" for number in there[wanted:]]

@@ -51,6 +51,7 @@ def test_windows_have_numbers_and_one_name_means_all() -> None:
     known = ["night#1", "night#2", "nightly", "day"]
     assert calendar.of_name("night", known) == ["night#1", "night#2"]
     assert calendar.of_name("night#2", known) == ["night#2"]
+    assert calendar.of_name("", known) == []
 
 
 @pytest.mark.parametrize(

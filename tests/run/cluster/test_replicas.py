@@ -37,6 +37,16 @@ def test_replicas_follow_the_counter_and_free_numbers_are_used_again() -> None:
     assert late.stop == ("web-1", "web-2", "web-3")
 
 
+def test_the_first_look_stops_no_replica_that_is_there() -> None:
+    served, live = ServedReplicas("web", RULE), [f"web-{n}" for n in range(5)]
+    first = served.on(1000.0, 90_000.0, live)
+    assert (first.wanted, first.stop) == (5, ())
+    assert served.on(1010.0, 90_500.0, live).stop == ()
+    for look in range(2, 15):
+        late = served.on(1000.0 + 10 * look, 90_500.0 + look, live)
+    assert late.stop == ("web-1", "web-2", "web-3", "web-4")  # after a window of two minutes
+
+
 def test_replicas_are_there_before_a_rise_that_comes_every_day() -> None:
     pytest.importorskip("statsmodels")
     record = [Load(n * STEP, wave(n * STEP)) for n in range(int(3 * DAY / STEP))]
