@@ -183,8 +183,8 @@ class KeyedJaggedTensor(Sequences):
         self._keys = list(keys)
         self._inverse: tuple[list[str], Tensor] | None = inverse_indices
         if stride_per_key_per_rank is not None:
-            by_key = torch.as_tensor(stride_per_key_per_rank).reshape(len(self._keys), -1)
-            stride_per_key = by_key.sum(1).tolist()
+            by_key = torch.as_tensor(stride_per_key_per_rank)
+            stride_per_key = by_key.reshape(len(by_key), -1).sum(1).tolist() if len(by_key) else []
         self._uneven = None if stride_per_key is None else [int(one) for one in stride_per_key]
         if self._uneven is not None and stride is None:
             rows = [] if inverse_indices is None else [int(inverse_indices[1].shape[-1])]

@@ -84,6 +84,13 @@ def test_parts_moves_and_rows_of_every_value() -> None:
     assert rows(once)["item"].values().shape == (4, 4)
 
 
+def test_a_batch_may_have_no_keys() -> None:
+    none = torch.tensor([], dtype=torch.long)
+    for strides in ([], torch.zeros(0, 2)):
+        batch = KeyedJaggedTensor([], none, lengths=none, stride_per_key_per_rank=strides)
+        assert (batch.stride(), batch.stride_per_key()) == (0, [])
+
+
 def test_what_does_not_fit_is_named() -> None:
     ids, lengths = torch.tensor([1, 2]), torch.tensor([1, 1])
     with pytest.raises(JoyError, match="2 lengths do not fit"):
