@@ -41,7 +41,7 @@ class HstuLayer(nn.Module):
         bias = Bias(position=self.by_place)
         if times is not None:
             bias = Bias(self.by_place, self.by_time, times[0], times[1])
-        q, k, v = (t.view(len(t), self.heads, -1) for t in (q, k, v))
+        q, k, v = (t.view(len(t), self.heads, self.dim // self.heads) for t in (q, k, v))
         found = kernels.op("attention")(
             q, k, v, mask, scale=1.0, bias=bias, activation=Silu(float(self.length))
         ).flatten(1)

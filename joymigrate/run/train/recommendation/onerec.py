@@ -186,7 +186,7 @@ class OneRec(nn.Module):
             x_TD = layer(x_TD, mask)
         packed = self.norm(x_TD)
         found = packed.new_zeros(mask_BL.numel(), packed.shape[1]).index_copy(0, at, packed)
-        events_BLD = found.view(*mask_BL.shape, -1)
+        events_BLD = found.view(*mask_BL.shape, found.shape[-1])
         kept = tuple(layer.cross.keys(events_BLD) for layer in self.decoder)  # type: ignore[union-attr,operator]
         # Attention needs something to look at: a row without events sees one row of zeros.
         seen_BL = mask_BL | (places == 0)
