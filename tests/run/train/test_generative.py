@@ -176,6 +176,78 @@ def test_the_loss_is_the_cross_entropy_among_all_items(rings: Path, tmp_path: Pa
     assert float(loss.detach()) == pytest.approx(total, rel=1e-5)
 
 
+def test_ranks_leave_out_what_was_seen_and_are_never_kind(
+    rings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from joymigrate.run.train.assemble import model_of, task_of
+    from joymigrate.run.train.samples.open_rows import open_rows
+    from joymigrate.run.train.samples.position import Piece
+
+    job = job_of(rings, tmp_path / "run")
+    task: Any = task_of(job)
+    model = model_of(job, task).eval()
+    rows = open_rows([rings / "walks.parquet"], task.schema, shuffle=False)
+    batch = task.samples_of(rows.read(Piece(0, 0, 8, 0)))
+    scores = torch.rand(8, ITEMS, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr(task, "compared", lambda *_: scores)
+    found = list(task.predict(model, batch))
+    table = parquet.read_table(rings / "walks.parquet").slice(0, 8).to_pylist()
+    for row, (given, made) in enumerate(zip(table, found, strict=True)):
+        better = {n for n in range(ITEMS) if scores[row, n] > scores[row, given["item"]]}
+        assert made["prediction"] == len(better)
+        assert made["unseen"] == len(better - {*given["seen"]})
+    assert task.measure(found)["unseen_mrr"] > task.measure(found)["mrr"]
+    for value in (0.5, float("nan")):  # a model that tells no item from another, and a broken one
+        scores.fill_(value)
+        assert [made["prediction"] for made in task.predict(model, batch)] == [ITEMS - 1] * 8
+
+
+@pytest.mark.parametrize(
+    "model", [{"model_type": "hstu", "dropout": 0.0}, {"model_type": "onerec"}]
+)
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_pass_without_events_has_gradients_of_zero(
+    rings: Path, tmp_path: Path, model: dict[str, Any], rows: int
+) -> None:
+    """What a process gets that has fewer rows than another; and two users without a history."""
+    from joymigrate.run.train.assemble import model_of, task_of
+
+    task_of_ids = {"name": "generative", "codes": str(rings / "c.safetensors")}
+    job = job_of(rings, tmp_path / "run", model={"from_config": model}, task=task_of_ids)
+    task: Any = task_of(job)
+    module = model_of(job, task)
+    empty = Jagged(np.array([], int), np.zeros(rows + 1, int))
+    batch = SampleBatch(
+        {"item": np.arange(rows)}, {"seen": empty, "seen.times": empty},
+        np.zeros((rows, 0)), np.zeros((rows, 1)), read=rows,
+    )  # fmt: skip
+    loss = task.loss(module, task.samples_of(batch))
+    loss.backward()
+    assert float(loss.detach()) == 0.0
+    assert all(not p.grad.any() for p in module.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize(("task_name", "kind"), [("generative", "hstu"), ("sequence", "sasrec")])
+def test_a_model_whose_weights_are_no_numbers_ranks_last(
+    rings: Path, tmp_path: Path, task_name: str, kind: str
+) -> None:
+    from joymigrate.run.train.assemble import model_of, task_of
+    from joymigrate.run.train.samples.open_rows import open_rows
+    from joymigrate.run.train.samples.position import Piece
+
+    changes = {"task": {"name": task_name}, "model": {"from_config": {"model_type": kind}}}
+    job = job_of(rings, tmp_path / "run", **changes)
+    task: Any = task_of(job)
+    model = model_of(job, task).eval()
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.fill_(float("nan"))
+    rows = open_rows([rings / "walks.parquet"], task.schema, shuffle=False)
+    with torch.no_grad():
+        found = list(task.predict(model, task.samples_of(rows.read(Piece(0, 0, 8, 0)))))
+    assert all(made["prediction"] == made["among"] - 1 for made in found)
+
+
 # -- ids ------------------------------------------------------------------------------------------
 
 

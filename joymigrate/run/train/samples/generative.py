@@ -32,7 +32,8 @@ class GenerativeTask(FeatureTask):
     mean over all events of a batch, and negatives for each event).
     A model that writes ids (onerec) learns the codes of the row's item.
 
-    `train evaluate` ranks the row's item among all items of the table, or of `codes`.
+    `train evaluate` ranks the row's item among all items of the table, or of `codes`, and among
+    those that its sequence does not hold (as published code does).
     """
 
     MODEL: ClassVar[str] = "hstu"
@@ -129,27 +130,43 @@ class GenerativeTask(FeatureTask):
     # -- evaluation ---------------------------------------------------------------------------
 
     def predict(self, model: Any, batch: Batch) -> Iterator[dict[str, Any]]:
-        """The rank of the row's item among all, from 0."""
+        """The rank of the row's item among all, and among those not in its sequence, from 0.
+
+        Equal scores come before it, and a score that is no number is last.
+        """
+        import torch
+
         items = batch[f"{self.target}.ids"]
         if self.writes(model):
             scores, known = self.written(model, batch), self.semantic
             assert known is not None
             ids = known.ids.to(items.device)
         else:
-            scores, ids = self.compared(model, batch), None
+            scores = self.compared(model, batch)
+            ids = torch.arange(self.items, device=items.device)
         for row, item in enumerate(items.tolist()):
-            at = item
-            if ids is not None:
-                found = (ids == item).nonzero()
-                at = int(found[0, 0]) if len(found) else -1
+            found = (ids == item).nonzero()
+            at = int(found[0, 0]) if len(found) else -1
             mine = scores[row]
-            rank = int((mine > mine[at]).sum()) if at >= 0 else len(mine)
+            before = ~(mine < mine[at]) if at >= 0 else torch.ones_like(mine, dtype=torch.bool)
+            hidden = torch.isin(ids, self.seen(batch, row))
+            if at >= 0:
+                before[at] = hidden[at] = False
             yield {
-                "prediction": rank,
+                "prediction": int(before.sum()),
+                "unseen": int((before & ~hidden).sum()),
                 "score": float(mine[at]) if at >= 0 else float("-inf"),
                 "reference": int(batch["labels"][row, 0]),
                 "among": len(mine),
             }
+
+    def seen(self, batch: Batch, row: int) -> torch.Tensor:
+        """The items in a row's sequences of items."""
+        import torch
+
+        table = self.schema.table_of(self.schema.sequences()[0])
+        names = [one for one in self.schema.sequences() if self.schema.table_of(one) == table]
+        return torch.cat([batch[f"{n}.ids"][row][batch[f"{n}.mask"][row]] for n in names])
 
     def compared(self, model: Any, batch: Batch) -> torch.Tensor:
         """Cosines of the last state with all items [B, items]."""
@@ -183,14 +200,28 @@ class GenerativeTask(FeatureTask):
         return torch.stack(found)
 
     def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Recall (hit rate) and NDCG at 10, and MRR, over the rows with a label of 1."""
-        ranks = [row["prediction"] for row in rows if row["reference"]]
-        if not ranks:
+        """Recall (hit rate) and NDCG at 10, and MRR, over the rows with a label of 1.
+
+        Those that begin with `unseen_` leave out the items of the row's sequence.
+        """
+        right = [row for row in rows if row["reference"]]
+        if not right:
             return {}
-        gains = [1 / math.log2(rank + 2) if rank < TOP else 0.0 for rank in ranks]
         return {
-            f"recall@{TOP}": sum(rank < TOP for rank in ranks) / len(ranks),
-            f"ndcg@{TOP}": sum(gains) / len(gains),
-            "mrr": sum(1 / (rank + 1) for rank in ranks) / len(ranks),
+            **rank_metrics([row["prediction"] for row in right]),
             "ranked_among": sum(row["among"] for row in rows) / len(rows),
+            **{
+                f"unseen_{name}": value
+                for name, value in rank_metrics([row["unseen"] for row in right]).items()
+            },
         }
+
+
+def rank_metrics(ranks: Sequence[int]) -> dict[str, float]:
+    """Recall and NDCG at 10, and MRR, of ranks from 0."""
+    gains = [1 / math.log2(rank + 2) if rank < TOP else 0.0 for rank in ranks]
+    return {
+        f"recall@{TOP}": sum(rank < TOP for rank in ranks) / len(ranks),
+        f"ndcg@{TOP}": sum(gains) / len(gains),
+        "mrr": sum(1 / (rank + 1) for rank in ranks) / len(ranks),
+    }

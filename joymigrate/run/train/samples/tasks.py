@@ -219,7 +219,8 @@ class NextItemTask(FeatureTask):
         for row in range(len(items)):
             others = (row + 1 + torch.arange(count, device=items.device)) % len(items)
             others = others[items[others] != items[row]]
-            rank = int((scores[row, others] >= scores[row, row]).sum())
+            # Equal scores, and those that are no numbers, come before the right one.
+            rank = int((~(scores[row, others] < scores[row, row])).sum())
             yield {
                 "prediction": rank,
                 "score": float(scores[row, row]),
