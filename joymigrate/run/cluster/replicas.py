@@ -41,7 +41,8 @@ class Change:
 class ServedReplicas:
     """State machine: `on(now, total, live)` says which replicas start and which end.
 
-    The first look knows no rate yet: it takes over the replicas that are there. With a `forecast` replicas come before the load; its rows are `step_s` seconds.
+    The first look knows no rate yet: it takes over the replicas that are there. With a `forecast`
+    replicas come before the load; its rows are `step_s` seconds.
     """
 
     def __init__(
