@@ -73,7 +73,7 @@ class Block(nn.Module):
         """Multi-head attention; a position that may look at nothing gets zeros."""
 
         def split(x: Tensor) -> Tensor:
-            return x.unflatten(-1, (self.heads, x.shape[-1] // self.heads)).transpose(1, 2)
+            return x.view(*x.shape[:2], self.heads, x.shape[-1] // self.heads).transpose(1, 2)
 
         mixed = nn.functional.scaled_dot_product_attention(
             split(self.query(query_BLD)),
