@@ -43,8 +43,8 @@ def put_on_tables(
     """Replace the model's embeddings in place; the names of the modules that were.
 
     `which` gets a module's name and itself. An embedding that two names share stays shared. Raises
-    `JoyError` for what tables can't do: `max_norm`, `scale_grad_by_freq`, a weight that another
-    module uses too, and where nothing is left to replace.
+    `JoyError` for what tables can't do: `max_norm`, `scale_grad_by_freq`, a frozen weight, one
+    that another module uses too, and where nothing is left to replace.
     """
     chosen = [
         (name, module)
@@ -80,6 +80,12 @@ def check_module(model: nn.Module, name: str, module: Any) -> None:
             raise JoyError(
                 f"tables have no {option}", where=where, help="leave the module out with `which`"
             )
+    if not module.weight.requires_grad:
+        raise JoyError(
+            "its weight is frozen, and a table would train it",
+            where=where,
+            help="leave the module out with `which`",
+        )
     for other, parameter in model.named_parameters(remove_duplicate=False):
         if (
             parameter is module.weight

@@ -92,6 +92,7 @@ def test_what_a_table_cannot_do_is_said_before_anything_changes() -> None:
         (tied, "its weight is 'out.weight' too"),
         (nn.Sequential(nn.Embedding(4, 2, max_norm=1.0)), "max_norm"),
         (nn.Sequential(nn.Embedding(4, 2), nn.EmbeddingBag(4, 2, mode="max")), "maxima"),
+        (nn.Sequential(nn.Embedding.from_pretrained(torch.ones(4, 2))), "frozen"),
         (nn.Linear(2, 2), "no nn.Embedding"),
     ):
         with pytest.raises(JoyError, match=words):
