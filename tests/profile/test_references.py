@@ -156,6 +156,9 @@ def test_one_of_several_definitions_is_not_guessed() -> None:
     )
     with pytest.raises(Untranslated, match="specialisations"):
         executed(f"{special}\nint f(int a) {{ return g<1>(a); }}", "f")
+    typed = "int g(int a) { return a; }\nint g(float a) { return 2; }"
+    with pytest.raises(Untranslated, match="differ by types"):
+        executed(f"{typed}\nint f(int a) {{ return g(a); }}", "f")
     two = "int g(int a) { return a; }\nint g(int a, int b) { return b; }"
     with pytest.raises(Untranslated, match="two of its definitions"):
         executed(f"{two}\nint f(int a) {{ return g(a) + g(a, a); }}", "f")

@@ -80,6 +80,18 @@ def fits(function: Function, count: int) -> bool:
     return bool(least <= count <= len(rows))
 
 
+def differ(one: Function, other: Function) -> bool:
+    """Whether two definitions of one file have different bodies: their types decide, unseen here.
+    Those of two files are one of the CPU and one of the GPU."""
+    roots = []
+    for node in (one.node, other.node):
+        while node.parent is not None:
+            node = node.parent
+        roots.append(node)
+    bodies = (" ".join(text_of(f.node.child_by_field_name("body")).split()) for f in (one, other))
+    return roots[0] == roots[1] and len(set(bodies)) > 1
+
+
 def assigned_names(body: Any) -> set[str]:
     """Names that are assigned anywhere inside."""
     found: set[str] = set()

@@ -18,6 +18,7 @@ from joymigrate.profile.port.syntax import (
     Untranslated,
     assigned_names,
     at,
+    differ,
     fits,
     indented,
     inner_is_plain,
@@ -64,6 +65,8 @@ class Translation(Expressions):
             raise Untranslated(f"{name}: no definition in the files that were read")
         if len(fitting) > 1 and len({text_of(one.node) for one in fitting}) > 1 and count is None:
             raise Untranslated(f"{name}: {len(fitting)} definitions")
+        if any(differ(fitting[0], one) for one in fitting[1:]):
+            raise Untranslated(f"{name}: {len(fitting)} definitions that differ by types")
         if self.chosen.setdefault(name, fitting[0]) is not fitting[0]:
             raise Untranslated(f"{name}: two of its definitions are called")
         python = name if not keyword.iskeyword(name) else f"{name}_"
