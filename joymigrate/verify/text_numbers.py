@@ -11,6 +11,8 @@ from dataclasses import dataclass
 NUMBER = re.compile(
     r"(?<![\w./\\-])(?<!\d:)[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)(?![\w/\\]|[.:]\d)"
 )
+# A place in a source file (of a warning, of a traceback): the rewrite moves lines.
+PLACE = re.compile(r"""(\.(?:pyx?|ipynb|cpp|cc|cu|cuh|c|h|hpp)\b['"]?)(?::|,? line )\d+(?::\d+)?""")
 UNIT = re.compile(r"\s?[A-Za-z%/]+")
 NAMES_NEXT = re.compile(r"\s[\w/%.-]*[A-Za-z][\w/%.-]*\s*[=:]?\s*" + NUMBER.pattern)
 MEASURES = re.compile(
@@ -60,7 +62,7 @@ def read(text: str) -> Printed:
 def columns(lines: Iterable[str]) -> dict[Column, list[Printed]]:
     """Every number of some lines, by what stands around it, in the order of the lines."""
     found: dict[Column, list[Printed]] = {}
-    for line in lines:
+    for line in map(without_places, lines):
         numbers = list(NUMBER.finditer(line))
         template = NUMBER.sub("#", line).strip()
         end = 0
@@ -70,6 +72,11 @@ def columns(lines: Iterable[str]) -> dict[Column, list[Printed]]:
             column = Column(template, index, NUMBER.sub("#", words))
             found.setdefault(column, []).append(read(match.group()))
     return found
+
+
+def without_places(line: str) -> str:
+    """A line with the names of source files, without the lines in them."""
+    return PLACE.sub(r"\1", line)
 
 
 def unit_of(line: str, before: str, end: int) -> str:

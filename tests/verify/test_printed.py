@@ -9,6 +9,7 @@ import pytest
 
 from joymigrate.verify.model import Difference, Status
 from joymigrate.verify.printed_stage import judge_printed
+from joymigrate.verify.text_numbers import columns
 from joymigrate.verify.watch_stage import Watched
 
 
@@ -59,3 +60,11 @@ def test_a_share_of_right_answers_is_held_to_losses_that_agree(drifted: float, f
     ours = [f"{{'eval_right': {value}}}\n" for value in (0.01613, 0.03226)]
     theirs = [f"{{'eval_right': {value}}}\n" for value in (0.01136, 0.02273)]
     assert (Status.FAIL in verdict(ours, theirs, drifted)) is fails
+
+
+def test_lines_of_source_files_are_no_numbers() -> None:
+    ours = ["/a/utils.py:86: UserWarning: old", 'File "/a/b.py", line 12, in f', "x.cpp:30 3.5"]
+    theirs = [one.replace("86", "87").replace("12", "14").replace("30", "31") for one in ours]
+    assert columns(ours) == columns(theirs)
+    assert [one[0].value for one in columns(ours).values()] == [3.5]
+    assert columns(["epoch.py 3"]) != columns(["epoch.py 4"])
