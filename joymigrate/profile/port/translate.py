@@ -409,9 +409,9 @@ class Translation(Expressions):
     def on_preproc_ifdef(self, node: Any) -> list[str]:
         """`#ifdef WITH_CUDA` inside a function."""
         name = text_of(node.child_by_field_name("name"))
-        if not re.search(r"CUDA|GPU|ROCM|HIP", name):
+        if not re.search(r"CUDA|GPU", name):
             raise Untranslated(at(node, f"#ifdef {name}"))
-        taken = self.on_device and not re.search("ROCM|HIP", name)
+        taken = self.on_device
         taken = taken != text_of(node).startswith("#ifndef")
         other = node.child_by_field_name("alternative")
         parts = node.named_children[1:] if taken else other.named_children if other else []

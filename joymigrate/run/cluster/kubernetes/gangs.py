@@ -224,10 +224,13 @@ class Cards:
 
 
 def noted_cards(pod: Object) -> tuple[int, ...]:
-    """Card ids that the device plug-in wrote down, as `huawei.com/AscendReal: Ascend910-0,…`."""
+    """Card ids that the device plug-in wrote down: under a name of the cards' own domain that ends
+    with `Real` (what was really given), else under the cards' resource."""
     notes = pod["metadata"].get("annotations") or {}
-    for key in ("huawei.com/AscendReal", *sorted(resources())):
-        if key in notes and REAL.search(str(notes[key])):
+    domains = {name.partition("/")[0] for name in resources() if "/" in name}
+    real = [key for key in notes if key.endswith("Real") and key.partition("/")[0] in domains]
+    for key in (*real, *sorted(resources() & notes.keys())):
+        if REAL.search(str(notes[key])):
             ids = tuple(int(one) for one in REAL.findall(str(notes[key])))
             return ids if all(card < 16 for card in ids) else ()
     return ()
