@@ -154,10 +154,15 @@ class KeyedOptimizerWrapper:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """State by names; parameters that are not named there raise `JoyError`."""
-        missing = [name for name in self.params if name not in state_dict["state"]]
-        if missing and state_dict["state"]:
+        # By the groups: a parameter that never had a gradient has no state.
+        saved_names = {name for group in state_dict["param_groups"] for name in group["params"]}
+        other = sorted(saved_names ^ self.params.keys())
+        if other:
             raise JoyError(
-                f"the optimiser's state has no '{missing[0]}'", help="load the state of this model"
+                f"the optimiser's state has no '{other[0]}'"
+                if other[0] in self.params
+                else f"the optimiser's state has '{other[0]}', and the model has no such parameter",
+                help="load the state of this model",
             )
         for name, kept in state_dict["state"].items():
             self.inner.state[self.params[name]].update(kept)  # type: ignore[union-attr]

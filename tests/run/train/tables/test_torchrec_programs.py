@@ -123,3 +123,20 @@ def test_sizes_that_do_not_fit_are_named() -> None:
     bags = EmbeddingBagCollection([EmbeddingBagConfig(9, 8, "a")])
     with pytest.raises(JoyError, match="dense_arch_layer_sizes"):
         DLRM(bags, 5, [12], [8, 1])
+
+
+def test_a_parameter_without_a_gradient_has_no_state_and_its_optimiser_loads() -> None:
+    def wrapped(names: str) -> tuple[torch.nn.ModuleDict, KeyedOptimizerWrapper]:
+        model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 1) for name in names})
+        return model, KeyedOptimizerWrapper(dict(model.named_parameters()), torch.optim.Adam)
+
+    model, optimiser = wrapped("ab")
+    model["a"](torch.ones(1, 2)).sum().backward()
+    optimiser.step()
+    saved = optimiser.state_dict()
+    again = wrapped("ab")[1]
+    again.load_state_dict(saved)
+    assert again.state_dict()["state"].keys() == {"a.weight", "a.bias"}
+    for names, words in (("a", "has 'b.bias'"), ("abc", "has no 'c.bias'")):
+        with pytest.raises(JoyError, match=words):
+            wrapped(names)[1].load_state_dict(saved)
