@@ -141,6 +141,7 @@ FIGURES: dict[str, tuple[dict[str, Any], str | None, Any]] = {
     "fallbacks": ({"fallbacks": 1}, None, 0),
     "refusals": ({"refusals": 2}, None, 0),
     "memory_gib": ({"peak_bytes": 2**31}, None, 1),
+    "reached": ({"reached_pct": 50.0}, None, 100),
     "coverage": ({"calls_pct": 90.0}, None, 95),
     "verify": ({}, "fail", "inconclusive"),
     "verified": ({"verified_pct": 90.0}, None, 95),

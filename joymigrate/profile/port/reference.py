@@ -8,14 +8,12 @@ says why.
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.port import host_runtime
 from joymigrate.profile.port.cpp import Sources, read
 from joymigrate.profile.port.dotted import dotted
 from joymigrate.profile.port.extract import Extract
@@ -27,6 +25,7 @@ ENDINGS = re.compile(r"(_(cuda|gpu|cpu|kernel|fwd|forward|op|impl))+$")
 LIKE = ("{}_ref", "{}_reference", "ref_{}", "reference_{}", "{}_torch", "torch_{}", "{}_pytorch",
         "pytorch_{}", "{}_native", "{}_naive", "naive_{}", "{}_core_pytorch", "{}_python", "{}_py",
         "{}_fallback", "{}_slow")  # fmt: skip
+RUNTIME = Path(__file__).with_name("host_runtime.py")  # goes into what is written; it needs torch
 FALLBACK, HOST, KERNEL = "a Python function", "C++ for the CPU", "a CUDA kernel"
 
 
@@ -190,7 +189,7 @@ def translated(one: Bound, sources: Sources) -> Derived | str:
                 reasons.append(f"{function}: the translation is no Python ({error.msg})")
                 continue
             kind = KERNEL if "_launch(" in text or on_device else HOST
-            runtime = inspect.getsource(host_runtime).partition("import torch\n")[2]
+            runtime = RUNTIME.read_text(encoding="utf-8").partition("import torch\n")[2]
             return Derived(kind, function, f"{runtime.strip()}\n\n\n{text}\n", entry)
     if not names:
         return "its definition is not in the files that were read"

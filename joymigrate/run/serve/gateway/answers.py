@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from joymigrate.run.serve.gateway.bounds import log_evidence, requests_needed
 from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.evidence import EProcess
@@ -148,6 +146,8 @@ def marks(said: Said, expect: str | None, wants_json: bool) -> frozenset[str]:
 
 def is_json(text: str) -> bool:
     """Whether a text is a JSON value and nothing else."""
+    import orjson  # judging alone needs no extra
+
     try:
         orjson.loads(text)
     except ValueError:
