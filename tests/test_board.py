@@ -344,8 +344,9 @@ REPORT = """<testsuites><testsuite>
 def test_a_suite_is_held_against_the_cpu_test_by_test(tmp_path: Path) -> None:
     (tmp_path / "cpu.xml").write_text(REPORT, encoding="utf-8")
     on_chip = REPORT.replace("[cpu]", "[npu]").replace(
-        '"test_c"/>', '"test_c"><error>a.py:3: in f\nE   RuntimeError: error code is 161002</error>'
-        "</testcase>"
+        '"test_c"/>',
+        '"test_c"><error>a.py:3: in f\nE       RuntimeError: error code is 161002</error>'
+        "</testcase>",
     )  # fmt: skip
     (tmp_path / "chip.xml").write_text(on_chip, encoding="utf-8")
     found = suite.compare(suite.read(tmp_path / "cpu.xml"), suite.read(tmp_path / "chip.xml"))

@@ -64,7 +64,9 @@ REFUSED = re.compile(
 # stands below every exception that it does not know.
 CODE_BELOW = re.compile(r"\A\n\[ERROR\] .*\b(ERR\d{5} .*)$", re.MULTILINE)
 NOTHING = re.compile(r"nothing was recorded|the program ended before its first step")
-SIMULATION = re.compile(r"Failed to find function \w*|undefined symbol: acl\w*")
+SIMULATION = re.compile(
+    r"Failed to find function \w*|undefined symbol: acl\w*|HCCL function error: \S*hcclCommInitAll"
+)
 VENDOR = re.compile(r"/torch_npu/")
 OURS = re.compile(r"^/joymigrate/")
 

@@ -76,6 +76,6 @@ def compare(original: Mapping[str, Case], chip: Mapping[str, Case]) -> dict[str,
 
 def failed(text: str) -> Attempt:
     """A failed test as an attempt. pytest writes `E   Error: …` and `file.py:12: Error`."""
-    plain = re.sub(r"^E {3}", "", text, flags=re.MULTILINE)
+    plain = re.sub(r"^E +", "", text, flags=re.MULTILINE)
     framed = re.sub(r"^(\S+\.py):(\d+): .*$", r'  File "\1", line \2', plain, flags=re.MULTILINE)
     return attempt(1, framed)

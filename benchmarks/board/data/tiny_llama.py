@@ -10,7 +10,11 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from joymigrate.chips import hide_driverless
+
+hide_driverless()  # transformers would ask for a chip's package that has no driver here
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: E402
 
 WORDS = "the a red blue small big cat dog tree house sees likes finds under near".split()  # noqa: SIM905
 SPECIAL = ["<unk>", "<s>", "</s>", "<pad>"]
