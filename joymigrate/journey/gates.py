@@ -11,8 +11,6 @@ from joymigrate.language import Text
 from joymigrate.schema import document, read, setting
 
 VERDICTS = ("pass", "inconclusive", "off")
-PERCENT = ("automatic", "reached", "coverage", "verified")
-WHOLE = ("by_hand", "fallbacks", "refusals")
 GIB = 2**30
 
 

@@ -12,7 +12,6 @@ handed to the original: C++ reads beyond a buffer without a word.
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 import math
 import random
@@ -21,18 +20,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from joymigrate.profile.port.interpret import load
+
 TRIES, CASES = 400, 5
 RTOL, ATOL = 1e-4, 1e-5  # the reference adds in double precision, C++ often in single
-
-
-def load(path: Path) -> Any:
-    """The reference as a module."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def build(job: dict[str, Any]) -> Callable[..., Any]:
