@@ -5,9 +5,11 @@
     watch.of_others()                # what another one said, or None
 
 A process that waits in a collective can't be woken: gloo has no call for it. So a thread looks
-every second whether another process has failed. If so, and the main thread then stands at one
-instruction for `PATIENCE_S`, it says whose failure it was and ends the process, as NCCL's own
-watchdog does. Uncaught exceptions tell by themselves; an `AgreedError` came to all at once.
+every second whether another process has failed. If so, and the main thread then stands idle at
+one instruction for `PATIENCE_S`, it says whose failure it was and ends the process, as NCCL's own
+watchdog does. A loop over one long call is seen at one instruction, too, but it uses the
+processor; so may a wait that spins, and that is ended after `SPINS_S`. Uncaught exceptions tell by
+themselves; an `AgreedError` came to all at once.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from joymigrate.errors import Exit, JoyError
 KEY = "joymigrate/failed"
 LOOK_S = 1.0
 PATIENCE_S = 10.0  # for the error to come by itself: a pipeline leaves in 5
+SPINS_S = 120.0  # at one instruction, with a busy processor
+BUSY = 0.1  # part of the time that a thread computes: a sleeping wait takes far less
 WORDS = 400  # of a message
 
 
@@ -89,18 +93,21 @@ class Failures:
 
     def look_on(self) -> None:
         """Wait for another's failure; then end this process where it stands still."""
-        main = threading.main_thread().ident
-        found, before, stood_s = None, None, 0.0
+        main = threading.main_thread().ident or 0
+        found, before, idle_s, stood_s, computed = None, None, 0.0, 0.0, 0.0
         while self.alive and not self.said:
             time.sleep(LOOK_S)
             found = found or self.of_others()
             if found is None:
                 continue
-            frame = sys._current_frames().get(main or 0)
+            frame = sys._current_frames().get(main)
             at = None if frame is None else (id(frame), frame.f_lasti)
+            now = computed_s(main)
+            idle = at == before and now - computed < BUSY * LOOK_S
+            idle_s = idle_s + LOOK_S if idle else 0.0
             stood_s = stood_s + LOOK_S if at == before else 0.0
-            before = at
-            if stood_s >= PATIENCE_S:
+            before, computed = at, now
+            if idle_s >= PATIENCE_S or stood_s >= SPINS_S:
                 self.end(str(found))
 
     def explained(self, error: BaseException) -> BaseException:
@@ -114,6 +121,11 @@ class Failures:
 
 
 IN_STEP = (AgreedError, StopIteration, GeneratorExit)
+
+
+def computed_s(thread: int) -> float:
+    """Processor time that the thread with this identity took so far."""
+    return time.clock_gettime(time.pthread_getcpuclockid(thread))
 
 
 def end_process(message: str) -> None:
