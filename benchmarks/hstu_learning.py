@@ -8,8 +8,8 @@ FILE is `dataset/ml-100k/ml-100k.inter` of github.com/RUCAIBox/RecBole (7b02be5 
 licence forbids handing it on. Settings are those of
 `configs/ml-1m/hstu-sampled-softmax-n128-final.gin` of github.com/facebookresearch/
 generative-recommenders (2e81fab), with batches of 32 of the 943 users: 2 layers, 1 head, 50
-columns, dropout 0.2, 128 negatives, temperature 0.05, AdamW, lr 1e-3, betas 0.9 and 0.98, 200
-events. A user's last item is predicted, all before it are learned from; it is ranked among all
+columns, dropout 0.2, 128 negatives, temperature 0.05, AdamW, lr 1e-3, betas 0.9 and 0.98, the
+newest 200 events (`--length 50`: fewer, for a machine without a card). A user's last item is predicted, all before it are learned from; it is ranked among all
 items, and (as the published evaluation does) among those that the user has not seen.
 
 `ours` is a job of `joymigrate train`; `theirs` are the published model, loss and sampler of
@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 import torch
 
-LENGTH, SIZE, LAYERS, ROWS, NEGATIVES, TEMPERATURE, RATE = 200, 50, 2, 32, 128, 0.05, 1e-3
+SIZE, LAYERS, ROWS, NEGATIVES, TEMPERATURE, RATE = 50, 2, 32, 128, 0.05, 1e-3
 BETAS = (0.9, 0.98)
 User = tuple[list[int], list[int]]  # items and times, the oldest first
 
@@ -73,7 +73,9 @@ def ranks(scores: np.ndarray[Any, Any], users: list[User]) -> dict[str, float]:
 # -- ours ---------------------------------------------------------------------------------------
 
 
-def ours(users: list[User], count: int, steps: int, seed: int, folder: Path) -> dict[str, Any]:
+def ours(
+    users: list[User], count: int, steps: int, seed: int, length: int, folder: Path
+) -> dict[str, Any]:
     """A job of `joymigrate train`, and its newest checkpoint's scores."""
     import pyarrow as pa
     import yaml
@@ -92,7 +94,7 @@ def ours(users: list[User], count: int, steps: int, seed: int, folder: Path) -> 
             "click": [1] * len(users),
         }
         parquet.write_table(pa.table(rows), folder / f"{name}.parquet")
-    seen = {"type": "sequence", "table": "item", "length": LENGTH, "times": "when"}
+    seen = {"type": "sequence", "table": "item", "length": length, "times": "when"}
     schema = {"label": "click", "dim": SIZE,
               "features": {"item": {"type": "id", "rows": count}, "seen": seen}}  # fmt: skip
     (folder / "features.yaml").write_text(yaml.safe_dump(schema))
@@ -139,7 +141,9 @@ def ours(users: list[User], count: int, steps: int, seed: int, folder: Path) -> 
 # -- theirs -------------------------------------------------------------------------------------
 
 
-def theirs(users: list[User], count: int, steps: int, seed: int) -> dict[str, Any]:
+def theirs(
+    users: list[User], count: int, steps: int, seed: int, length: int
+) -> dict[str, Any]:
     """The published model, loss and sampler."""
     import fbgemm_gpu  # noqa: F401
     from generative_recommenders.research.modeling.sequential import (
@@ -153,9 +157,9 @@ def theirs(users: list[User], count: int, steps: int, seed: int) -> dict[str, An
     from generative_recommenders.research.rails.similarities import dot_product_similarity_fn
 
     torch.manual_seed(seed)
-    places = LENGTH + 2
+    places = length + 2
     model = hstu.HSTU(
-        max_sequence_len=LENGTH, max_output_len=2, embedding_dim=SIZE, num_blocks=LAYERS,
+        max_sequence_len=length, max_output_len=2, embedding_dim=SIZE, num_blocks=LAYERS,
         num_heads=1, linear_dim=SIZE, attention_dim=SIZE, normalization="rel_bias",
         linear_config="uvqk", linear_activation="silu", linear_dropout_rate=0.2,
         attn_dropout_rate=0.0,
@@ -211,7 +215,7 @@ def padded(
     lists: list[list[int]], places: int, following: int | None = None
 ) -> tuple[torch.Tensor, ...]:
     """The newest events, 0 behind them; `following` is the time behind the last one."""
-    kept = [one[-LENGTH:] for one in lists]
+    kept = [one[2 - places :] for one in lists]
     ids, times = (torch.tensor(one + [0] * (places - len(one))) for one in kept)
     if following is not None:
         times[len(kept[0])] = following
@@ -240,6 +244,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--length", type=int, default=200)
     options = parser.parse_args()
     if options.side == "show":
         return show(options.keep)
@@ -248,10 +253,10 @@ def main() -> None:
     options.keep.mkdir(parents=True, exist_ok=True)
     if options.side == "ours":
         folder = options.keep / f"run-{options.seed}"
-        found = ours(users, count, options.steps, options.seed, folder)
+        found = ours(users, count, options.steps, options.seed, options.length, folder)
     else:
         sys.path.insert(0, str(options.checkout))
-        found = theirs(users, count, options.steps, options.seed)
+        found = theirs(users, count, options.steps, options.seed, options.length)
     (options.keep / f"{options.side}-{options.seed}.json").write_text(json.dumps(found, indent=1))
     print(json.dumps(found, indent=1))
     return None

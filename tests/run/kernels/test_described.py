@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
+from joymigrate.run.kernels import ring_attention
 from joymigrate.run.kernels.mask import (
     ALL,
     NONE,
@@ -211,14 +212,29 @@ def test_the_buckets_are_those_of_the_published_code() -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_share_a_sequence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_share_a_sequence(tmp_path: Path, processes: int) -> None:
+    """Random masks, biases and ways; three processes never divide 1, 2 or 4 heads."""
     program = Path(__file__).parent / "programs" / "context_parallel.py"
     done = subprocess.run(
-        [sys.executable, str(program), str(tmp_path / "meet")],
-        capture_output=True, text=True, timeout=120,
+        [sys.executable, str(program), str(tmp_path / "meet"), str(processes), "40"],
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("equal") == 2
+    assert done.stdout.count("equal") == processes
+
+
+def test_runs_of_a_ring_hold_every_position_once() -> None:
+    for zigzag in (False, True):
+        for world in (1, 2, 3, 5):
+            held = ring_attention.runs_of(60, world, zigzag)
+            places = [p for runs in held for run in runs for p in range(*run)]
+            assert sorted(places) == list(range(60))
+            # Pairs that a causal mask shows, by process: with zigzag all have the same.
+            work = [sum(p + 1 for run in runs for p in range(*run)) for runs in held]
+            assert (len(set(work)) == 1) == (zigzag or world == 1)
+    with pytest.raises(JoyError, match="7 positions do not divide into 4 equal runs"):
+        ring_attention.runs_of(7, 2, zigzag=True)
 
 
 @pytest.mark.parametrize("activation", [None, Silu(7.0)])

@@ -108,13 +108,13 @@ def paged(
                 for one in (keys, values)
             )
 
-        mine = None
+        mine, shift = None, length - (last - first)
         if bias is not None:
-            mine = of_sequence(bias, number, length, length - (last - first))
+            mine = of_sequence(bias, number, length, shift)
         plan = Plan(mask, factor, mine, activation)
         rows = q[first:last].transpose(0, 1).unsqueeze(0)
         target = out[first:last].transpose(0, 1).unsqueeze(0)
-        run_forward(rows, fetch, length, keys.shape[2], mask, plan, target, None)
+        run_forward(rows, fetch, (0, length), shift, mask, plan, target, None)
     return out
 
 
@@ -139,7 +139,8 @@ class BlockwiseAttention(torch.autograd.Function):
         for sequence in sequences(plan, q, k, v, out, logs, made=2):
             mask, bias, (qs, ks, vs, target, log) = sequence
             inner = Plan(mask, plan.scale, bias, plan.activation)
-            run_forward(qs, slices(ks, vs), ks.shape[2], ks.shape[1], mask, inner, target, log)
+            columns, first = (0, ks.shape[2]), ks.shape[2] - qs.shape[2]
+            run_forward(qs, slices(ks, vs), columns, first, mask, inner, target, log)
         ctx.save_for_backward(q, k, v, out, logs, *tables)
         ctx.plan = plan
         return out
@@ -156,7 +157,7 @@ class BlockwiseAttention(torch.autograd.Function):
         tensors = (q, k, v, out, logs, dout, dq, dk, dv)
         for mask, mine, views in sequences(plan, *tensors, made=3):
             inner = Plan(mask, plan.scale, mine, plan.activation)
-            run_backward(mask, inner, views, dtables)
+            run_backward(mask, inner, views, dtables, views[1].shape[2] - views[0].shape[2])
         found = [made.to(table.dtype) for made, table in zip((dq, dk, dv), (q, k, v), strict=True)]
         more = [made.to(table.dtype) for made, table in zip(dtables, tables, strict=True)]
         return (*found, None, *more)
@@ -259,16 +260,16 @@ def wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
-def tiles(mask: Simple | Dense, rows: Span, columns: int) -> list[Tile]:
-    """The runs of keys that a block of queries sees, each at most COLUMNS long."""
+def tiles(mask: Simple | Dense, rows: Span, columns: Span) -> list[Tile]:
+    """The runs of keys among `columns` that a block of queries sees, each at most COLUMNS long."""
     made: list[tuple[int, int, bool]] = []
-    for start in range(0, columns, STEP):
-        stop = min(columns, start + STEP)
+    for start in range(*columns, STEP):
+        stop = min(columns[1], start + STEP)
         share = 1 if isinstance(mask, Dense) else mask.cover(rows, (start, stop))
         if share == NONE:
             continue
         whole = share == ALL
-        first, last, same = made[-1] if made else (0, -1, False)
+        first, last, same = made[-1] if made else (-1, -1, False)
         if last == start and same == whole and stop - first <= COLUMNS:
             made[-1] = (first, stop, whole)
         else:
@@ -323,15 +324,18 @@ def weigh(weights: Tensor, values: Tensor) -> Tensor:
 def run_forward(
     q: Tensor,
     fetch: Fetch,
-    columns: int,
-    key_heads: int,
+    columns: Span,
+    shift: int,
     mask: Simple | Dense,
     plan: Plan,
     out: Tensor,
     logs: Tensor | None,
 ) -> None:
-    """Fill `out` (and `logs`, with softmax) for queries at the end of `columns` keys."""
-    kind, shift = wide(q.dtype), columns - q.shape[2]
+    """Fill `out` (and `logs`, with softmax) for the keys at `columns`.
+
+    The first query is at position `shift`.
+    """
+    kind = wide(q.dtype)
     for start in range(0, q.shape[2], ROWS):
         stop = min(q.shape[2], start + ROWS)
         rows = q[:, :, start:stop].to(kind)
@@ -374,19 +378,27 @@ def run_forward(
 
 
 def run_backward(
-    mask: Simple | Dense, plan: Plan, views: list[Tensor], dtables: list[Tensor]
+    mask: Simple | Dense,
+    plan: Plan,
+    views: list[Tensor],
+    dtables: list[Tensor],
+    shift: int,
+    start_of_keys: int = 0,
 ) -> None:
-    """Add to the gradients of one dense problem."""
+    """Add to the gradients of one dense problem, or of a run of its queries and one of its keys.
+
+    The first query is at position `shift`, the first key at `start_of_keys`.
+    """
     q, k, v, out, logs, dout, dq, dk, dv = views
-    kind, shift = wide(q.dtype), k.shape[2] - q.shape[2]
+    kind, columns = wide(q.dtype), (start_of_keys, start_of_keys + k.shape[2])
     for start in range(0, q.shape[2], ROWS):
         stop = min(q.shape[2], start + ROWS)
         rows = q[:, :, start:stop].to(kind)
         given = dout[:, :, start:stop].to(kind)
         less = (given * out[:, :, start:stop].to(kind)).sum(-1, keepdim=True)
         log = logs[:, :, start:stop].unsqueeze(-1)
-        for tile in tiles(mask, (start + shift, stop + shift), k.shape[2]):
-            run = slice(*tile.columns)
+        for tile in tiles(mask, (start + shift, stop + shift), columns):
+            run = slice(*(place - start_of_keys for place in tile.columns))
             keys, values = k[:, :, run].to(kind), v[:, :, run].to(kind)
             scores = scores_of(rows, keys, tile, plan, shift)
             hidden = hidden_of(mask, tile, shift, q.device)

@@ -54,7 +54,11 @@ def last():
 
 
 def rand(*shape, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape))).to(dtype).to(DEVICE)
+    return (
+        torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
+        .to(dtype)
+        .to(DEVICE)
+    )
 
 
 attention = kernels.op("attention")
@@ -97,7 +101,9 @@ kernels.op("rotary")(rand(2, 2, 3, 8), cos, sin, interleaved=True, request="vend
 seen["rotary"] = last()
 kernels.op("swiglu")(x, x, request="vendor")
 seen["swiglu"] = last()
-weight = Int8Weight(torch.ones(8, 32, dtype=torch.int8, device=DEVICE), torch.ones(8, device=DEVICE))
+weight = Int8Weight(
+    torch.ones(8, 32, dtype=torch.int8, device=DEVICE), torch.ones(8, device=DEVICE)
+)
 kernels.op("quant_matmul")(x, weight)
 seen["quant_matmul"] = last()
 codes = torch.randint(0, 16, (16, 32), generator=torch.Generator().manual_seed(0)).to(DEVICE)
@@ -121,7 +127,9 @@ sizes = {
 }  # fmt: skip
 for family in ("llama", "qwen2", "qwen3", "mistral"):
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes)).to(DEVICE).train()
+    model = (
+        AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes)).to(DEVICE).train()
+    )
     ids = torch.randint(3, 61, (2, 11), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids)
     mask[1, 8:] = 0
