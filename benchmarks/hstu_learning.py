@@ -9,8 +9,9 @@ licence forbids handing it on. Settings are those of
 `configs/ml-1m/hstu-sampled-softmax-n128-final.gin` of github.com/facebookresearch/
 generative-recommenders (2e81fab), with batches of 32 of the 943 users: 2 layers, 1 head, 50
 columns, dropout 0.2, 128 negatives, temperature 0.05, AdamW, lr 1e-3, betas 0.9 and 0.98, the
-newest 200 events (`--length 50`: fewer, for a machine without a card). A user's last item is predicted, all before it are learned from; it is ranked among all
-items, and (as the published evaluation does) among those that the user has not seen.
+newest 200 events (`--length 50`: fewer, for a machine without a card). A user's last item is
+predicted, all before it are learned from; it is ranked among all items, and (as the published
+evaluation does) among those that the user has not seen.
 
 `ours` is a job of `joymigrate train`; `theirs` are the published model, loss and sampler of
 negatives in a loop as that of their `train.py`, which wants NCCL. PYTHON has fbgemm-gpu-cpu and
@@ -141,9 +142,7 @@ def ours(
 # -- theirs -------------------------------------------------------------------------------------
 
 
-def theirs(
-    users: list[User], count: int, steps: int, seed: int, length: int
-) -> dict[str, Any]:
+def theirs(users: list[User], count: int, steps: int, seed: int, length: int) -> dict[str, Any]:
     """The published model, loss and sampler."""
     import fbgemm_gpu  # noqa: F401
     from generative_recommenders.research.modeling.sequential import (
