@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from joymigrate.run.serve.ranking import batcher
+from joymigrate.run.serve.ranking import batcher, slicing
 from joymigrate.run.serve.ranking.batcher import Limits, Waiting
 from joymigrate.run.serve.ranking.cost import CostModel, Sizes
 from joymigrate.run.serve.ranking.merge import Batch, merge, mergeable
@@ -32,6 +32,7 @@ from joymigrate.run.serve.web.errors import Refusal
 
 log = logging.getLogger("joymigrate.serve")
 BASE_VERSION = "1"
+SLICED = 3  # tries of a request in pieces while versions come; then it runs whole
 THREADS, PROCESSES = "threads", "processes"  # what lanes are
 
 
@@ -113,13 +114,34 @@ class Engine:
             self.captures.stop()
 
     async def rank(self, request: Request) -> Result:
-        """The result of a request; raises `Refusal`. Cancelling it takes it out of the queue."""
+        """The result of a request; raises `Refusal`. Cancelling it takes it out of the queue.
+
+        A request that would hold a lane for long is computed in pieces, where candidates do not
+        know of each other.
+        """
+        parts = [request]
+        if not self.alone:
+            parts = slicing.pieces(self.program.signature, request, self.cost.predict, self.limits,
+                                   time.monotonic())  # fmt: skip
+        for _ in range(SLICED if len(parts) > 1 else 0):
+            found: list[Result] = []
+            for part in parts:
+                found.append(await self.queued(part, begun=bool(found)))
+                if found[-1].version != found[0].version:
+                    break  # new weights came between: the answer is of one version
+            else:
+                self.counts.sliced += 1
+                return slicing.whole(found)
+        return await self.queued(request)
+
+    async def queued(self, request: Request, *, begun: bool = False) -> Result:
+        """The result of one request or piece; a piece of what has begun always gets a place."""
         loop = asyncio.get_running_loop()
         entry = Entry(request, loop.create_future(), loop)
         with self.condition:
             if self.failed is not None:
                 raise Refusal(503, f"the engine failed: {self.failed}")
-            if len(self.queue) >= self.room:
+            if len(self.queue) >= self.room and not begun:
                 raise Refusal(429, f"{len(self.queue)} requests wait already",
                               headers={"Retry-After": "1"})  # fmt: skip
             self.queue.append(entry)

@@ -21,6 +21,7 @@ COUNTERS = (
     ("batches", "Batches that ran"),
     ("candidates", "Candidates that were scored"),
     ("shared", "Requests whose user another request of the batch had brought"),
+    ("sliced", "Large requests that were computed in pieces"),
     ("isolated", "Batches that were halved because a request failed"),
     ("failed", "Requests that failed alone"),
     ("late", "Requests whose deadline passed in the queue"),

@@ -35,6 +35,7 @@ from joymigrate.run.serve.ranking.trial import SHAPES, TRIED, draw_if_possible
 
 log = logging.getLogger("joymigrate.serve")
 FACTS = "facts.json"
+FILES = "files"  # in the facts: SHA-256 of every other file of the folder
 TRIES = 3
 WAIT_SECONDS = 1.0
 # Of the largest score: fused kernels add in another order (facts: 6e-8 in float32).
@@ -72,6 +73,15 @@ def facts_of(program: Program) -> dict[str, str]:
 def file_of(part: str) -> str:
     """The package of a part of the program; of the whole: `model.pt2`."""
     return f"{part}.pt2" if part else WHOLE_FILE
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of what lies in a package's folder; a half-written or damaged file shows."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.name != FACTS and not path.name.startswith("."):
+            found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +130,19 @@ class Packages:
             if self.ensure():
                 self.swap()
         except Exception as error:
+            if self.attempts == 0 and self.program.exported is not None:
+                log.warning("the package in %s cannot be loaded, it is compiled again: %s",
+                            self.folder, first_line(error))  # fmt: skip
+                self.discard()
+                self.work()  # now something is compiled: not a third time
+                return
             self.fail("failed", first_line(error))
+
+    def discard(self) -> None:
+        """Forget what lies in the folder."""
+        for path in self.folder.iterdir():
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def fail(self, state: str, reason: str) -> None:
         """Eager goes on answering."""
@@ -143,7 +165,8 @@ class Packages:
             if not self.stopping.is_set():
                 self.fail("failed", self.reason)
             return False
-        files.replace_file(self.folder / FACTS, json.dumps(self.facts, indent=1).encode())
+        known = {**self.facts, FILES: digests(self.folder)}
+        files.replace_file(self.folder / FACTS, json.dumps(known, indent=1).encode(), durable=True)
         return True
 
     def made(self, part: str) -> bool:
@@ -164,10 +187,15 @@ class Packages:
         """Whether a whole package of exactly these facts lies in the folder."""
         try:
             known = json.loads((self.folder / FACTS).read_text())
-        except (OSError, ValueError):
+            written = known.pop(FILES, None)
+        except (OSError, ValueError, AttributeError):
             return False
         if known != self.facts:
             log.warning("the package in %s is of other facts: it is refused", self.folder)
+            return False
+        if written != digests(self.folder):
+            log.warning("the package in %s is not what was compiled: it is made again", self.folder)
+            self.discard()
             return False
         return all((self.folder / file_of(part)).is_file() for part in self.program.parts)
 

@@ -43,6 +43,7 @@ class Counts:
     late: int = 0
     cancelled: int = 0
     degraded: int = 0
+    sliced: int = 0
     runs: dict[str, Cell] = field(default_factory=dict)  # eager, compiled, captured
     batch_seconds: Histogram = field(default_factory=Histogram)
     wait_seconds: Histogram = field(default_factory=Histogram)

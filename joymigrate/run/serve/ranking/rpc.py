@@ -281,6 +281,8 @@ def read_inputs(message: Any) -> dict[str, wire.Array]:
         kind = wire.kind_of(one.name, one.datatype)
         shape = wire.shape_of(one.name, list(one.shape))
         if raw:
+            if one.HasField("contents"):
+                raise wire.refuse(one.name, "its values came twice, as raw bytes and as contents")
             found[one.name] = wire.from_bytes(one.name, kind, shape, raw[place],
                                                one.datatype)  # fmt: skip
             continue

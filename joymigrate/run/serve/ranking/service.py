@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -265,8 +266,8 @@ def deadline(parameters: Mapping[str, Any], headers: Mapping[str, str]) -> float
     if raw is None:
         return None
     try:
-        found = float(raw) * scale
-    except (TypeError, ValueError):
+        found = math.nan if isinstance(raw, bool) else float(raw) * scale
+    except (TypeError, ValueError, OverflowError):
         raise Refusal(400, f"the deadline is a number, got {raw!r}", param="deadline_ms") from None
     if not 0 < found <= MAX_DEADLINE_MS:
         raise Refusal(400, f"the deadline is above 0 ms, got {raw!r}", param="deadline_ms")

@@ -171,12 +171,15 @@ class Versions(Following):
             raise self.misfit(link, f"'{write.name}' has values that are not finite")
 
     def apply(self, number: int, identity: str, writes: list[Write], event: float) -> None:
-        """Write everything while no batch runs; taken back when scores are not finite then."""
+        """Write everything while no batch runs; taken back when scores are not finite then.
+
+        Only this thread writes weights: what is replaced is copied, and what comes is brought to
+        the device, while batches still run.
+        """
         state = self.engine.program.state
+        writes = [there(one, state[one.name]) for one in writes]
+        before = [Write(one.name, one.ids, kept_values(state[one.name], one.ids)) for one in writes]
         with self.engine.gate.change():
-            before = [
-                Write(one.name, one.ids, kept_values(state[one.name], one.ids)) for one in writes
-            ]
             put(state, writes)
             self.ask_rows_of(number)
             if not self.sane():
@@ -197,18 +200,21 @@ class Versions(Following):
             split.number = number
 
     def sane(self) -> bool:
-        """Whether random requests get finite scores."""
+        """Whether a random request of several candidates gets finite scores.
+
+        Batches wait meanwhile, so it is one, by compiled code where that answers.
+        """
         import numpy as np
 
         program = self.engine.program
-        for place, size in enumerate(TRIED[:2]):
-            request = draw_if_possible(program.signature, *size, place)
+        for size in (TRIED[-1], TRIED[1], TRIED[0]):
+            request = draw_if_possible(program.signature, *size, 0)
             if request is None:
                 continue
-            with contextlib.suppress(RuntimeError, IndexError, Refusal):
-                for array in as_arrays(program.run(request.arrays)):
-                    if not np.isfinite(array).all():
-                        return False
+            for run in (program.compiled, None):
+                with contextlib.suppress(RuntimeError, IndexError, Refusal):
+                    found = as_arrays(program.run(request.arrays, run))
+                    return all(bool(np.isfinite(array).all()) for array in found)
         return True
 
     def back(self) -> int:
@@ -286,6 +292,12 @@ class Versions(Following):
     def freshness_seconds(self) -> float:
         """Age of the newest sample behind the weights; NaN where no version says."""
         return time.time() - self.event_time if self.event_time else math.nan
+
+
+def there(one: Write, held: torch.Tensor) -> Write:
+    """A write with its values as the held tensor has them: on its device, of its type."""
+    ids = None if one.ids is None else one.ids.to(held.device)
+    return Write(one.name, ids, one.values.to(held.device, held.dtype))
 
 
 def kept_values(tensor: torch.Tensor, ids: torch.Tensor | None) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from joymigrate.run.serve.ranking.signature import BFLOAT16, Signature
 from joymigrate.run.serve.web.errors import Refusal
 
 BF16 = "BF16"
+MOST_DIMENSIONS = 32  # numpy has no more than 64
 Array = np.ndarray[Any, Any]
 TYPES = {name: np.dtype(code) for name, code in NUMBERS.items()}
 NAMES = {kind.name: name for name, kind in TYPES.items()} | {BFLOAT16: BF16}
@@ -38,6 +40,8 @@ def shape_of(name: str, raw: Any) -> tuple[int, ...]:
         isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 2**40 for size in raw
     ):
         raise refuse(name, f"shape is a list of sizes, got {raw!r}")
+    if len(raw) > MOST_DIMENSIONS:
+        raise refuse(name, f"the shape has {len(raw)} dimensions, at most {MOST_DIMENSIONS} go")
     return tuple(raw)
 
 
@@ -63,7 +67,7 @@ def from_values(name: str, kind: np.dtype[Any], shape: Sequence[int] | None, val
     if found.size == 0:
         found = found.astype(kind)
     allowed = {"f": "iuf", "i": "iu", "u": "iu", "b": "b"}[kind.kind]
-    if found.dtype.kind not in allowed:
+    if found.dtype.kind not in allowed or (allowed != "b" and flagged(values)):
         raise refuse(name, f"the values are no {kind.name}")
     if kind.kind in "iu" and found.size:
         limits = np.iinfo(kind)
@@ -76,6 +80,15 @@ def from_values(name: str, kind: np.dtype[Any], shape: Sequence[int] | None, val
         found = found.reshape(shape)
     with np.errstate(over="ignore"):
         return found.astype(kind)
+
+
+def flagged(values: Any) -> bool:
+    """Whether true or false stands in nested lists: among numbers numpy takes them for 1 and 0."""
+    kinds = set(map(type, values))
+    while list in kinds and kinds == {list}:
+        values = list(itertools.chain.from_iterable(values))
+        kinds = set(map(type, values))
+    return bool in kinds
 
 
 def read_inputs(header: Mapping[str, Any], binary: memoryview) -> dict[str, Array]:

@@ -54,10 +54,42 @@ def test_a_package_of_other_facts_is_refused(din: Program, tmp_path: Path, fact:
     compiling = Packages(Engine(din), tmp_path)
     compiling.folder.mkdir(parents=True)
     (compiling.folder / "model.pt2").write_bytes(b"x")
-    (compiling.folder / "facts.json").write_text(json.dumps(compiling.facts))
+    known = {**compiling.facts, "files": packages.digests(compiling.folder)}
+    (compiling.folder / "facts.json").write_text(json.dumps(known))
     assert compiling.usable()
-    (compiling.folder / "facts.json").write_text(json.dumps({**compiling.facts, fact: "other"}))
+    (compiling.folder / "facts.json").write_text(json.dumps({**known, fact: "other"}))
     assert not compiling.usable()
+
+
+@pytest.mark.parametrize("damage", [b"", b"whol", b"who1e", b"whole and more"])
+def test_a_package_that_is_not_what_was_compiled_is_made_again(
+    din: Program, tmp_path: Path, damage: bytes
+) -> None:
+    compiling = Packages(Engine(din), tmp_path)
+    compiling.folder.mkdir(parents=True)
+    (compiling.folder / "model.pt2").write_bytes(b"whole")
+    known = {**compiling.facts, "files": packages.digests(compiling.folder)}
+    (compiling.folder / "facts.json").write_text(json.dumps(known))
+    assert compiling.usable()
+    (compiling.folder / "model.pt2").write_bytes(damage)
+    assert not compiling.usable()
+    assert not list(compiling.folder.iterdir())
+
+
+def test_a_package_that_cannot_be_loaded_is_compiled_again(
+    din: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiling = Packages(Engine(din), tmp_path)
+    compiling.folder.mkdir(parents=True)
+    (compiling.folder / "model.pt2").write_bytes(b"of another torch")
+    known = {**compiling.facts, "files": packages.digests(compiling.folder)}
+    (compiling.folder / "facts.json").write_text(json.dumps(known))
+    monkeypatch.setattr(compiling, "compile", lambda part="": (1, "none here"))
+    monkeypatch.setattr(packages, "WAIT_SECONDS", 0.0)
+    compiling.work()
+    assert compiling.attempts == packages.TRIES
+    assert compiling.state == "failed"
+    assert "none here" in compiling.reason
 
 
 def test_other_weights_have_another_folder(din: Program, tmp_path: Path) -> None:

@@ -125,6 +125,43 @@ def test_bad_input_is_refused_with_the_inputs_name(
     assert "INVALID_ARGUMENT" in str(refused.value)
 
 
+@pytest.mark.parametrize("place", ["item", "history"])
+def test_a_truth_value_among_ids_is_no_id(serve: Serve, place: str) -> None:
+    given = {name: one.tolist() for name, one in arrays().items()}
+    given[place][-1][-1] = True
+    status, said = post(serve().url + "/v1/rank", {"inputs": given})
+    assert (status, said["error"]["param"]) == (400, place)
+
+
+def test_a_shape_of_too_many_dimensions_names_the_input(serve: Serve) -> None:
+    row = {"name": "item", "datatype": "INT64", "shape": [1, 5, *[1] * 100], "data": [0] * 5}
+    status, said = post(serve().url + "/v2/models/din/infer", {"inputs": [row]})
+    assert status == 400
+    assert "'item': the shape has 102 dimensions" in said["error"]
+
+
+@pytest.mark.parametrize("bad", [True, "x", [], 0, -1, 10**400])
+def test_a_deadline_is_a_number(serve: Serve, bad: Any) -> None:
+    given = {name: one.tolist() for name, one in arrays().items()}
+    status, said = post(serve().url + "/v1/rank", {"inputs": given, "deadline_ms": bad})
+    assert (status, said["error"].get("param")) in ((400, "deadline_ms"), (400, None))
+
+
+def test_values_that_come_twice_over_grpc_are_refused(serve: Serve) -> None:
+    import grpc
+    from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+    asked = service_pb2.ModelInferRequest(model_name="din")
+    for name, array in arrays().items():
+        row = asked.inputs.add(name=name, datatype="INT64", shape=array.shape)
+        asked.raw_input_contents.append(array.tobytes())
+    row.contents.int64_contents.extend([1])
+    with grpc.insecure_channel(serve().grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        with pytest.raises(grpc.RpcError, match="came twice"):
+            stub.ModelInfer(asked, timeout=30)
+
+
 def test_an_unknown_model_or_version_is_not_found(serve: Serve) -> None:
     running = serve()
     http = httpclient.InferenceServerClient(running.url.removeprefix("http://"))
