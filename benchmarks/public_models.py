@@ -34,7 +34,8 @@ def total(value: Any) -> torch.Tensor:
     if hasattr(value, "to_tuple"):
         value = value.to_tuple()
     parts = [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
-    parts = [t for t in parts if t.is_floating_point() and t.requires_grad]
+    learns = torch.is_grad_enabled()
+    parts = [t for t in parts if t.is_floating_point() and (t.requires_grad or not learns)]
     return torch.stack([t.float().square().mean() for t in parts]).sum()
 
 

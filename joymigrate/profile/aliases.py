@@ -32,6 +32,8 @@ class Alias:
     status: Status | None = setting(None, "Instead of `to`: how the chip runs it.")
     since: str = setting("", "The chip's package has `to` from here on.", words=True)
     otherwise: str = setting("", "What stands behind it before that version.", key="else")
+    dtypes: tuple[str, ...] = setting(make=tuple, help="With `status`: the dtypes that it takes.")
+    source: str = setting("", "With `status`: who says so.")
 
     def __post_init__(self) -> None:
         if bool(self.to) == (self.status is not None):
@@ -55,12 +57,13 @@ class Aliases:
 
     def of(self, namespace: str, base: str) -> Alias | None:
         """The alias of an operator; for patterns the longest one wins."""
-        if namespace != "aten":
-            return self.namespaces.get(namespace)
-        if base in self.exact:
-            return self.exact[base]
-        fitting = [(len(p), a) for p, a in self.patterns if fnmatchcase(base, p)]
-        return max(fitting, key=lambda item: item[0])[1] if fitting else None
+        name = base if namespace == "aten" else f"{namespace}::{base}"
+        if name in self.exact:
+            return self.exact[name]
+        fitting = [(len(p), a) for p, a in self.patterns if fnmatchcase(name, p)]
+        if fitting:
+            return max(fitting, key=lambda item: item[0])[1]
+        return self.namespaces.get(namespace) if namespace != "aten" else None
 
 
 @document("aliases", "Names that torch gives operators on one backend only: `ops/aliases.yaml`.")
@@ -68,7 +71,9 @@ class Aliases:
 class AliasFile:
     """One file of aliases."""
 
-    aliases: Mapping[str, Alias] = setting(make=dict, help="By base name or pattern (*).")
+    aliases: Mapping[str, Alias] = setting(
+        make=dict, help="By base name or pattern (*); of other namespaces by the full name."
+    )
     own_inputs: Mapping[str, tuple[int, ...]] = setting(
         make=dict, help="By base name: places of the inputs that the chip makes itself."
     )

@@ -12,15 +12,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from joymigrate.language import Text
-from joymigrate.profile.kernel_names import operator_of
+from joymigrate.profile.kernel_names import dtype_in, operator_of
 from joymigrate.profile.readers.names import is_operator
-from joymigrate.profile.table import NONE, Captured, Loose, OpTable, Replay, Trace
+from joymigrate.profile.table import (
+    EMPTY,
+    NONE,
+    Captured,
+    Loose,
+    OpTable,
+    Replay,
+    Signature,
+    Trace,
+)
 
 CAPTURE, SAME, NAME = "capture", "same kernel", "kernel name"
 LEAST = 0.5  # part of a replay's kernels that a capture has to explain
+ALIKE = 0.9  # part of a kernel's launches that one operator makes, where order alone pairs them
 REASONS = {
     "graph": "replayed by a graph, and no capture explains it",
     "launch": "its launch was not recorded",
+    "process": "several processes launched work with its number",
     "operator": "launched outside of any operator",
 }
 
@@ -83,13 +94,30 @@ def best_capture(
     for index, source in enumerate(sources):
         for window, captured in enumerate(source.captures):
             if not any(captured.names):  # a profiler that does not name what it launches
-                alike = len(captured.rows) if len(captured.rows) == len(replay.kernels) else 0
+                alike = len(captured.rows) if fits_in_order(replay, captured, source) else 0
             else:
                 had = Counter(captured.names)
                 alike = sum(min(count, had[name]) for name, count in wanted.items())
             if alike > most:
                 best, most = (index, window), alike
     return best
+
+
+def fits_in_order(replay: Replay, captured: Captured, source: Trace) -> bool:
+    """Whether the n-th kernel of a replay can be the n-th launch of a capture without names.
+
+    A kernel that is replayed several times has to come from one operator: two unlike runs with the
+    same number of launches pair it with several. Where no kernel repeats, nothing speaks for it.
+    """
+    if len(captured.rows) != len(replay.kernels):
+        return False
+    operators: dict[int, Counter[str]] = defaultdict(Counter)
+    table = source.ops
+    for (number, _), row in zip(replay.kernels, captured.rows, strict=True):
+        operators[number][table.names[table.name[row]] if row != NONE else ""] += 1
+    repeated = [counts for counts in operators.values() if counts.total() > 1]
+    same = sum(max(counts.values()) for counts in repeated)
+    return bool(repeated) and same >= ALIKE * sum(counts.total() for counts in repeated)
 
 
 def match(
@@ -185,19 +213,21 @@ def find_by_name(trace: Trace, left: list[Loose], found: Attribution) -> list[Lo
     for one in left:
         name, _ = operator_of(one.name)
         if name:
-            add(table, name, one, 1.0)
+            add(table, name, one, 1.0, dtype_in(one.name))
             found.by[NAME] = found.by.get(NAME, 0.0) + one.device_us
         else:
             rest.append(one)
     if len(table):
-        found.rows.append((NAME, Trace(trace.path, "joined", table)))
+        found.rows.append((NAME, Trace(trace.path, "joined", table, tree=False)))
     return rest
 
 
-def add(table: OpTable, name: str, one: Loose, share: float) -> None:
-    """A row for a part of the calls of a kernel."""
+def add(table: OpTable, name: str, one: Loose, share: float, dtype: str = "") -> None:
+    """A row for a part of the calls of a kernel; `dtype` where its name says one."""
+    inputs = Signature((dtype,), ((1,),)) if dtype else EMPTY
     table.add(
         table.name_id(name),
+        signature=table.signature_id(inputs),
         calls=max(1, round(one.calls * share)),
         device_us=one.device_us * share,
     )

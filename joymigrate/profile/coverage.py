@@ -16,7 +16,7 @@ from joymigrate.evidence import count_grades, reaches, weakest
 from joymigrate.language import Text
 from joymigrate.profile import alternatives
 from joymigrate.profile.attribute import attribute
-from joymigrate.profile.judge import Judge
+from joymigrate.profile.judge import Judge, hidden
 from joymigrate.profile.oplist.lists import OpList
 from joymigrate.profile.support import Status, Support, Verdict
 from joymigrate.profile.table import NONE, PHASES, Loose, OpTable, Signature, Trace
@@ -245,6 +245,9 @@ class CoverageCounter:
             alone = leaves is None or leaves[row] or table.device_us[row]
             if verdict.silent and not alone:
                 continue
+            if trace.tree and verdict.opens and table.device_us[row] and is_made(verdict):
+                verdict = hidden(verdict)
+                tally = self.totals(verdict)
             if trace.inside.get(row) and not verdict.support.supported:
                 tally = self.totals(self.within(judge, verdict, trace.inside[row]))
             tally.add(table, row)
@@ -313,6 +316,11 @@ class CoverageCounter:
 
 
 EMPTY = OpTable().signatures[0]
+
+
+def is_made(verdict: Verdict) -> bool:
+    """Whether torch makes an operator of others, so that it launches nothing by itself."""
+    return verdict.op.startswith("aten::") and verdict.support.status is Status.COMPOSITE
 
 
 def find_leaves(table: OpTable) -> list[bool]:

@@ -22,6 +22,13 @@ UNJUDGED = "; by its name: dtypes and quantised formats are not judged"
 ALIAS = "{name} is one backend's name of {target}"
 FUSED = "{target} of the chip computes it"
 MADE = "made of {name}"
+HIDDEN = "torch makes it of other operators, which the recording does not show"
+RARE = "no document says whether its kernel takes {dtype}"
+# Types that every device of torch is expected to know; of any other one a document has to speak.
+COMMON = frozenset(
+    ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8",
+     "bool", "complex64", "complex128")
+)  # fmt: skip
 
 
 class Judge:
@@ -91,7 +98,8 @@ class Judge:
         """What the chip does with the operator that stands behind a name."""
         if alias.status is not None:
             note = alias.note.format(backend=self.oplist.chip.backend)
-            return Support(alias.status, note=note, source="rules/common/ops/aliases.yaml")
+            source = alias.source or "rules/common/ops/aliases.yaml"
+            return Support(alias.status, dtypes=alias.dtypes, note=note, source=source)
         target = alias.target(self.oplist.version)
         found = self.left_to_the_chip(target, self.oplist.status(target))
         if alias.fused and found.status is Status.NATIVE:
@@ -186,8 +194,10 @@ class Judge:
         own: tuple[int, ...] = (),
     ) -> Support:
         """Missing where a tensor has a dtype that no kernel of the operator takes."""
-        if not support.supported or not support.dtypes:
+        if not support.supported:
             return support
+        if not support.dtypes:
+            return silent_about(support, signature)
         for position, dtype in tensor_dtypes(signature):
             if only_first and position:
                 break
@@ -199,6 +209,20 @@ class Judge:
                 refused = replace(support, dtypes=tuple(known))
                 return self.oplist.with_dtype(refused, dtype)
         return support
+
+
+def hidden(verdict: Verdict) -> Verdict:
+    """An operator made of others whose kernels no recorded operator launched."""
+    said = replace(verdict.support, status=Status.UNKNOWN, note=Text(HIDDEN))
+    return replace(verdict, support=said)
+
+
+def silent_about(support: Support, signature: Signature) -> Support:
+    """Unknown where a kernel without documented dtypes meets a rare one."""
+    rare = next((d for _, d in tensor_dtypes(signature) if d not in COMMON), "")
+    if not rare or support.status is Status.COMPOSITE:
+        return support
+    return replace(support, status=Status.UNKNOWN, note=Text(RARE, dtype=rare))
 
 
 def helps(bare: str, support: Support) -> bool:

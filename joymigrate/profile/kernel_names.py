@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from joymigrate.chips import rules_root
@@ -30,19 +31,47 @@ class KernelName:
             raise JoyError(f"no regular expression: {error}", where="match") from None
 
 
+@dataclass(frozen=True, slots=True)
+class KernelDtype:
+    """One pattern of a kernel's name, and the element type that such a kernel works on."""
+
+    match: str = setting(help="A Python regular expression, searched; case counts.")
+    dtype: str = setting(help="torch's name of the element type.")
+
+
 @document("kernel-names", f"What kernels compute, by their names: `{PATH}`.")
 @dataclass(frozen=True, slots=True)
 class KernelNames:
     """Every pattern, in the order in which they are tried."""
 
     kernels: tuple[KernelName, ...] = setting(help="The first that fits wins.")
+    marks: Mapping[str, str] = setting(
+        make=dict, help="By library: an expression that every name of its kernels holds."
+    )
+    dtypes: tuple[KernelDtype, ...] = setting(
+        make=tuple, help="Element types in kernels' names; the first that fits wins."
+    )
 
 
 @functools.cache
 def kernel_names() -> tuple[tuple[re.Pattern[str], KernelName], ...]:
     """Every pattern, ready to search, in the order in which they are tried."""
-    found = read_file(KernelNames, rules_root() / PATH)
-    return tuple((re.compile(one.match), one) for one in found.kernels)
+    return tuple((re.compile(one.match), one) for one in read().kernels)
+
+
+@functools.cache
+def read() -> KernelNames:
+    """The file as it is."""
+    return read_file(KernelNames, rules_root() / PATH)
+
+
+@functools.lru_cache(maxsize=65536)
+def dtype_in(kernel: str) -> str:
+    """The element type that a kernel's name says, `float64` of `volta_dgemm_64x64_nn`; or ""."""
+    for one in read().dtypes:
+        if re.search(one.match, kernel):
+            return one.dtype
+    return ""
 
 
 @functools.lru_cache(maxsize=65536)
@@ -53,11 +82,12 @@ def operator_of(kernel: str) -> tuple[str, str]:
     """
     if kernel.startswith("triton_"):
         return (kernel, "inductor") if INDUCTOR.match(kernel) else ("", "")
+    marks = read().marks
     for pattern, one in kernel_names():
         found = pattern.search(kernel)
-        if found:
+        if found and re.search(marks.get(one.library, ""), kernel):
             name = next((text for text in found.groupdict().values() if text), "")
-            return one.op.format(name=name), one.library
+            return one.op.format(name=name.lower()), one.library
     return "", ""
 
 

@@ -41,7 +41,11 @@ def covered(*paths: Path, captures: tuple[Path, ...] = ()) -> Coverage:
 
 def capture(path: Path, *, named: bool = True) -> Path:
     """One capture of three launches inside two operators."""
-    launches = [("aten::mm", 10, "gemm"), ("aten::lgamma", 20, "odd"), ("aten::mm", 30, "gemm")]
+    launches = [
+        ("aten::mm", 10, "ampere_sgemm"),
+        ("aten::lgamma", 20, "odd"),
+        ("aten::mm", 30, "ampere_sgemm"),
+    ]
     events = [host("cudaStreamBeginCapture", 5, 1)]
     for number, (op, ts, name) in enumerate(launches, 1):
         said = {"kernel": name} if named else {}
@@ -51,7 +55,7 @@ def capture(path: Path, *, named: bool = True) -> Path:
 
 def replay(path: Path) -> Path:
     events = [host("aten::add", 0, 5), host("cudaGraphLaunch", 1, 1, correlation=9)]
-    work = [("gemm", 40.0), ("odd", 50.0), ("gemm", 10.0)]
+    work = [("ampere_sgemm", 40.0), ("odd", 50.0), ("ampere_sgemm", 10.0)]
     return trace(path, [*events, *(kernel(n, 10 + i, us, 9) for i, (n, us) in enumerate(work))])
 
 
@@ -69,7 +73,7 @@ def test_a_replay_is_joined_to_its_capture(tmp_path: Path, named: bool) -> None:
 
 def test_a_replay_without_a_capture_counts_against_the_share(tmp_path: Path) -> None:
     found = covered(replay(tmp_path / "r.json"))
-    assert found.unattributed_us == pytest.approx(50)  # "gemm" is a name that is known
+    assert found.unattributed_us == pytest.approx(50)  # "ampere_sgemm" is a name that is known
     assert found.share.time == pytest.approx(0.5)
     assert [(one.name, one.reason) for one in found.loose] == [("odd", "graph")]
 
@@ -100,7 +104,7 @@ def test_every_microsecond_is_in_an_operator_or_unattributed(tmp_path: Path) -> 
 
 
 def test_odd_durations_are_said(tmp_path: Path) -> None:
-    events = [host("aten::mm", 0, 5), kernel("gemm", 1, -4), kernel("gemm", 9, 5e9)]
+    events = [host("aten::mm", 0, 5), kernel("ampere_sgemm", 1, -4), kernel("ampere_sgemm", 9, 5e9)]
     notes = " ".join(str(note) for note in covered(trace(tmp_path / "t.json", events)).notes)
     assert "1 durations are impossible" in notes
     assert "1 device events last longer than the whole trace" in notes
@@ -116,6 +120,19 @@ def test_odd_durations_are_said(tmp_path: Path) -> None:
         ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
          "aten::add"),
         ("my_own_kernel", ""),
+        ("my_gemm_of_bessel", ""),
+        ("_my_softmax_hash_kernel", ""),
+        ("secret_cumsum_kernel", ""),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::lgamma_kernel_cuda>",
+         "aten::lgamma"),
+        ("digamma_kernel_vectorized4_kernel", "aten::digamma"),
+        ("void at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<1>, "
+         "at::native::(anonymous namespace)::UnaryOpFunctor<float, 1, 1, 0>, "
+         "at::native::Lgamma<float>>", "aten::_foreach_lgamma"),
+        ("void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<"
+         "float, 4, at::native::templates::cuda::cauchy_kernel<at::CUDAGeneratorImpl*>>",
+         "aten::cauchy_"),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, custom>>", ""),
         ("triton_my_own", ""),
     ],
 )  # fmt: skip
@@ -160,7 +177,7 @@ def test_a_chakra_file_is_read(tmp_path: Path) -> None:
     meta = b"\x12\x10\n\x06schema\xea\x01\x051.0.1"
     meta = varint(len(meta)) + meta
     path.write_bytes(
-        meta + node(1, "aten::mm(0)", 5, host=True) + node(2, "gemm", 40, host=False, above=1)
+        meta + node(1, "aten::mm(0)", 5, host=True) + node(2, "sm90_gemm", 40, host=False, above=1)
         + node(3, "odd", 10, host=False)
     )  # fmt: skip
     found = covered(path)
@@ -199,3 +216,73 @@ def test_the_page_shows_unattributed_time_and_phases(
     for section in ("unattributed", "phases"):
         assert f'id="{section}"' in made
         assert f'id="{section}"' not in bare
+
+
+@pytest.mark.parametrize(
+    ("kernel_name", "dtype", "status"),
+    [
+        ("ampere_sgemm_128x64_tn", "", "native"),
+        ("ampere_dgemm_64x64_tn", "float64", "missing"),
+        ("cutlass_80_tensorop_d884gemm_64x64", "float64", "missing"),
+        ("volta_zgemm_64x64_nn", "complex128", "missing"),
+        ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32", "float8_e4m3fn", "missing"),
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1", "float4_e2m1fn_x2", "unknown"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "", "native"),
+        ("ncclDevKernel_AllReduce_Sum_f64_RING_LL", "float64", "missing"),
+    ],
+)
+def test_the_type_in_a_kernels_name_is_judged(
+    tmp_path: Path, kernel_name: str, dtype: str, status: str
+) -> None:
+    found = covered(trace(tmp_path / "t.json", [kernel(kernel_name, 0, 10)]))
+    (only,) = found.ops
+    assert (only.dtypes, only.status.value) == ((dtype,) if dtype else (), status)
+
+
+@pytest.mark.parametrize(
+    "written", ["c10::Float4_e2m1fn_x2", "c10::Float8_e8m0fnu", "c10::bits8", "c10::NewOne"]
+)
+def test_a_type_that_nobody_knows_is_no_yes(tmp_path: Path, written: str) -> None:
+    inputs = {"Input Dims": [[4, 4], [4, 4]], "Input type": [written, written]}
+    found = covered(trace(tmp_path / "t.json", [host("aten::mm", 0, 5, **inputs)]))
+    assert [op.status.value for op in found.ops] == ["missing"]
+    numbers = {"Input Dims": [[4], [], []], "Input type": ["float", "Scalar", "ScalarList"]}
+    found = covered(trace(tmp_path / "t.json", [host("aten::mul", 0, 5, **numbers)]))
+    assert [op.status.value for op in found.ops] == ["native"]
+
+
+def test_an_operator_made_of_others_that_launches_by_itself_is_unknown(tmp_path: Path) -> None:
+    def made(*inner: dict[str, Any]) -> Coverage:
+        events = [host("aten::linalg_inv", 0, 20), *inner]
+        events += [host("cudaLaunchKernel", 5, 1, correlation=3), kernel("own", 9, 90, 3)]
+        return covered(trace(tmp_path / "t.json", events))
+
+    assert [op.status.value for op in made().ops] == ["unknown"]
+    shown = {op.op: op.status.value for op in made(host("aten::linalg_inv_ex", 2, 9)).ops}
+    assert shown["aten::linalg_inv_ex"] == "cpu_fallback"
+
+
+def test_numbers_that_two_processes_share_belong_to_neither(tmp_path: Path) -> None:
+    events = [host("aten::mm", 0, 9), host("cudaLaunchKernel", 1, 1, correlation=3)]
+    other = [host("aten::lgamma", 0, 9), host("cudaLaunchKernel", 1, 1, correlation=3)]
+    events += [{**one, "pid": 2} for one in other] + [kernel("k", 5, 70, 3), kernel("k", 50, 30, 3)]
+    found = covered(trace(tmp_path / "t.json", events))
+    assert [(one.reason, one.device_us) for one in found.loose] == [("process", 100.0)]
+
+
+def test_a_capture_without_names_of_another_run_explains_nothing(tmp_path: Path) -> None:
+    """Three launches here and there, but one kernel would come from two operators."""
+    events = [host("aten::add", 0, 5), host("cudaGraphLaunch", 1, 1, correlation=9)]
+    work = [kernel(name, 10 + i, 30, 9) for i, name in enumerate(("odd", "odd", "even"))]
+    other = trace(tmp_path / "r.json", [*events, *work])
+    found = covered(other, captures=(capture(tmp_path / "c.json", named=False),))
+    assert found.unattributed_us == 90
+
+
+def test_overlapping_streams_are_said(tmp_path: Path) -> None:
+    def notes(*starts: float) -> str:
+        work = [kernel("ampere_sgemm", ts, 100) for ts in starts]
+        return " ".join(map(str, covered(trace(tmp_path / "t.json", work)).notes))
+
+    assert "overlaps: 300 µs in all streams within 150 µs" in notes(0, 0, 50)
+    assert "overlaps" not in notes(0, 100, 250)

@@ -23,7 +23,12 @@ from joymigrate.profile.readers.device_events import (
     Launches,
     TimeAnomalies,
 )
-from joymigrate.profile.readers.names import dtype_of, frame_place, stack_place
+from joymigrate.profile.readers.names import (
+    dtype_of,
+    dtype_of_tensor,
+    frame_place,
+    stack_place,
+)
 from joymigrate.profile.readers.stream import Window
 from joymigrate.profile.readers.sweep import EVENT, FRAME, MARK, POINT, Timeline
 from joymigrate.profile.table import (
@@ -231,7 +236,7 @@ class Chrome:
         """Everything put together."""
         self.timeline.build()
         kernels = self.bind()
-        notes: list[Any] = self.times.notes(self.kernels)
+        notes: list[Any] = self.times.notes(self.kernels, self.timeline.span_us())
         if any(self.frames.values()) and not any(self.stacks.values()):
             notes.append("call sites are the functions' lines as the profiler saw them, not exact")
         if window.cut:
@@ -263,6 +268,8 @@ class Chrome:
     def reason(self, index: int) -> str:
         """Why the row of a kernel is not known."""
         correlation = self.kernels.correlation[index]
+        if correlation in self.timeline.shared:
+            return "process"
         if correlation in self.launches.graphs:
             return "graph"
         return "operator" if correlation in self.timeline.owner else "launch"
@@ -305,10 +312,11 @@ class Chrome:
         found: dict[tuple[int, int], list[float]] = {}
         for index in range(len(kernels.name)):
             row = owner.get(kernels.correlation[index], NONE)
+            shared = kernels.correlation[index] in self.timeline.shared
             if row == NONE and index in kernels.places:
                 arrow = self.ends.get(kernels.places[index])
                 row = owner.get(self.arrows.get(arrow, 0), NONE)
-            if row == NONE and kernels.external[index] > 0:
+            if row == NONE and not shared and kernels.external[index] > 0:
                 if by_external is None:
                     numbers = self.timeline.numbers
                     by_external = {n: r for r, n in enumerate(numbers) if n > 0}
@@ -346,7 +354,10 @@ def signature_of(types: Any, dims: Any, strides: Any) -> Signature:
     types = [str(one) for one in types] if isinstance(types, list) else []
     dims = dims if isinstance(dims, list) else []
     strides = strides if isinstance(strides, list) else []
-    dtypes = tuple(dtype_of(one) for one in types)
+    dtypes = tuple(
+        dtype_of_tensor(one) if i < len(dims) and is_shape(dims[i]) else dtype_of(one)
+        for i, one in enumerate(types)
+    )
     shapes = tuple(frozen(one) for one in dims)
     kinds = tuple(
         input_kind(
@@ -367,6 +378,11 @@ def input_kind(written: str, dtype: str, dims: list[Any], index: int) -> str:
     if shape and not written:
         return "tensor"
     return "value" if written else "none"
+
+
+def is_shape(dims: Any) -> bool:
+    """Whether an input has the dimensions of a tensor."""
+    return isinstance(dims, list) and bool(dims) and all(type(one) is int for one in dims)
 
 
 def all_lists(shape: list[Any]) -> bool:

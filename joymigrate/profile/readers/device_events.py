@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from joymigrate.language import Text
 from joymigrate.profile.table import NONE, Captured
 
 LONG_US = 1e6  # shorter ones are never called too long
+OVERLAP = 0.05  # streams that run at once: worth a word above this
+OVERLAPS = "device work overlaps: {total} µs in all streams within {busy} µs; shares are of the sum"
 LAUNCHES = re.compile(r"Launch|Memcpy|Memset|memcpy|memset")
 
 
@@ -112,14 +116,14 @@ class TimeAnomalies:
         self.first = min(self.first, ts)
         self.last = max(self.last, ts)
 
-    def notes(self, kernels: DeviceEvents) -> list[Any]:
-        """What the user should know."""
+    def notes(self, kernels: DeviceEvents, host_us: float) -> list[Any]:
+        """What the user should know. `host_us` is how long the host was recorded."""
         notes: list[Any] = []
         if self.impossible:
             notes.append(
                 Text("{number} durations are impossible and count as 0", number=self.impossible)
             )
-        span = self.last - self.first
+        span = max(self.last - self.first, host_us)
         long = [us for us in kernels.dur if us > LONG_US and us > span] if span > 0 else []
         if long:
             notes.append(
@@ -129,4 +133,19 @@ class TimeAnomalies:
                     us=f"{sum(long):,.0f}",
                 )
             )
+        total, busy = sum(kernels.dur), busy_us(kernels)
+        if total > (1 + OVERLAP) * busy:
+            notes.append(Text(OVERLAPS, total=f"{total:,.0f}", busy=f"{busy:,.0f}"))
         return notes
+
+
+def busy_us(kernels: DeviceEvents) -> float:
+    """How long at least one piece of device work ran."""
+    if not len(kernels.ts):
+        return 0.0
+    ts = np.frombuffer(kernels.ts)
+    order = np.argsort(ts, kind="stable")
+    begin = ts[order]
+    end = np.maximum.accumulate(begin + np.frombuffer(kernels.dur)[order])
+    before = np.concatenate(([begin[0]], end[:-1]))
+    return float(np.maximum(0, end - np.maximum(begin, before)).sum())

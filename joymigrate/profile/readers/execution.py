@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.readers.names import dtype_of, is_operator
+from joymigrate.profile.readers.names import dtype_of_tensor, is_operator
 from joymigrate.profile.readers.stream import Window
 from joymigrate.profile.readers.sweep import phase_by_name
 from joymigrate.profile.table import NONE, OpTable, Signature, Trace
@@ -110,7 +110,7 @@ def signature_of(node: Mapping[str, Any]) -> Signature:
     """Inputs of a node; a list of tensors has the dtypes of its elements."""
     dtypes, kinds = [], []
     for written in (str(one) for one in node["types"]):
-        types = [dtype_of(found["type"]) for found in TENSOR.finditer(written)]
+        types = [dtype_of_tensor(found["type"]) for found in TENSOR.finditer(written)]
         dtypes.append(types[0] if types else "")
         if types:
             kinds.append("tensors" if written.startswith("GenericList") else "tensor")

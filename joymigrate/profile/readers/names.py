@@ -14,7 +14,9 @@ DTYPES = {
     "c10::complex<c10::Half>": "complex32", "c10::qint8": "qint8", "c10::quint8": "quint8",
     "c10::qint32": "qint32", "c10::Float8_e4m3fn": "float8_e4m3fn",
     "c10::Float8_e5m2": "float8_e5m2", "unsigned short": "uint16", "unsigned int": "uint32",
-    "unsigned long": "uint64",
+    "unsigned long": "uint64", "c10::quint4x2": "quint4x2", "c10::quint2x4": "quint2x4",
+    "c10::Float8_e4m3fnuz": "float8_e4m3fnuz", "c10::Float8_e5m2fnuz": "float8_e5m2fnuz",
+    "c10::Float8_e8m0fnu": "float8_e8m0fnu", "c10::Float4_e2m1fn_x2": "float4_e2m1fn_x2",
 }  # fmt: skip
 FRAME = re.compile(r"(?P<file>[^;(]+\.py|<[^>;]+>)\((?P<line>\d+)\): (?P<function>[^;]*)")
 LIBRARY = re.compile(
@@ -27,6 +29,9 @@ OPERATOR = re.compile(r"^(?!autograd::|torch::|torch\.)\w[\w.]*::\w")
 KERNEL_NAME = re.compile(r"^triton_\w+")
 
 
+NO_TENSOR = frozenset(("", "Scalar", "ScalarList", "TensorList", "GenericList", "Device", "None"))
+
+
 def dtype_of(name: str) -> str:
     """torch's name of an element type; empty for what is none (`Int`, `ScalarList`)."""
     if name in DTYPES:
@@ -34,6 +39,11 @@ def dtype_of(name: str) -> str:
     if name.startswith("Tensor(") and name.endswith(")"):
         return dtype_of(name[7:-1])
     return ""
+
+
+def dtype_of_tensor(name: str) -> str:
+    """The same of an input with dimensions: a word that nobody knows is a dtype as well."""
+    return dtype_of(name) or ("" if name in NO_TENSOR else name.rpartition("::")[2].lower())
 
 
 def is_operator(name: str) -> bool:

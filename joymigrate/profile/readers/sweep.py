@@ -39,6 +39,7 @@ class Timeline:
         self.threads: dict[tuple[object, object], int] = {}
         self.owner: dict[int, int] = {}  # point's number → row
         self.numbers = array("q")  # row → the number that the profiler gave the event
+        self.shared: set[int] = set()  # points of several processes with one number: nobody's
 
     def thread_id(self, pid: object, tid: object) -> int:
         """The number of a thread. `5` and `"5"` are the same."""
@@ -71,6 +72,10 @@ class Timeline:
         self.dur.append(dur)
         self.order.append(order)
 
+    def span_us(self) -> float:
+        """From the first to the last begin of an event."""
+        return max(self.ts) - min(self.ts) if len(self.ts) else 0.0
+
     def sorted(self) -> array[int]:
         """Numbers of the events: by thread, start, the longer first, then as recorded."""
         if not len(self.ts):
@@ -91,6 +96,8 @@ class Timeline:
         stack: list[tuple[float, int, int, int]] = []  # end, row, place, phase
         last = NONE
         child_time = array("d")
+        process = self.processes()
+        launcher: dict[int, int] = {}  # point's number → process, where there are several
         for index in self.sorted():
             thread, ts, dur = self.thread[index], self.ts[index], self.dur[index]
             if thread != last:
@@ -101,7 +108,11 @@ class Timeline:
             _, parent, place, phase = stack[-1] if stack else (0.0, NONE, 0, 0)
             kind = self.kind[index]
             if kind == POINT:
-                self.owner[self.order[index]] = parent
+                number = self.order[index]
+                if process and launcher.setdefault(number, process[thread]) != process[thread]:
+                    self.shared.add(number)
+                    parent = NONE
+                self.owner[number] = parent
                 continue
             if kind == FRAME:
                 stack.append((ts + dur, parent, self.place[index], phase))
@@ -129,6 +140,18 @@ class Timeline:
         for row, used in enumerate(child_time):
             table.self_us[row] = max(0.0, table.dur[row] - used)
         mark_forward(table)
+
+    def processes(self) -> dict[int, int]:
+        """The process of each thread that launches; empty where there is only one process."""
+        points = np.frombuffer(self.kind, dtype=np.int8) == POINT if len(self.kind) else []
+        launching = set(np.asarray(self.thread)[points].tolist())
+        numbers: dict[str, int] = {}
+        found = {
+            thread: numbers.setdefault(str(pid), len(numbers))
+            for (pid, _), thread in self.threads.items()
+            if thread in launching
+        }
+        return found if len(numbers) > 1 else {}
 
 
 def phase_by_name(name: str) -> int:
