@@ -1,9 +1,9 @@
 """Captured graphs: batches padded to buckets and replayed, where the device can capture.
 
-A batch has three sizes: candidates, users, and the padded length. Buckets of each are chosen from
-the traffic (`buckets`), and the combinations that come often are captured, most frequent first, by
-a thread that waits until no batch runs. Everything else runs as before. Padded candidates belong to
-user 0, padded users have no history; their rows are cut off again.
+A batch has four sizes: candidates, users, the padded length, and the tokens of jagged sequences.
+Buckets of each are chosen from the traffic (`buckets`), and the combinations that come often are
+captured, most frequent first, by a thread that waits until no batch runs, and compared with eager
+before they answer. Everything else runs as before. `padding` says how a batch is padded.
 
 Not run on a card: padding and buffers are tested with a capture that computes.
 """
@@ -17,28 +17,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from joymigrate.run.serve.ranking.buckets import Traffic
-from joymigrate.run.serve.ranking.cost import Sizes
+from joymigrate.run.serve.ranking.inputs import draw
+from joymigrate.run.serve.ranking.merge import Batch, merge
+from joymigrate.run.serve.ranking.padding import Key, blank, needed, pad_batch
 from joymigrate.run.serve.ranking.program import Program, first_line
-from joymigrate.run.serve.ranking.request import Arrays
 from joymigrate.run.serve.ranking.results import Gate
-from joymigrate.run.serve.ranking.signature import (
-    CANDIDATE,
-    LENGTHS,
-    PADDED,
-    SEQUENCE,
-    USER,
-    Signature,
-)
+from joymigrate.run.serve.ranking.signature import FIXED, PADDED, SEQUENCE
 from joymigrate.run.serve.ranking.tensors import as_arrays, outputs_of
+from joymigrate.run.serve.ranking.trial import close
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 log = logging.getLogger("joymigrate.serve")
-Key = tuple[int, int, int]  # candidates, users, length
 Compute = Callable[[], Any]
 Capture = Callable[[Compute, str], tuple[Compute, Any]]
 BUDGET = 8  # buckets of each size
@@ -53,9 +46,9 @@ def why_not(program: Program, alone: str) -> str:
     if program.split is not None or program.users is not None:
         return "the program runs in parts"
     for one in program.signature.inputs:
-        if one.axis not in (CANDIDATE, USER) or one.role == "offsets":
+        if one.axis == FIXED:
             return f"'{one.name}' cannot be padded: it has no row for each candidate or user"
-        if one.role == SEQUENCE and one.pad is None:
+        if one.role == SEQUENCE and one.layout == PADDED and one.pad is None:
             return f"padding of '{one.name}' changes scores, or none is declared"
     if program.device == "cpu":
         return "a CPU launches nothing that could be replayed"
@@ -103,7 +96,7 @@ class Captures:
 
     def __init__(self, program: Program, gate: Gate, capture: Capture = captured) -> None:
         self.program, self.gate, self.capture = program, gate, capture
-        self.traffic = [Traffic(BUDGET) for _ in range(3)]
+        self.traffic = [Traffic(BUDGET) for _ in Key._fields]
         self.seen: Counter[Key] = Counter()
         self.slots: dict[Key, Slot] = {}
         self.failed = ""
@@ -123,26 +116,27 @@ class Captures:
         if self.thread.is_alive():
             self.thread.join(timeout=10)
 
-    def run(self, arrays: Arrays, sizes: Sizes) -> tuple[np.ndarray[Any, Any], ...] | None:
+    def run(self, batch: Batch) -> tuple[np.ndarray[Any, Any], ...] | None:
         """Outputs of a batch by replay; None where its combination is not captured (yet)."""
-        key = self.place(sizes)
+        key = self.place(needed(self.program.signature, batch))
         slot = self.slots.get(key) if key is not None else None
-        if key is None or slot is None:
-            return None
+        return None if key is None or slot is None else self.replayed(batch, key, slot)
+
+    def replayed(self, batch: Batch, key: Key, slot: Slot) -> tuple[np.ndarray[Any, Any], ...]:
+        """Outputs of a batch from a captured combination that holds it."""
         import torch
 
-        padded = pad_batch(self.program.signature, arrays, key)
+        padded = pad_batch(self.program.signature, batch.arrays, key)
         with slot.lock, torch.inference_mode():
             for name, buffer in slot.buffers.items():
                 buffer.copy_(torch.from_numpy(padded[name]))
             slot.replay()
             # Copies: the next replay writes into the same memory.
-            found = [one[: sizes.candidates].clone() for one in as_list(slot.result)]
+            found = [one[: batch.sizes.candidates].clone() for one in as_list(slot.result)]
             return as_arrays(outputs_of(found))
 
-    def place(self, sizes: Sizes) -> Key | None:
-        """The combination of a batch; counts it. None while the traffic has no buckets yet."""
-        own = (sizes.candidates, sizes.users, sizes.length)
+    def place(self, own: Key) -> Key | None:
+        """The combination that holds these sizes; counts it. None while there are no buckets."""
         with self.lock:
             for traffic, size in zip(self.traffic, own, strict=True):
                 if traffic.add(max(1, size)) is not None:
@@ -151,7 +145,7 @@ class Captures:
                      for traffic, size in zip(self.traffic, own, strict=True)]  # fmt: skip
             if None in found:
                 return None
-            key: Key = tuple(size or 0 for size in found)  # type: ignore[assignment]
+            key = Key(*(size or 0 for size in found))
             self.seen[key] += 1
             if self.seen[key] == OFTEN and not self.failed:
                 self.wake.set()
@@ -190,9 +184,33 @@ class Captures:
             key = max(wanted)[1]
         with self.gate.change():  # no batch runs while the device records
             slot = self.make(key)
+        trouble = self.disagreement(key, slot)
+        if trouble:
+            raise RuntimeError(trouble)
         with self.lock:
             self.slots[key] = slot
         return True
+
+    def disagreement(self, key: Key, slot: Slot) -> str:
+        """Where a replay answers otherwise than eager on a random batch; empty: nowhere."""
+        signature = self.program.signature
+        for users in {1, max(1, min(3, key.users - 1, key.candidates - 1))}:
+            each = max(1, (key.candidates - 1) // users)
+            length = min(key.length, max(0, (key.tokens - 1) // users)) if key.tokens > 1 else (
+                key.length)  # fmt: skip
+            batch = merge(signature, [draw(signature, each, length, seed) for seed in range(users)])
+            wanted = needed(signature, batch)
+            if any(mine > size for mine, size in zip(wanted, key, strict=True)):
+                continue  # too small a combination for this one
+            with self.gate.batch():  # no version comes between the two
+                try:
+                    expected = as_arrays(self.program.run(batch.arrays))
+                except Exception:
+                    continue  # a size that this program does not take
+                found = self.replayed(batch, key, slot)
+            if not all(close(left, right) for left, right in zip(expected, found, strict=True)):
+                return f"a captured batch of {tuple(key)} answers otherwise than eager"
+        return ""
 
     def make(self, key: Key) -> Slot:
         """Buffers and the captured computation of one combination."""
@@ -212,28 +230,3 @@ def as_list(found: Any) -> Sequence[Any]:
     import torch
 
     return [found] if isinstance(found, torch.Tensor) else list(found)
-
-
-def blank(signature: Signature) -> Arrays:
-    """Arrays of no candidate, no user and no length."""
-    return {
-        one.name: np.zeros([0, *(0 if size is None else size for size in one.shape[1:])], one.held)
-        for one in signature.inputs
-    }
-
-
-def pad_batch(signature: Signature, arrays: Arrays, key: Key) -> Arrays:
-    """Arrays with exactly these sizes: more candidates of user 0, users without a history."""
-    candidates, users, length = key
-    found = {}
-    for one in signature.inputs:
-        array = arrays[one.name]
-        shape = list(array.shape)
-        shape[0] = candidates if one.axis == CANDIDATE else users
-        if one.role == SEQUENCE and one.layout == PADDED and one.shape[1] is None:
-            shape[1] = length
-        value = one.pad if one.role == SEQUENCE and one.pad is not None else 0
-        whole = np.full(shape, 0 if one.role == LENGTHS else value, one.held)
-        whole[tuple(slice(0, size) for size in array.shape)] = array
-        found[one.name] = whole
-    return found

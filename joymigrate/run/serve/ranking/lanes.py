@@ -21,11 +21,11 @@ import numpy as np
 
 from joymigrate.run.serve.ranking import batcher, slicing
 from joymigrate.run.serve.ranking.batcher import Limits, Waiting
-from joymigrate.run.serve.ranking.cost import CostModel, Sizes
+from joymigrate.run.serve.ranking.cost import CostModel
 from joymigrate.run.serve.ranking.merge import Batch, merge, mergeable
 from joymigrate.run.serve.ranking.processes import Worker, start_workers, stop_workers
 from joymigrate.run.serve.ranking.program import Program, first_line
-from joymigrate.run.serve.ranking.request import Arrays, Request
+from joymigrate.run.serve.ranking.request import Request
 from joymigrate.run.serve.ranking.results import Counts, Gate, Result
 from joymigrate.run.serve.ranking.tensors import as_arrays
 from joymigrate.run.serve.web.errors import Refusal
@@ -50,7 +50,7 @@ class Entry:
 class Replaying(Protocol):
     """What runs some batches from captured graphs."""
 
-    def run(self, arrays: Arrays, sizes: Sizes) -> tuple[np.ndarray[Any, Any], ...] | None:
+    def run(self, batch: Batch) -> tuple[np.ndarray[Any, Any], ...] | None:
         """Outputs, or None where this batch is not captured."""
         ...
 
@@ -268,7 +268,7 @@ class Engine:
         """Run a batch by compiled code; without it, and for what it refuses, eager."""
         program = self.program
         compiled = program.compiled
-        replayed = self.captures.run(batch.arrays, batch.sizes) if self.captures else None
+        replayed = self.captures.run(batch) if self.captures else None
         if replayed is not None:
             return replayed, "captured"
         if compiled is not None:
