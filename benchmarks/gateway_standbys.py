@@ -38,8 +38,8 @@ UNSEEN = ("garbage", "short", "other_text", "refusing", "silent")  # the text it
 TOKENS = 12
 HEALTHY = "healthy"  # the control: this one has to be promoted
 WAVES = 60
-LIMIT_SECONDS = 0.3  # for the first byte and between bytes
-STILL_SECONDS = LIMIT_SECONDS / 2  # a run in which the process stood still for longer is repeated
+LIMIT_SECONDS = 0.3  # for the first byte and between bytes; --limit on a busy machine
+STILL = 0.5  # of that limit: a run in which the process stood still for longer is repeated
 TRIES = 5
 
 
@@ -96,17 +96,19 @@ async def watch(still: list[float]) -> None:
         still[0] = max(still[0], time.perf_counter() - before - pulse_seconds)
 
 
-async def measure(kind: str, share: float, side: str, seed: int, folder: Path) -> dict[str, Any]:
+async def measure(
+    kind: str, share: float, side: str, seed: int, folder: Path, limit: float
+) -> dict[str, Any]:
     """`run`, again where the process stood still. `stood_still` lists what was thrown away."""
     thrown: list[dict[str, Any]] = []
     for _ in range(TRIES):
         still = [0.0]
         watcher = asyncio.get_running_loop().create_task(watch(still))
         try:
-            found = await run(kind, share, side, seed, folder)
+            found = await run(kind, share, side, seed, folder, limit)
         finally:
             watcher.cancel()
-        if still[0] < STILL_SECONDS:
+        if still[0] < STILL * limit:
             break
         thrown.append({**found, "seconds": still[0]})
     else:
@@ -114,7 +116,9 @@ async def measure(kind: str, share: float, side: str, seed: int, folder: Path) -
     return {**found, "stood_still": thrown}
 
 
-async def run(kind: str, share: float, side: str, seed: int, folder: Path) -> dict[str, Any]:
+async def run(
+    kind: str, share: float, side: str, seed: int, folder: Path, limit: float
+) -> dict[str, Any]:
     """One gateway between two fakes until it decided or the waves are over."""
     faults = () if kind == HEALTHY else (Fault(kind, share),)
     bad = Fake(Schedule(faults, seed=seed, name=side), tokens=TOKENS)
@@ -130,7 +134,7 @@ async def run(kind: str, share: float, side: str, seed: int, folder: Path) -> di
         },
         "rollout": {"start": "auto", "steps": [5, 50, 100], "min_step_seconds": 0.02,
                     "limit": 0.02},
-        "limits": {"first_byte_seconds": LIMIT_SECONDS, "idle_seconds": LIMIT_SECONDS,
+        "limits": {"first_byte_seconds": limit, "idle_seconds": limit,
                    "drain_seconds": 1.0},
         "health": {"interval_seconds": 0.2},
         "monitor": {"devices": False},
@@ -173,7 +177,7 @@ async def main_async(asked: argparse.Namespace) -> None:
             seen: Counter[str] = Counter()
             why = ""
             for seed in range(asked.seeds):
-                found = await measure(kind, share, side, seed, folder)
+                found = await measure(kind, share, side, seed, folder, asked.limit)
                 total["stood still"] += len(found["stood_still"])
                 for thrown in found["stood_still"]:
                     lost.update(thrown["seen"])
@@ -192,6 +196,8 @@ def main() -> None:
     parser.add_argument("what", choices=("mistakes", "faults"))
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--kinds", default="")
+    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS,
+                        help="seconds to the first byte and between bytes")  # fmt: skip
     asyncio.run(main_async(parser.parse_args()))
 
 
