@@ -35,7 +35,7 @@ RUNTIME = "libascendcl.so"  # holds everything; the others only lead to it
 BY_NAME = ("libopapi.so",)  # opened at run time, so no library lists them as needed
 # Computed in shim/kernels.c; all others are generated.
 COMPUTED = ("InplaceZero", "InplaceFillScalar", "InplaceCopy", "Cast", "ConstantPadNd")
-C_PREFIXES = ("acl", "rt", "Msprof", "Hccl", "hccl")
+C_PREFIXES = ("acl", "rt", "Msprof", "Hccl", "hccl", "_ZN3atb")
 SYSTEM = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "libstdc++.", "libgcc_s.", "ld-")
 INSTALL_COMPILER = (
     "install one: apt-get install gcc libc6-dev (Debian, Ubuntu), "
@@ -56,7 +56,7 @@ class Package:
 
     def libraries(self) -> list[Path]:
         """The shared libraries that the package loads when imported."""
-        names = ("libtensorpipe.so", "libnpu_profiler.so")
+        names = ("libtensorpipe.so", "libnpu_profiler.so", "libop_plugin_atb.so")
         extra = [self.folder / "lib" / name for name in names]
         return [self.main_library, *(path for path in extra if path.is_file())]
 

@@ -136,13 +136,14 @@ def install_kernels(
     computable |= registered("CompositeExplicitAutogradNonFunctional")
     for name in sorted(registered(KEY)):
         namespace, rest = name.split("::")
-        if namespace not in ("aten", "npu") or rest in KEEP:
+        if namespace not in ("aten", "npu", "atb") or rest in KEEP:
             continue
         overload = find_overload(name)
         if overload is None:
             continue
         operator = describe(name, overload)
-        operator.vendor = vendor_kernel(name)
+        if namespace != "atb":  # their kernels go into a library of C++ objects: empty here
+            operator.vendor = vendor_kernel(name)
         if name in BUILT_IN:
             installer.put(name, engine.kernel(operator, BUILT_IN[name], "reference"))
         elif name in references:
@@ -156,6 +157,8 @@ def install_kernels(
             installer.put(name, kernel)
         elif operator.vendor is not None:
             installer.put(name, passed_on(operator, record))
+        elif namespace == "atb":
+            installer.put(name, unsimulated(operator, record))
     if streams is not None:
         watch_memory(installer, streams)
 
@@ -191,6 +194,16 @@ def passed_on(operator: Operator, record: Record) -> Callable[..., Any]:
             if "has no simulation" in str(error):
                 record.unsimulated[operator.name] += 1
             raise
+
+    return kernel
+
+
+def unsimulated(operator: Operator, record: Record) -> Callable[..., Any]:
+    """A kernel that says that nothing here computes this operator."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        record.unsimulated[operator.name] += 1
+        raise NotImplementedError(f"{operator.name} has no simulation")
 
     return kernel
 

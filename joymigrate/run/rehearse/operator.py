@@ -130,5 +130,6 @@ def describe(name: str, overload: Any) -> Operator:
     operator.indexed = base in INDEXED
     operator.mixes_devices = base in COPIES
     operator.mixes_host = base in (*HOST_INDICES, *HOST_NUMBERS) or operator.mixes_devices
+    operator.mixes_host |= name.startswith("atb::")  # that library reads lengths on the host
     operator.fresh_alias = base in STRIDED
     return operator

@@ -34,6 +34,18 @@ def test_the_device_behaves_as_its_checks_say(rehearse: Run) -> None:
     assert done.code == 0, done.out[-4000:]
 
 
+def test_the_boost_library_loads_and_is_computed(rehearse: Run) -> None:
+    done = rehearse("python", str(PROGRAMS / "boost.py"))
+    assert done.code == 0, done.err[-3000:]
+    apart, said = done.out.strip().splitlines()
+    assert float(apart.removeprefix("apart ")) < 1e-3
+    assert said == "said atb::npu_fused_add_topk_div has no simulation"
+    assert done.report is not None
+    assert {"op": "atb::npu_fused_add_topk_div", "calls": 1} in done.report["unsimulated"]
+    # Its kernels are no chip kernels that anybody judged: they are not said to be checked.
+    assert done.report["checked_by_operators"]["reference"] >= 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [pytest.param((), marks=pytest.mark.slow), ("--sdpa",)])
 def test_training_a_gpt_gives_the_losses_of_the_cpu(rehearse: Run, flags: tuple[str]) -> None:
