@@ -99,6 +99,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
         log=log,
         tell=tell if first else silent,
         traffic=traffic,
+        updates=task.updates,
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.train import gate, group, worker
 from joymigrate.run.train.job import Job, check_batch, check_communication
-from joymigrate.run.train.run_folder import ASK_TO_STOP, RunFolder
+from joymigrate.run.train.run_folder import RunFolder, passing_on
 
 MONITOR_S = 0.1  # how often the agent looks at its workers
 SHUTDOWN_S = 5  # what a worker has to end in when another one died
@@ -88,6 +88,10 @@ def started(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> int:
     if group.in_group():
         return worker.main(folder.path, tell)
     restarts = job.max_restarts if start.restarts is None else start.restarts
+    if job.task.options.get("rollouts") == "actors":
+        from joymigrate.run.train.reinforcement.actors import control
+
+        return control(job, folder, int(job.task.options.get("writers", 1)), restarts, tell)
     if job.layout.world == 1 and restarts == 0:
         return worker.main(folder.path, tell)
     return agent(job, start, restarts, folder, tell)
@@ -180,22 +184,3 @@ def judged(error: Any, folder: RunFolder, tell: Callable[[str], None]) -> int:
         help="the lines above say more; the same command continues from the last checkpoint, and "
         "--max-restarts does so by itself",
     )
-
-
-@contextlib.contextmanager
-def passing_on(folder: RunFolder) -> Iterator[None]:
-    """SIGTERM and Ctrl-C ask the workers to save and stop; a second one ends everything."""
-    seen: list[int] = []
-
-    def handle(number: int, frame: Any) -> None:
-        if seen:
-            raise KeyboardInterrupt
-        seen.append(number)
-        folder.ask_to_stop()
-
-    before = {n: signal.signal(n, handle) for n in ASK_TO_STOP}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -46,6 +46,7 @@ class LoopParts:
     log: Log | None
     tell: Callable[[str], None]
     traffic: Any = None  # of rounded gradients, else None
+    updates: int = 1  # optimiser steps with the samples of a step
 
 
 @dataclass
@@ -143,11 +144,12 @@ class Loop:
         portion = parts.feed.take(position, following if more else None)
         self.previous = position
         seed_step(parts.job.seed, state.step, parts.data_rank)
-        parts.optimiser.zero_grad(set_to_none=True)
-        total = parts.runner.step(portion, self.scale.factor)
-        norm = gradients.global_norm(self.parameters, self.stages, self.twice)
         rate = parts.job.optimiser.lr * optimise.factor(parts.job.schedule, state.step, parts.steps)
-        self.update(norm, rate)
+        for _ in range(parts.updates):
+            parts.optimiser.zero_grad(set_to_none=True)
+            total = parts.runner.step(portion, self.scale.factor)
+            norm = gradients.global_norm(self.parameters, self.stages, self.twice)
+            self.update(norm, rate)
         state.step += 1
         if parts.job.logging.samples and parts.speaks:
             parts.folder.consumed(parts.data_rank, state.step, portion.samples)

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,3 +132,22 @@ class RunFolder:
     def stop_asked(self) -> bool:
         """Whether somebody asked."""
         return (self.path / STOP).exists()
+
+
+@contextlib.contextmanager
+def passing_on(folder: RunFolder) -> Iterator[None]:
+    """SIGTERM and Ctrl-C ask the workers to save and stop; a second one ends everything."""
+    seen: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+        folder.ask_to_stop()
+
+    before = {n: signal.signal(n, handle) for n in ASK_TO_STOP}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -16,8 +17,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from joymigrate.errors import JoyError  # noqa: E402
+from joymigrate.run.train import assemble, launch  # noqa: E402
 from joymigrate.run.train import job as jobs  # noqa: E402
-from joymigrate.run.train import launch  # noqa: E402
 from joymigrate.run.train.reinforcement import policy, rewards, rollouts  # noqa: E402
 from tests.run.train.jobs import TINY, document  # noqa: E402
 
@@ -70,6 +71,126 @@ def test_a_killed_run_goes_on_to_the_same_losses(tmp_path: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
     subprocess.run([*command, str(cut)], check=True, timeout=300)
+    one, other = lines(tmp_path / "whole"), lines(tmp_path / "cut")
+    assert [line["loss"] for line in one] == [line["loss"] for line in other]
+    assert [line["reward"] for line in one] == [line["reward"] for line in other]
+
+
+def test_who_writes_is_checked(tmp_path: Path) -> None:
+    for options, said in (
+        ({"rollouts": "engin"}, r"unknown rollouts 'engin'.*engine"),
+        ({"rollouts": "engine", "server": "http://x"}, "not both"),
+        ({"writers": 2}, "writers are actors of their own"),
+        ({"updates": 0}, "updates is 1 or more, got 0"),
+    ):
+        with pytest.raises(JoyError, match=said):
+            assemble.task_of(jobs.load(job_of(tmp_path, **options)))
+
+
+def test_our_engine_writes_with_the_newest_weights() -> None:
+    """Greedy answers equal transformers', also behind a change of the weights; groups differ."""
+    import transformers
+
+    from joymigrate.device import open_device
+    from joymigrate.run.train.reinforcement.engine_writer import (
+        EngineWriter,
+        config_of,
+        whole_weights,
+    )
+
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model("qwen2", vocab_size=300, **{
+        key: value for key, value in TINY.items() if key != "model_type"})  # fmt: skip
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    writer = EngineWriter(config_of(model), [299], open_device(None), 40)
+    prompts = [[5, 6, 7], [8], [5, 6, 9, 10]]
+    for _ in range(2):
+        writer.load(whole_weights(model))
+        found = writer.write(prompts, 2, 6, 1e-6, seed=3)
+        for prompt, group in zip(prompts, found, strict=True):
+            made = model.generate(
+                torch.tensor([prompt]), max_new_tokens=6, do_sample=False, eos_token_id=299,
+                pad_token_id=0,
+            )  # fmt: skip
+            assert [one.tokens for one in group] == [made[0, len(prompt) :].tolist()] * 2
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight += 0.1 * torch.randn_like(weight)
+    drawn = writer.write(prompts, 8, 6, 1.0, seed=3)
+    assert len({tuple(one.tokens) for one in drawn[0]}) > 4
+    # A text depends on its seed alone, not on what is written beside it.
+    alone = writer.write(prompts[1:2], 8, 6, 1.0, seed=3, first=1)
+    assert [one.tokens for one in alone[0]] == [one.tokens for one in drawn[1]]
+
+
+@pytest.mark.slow
+def test_updates_take_several_steps_with_the_same_answers(tmp_path: Path) -> None:
+    """Two updates equal two passes by hand with the log-probabilities of the first as the old."""
+    job = jobs.load(job_of(tmp_path, steps=2, updates=3, rollouts="engine"))
+    start = launch.LaunchOptions(quiet=True, unverified=True)
+    assert launch.launch(job, start, lambda line: None) == 0
+    one = jobs.load(job_of(tmp_path, "one", steps=2, rollouts="engine"))
+    assert launch.launch(one, start, lambda line: None) == 0
+    several, single = lines(tmp_path / "run"), lines(tmp_path / "one")
+    assert several[0]["reward"] == single[0]["reward"]
+    # On the first pass gains of a group are 0 together; later ones move away from it.
+    assert abs(single[0]["loss"]) < 1e-6 < abs(several[0]["loss"])
+
+
+@pytest.mark.slow
+def test_ten_kills_of_actors_change_no_loss(tmp_path: Path) -> None:
+    """Writers, trainers and the controller die; the losses are those of one process."""
+    psutil = pytest.importorskip("psutil")
+    pytest.importorskip("ray")
+    steps = 33
+    command = [sys.executable, "-m", "joymigrate", "train", "-q"]
+    whole = job_of(tmp_path, "whole", steps=steps, rollouts="engine", updates=2)
+    subprocess.run([*command, str(whole)], check=True, timeout=600)
+    cut = job_of(tmp_path, "cut", steps=steps, rollouts="actors", writers=2, updates=2)
+    command = [*command, "--max-restarts", "20", str(cut)]
+    metrics = tmp_path / "cut" / "metrics.jsonl"
+
+    def reached() -> int:
+        return metrics.read_text().count("\n") if metrics.is_file() else 0
+
+    def workers(kind: str) -> list[Any]:
+        found = []
+        for one in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if one.cmdline()[:1] and one.cmdline()[0].startswith(f"ray::{kind}"):
+                    found.append(one)
+        return found
+
+    process = subprocess.Popen(command)
+    killed: list[str] = []
+    order = ["WriterActor", "TrainerActor", "WriterActor", "controller", "TrainerActor"] * 2
+    deadline = time.monotonic() + 3000
+    try:
+        for number, kind in enumerate(order):
+            before = reached()
+            # Not at once: kills at several places of a step, and before a checkpoint.
+            while time.monotonic() < deadline and reached() < max(before, 1) + 1 + number % 2:
+                assert process.poll() in (None, 0)
+                if process.poll() == 0:
+                    break
+                time.sleep(0.01)
+            if process.poll() == 0:
+                break
+            if kind == "controller":
+                process.kill()
+                process.wait()
+                process = subprocess.Popen(command)
+                killed.append(kind)
+                continue
+            victims = workers(kind)
+            if victims:
+                victims[number % len(victims)].kill()
+                killed.append(kind)
+        assert process.wait(timeout=max(1, deadline - time.monotonic())) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+    assert len(killed) == 10, killed
     one, other = lines(tmp_path / "whole"), lines(tmp_path / "cut")
     assert [line["loss"] for line in one] == [line["loss"] for line in other]
     assert [line["reward"] for line in one] == [line["reward"] for line in other]

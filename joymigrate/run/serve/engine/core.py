@@ -93,6 +93,15 @@ class Engine:
         self.step_seconds = 0.0
         self.last_step = time.monotonic()
 
+    def renew(self, model: Model) -> None:
+        """Go on with other weights of the same model: what was cached with the old ones is
+        forgotten. Only between requests."""
+        if not self.idle:
+            raise JoyError("an engine gets other weights between requests only")
+        self.model = model
+        self.forward = lambda batch: model.hidden(batch, self.cache)
+        self.pool.clear()
+
     # -- requests
 
     def add(self, request: Request) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train.formats.tensors import Folder
 
 if TYPE_CHECKING:
@@ -47,3 +49,29 @@ class Weights(Folder):
     def bytes(self) -> int:
         """Size of the files."""
         return sum(path.stat().st_size for path in set(self.home.values()))
+
+
+class HeldWeights(Weights):
+    """Tensors that are in memory already, as a model in training has them."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = tensors
+        self.folder = Path()
+        self.home = dict.fromkeys(tensors, self.folder)
+        self.bare = False
+        self.taken: set[str] = set()
+
+    def raw(self, name: str) -> Tensor:
+        """A tensor as it is. Raises `JoyError` when there is none of this name."""
+        if name not in self.tensors:
+            raise JoyError(f"the weights have no tensor '{name}'.{did_you_mean(name, self.home)}")
+        self.taken.add(name)
+        return self.tensors[name]
+
+    def close(self) -> None:
+        """Nothing is mapped."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of the tensors."""
+        return sum(one.numel() * one.element_size() for one in self.tensors.values())

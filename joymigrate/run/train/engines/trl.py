@@ -21,7 +21,7 @@ from joymigrate.run.train.engines.rendered import (
     not_told,
 )
 from joymigrate.run.train.job import Job
-from joymigrate.run.train.tasks.grpo import Grpo
+from joymigrate.run.train.tasks.grpo import ELSEWHERE, Grpo
 
 VERBS = {"dpo": "dpo", "grpo": "grpo", "reward": "reward"}
 BRIDGE = "joymigrate_trl_reward"
@@ -102,7 +102,7 @@ def render(job: Job) -> Rendered:
         before = os.environ.get("PYTHONPATH")
         environment["PYTHONPATH"] = str(folder) + (os.pathsep + before if before else "")
         left.append("data.max_length (TRL leaves no prompt out)")
-        left += [f"task.{key}" for key in ("server", "server_model") if key in job.task.options]
+        left += [f"task.{key}" for key in ELSEWHERE if key in job.task.options]
     else:
         told["max_length"] = job.data.max_length
         left += [f"task.{key}" for key in job.task.options if verb == "reward" or key not in DPO]
@@ -131,6 +131,7 @@ def group_policy(job: Job, micro: int) -> dict[str, Any]:
         "epsilon": wish["epsilon"],
         "epsilon_high": wish["epsilon_high"],
         "beta": wish["beta"],
+        "num_iterations": wish["updates"],
         "scale_rewards": "group" if wish["scale"] else "none",
         "loss_type": "grpo",  # its default is dapo
         "use_bias_correction_kl": False,  # the paper's estimate, as ours

@@ -22,7 +22,7 @@ from joymigrate.run.train.engines.rendered import (
 )
 from joymigrate.run.train.job import Job, data_files
 from joymigrate.run.train.reinforcement.rewards import load_reward
-from joymigrate.run.train.tasks.grpo import Grpo
+from joymigrate.run.train.tasks.grpo import ELSEWHERE, Grpo
 
 FACTS = ("prompt", "completion", "record")  # verl hands no tokens to a reward
 DATA, BRIDGE = "prompts.jsonl", "reward.py"
@@ -84,7 +84,8 @@ def render(job: Job) -> Rendered:
         f"{actor}.optim.min_lr_ratio": job.schedule.floor,
         f"{actor}.optim.betas": list(job.optimiser.betas),
         f"{actor}.grad_clip": job.optimiser.clip,
-        f"{actor}.ppo_mini_batch_size": job.batch.size,  # one optimiser step for a set of answers
+        f"{actor}.ppo_mini_batch_size": job.batch.size,  # all of a set of answers in a step
+        f"{actor}.ppo_epochs": wish["updates"],
         f"{actor}.ppo_micro_batch_size_per_gpu": answers,
         f"{actor}.clip_ratio": low,
         f"{actor}.clip_ratio_low": low,
@@ -126,7 +127,7 @@ def render(job: Job) -> Rendered:
     left = [
         *not_told(job, "task"),
         "prompt (a text becomes a user's message: verl sets it in the chat template)",
-        *(f"task.{key}" for key in ("server", "server_model") if key in job.task.options),
+        *(f"task.{key}" for key in ELSEWHERE if key in job.task.options),
     ]
     if job.schedule.name == "linear":
         left.append("schedule.name (constant behind the warmup)")

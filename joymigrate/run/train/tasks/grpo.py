@@ -1,7 +1,12 @@
 """Group relative policy optimisation: answers that earn more than their group become likelier.
 
-A step writes `group` answers to each of its prompts, rewards them by a function, and takes one
-optimiser step. Draws depend on seed, step and rank: a run that was killed goes on with the same.
+A step writes `group` answers to each of its prompts, rewards them by a function, and takes
+`updates` optimiser steps with them. Draws depend on seed, step and rank: a run that was killed goes
+on with the same.
+
+`rollouts` says who writes: `model` (transformers' model in training), `engine` (our serving engine
+in the same process), `actors` (`writers` engines with the rewards, Ray actors of their own); a
+`server` may write instead.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from joymigrate.errors import JoyError
+from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train import records
 from joymigrate.run.train.tasks import _language
 from joymigrate.run.train.tasks.sft import Sft
@@ -21,7 +26,12 @@ from joymigrate.run.train.tokens import Sample, TokenCache
 if TYPE_CHECKING:
     import torch
 
+    from joymigrate.device import Device
+    from joymigrate.run.train.reinforcement.engine_writer import EngineWriter
     from joymigrate.run.train.reinforcement.rollouts import Rollout
+
+ROLLOUTS = ("model", "engine", "actors")
+ELSEWHERE = ("server", "server_model", "rollouts", "writers")  # who writes: other trainers say so
 
 
 class Grpo(Task):
@@ -35,20 +45,24 @@ class Grpo(Task):
         **{"reward": None, "group": 8, "new_tokens": 64, "temperature": 1.0},
         **{"epsilon": 0.2, "epsilon_high": None, "beta": 0.0, "scale": True},
         **{"server": None, "server_model": "model"},
+        **{"rollouts": "model", "writers": 1, "updates": 1},
     }
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        for name, least in (("group", 2), ("new_tokens", 1)):
+        for name, least in (("group", 2), ("new_tokens", 1), ("writers", 1), ("updates", 1)):
             value = self.options[name]
-            if not isinstance(value, int) or value < least:
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise JoyError(f"{name} is {least} or more, got {value!r}", where=f"task.{name}")
         if not float(self.options["temperature"]) > 0:
             raise JoyError("temperature is above 0", where="task.temperature")
+        check_rollouts(self.options)
+        self.updates = self.options["updates"]
         self.sft = Sft(dataclasses.replace(context, options={}))
         self.rewards: list[Any] = []
         self.judges: list[Any] = []  # models
         self.reference: Any = None
+        self.writers: Any = None  # an engine, or actors that have some
         self.last: dict[str, float] = {}
 
     def fields(self) -> dict[str, str]:
@@ -74,8 +88,9 @@ class Grpo(Task):
         return cache
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
-        """Prompts and records as they are; answers come later."""
+        """Prompts and records as they are; answers come later, and are kept for `updates`."""
         return {
+            "kept": {},
             "prompts": [one["tokens"].tolist() for one in samples],
             "records": [json.loads(bytes(one["record"])) for one in samples],
         }
@@ -84,6 +99,13 @@ class Grpo(Task):
         """The rewards, and with `beta` a copy of the model that answers may not go far from."""
         import copy
 
+        if self.options["rollouts"] != "actors":
+            self.load_rewards()
+        if self.options["beta"]:
+            self.reference = copy.deepcopy(model).eval().requires_grad_(False)
+
+    def load_rewards(self) -> None:
+        """What says what an answer is worth."""
         from joymigrate.run.train.reinforcement.rewards import load_reward
 
         if self.options["reward"] is None:
@@ -97,27 +119,59 @@ class Grpo(Task):
                 self.judges.append(RewardModel(place / str(one), self.context.max_length))
             else:
                 self.rewards.append(load_reward(str(one), place))
-        if self.options["beta"]:
-            self.reference = copy.deepcopy(model).eval().requires_grad_(False)
 
-    def answers(self, model: Any, batch: Batch) -> list[list[Rollout]]:
-        """`group` answers to each prompt."""
+    def engine_writer(self, config: Mapping[str, Any], device: Device) -> EngineWriter:
+        """Our engine for this task's answers."""
+        from joymigrate.run.train.reinforcement.engine_writer import EngineWriter
+
+        longest = self.context.max_length + int(self.options["new_tokens"])
+        return EngineWriter(config, _language.stops(self.tokenizer), device, longest)
+
+    def written(
+        self, writer: EngineWriter, batch: Batch, seed: int, first: int = 0
+    ) -> list[list[Rollout]]:
+        """`group` answers of an engine to each prompt."""
+        wish = self.options
+        return writer.write(
+            batch["prompts"], int(wish["group"]), int(wish["new_tokens"]),
+            float(wish["temperature"]), seed, first,
+        )  # fmt: skip
+
+    def answers(self, model: Any, batch: Batch) -> tuple[list[list[Rollout]], list[float]]:
+        """`group` answers to each prompt, and what each is worth."""
         import torch
 
         from joymigrate.run.train.reinforcement import rollouts
 
         wish = self.options
-        limit, temperature = int(wish["new_tokens"]), float(wish["temperature"])
-        ends = _language.stops(self.tokenizer)
-        if wish["server"] is None:
-            return rollouts.write_answers(
-                model, batch["prompts"], int(wish["group"]), limit, temperature, ends
-            )
+        device = next(model.parameters()).device
+        if wish["server"] is None and wish["rollouts"] == "model":
+            found = rollouts.write_answers(
+                model, batch["prompts"], int(wish["group"]), int(wish["new_tokens"]),
+                float(wish["temperature"]), _language.stops(self.tokenizer),
+            )  # fmt: skip
+            return found, self.rewarded(batch, found, device)
         seed = int(torch.randint(2**31, ()))
-        return rollouts.ask_server(
-            wish["server"], wish["server_model"], batch["prompts"], int(wish["group"]), limit,
-            temperature, seed,
-        )  # fmt: skip
+        if wish["server"] is not None:
+            found = rollouts.ask_server(
+                wish["server"], wish["server_model"], batch["prompts"], int(wish["group"]),
+                int(wish["new_tokens"]), float(wish["temperature"]), seed,
+            )  # fmt: skip
+            return found, self.rewarded(batch, found, device)
+        from joymigrate.run.train.reinforcement import engine_writer
+
+        weights, config = engine_writer.whole_weights(model), engine_writer.config_of(model)
+        if wish["rollouts"] == "actors":
+            if self.writers is None:
+                from joymigrate.run.train.reinforcement.actors import Writers
+
+                self.writers = Writers()
+            return self.writers.answers(weights, config, batch, seed)  # type: ignore[no-any-return]
+        if self.writers is None:
+            self.writers = self.engine_writer(config, device_of(device))
+        self.writers.load(weights)
+        found = self.written(self.writers, batch, seed)
+        return found, self.rewarded(batch, found, device)
 
     def rewarded(
         self, batch: Batch, found: Sequence[Sequence[Rollout]], device: Any = "cpu"
@@ -146,16 +200,14 @@ class Grpo(Task):
         logits = model(**self.inputs(batch), use_cache=False).logits
         return _language.target_scores(logits / float(self.options["temperature"]), batch["labels"])
 
-    def loss(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Write, reward, and the loss: the mean over a prompt's answers, summed over prompts."""
+    def gather(self, model: Any, batch: Batch) -> dict[str, Any]:
+        """What the updates of a step share: answers as tensors, gains, log-probabilities."""
         import numpy as np
         import torch
 
         from joymigrate.run.train.reinforcement import policy
 
-        found = self.answers(model, batch)
-        values = self.rewarded(batch, found, next(model.parameters()).device)
-        group = int(self.options["group"])
+        found, values = self.answers(model, batch)
         pairs = [(p, one) for p, some in zip(batch["prompts"], found, strict=True) for one in some]
         made = rows(
             [
@@ -169,40 +221,85 @@ class Grpo(Task):
         )
         device = next(model.parameters()).device
         made = {name: tensor.to(device) for name, tensor in made.items()}
-        logs, mask = self.logs(model, made)
-        before = logs.detach()
+        rewards = torch.tensor(values, device=device)
+        group, scale = int(self.options["group"]), bool(self.options["scale"])
+        kept: dict[str, Any] = {
+            "answers": made,
+            "gains": policy.advantages(rewards, group, scale=scale),
+            "reference": None,
+            "before": None,
+        }
         if self.options["server"] is not None:
-            before = before.clone()
+            before = torch.zeros(made["labels"].shape, device=device)[:, 1:]
             for number, (prompt, one) in enumerate(pairs):
                 first = len(prompt) - 1
                 before[number, first : first + len(one.tokens)] = torch.tensor(one.logs)
-        reference = None
+            kept["before"] = before
         if self.reference is not None:
             with torch.no_grad():
-                reference, _ = self.logs(self.reference.to(device), made)
-        rewards = torch.tensor(values, device=device)
-        low = float(self.options["epsilon"])
-        high = self.options["epsilon_high"]
-        losses = policy.answer_losses(
-            logs,
-            before,
-            policy.advantages(rewards, group, scale=bool(self.options["scale"])),
-            mask,
-            low=low,
-            high=low if high is None else float(high),
-            beta=float(self.options["beta"]),
-            reference_NT=reference,
-        )
+                kept["reference"], _ = self.logs(self.reference.to(device), made)
         lengths = [len(one.tokens) for _, one in pairs]
         self.last = {
             "reward": round(float(rewards.mean()), 6),
             "answer_tokens": sum(lengths) / len(lengths),
         }
-        return losses.sum() / group
+        return kept
+
+    def loss(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Write, reward, and the loss: the mean over a prompt's answers, summed over prompts.
+
+        A batch that comes again (`updates`) has the answers of the first time.
+        """
+        from joymigrate.run.train.reinforcement import policy
+
+        kept = batch["kept"]
+        if not kept:
+            kept.update(self.gather(model, batch))
+        logs, mask = self.logs(model, kept["answers"])
+        if kept["before"] is None:
+            kept["before"] = logs.detach()
+        low, high = float(self.options["epsilon"]), self.options["epsilon_high"]
+        losses = policy.answer_losses(
+            logs,
+            kept["before"],
+            kept["gains"],
+            mask,
+            low=low,
+            high=low if high is None else float(high),
+            beta=float(self.options["beta"]),
+            reference_NT=kept["reference"],
+        )
+        return losses.sum() / int(self.options["group"])
 
     def figures(self) -> dict[str, float]:
         """The mean reward of the last pass, and the length of its answers."""
         return self.last
+
+
+def check_rollouts(options: Mapping[str, Any]) -> None:
+    """Who writes is one of those that there are. `JoyError` where it is not."""
+    named = options["rollouts"]
+    if named not in ROLLOUTS:
+        raise JoyError(
+            f"unknown rollouts '{named}'.{did_you_mean(str(named), ROLLOUTS)}",
+            where="task.rollouts", help=f"one of {', '.join(ROLLOUTS)}",
+        )  # fmt: skip
+    if options["server"] is not None and named != "model":
+        raise JoyError(f"a server writes, or rollouts: {named}, not both", where="task.server")
+    if options["writers"] != 1 and named != "actors":
+        raise JoyError("writers are actors of their own", where="task.writers",
+                       help="rollouts: actors")  # fmt: skip
+
+
+def device_of(where: torch.device) -> Device:
+    """The opened device that a model is on."""
+    from joymigrate.chips import all_chips
+    from joymigrate.device import open_device
+
+    if where.type == "cpu":
+        return open_device(None)
+    chips = [chip for chip in all_chips().values() if chip.device == where.type]
+    return open_device(min(chips, key=lambda chip: not chip.origin), required=True)
 
 
 TASK = Grpo

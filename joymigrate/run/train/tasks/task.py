@@ -56,6 +56,7 @@ class Task:
     MODEL: ClassVar[str] = "AutoModelForCausalLM"  # the class of transformers that builds it
     TOKENIZER: ClassVar[bool] = True
     SCHEMA: ClassVar[str] = ""  # one line: what a record must have
+    updates: int = 1  # optimiser steps with the samples of a step
     PIPELINE: ClassVar[bool] = False  # forward takes tokens and positions, the loss reads `labels`
 
     def __init__(self, context: Context) -> None:

@@ -1,0 +1,297 @@
+"""Reinforcement learning on separate Ray actors under one controller.
+
+    controller (this process)
+      ├─ trainer 0 … N-1   the present training loop, one process of the layout each
+      └─ writer 0 … W-1    our serving engine and the rewards
+
+A trainer gives its weights to Ray once a step; a writer takes them when it is asked with weights
+that it does not hold. What is asked is a function of seed, step and prompt, so a call that is asked
+again, by a writer that died and was started anew, has the same answer. A trainer that dies ends all
+trainers; the controller starts them from the last checkpoint (`max_restarts`), and the same command
+goes on where the controller itself was killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joymigrate.errors import Exit, JoyError
+from joymigrate.extras import need
+from joymigrate.run.train.reinforcement.rollouts import Rollout
+from joymigrate.run.train.run_folder import RunFolder, passing_on
+
+if TYPE_CHECKING:
+    from joymigrate.run.train.job import Job
+
+NAMESPACE = "JOYMIGRATE_TRAIN_NAMESPACE"  # of the actors of this run
+ATTEMPT = "JOYMIGRATE_TRAIN_ATTEMPT"  # how often its trainers were started
+PATIENCE_S = 300.0  # for a writer that is started again
+Answers = tuple[list[list[Rollout]], list[float]]
+
+
+class WriterActor:
+    """One engine with the rewards of a job, as a Ray actor."""
+
+    def __init__(self, folder: str) -> None:
+        from joymigrate.run.train import assemble, group
+
+        job = RunFolder(Path(folder)).job()
+        self.device = group.choose(job.device, print)
+        self.task = assemble.task_of(job)
+        self.task.load_rewards()  # type: ignore[attr-defined]
+        self.version: Any = None
+        self.writer: Any = None
+
+    def process(self) -> int:
+        """The process that this is."""
+        return os.getpid()
+
+    def answers(
+        self,
+        version: Any,
+        weights: Sequence[Any],
+        config: Mapping[str, Any],
+        batch: Mapping[str, Any],
+        seed: int,
+        first: int,
+    ) -> Answers:
+        """Answers to the prompts of a batch by the weights of a version, and what they are worth.
+
+        `weights` holds a reference, which is read only where the version is another one.
+        """
+        import ray
+
+        if self.version != version:
+            tensors = ray.get(weights[0])
+            where = self.device.at()
+            placed = {name: tensor.to(where) for name, tensor in tensors.items()}
+            if self.writer is None:
+                self.writer = self.task.engine_writer(config, self.device)  # type: ignore[attr-defined]
+            self.writer.load(placed)
+            self.version = version
+        found = self.task.written(self.writer, batch, seed, first)  # type: ignore[attr-defined]
+        values = self.task.rewarded(batch, found, self.device.at())  # type: ignore[attr-defined]
+        return found, values
+
+
+class TrainerActor:
+    """One process of the training loop, as a Ray actor."""
+
+    def process(self) -> int:
+        """The process that this is."""
+        return os.getpid()
+
+    def address(self) -> tuple[str, int]:
+        """Where processes may meet: this machine, a free port."""
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return socket.gethostbyname(socket.gethostname()), free.getsockname()[1]
+
+    def train(self, folder: str, environment: Mapping[str, str]) -> int:
+        """Train to the end; the exit code as in worker.py."""
+        os.environ.update(environment)
+        from joymigrate.run.train import worker
+
+        return worker.main(Path(folder))
+
+
+class Writers:
+    """The writers as a trainer sees them."""
+
+    def __init__(self) -> None:
+        import ray
+
+        from joymigrate.run.train import group
+
+        if NAMESPACE not in os.environ:
+            raise JoyError(
+                "this process belongs to no controller with writers",
+                where="task.rollouts",
+                help="rollouts: actors is started by `joymigrate train`, not by torchrun",
+            )
+        rank, ranks = group.rank(), int(os.environ.get("WORLD_SIZE", "1"))
+        self.space = os.environ[NAMESPACE]
+        self.ray = ray
+        count = int(os.environ["JOYMIGRATE_TRAIN_WRITERS"])
+        mine = [number for number in range(count) if number % ranks == rank]
+        self.handles = [
+            ray.get_actor(f"writer-{number}", namespace=self.space)
+            for number in (mine or [rank % count])
+        ]
+        self.asked = 0
+
+    def answers(
+        self,
+        weights: Mapping[str, Any],
+        config: Mapping[str, Any],
+        batch: Mapping[str, Any],
+        seed: int,
+    ) -> Answers:
+        """Every writer has a run of the prompts; the answers come in their order."""
+        self.asked += 1
+        version = (os.environ[ATTEMPT], self.asked)
+        held = [self.ray.put({name: tensor.cpu() for name, tensor in weights.items()})]
+        count = len(batch["prompts"])
+        edges = [count * part // len(self.handles) for part in range(len(self.handles) + 1)]
+        portions = [
+            (handle, {name: batch[name][start:stop] for name in ("prompts", "records")}, start)
+            for handle, start, stop in zip(self.handles, edges, edges[1:], strict=False)
+            if start < stop
+        ]
+        asked = [
+            handle.answers.remote(version, held, config, part, seed, start)
+            for handle, part, start in portions
+        ]
+        found: list[list[Rollout]] = []
+        values: list[float] = []
+        for number, (handle, part, start) in enumerate(portions):
+            some, worth = self.patient(
+                asked[number],
+                lambda h=handle, p=part, s=start: h.answers.remote(  # type: ignore[misc]
+                    version, held, config, p, seed, s
+                ),
+            )
+            found += some
+            values += worth
+        return found, values
+
+    def patient(self, reference: Any, again: Callable[[], Any]) -> Answers:
+        """The answer, asked again while a writer is being started anew."""
+        errors = self.ray.exceptions
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                found: Answers = self.ray.get(reference)
+                return found
+            except (errors.ActorUnavailableError, errors.ActorDiedError) as error:
+                if time.monotonic() > deadline:
+                    raise JoyError(
+                        f"a writer stays away: {str(error).splitlines()[0][:200]}",
+                        help="look at Ray's log of the actor",
+                    ) from None
+                time.sleep(0.2)
+                reference = again()
+            except errors.RayTaskError as error:
+                cause = getattr(error, "cause", None)
+                if isinstance(cause, JoyError):
+                    raise JoyError(cause.what, where=cause.where, help=cause.help) from None
+                raise
+
+
+def control(
+    job: Job, folder: RunFolder, writers: int, restarts: int, tell: Callable[[str], None]
+) -> int:
+    """Start the actors and watch them until the run has ended; its exit code."""
+    need("cluster", "ray", what="task.rollouts: actors")
+    import ray
+
+    space = f"joymigrate-train-{uuid.uuid4().hex[:12]}"
+    os.environ[NAMESPACE] = space
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(
+            namespace=space,
+            include_dashboard=False,
+            log_to_driver=True,
+            logging_level=logging.ERROR,
+        )
+    try:
+        return watched(ray, space, job, folder, writers, restarts, tell)
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def watched(
+    ray: Any,
+    space: str,
+    job: Job,
+    folder: RunFolder,
+    writers: int,
+    restarts: int,
+    tell: Callable[[str], None],
+) -> int:
+    """Writers for the whole run, trainers for every attempt."""
+    asks = resources(job)
+    made = [
+        ray.remote(WriterActor)
+        .options(name=f"writer-{number}", namespace=space, max_restarts=-1, max_task_retries=-1,
+                 **asks)
+        .remote(str(folder.path))
+        for number in range(writers)
+    ]  # fmt: skip
+    pids = ray.get([one.process.remote() for one in made])
+    folder.report(writers=pids)
+    for attempt in range(restarts + 1):
+        world = job.layout.world
+        trainers = [ray.remote(TrainerActor).options(**asks).remote() for _ in range(world)]
+        host, port = ray.get(trainers[0].address.remote())
+        folder.report(trainers=ray.get([one.process.remote() for one in trainers]))
+        given = {
+            NAMESPACE: space,
+            ATTEMPT: str(attempt),
+            "JOYMIGRATE_TRAIN_WRITERS": str(writers),
+            **{
+                name: os.environ[name] for name in ("JOYMIGRATE_TRAIN_QUIET",) if name in os.environ
+            },
+        }
+        if world > 1:
+            given |= {"MASTER_ADDR": host, "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
+        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} if world > 1 else {}
+                 for rank in range(world)]  # fmt: skip
+        running = [
+            one.train.remote(str(folder.path), {**given, **mine})
+            for one, mine in zip(trainers, ranks, strict=True)
+        ]
+        try:
+            codes = ended(ray, running, folder)
+        except ray.exceptions.RayActorError as error:
+            for one in trainers:
+                ray.kill(one)
+            if folder.status().get("state") == "failed":
+                return Exit.ERROR
+            why = f"a trainer died: {str(error).splitlines()[0][:160]}"
+            if attempt == restarts:
+                folder.report(state="failed", message=why)
+                raise JoyError(
+                    why,
+                    where=str(folder.path),
+                    help="the same command continues from the last checkpoint, and --max-restarts "
+                    "does so by itself",
+                ) from None
+            tell(f"{why}; starting from the last checkpoint")
+            continue
+        return max(codes)
+    raise AssertionError("unreachable")
+
+
+def ended(ray: Any, running: Sequence[Any], folder: RunFolder) -> list[int]:
+    """The exit codes; raises as soon as one trainer is gone."""
+    waiting = list(running)
+    with passing_on(folder):
+        while waiting:
+            done, waiting = ray.wait(waiting, timeout=1.0)
+            ray.get(done)
+    codes: list[int] = ray.get(list(running))
+    return codes
+
+
+def resources(job: Job) -> dict[str, Any]:
+    """What an actor takes of Ray: a card where the job runs on cards."""
+    from joymigrate.run.train import group
+
+    device = group.choose(job.device, lambda line: None)
+    if device.is_cpu:
+        return {"num_cpus": 0}
+    from joymigrate.chips import get
+
+    assert device.chip is not None
+    name = get(device.chip).launch.get("ray_resource", "GPU")
+    return {"num_gpus": 1} if name == "GPU" else {"resources": {name: 1}}
