@@ -1,7 +1,8 @@
 """What chips were measured to do, by case: read by rehearsals, coverage, tolerances and kits.
 
 One file per chip, `calibration/CHIP.json` in joymigrate's cache, or the file that the environment
-variable JOYMIGRATE_CALIBRATION names.
+variable JOYMIGRATE_CALIBRATION names; below it `calibration.json` in the chip's folder, which comes
+with joymigrate: what the scores that people contributed say (`scores/` beside it).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from joymigrate.errors import JoyError
 from joymigrate.files import write_output
 
 SCHEMA = "joymigrate.calibration/1"
+SHIPPED = "calibration.json"
 ENVIRONMENT = "JOYMIGRATE_CALIBRATION"
 
 
@@ -46,6 +48,15 @@ class Calibration:
         row = self.rows.get("memory") or {}
         total = row.get("found", {}).get("total_bytes") if row.get("grade") == "measured" else None
         return int(total) if total else None
+
+    def rates(self) -> dict[str, tuple[float, str]]:
+        """Measured TFLOP/s of matrix products by dtype, with where they come from."""
+        rows = (row for row in self.rows.values() if row["grade"] == "measured")
+        return {
+            str(row["dtype"]): (float(row["found"]["rate"]), provenance(row))
+            for row in rows
+            if row["op"] == "matmul" and row["found"].get("unit") == "TFLOP/s"
+        }
 
     def of_operators(self, names: Iterable[str]) -> list[Mapping[str, Any]]:
         """Deviating rows of the operators that a program called (`aten::gelu`)."""
@@ -104,19 +115,29 @@ def place(chip: str) -> Path:
 
 
 def load(chip: str) -> Calibration:
-    """What is known of a chip; empty without a file. JoyError for a file that is none."""
-    path = place(chip)
+    """What is known of a chip, from joymigrate's own file and from the user's, whose rows come
+    first unless only they are rehearsed. JoyError for a file that is none."""
+    from joymigrate.chips.load import all_chips
+
+    known = all_chips().get(chip)
+    rows = read(known.folder / SHIPPED, chip) if known is not None else {}
+    for name, row in read(place(chip), chip).items():
+        if name not in rows or not rows[name]["grade"] == "measured" != row["grade"]:
+            rows[name] = row
+    return Calibration(chip, rows)
+
+
+def read(path: Path, chip: str) -> dict[str, Mapping[str, Any]]:
+    """The rows of a calibration by their case; none without a file, and none of another chip."""
     if not path.is_file():
-        return Calibration(chip)
+        return {}
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise JoyError(f"cannot read the calibration: {error}", where=str(path)) from None
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         raise JoyError("not a calibration", where=str(path), help="joymigrate kit score SCORE")
-    if raw["chip"] != chip:
-        return Calibration(chip)
-    return Calibration(chip, {row["id"]: row for row in raw["rows"]})
+    return {row["id"]: row for row in raw["rows"]} if raw["chip"] == chip else {}
 
 
 def save(calibration: Calibration, path: Path) -> None:

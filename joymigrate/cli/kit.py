@@ -126,7 +126,13 @@ def merge_scores(
 
     documents = [score.check(read_json(path), str(path)) for path in scores]
     if check:
-        talk([f"{len(documents)} scores can be read and hold no paths"])
+        for path, one in zip(scores, documents, strict=True):
+            if one["rehearsal"]:
+                raise JoyError(
+                    "made on a simulated chip: it says nothing of a chip", where=str(path),
+                    help="a score to share is made by python kit/run.py beside a chip",
+                )  # fmt: skip
+        talk([f"{len(documents)} scores can be read, are of chips, and hold no paths or addresses"])
         return Exit.OK
     empty = calibration.Calibration(choose_chip(to).name)
     joined = score.calibrate(documents, empty)

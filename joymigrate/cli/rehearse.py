@@ -138,12 +138,15 @@ def command(
             code = _program.run(resolved, ready)
         records = session.read_records(settings)
         called = {name for record in records for name in record["calls"]}
-        measured = calibration.load(settings.chip).of_operators(called)
+        known = calibration.load(settings.chip)
+        measured = known.of_operators(called)
         result = report.summarise(settings, records, code, measured)
         if seal is not None:
             sku = target(settings.chip).sku(settings.soc)
             calls = sealing.signatures_of(records)
-            said = sealing.of_rehearsal(result, calls, measured, sku, matrix_unit.unit_of)
+            said = sealing.of_rehearsal(
+                result, calls, measured, sku, matrix_unit.unit_of, known.rates()
+            )
             sealing.write(said, seal)
     if not quiet:
         with speaking(language):

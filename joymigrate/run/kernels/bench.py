@@ -21,9 +21,9 @@ from joymigrate.chips import all_chips
 from joymigrate.errors import JoyError
 from joymigrate.run.kernels import chipnames, tuned
 from joymigrate.run.kernels.arguments import Arguments, prepare
-from joymigrate.run.kernels.check import flat
 from joymigrate.run.kernels.operator import REFERENCE, Call, Case, Implementation, dtype_name
 from joymigrate.run.kernels.registry import Kernel, forget_choices
+from joymigrate.run.kernels.results import flat
 from joymigrate.run.kernels.samples import Samples
 from joymigrate.run.kernels.select import function, only_checked, why_not
 

@@ -22,27 +22,55 @@ SUMS = frozenset(
 )
 
 
-def lower_bound(signatures: Sequence[Mapping[str, Any]], sku: Sku | None) -> dict[str, Any] | None:
+def lower_bound(
+    signatures: Sequence[Mapping[str, Any]],
+    sku: Sku | None,
+    rates: Mapping[str, tuple[float, str]] | None = None,
+) -> dict[str, Any] | None:
     """Least time of all accepted matrix products and convolutions, in microseconds.
 
     None where the model's peak is not known. `operations` are multiplications and additions
-    (2 for each product); `calls_counted` says how many of `calls` these are.
+    (2 for each product); `calls_counted` says how many of `calls` these are. `at_measured_rate`:
+    the same work at the TFLOP/s by dtype that a kit measured (`rates`); a rate above the documented
+    peak takes its place.
     """
     peaks = sku.peak_tflops if sku is not None else {}
     floats = [peaks[name] for name in FLOATS if name in peaks]
     if not floats or sku is None:
         return None
     total, counted = 0, 0
+    by_dtype: dict[str, int] = {}
     accepted = [row for row in signatures if row["outcome"] == "accepted"]
     for row in accepted:
         number = operations(row)
         total += number * row["calls"]
         counted += row["calls"] * bool(number)
-    return {
-        "us": total / (max(floats) * 1e6), "operations": total, "calls_counted": counted,
+        if number:
+            dtype = first_dtype(row)
+            by_dtype[dtype] = by_dtype.get(dtype, 0) + number * row["calls"]
+    known = rates or {}
+    peak = max(floats + [rate for rate, _ in known.values()])
+    found: dict[str, Any] = {
+        "us": total / (peak * 1e6), "operations": total, "calls_counted": counted,
         "calls": sum(row["calls"] for row in accepted), "grade": "documented",
         "source": f"{sku.name}: at most {max(floats):g} TFLOP/s; {sku.source}",
     }  # fmt: skip
+    if peak > max(floats):
+        found |= {
+            "grade": "measured",
+            "source": next(s for rate, s in known.values() if rate == peak),
+        }
+    if by_dtype and all(known.get(dtype, (0.0,))[0] > 0 for dtype in by_dtype):
+        found["at_measured_rate"] = {
+            "us": sum(number / (known[dtype][0] * 1e6) for dtype, number in by_dtype.items()),
+            "grade": "measured", "source": ", ".join(sorted({known[d][1] for d in by_dtype})),
+        }  # fmt: skip
+    return found
+
+
+def first_dtype(row: Mapping[str, Any]) -> str:
+    """The dtype of a call's first tensor; empty where it has none."""
+    return next((str(one["tensor"]["dtype"]) for one in row["args"] if is_tensor(one)), "")
 
 
 def operations(row: Mapping[str, Any]) -> int:
@@ -87,7 +115,7 @@ def first_divergence(
     `unit_of` names the matrix unit's kind of work for an operator, None for what runs elsewhere.
     """
     for number, row in enumerate(signatures):
-        dtype = next((one["tensor"]["dtype"] for one in row["args"] if is_tensor(one)), "")
+        dtype = first_dtype(row)
         if row["outcome"] != "accepted" or dtype not in FLOATS:
             continue
         on_matrix_unit = unit_of(str(row["op"])) is not None

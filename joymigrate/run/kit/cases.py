@@ -1,8 +1,7 @@
-"""The cases of a kit: what is called with what, from `kit.yaml` and from sealed predictions."""
+"""The cases of a kit that everybody gets: what is called with what, from `kit.yaml`."""
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from joymigrate.schema import document, read_file, setting
 
 FILE = "kit.yaml"
 FLOATS = ("float64", "float32", "float16", "bfloat16")
+RATED = ("float32", "float16", "bfloat16")
 Masters = dict[str, np.ndarray[Any, Any]]
 
 
@@ -71,6 +71,10 @@ def build(chip: Chip) -> tuple[list[dict[str, Any]], Masters, dict[str, str]]:
             and case["layout"] == "contiguous"
         ]  # fmt: skip
     cases += [plain(name, name) for name in ("memory", "training", "serving")]
+    cases += [
+        {**plain("rate", name), "id": f"rate {name} {dtype}", "dtype": dtype}
+        for name, dtype in (*(("matmul", one) for one in RATED), ("copy", "uint8"))
+    ]
     return cases, masters, backends
 
 
@@ -93,7 +97,8 @@ def of_entry(
     forms += [(dtypes[0], layout) for layout in entry.layouts]
     for dtype, layout in forms:
         whole = dtype not in FLOATS
-        args = [argument(one, whole, dtype, masters) for one in entry.args]
+        used: set[str] = set()
+        args = [argument(one, whole, dtype, masters, used) for one in entry.args]
         yield {
             "id": f"{op} {dtype} {layout}", "section": section, "call": entry.call, "op": op,
             "dtype": dtype, "layout": layout, "args": args, "kwargs": dict(entry.kwargs),
@@ -102,29 +107,30 @@ def of_entry(
         }  # fmt: skip
 
 
-def argument(value: Any, whole: bool, dtype: str, masters: Masters) -> Any:
-    """One argument: a tensor's name, or the value itself."""
+def argument(value: Any, whole: bool, dtype: str, masters: Masters, used: set[str]) -> Any:
+    """One argument: a tensor's name, or the value itself. `used`: inputs of this call so far."""
     if isinstance(value, list):
         kind = "whole" if whole else "float"
-        return {"tensor": tensor(kind, value, 9, masters)}
+        return {"tensor": tensor(kind, value, 9, masters, used)}
     if not isinstance(value, Mapping):
         raise JoyError(f"{value!r} is no argument of a case", help="a shape, or {value: …}")
     if "value" in value:
         return value["value"]
     if "many" in value:
-        return [argument(shape, whole, dtype, masters) for shape in value["many"]]
+        return [argument(shape, whole, dtype, masters, used) for shape in value["many"]]
     if "positive" in value:
-        return {"tensor": tensor("positive", value["positive"], 9, masters)}
+        return {"tensor": tensor("positive", value["positive"], 9, masters, used)}
     if "bool" in value:
-        return {"tensor": tensor("bool", value["bool"], 2, masters)}
-    return {"tensor": tensor("whole", value["index"], value["below"], masters)}
+        return {"tensor": tensor("bool", value["bool"], 2, masters, used)}
+    return {"tensor": tensor("whole", value["index"], value["below"], masters, used)}
 
 
-def tensor(kind: str, shape: Sequence[int], below: int, masters: Masters) -> str:
-    """The name of an input, made where it is new; equal shapes get different numbers."""
+def tensor(kind: str, shape: Sequence[int], below: int, masters: Masters, used: set[str]) -> str:
+    """The name of an input, made where it is new; arguments of one call get different numbers."""
     stem = f"{kind}_{'x'.join(map(str, shape))}" + (f"_{below}" if kind == "whole" else "")
-    number = sum(name.startswith(stem) for name in masters)
-    name = f"{stem}.{number % 3}"  # three of each are enough to tell arguments apart
+    names = (f"{stem}.{number}" for number in range(len(used) + 1))
+    name = next(one for one in names if one not in used)
+    used.add(name)
     if name not in masters:
         masters[name] = values(kind, shape, below, name)
     return name
@@ -140,71 +146,3 @@ def values(kind: str, shape: Sequence[int], below: int, name: str) -> np.ndarray
     if kind == "positive":
         return draw.uniform(0.5, 2.0, shape)
     return draw.normal(0, 1, shape)
-
-
-def of_signature(signature: Mapping[str, Any], masters: Masters) -> dict[str, Any] | str:
-    """A case for a sealed call, or why none can be made of it."""
-    name = str(signature["op"])
-    namespace, _, rest = name.partition("::")
-    operator, _, overload = rest.partition(".")
-    if "out" in overload:  # what a structured operator runs below its plain form
-        overload = plain_overload(namespace, operator, overload)
-    if operator.endswith("_") or (not overload and "out" in rest):
-        return "writes into its arguments"
-    kwargs = {k: v for k, v in (signature.get("kwargs") or {}).items() if k != "out"}
-    if any(isinstance(v, Mapping) or str(v).startswith("<") for v in kwargs.values()):
-        return "has a named argument that is neither a number nor a text"
-    args = []
-    for value in signature["args"]:
-        made = sealed_argument(value, masters)
-        if made is None:
-            return "has an argument that is neither a tensor nor a number"
-        args.append(made[0])
-    dtypes = [v["tensor"]["dtype"] for v in signature["args"] if isinstance(v, Mapping)]
-    dtype = next((one for one in dtypes if one in FLOATS), dtypes[0] if dtypes else "float32")
-    shapes = " ".join(
-        "x".join(map(str, v["tensor"]["shape"])) for v in signature["args"]
-        if isinstance(v, Mapping)
-    )  # fmt: skip
-    said = repr([name, signature["args"], signature.get("kwargs") or {}])
-    return {
-        "id": f"{name} {dtype} {shapes} {zlib.crc32(said.encode()):08x}",
-        "section": "operator", "call": f"torch.ops.{namespace}.{operator}.{overload or 'default'}",
-        "op": name, "dtype": dtype, "layout": "contiguous", "args": args, "kwargs": kwargs,
-        "grad": False, "results": None,
-    }  # fmt: skip
-
-
-def plain_overload(namespace: str, operator: str, overload: str) -> str:
-    """The overload that makes its own result, as `out` of gelu stands for `default`; empty where
-    there is none."""
-    import torch
-
-    packet = getattr(getattr(torch.ops, namespace), operator, None)
-    known = packet.overloads() if packet is not None else ()
-    for one in (overload.removesuffix("_out").replace("out", ""), "default", "Tensor"):
-        if (one or "default") in known:
-            return one or "default"
-    return ""
-
-
-def sealed_argument(value: Any, masters: Masters) -> tuple[Any] | None:
-    """A tensor of a sealed call by name; whole numbers are zeros, which are valid indices."""
-    if isinstance(value, Mapping):
-        facts = value["tensor"]
-        if facts["shape"] is None or None in facts["shape"]:
-            return None
-        if math.prod(facts["shape"]) > 1 << 18:
-            return None
-        if facts["dtype"] in FLOATS:
-            return ({"tensor": tensor("float", facts["shape"], 9, masters)},)
-        kind = "bool" if facts["dtype"] == "bool" else "whole"
-        return ({"tensor": tensor(kind, facts["shape"], 1, masters)},)
-    if isinstance(value, str) and value.startswith("<"):  # a type, or what was not recorded
-        return None
-    if isinstance(value, bool | int | float | str | type(None)):
-        return (value,)
-    if isinstance(value, list):
-        inner = [sealed_argument(one, masters) for one in value]
-        return ([one[0] for one in inner if one],) if all(inner) else None
-    return None

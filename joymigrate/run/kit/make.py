@@ -21,7 +21,7 @@ from joymigrate.chips import Chip
 from joymigrate.chips.calibration import Calibration
 from joymigrate.errors import JoyError
 from joymigrate.files import write_output
-from joymigrate.run.kit import cases
+from joymigrate.run.kit import cases, kernels, sealed
 
 RUNNER = Path(__file__).parent / "runner"
 TRIAL_S = 3600
@@ -47,11 +47,12 @@ def make(
     """The zip and its `kit.json`. `predict` runs every case once, on the simulated chip where the
     chip can be rehearsed, else on the CPU; what was measured comes before what was predicted."""
     listed, masters, backends = cases.build(chip)
-    left_out: dict[str, str] = {}
+    own, left_out = kernels.cases(chip)
+    listed += own
     known = {case["id"] for case in listed}
     for seal in seals:
         for signature in seal["predictions"]["signatures"]:
-            case = cases.of_signature(signature, masters)
+            case = sealed.of_signature(signature, masters)
             if isinstance(case, str):
                 left_out[str(signature["op"])] = case
             elif case["id"] not in known:
@@ -65,12 +66,23 @@ def make(
     inputs = safetensors(masters)
     if predict:
         add_predictions(kit, inputs, chip, rehearsed)
-    for case in listed:
+        drop_uncalled(kit)
+    for case in kit["cases"]:
         measured = calibration.prediction(case)
         if measured is not None:
             case["prediction"] = measured
     kit["id"] = hashlib.sha256(dumps(kit).encode()).hexdigest()[:16]
     return pack(kit, inputs), kit
+
+
+def drop_uncalled(kit: dict[str, Any]) -> None:
+    """Leave out the sample calls that joymigrate itself would not make on the chip."""
+    gone = [
+        case for case in kit["cases"]
+        if case["section"] == "kernel" and case["prediction"].get("outcome") == "skipped"
+    ]  # fmt: skip
+    kit["left_out"] |= {case["id"]: case["prediction"].get("message", "") for case in gone}
+    kit["cases"] = [case for case in kit["cases"] if case not in gone]
 
 
 def dumps(value: Any) -> str:
@@ -116,6 +128,7 @@ def files(kit: Mapping[str, Any], inputs: bytes) -> dict[str, bytes]:
     found["kit/kit.json"] = dumps(kit).encode()
     found["kit/inputs.safetensors"] = inputs
     found["kit/README.txt"] = README.encode()
+    found |= kernels.files(str(kit["chip"]))
     return found
 
 
@@ -163,13 +176,14 @@ def add_predictions(kit: dict[str, Any], inputs: bytes, chip: Chip, rehearsed: b
 
 KEPT = (
     *("outcome", "message", "dtypes", "shapes", "strides", "error", "gradient_error"),
-    *("losses", "tokens", "total_bytes", "allocated_bytes"),
+    *("losses", "tokens", "total_bytes", "allocated_bytes", "unchecked"),
+    *("rate", "unit", "length"),
 )
 
 
 def prediction(row: Mapping[str, Any], case: Mapping[str, Any], rehearsed: bool) -> dict[str, Any]:
     """What is said before the chip is seen. Of times nothing is said."""
-    if case["section"] == "time":
+    if case["section"] in ("time", "rate"):
         return {"outcome": row["outcome"], "grade": "rehearsed" if rehearsed else "documented"}
     kept = {key: row[key] for key in KEPT if key in row and row[key] not in ("", None)}
     return {**kept, "grade": "rehearsed" if rehearsed else "documented"}

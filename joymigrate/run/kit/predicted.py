@@ -110,6 +110,10 @@ def called(document: Mapping[str, Any], wanted: str, row: Row, chip: Chip) -> li
 
 def argument(value: Any, device: str) -> str:
     """An argument as code."""
+    if isinstance(value, Mapping) and "device" in value:
+        return repr("cpu" if value["device"] == "cpu" else device)
+    if isinstance(value, Mapping) and "tensor" not in value:
+        return f"torch.{next(iter(value.values()))}"
     if isinstance(value, Mapping):
         facts = value["tensor"]
         strides = facts.get("strides")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from joymigrate.chips import get
@@ -33,17 +36,49 @@ def script(score: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     if row["section"] not in ("operator", "vendor"):
         raise JoyError(
             f"'{row['id']}' is a program, not an operator",
-            help="send kit/runner/programs.py and the row of score.json",
+            help="send the kit and the row of score.json",
         )
-    device, dtype = score["device"], row["dtype"]
-    chip = get(str(score["chip"]))
+    chip, device = get(str(score["chip"])), score["device"]
     names: dict[str, str] = {}
-    call = ", ".join(argument_text(value, names) for value in row["args"])
-    kwargs = "".join(f", {k}={v!r}" for k, v in (row.get("kwargs") or {}).items())
-    versions = ", ".join(f"{k} {v}" for k, v in score["versions"].items())
-    cast = f".to(torch.{dtype})" if dtype in ("float32", "float16", "bfloat16", "float64") else ""
-    found = ", ".join(row["deviations"]) or row["outcome"]
+    said = ", ".join(argument_text(value, names) for value in row["args"])
+    for key, value in (row.get("kwargs") or {}).items():
+        said += f", {key}={argument_text(value, names)}"
+    formula, plain = reference(row)
+    fell_back = "fallback" in (row["outcome"], *row["deviations"])
     lines = [
+        *head(score, row, chip.package if chip.package and device == chip.device else ""),
+        *(["import os, tempfile", "told = tempfile.TemporaryFile()"] if fell_back else []),
+        *(["os.dup2(told.fileno(), 2)  # the package says so there"] if fell_back else []),
+        *formula,
+        *(line for form, name in names.items() for line in make_input(json.loads(form), name, row)),
+        f"tensors = [{', '.join(names.values())}]",
+        f"inputs = [x.to({device!r}) for x in tensors]",
+        *(WITH_GRADIENTS if "gradient" in row["deviations"] else []),
+        "try:",
+        f"    result = {row['call']}({placed(said, names, 'inputs')})",
+        "except (RuntimeError, NotImplementedError, TypeError) as error:",
+        "    sys.exit(f'refused: {error}')",
+    ]
+    if fell_back:
+        lines += ["told.seek(0)", "sys.exit(b'fall back to run on the CPU' in told.read())"]
+    elif plain is None or not set(row["deviations"]) & set(SHOWS):
+        lines += ["print('accepted')"]
+    else:
+        lines += compared(row, f"{plain}({placed(said, names, 'wide')})")
+    if len(lines) > MOST_LINES:
+        raise JoyError(f"the script has {len(lines)} lines", help="name a case with fewer inputs")
+    return "\n".join(lines) + "\n"
+
+
+SHOWS = ("result", "gradient", "dtype", "shape", "layout")
+WITH_GRADIENTS = ["[x.requires_grad_() for x in inputs if x.is_floating_point()]"]
+
+
+def head(score: Mapping[str, Any], row: Mapping[str, Any], package: str) -> list[str]:
+    """What was found, where, by which versions; the imports."""
+    versions = ", ".join(f"{k} {v}" for k, v in score["versions"].items())
+    found = ", ".join(row["deviations"]) or row["outcome"]
+    return [
         f'"""{row["id"]} on {score["device_name"]}: {found}.',
         "",
         f"{versions}; {score['date']}. Exits 1 while it shows, 0 when it is mended.",
@@ -51,46 +86,102 @@ def script(score: Mapping[str, Any], row: Mapping[str, Any]) -> str:
         "import sys",
         "import numpy as np",
         "import torch",
-        *([f"import {chip.package}"] if chip.package and device == chip.device else []),
-        "",
+        *([f"import {package}"] if package else []),
     ]
-    for name, variable in names.items():
-        lines.append(f"{variable} = torch.from_numpy(np.asarray({numbers(name)}))")
-        if name.startswith(("float", "positive")):
-            lines[-1] += cast
-        lines += layout(variable, row["layout"])
-    variables = list(names.values())
-    moved = ", ".join(f'{one}.to("{device}")' for one in variables)
-    lines += [f"inputs = ({moved},)", "try:"]
-    if row["section"] == "vendor":
-        on_device = replaced(call, variables)
-        lines += [f"    {row['call']}({on_device}{kwargs})", "except RuntimeError as error:"]
-        lines += ["    sys.exit(f'refused: {error}')", "print('ran; compare with the formula')"]
-    else:
-        on_device = replaced(call, variables)
-        lines += [
-            f"    result = {row['call']}({on_device}{kwargs})",
-            "except RuntimeError as error:",
-            "    sys.exit(f'refused: {error}')",
-            f"wanted = {row['call']}({wide(call, names)}{kwargs})",
-            "first = result[0] if isinstance(result, tuple) else result",
-            "wanted = wanted[0] if isinstance(wanted, tuple) else wanted",
-            "error = (first.cpu().double() - wanted.double()).abs().max().item()",
-            "print('dtype', first.dtype, 'strides', first.stride(), 'largest error', error)",
-            f"sys.exit(error > {limit(row)!r} * wanted.double().abs().max().item())",
-        ]
-    if len(lines) > MOST_LINES:
-        raise JoyError(f"the script has {len(lines)} lines", help="name a case with fewer inputs")
-    return "\n".join(lines) + "\n"
+
+
+def reference(row: Mapping[str, Any]) -> tuple[list[str], str | None]:
+    """A vendor function's formula as code, and what to call in float64 (None: nothing is known)."""
+    if row["section"] != "vendor":
+        return [], str(row["call"])
+    text = (Path(__file__).parent / "runner" / "references.py").read_text(encoding="utf-8")
+    known = {one.name: one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef)}
+    name = str(row.get("reference") or "")
+    if name not in known:
+        return [], None
+    used = {node.id for node in ast.walk(known[name]) if isinstance(node, ast.Name)}
+    code = ["from torch.nn import functional"] if "functional" in used else []
+    for one in (*(known[other] for other in sorted(used & set(known))), known[name]):
+        del one.body[0]  # its docstring
+        one.returns = None
+        for part in one.args.args:
+            part.annotation = None
+        code += ast.unparse(one).splitlines()
+    return code, name
+
+
+def compared(row: Mapping[str, Any], said: str) -> list[str]:
+    """Code that compares a result with float64 and with what was predicted of its form."""
+    names, predicted, bad = row["deviations"], row.get("predicted") or {}, "False"
+    floats = "[x for x in {} if x.is_floating_point()]"
+    lines = [
+        "wide = [x.detach().double() if x.is_floating_point() else x for x in tensors]",
+        *([WITH_GRADIENTS[0].replace("inputs", "wide")] if "gradient" in names else []),
+        f"wanted = {said}",
+        "first, wanted = (x[0] if isinstance(x, (tuple, list)) else x for x in (result, wanted))",
+    ]
+    pairs = "[(first, wanted)]"
+    if "gradient" in names:
+        weight = "(torch.arange(1, x.numel() + 1) / x.numel()).reshape(x.shape)"
+        lines.append(f"[x.backward({weight}.to(x)) for x in (first, wanted)]")
+        both = f"zip({floats.format('inputs')}, {floats.format('wide')})"
+        pairs = f"[(x.grad, y.grad) for x, y in {both}]"
+    lines += [
+        "def error(x, y):",
+        "    return ((x.cpu().double() - y.double()).abs().max() / y.double().abs().max()).item()",
+        f"worst = max(error(x, y) for x, y in {pairs})",
+        f"bad = worst > {limit(row)!r}",
+    ]
+    forms = (
+        ("dtypes", "dtype", "str(first.dtype)", lambda x: f"torch.{x}"),
+        ("shapes", "shape", "list(first.shape)", list),
+        ("strides", "layout", "list(first.stride())", list),
+    )
+    for key, word, text, shown in forms:
+        if word in names and predicted.get(key):
+            bad = f"{text} != {shown(predicted[key][0])!r}"
+            lines[-1] += f" or {bad}"
+    if "shape" in names:
+        lines[-4:] = [f"bad = {bad}", "worst = None"]
+    said = "print(first.dtype, first.shape, first.stride(), 'largest error', worst)"
+    return [*lines, said, "sys.exit(bad)"]
 
 
 def argument_text(value: Any, names: dict[str, str]) -> str:
     """An argument as code; tensors by a variable each."""
-    if isinstance(value, Mapping) and "tensor" in value:
-        return names.setdefault(str(value["tensor"]), f"x{len(names)}")
     if isinstance(value, list):
         return "[" + ", ".join(argument_text(one, names) for one in value) + "]"
-    return repr(value)
+    if not isinstance(value, Mapping):
+        return repr(value)
+    if "tensor" in value:
+        return names.setdefault(json.dumps(value, sort_keys=True), f"x{len(names)}")
+    if "device" in value:
+        return "inputs[0].device"
+    return f"torch.{next(iter(value.values()))}"
+
+
+def placed(said: str, names: Mapping[str, str], where: str) -> str:
+    """The arguments with the tensors of a list in place of their variables."""
+    for number, variable in enumerate(names.values()):
+        said = re.sub(rf"\b{variable}\b", f"{where}[{number}]", said)
+    return said.replace("inputs[0].device", f"{where}[0].device") if names else said
+
+
+def make_input(form: Mapping[str, Any], variable: str, row: Mapping[str, Any]) -> list[str]:
+    """Code that makes one input: its numbers, dtype and layout."""
+    name = str(form["tensor"])
+    whole = not name.startswith(("float", "positive"))
+    dtype = form.get("dtype") or ("" if whole else row["dtype"])
+    cast = f".to(torch.{dtype})" if dtype else ""
+    lines = [f"{variable} = torch.from_numpy(np.asarray({numbers(name)})){cast}"]
+    steps = form.get("strides")
+    if not steps:
+        return lines + layout(variable, row["layout"])
+    (shape,) = shapes(form)
+    held = [1 if step == 0 else length for step, length in zip(steps, shape, strict=True)]
+    part = "".join(f"[{', '.join(f':{length}' for length in held)}]")
+    empty = f"torch.empty_strided({held}, {steps}, dtype={variable}.dtype)"
+    return [*lines, f"{variable} = {empty}.copy_({variable}{part}).expand({shape})"]
 
 
 def shapes(values: Any) -> list[list[int]]:
@@ -101,21 +192,6 @@ def shapes(values: Any) -> list[list[int]]:
     if isinstance(values, list):
         return [shape for one in values for shape in shapes(one)]
     return []
-
-
-def replaced(call: str, variables: list[str]) -> str:
-    """The arguments with the tensors of the device."""
-    for number, variable in enumerate(variables):
-        call = re.sub(rf"\b{variable}\b", f"inputs[{number}]", call)
-    return call
-
-
-def wide(call: str, names: Mapping[str, str]) -> str:
-    """The arguments with floating-point tensors as float64."""
-    for name, variable in names.items():
-        if name.startswith(("float", "positive")):
-            call = re.sub(rf"\b{variable}\b", f"{variable}.double()", call)
-    return call
 
 
 def numbers(name: str) -> str:

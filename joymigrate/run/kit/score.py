@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from joymigrate.chips.calibration import Calibration
@@ -14,27 +15,66 @@ from joymigrate.run.kit.repro import shapes
 from joymigrate.run.kit.runner.judge import attribute, deviations
 
 SCHEMA = "joymigrate.score/1"
-PATH = re.compile(r"(?<![\w…])/(home|root|Users|data|mnt|opt|tmp|usr|workspace)/|/home/|/Users/")
+PATH = re.compile(
+    r"(?<![\w…])/(home|root|Users|data|mnt|opt|tmp|usr|workspace)/|/home/|/Users/|\b[A-Z]:\\\\"
+)
+ADDRESS = re.compile(r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b|[\w.]+@[\w-]+\.\w")
+DATE = re.compile(r"\d{4}-\d\d-\d\d")
 BAD = ("refused", "fallback", "hung", "crashed", "wrong result")
+OUTCOMES = (*BAD, "accepted", "skipped")
+NEEDED = ("kit", "chip", "device_name", "versions", "date", "results", "rehearsal")
+ROW = ("id", "section", "op", "dtype", "layout", "outcome", "predicted")
 
 
 def check(score: Any, where: str) -> Mapping[str, Any]:
     """A score of a kit; JoyError for anything else, with the first mistake."""
     if not isinstance(score, Mapping) or score.get("schema") != SCHEMA:
         raise JoyError("not a score", where=where, help="python kit/run.py writes score.json")
-    for key in ("kit", "chip", "device_name", "versions", "date", "results", "rehearsal"):
+    for key in NEEDED:
         if key not in score:
             raise JoyError(f"'{key}' is missing", where=where)
+    if not DATE.fullmatch(str(score["date"])):
+        raise JoyError(f"'{score['date']}' is no date such as 2026-05-01", where=f"{where} date")
+    if not isinstance(score["rehearsal"], bool) or not isinstance(score["results"], list):
+        raise JoyError("`rehearsal` is true or false, `results` a list", where=where)
+    ids = set()
     for number, row in enumerate(score["results"]):
-        for key in ("id", "section", "op", "dtype", "layout", "outcome", "predicted"):
-            if key not in row:
-                raise JoyError(f"'{key}' is missing", where=f"{where} results.{number}")
-        if PATH.search(str(row.get("message", ""))):
+        place = f"{where} results.{number}"
+        for key in ROW:
+            if not isinstance(row, Mapping) or key not in row:
+                raise JoyError(f"'{key}' is missing", where=place)
+        if row["outcome"] not in OUTCOMES:
             raise JoyError(
-                "a message holds a path", where=f"{where} results.{number}.message",
-                help="leave paths out before you share a score",
+                f"no outcome is called '{row['outcome']}'", where=f"{place}.outcome",
+                help=f"known: {', '.join(OUTCOMES)}",
             )  # fmt: skip
+        if row["id"] in ids:
+            raise JoyError(f"'{row['id']}' is there twice", where=place)
+        ids.add(row["id"])
+    for place, value in leaves(score, where):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise JoyError(f"{value} is no figure", where=place)
+        private = PATH.search(str(value)) or (
+            ADDRESS.search(str(value)) and ".versions." not in f"{place}."
+        )
+        if isinstance(value, str) and private:
+            what = "a path" if PATH.search(value) else "an address"
+            raise JoyError(
+                f"a message holds {what}", where=place, help="leave it out before you share a score"
+            )
     return score
+
+
+def leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Every text and number of a document with its place."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from leaves(item, f"{place} {key}" if " " not in place else f"{place}.{key}")
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from leaves(item, f"{place}.{number}")
+    else:
+        yield place, value
 
 
 def judged(score: Mapping[str, Any]) -> list[dict[str, Any]]:

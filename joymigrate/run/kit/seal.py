@@ -34,6 +34,7 @@ def of_rehearsal(
     measured: Sequence[Mapping[str, Any]],
     sku: Sku | None,
     unit_of: Callable[[str], str | None],
+    rates: Mapping[str, tuple[float, str]] | None = None,
 ) -> dict[str, Any]:
     """The predictions of a rehearsal (`rehearsal/1`). Of times there is a lower bound only."""
     distinct = joined(signatures)
@@ -56,7 +57,7 @@ def of_rehearsal(
             "peak_memory_bytes": dict(result["peak_memory_bytes"]),
             "collectives": collectives,
             "precision": result.get("precision"),
-            "time_lower_bound": bound.lower_bound(rows, sku),
+            "time_lower_bound": bound.lower_bound(rows, sku, rates),
             "first_divergence": bound.first_divergence(rows, str(result["precision"]), unit_of),
             "measured": list(measured),
         },

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 MOST = 20_000  # distinct calls of one process
+NAMED: tuple[tuple[type, str], ...] = (
+    (torch.dtype, "dtype"), (torch.device, "device"), (torch.layout, "layout"),
+    (torch.memory_format, "memory_format"),
+)  # fmt: skip
 
 
 class Signatures:
@@ -35,6 +40,9 @@ class Signatures:
 
 def form(value: Any) -> Any:
     """An argument without its values: dtype, shape and strides of a tensor; numbers as they are."""
+    for kind, name in NAMED:
+        if isinstance(value, kind):
+            return {name: str(value).removeprefix("torch.").partition(":")[0]}
     if isinstance(value, Tensor):
         return {
             "tensor": {

@@ -134,6 +134,9 @@ def cases(random: Samples) -> Iterator[Case]:
     yield make(random, "mixed", news=(7, 20, 1, 1), pasts=(16, 0, 15, 47), **usual)
     yield make(random, "one head each", news=(3, 1), pasts=(0, 40), heads=2, kv_heads=2)
     yield make(random, "window", news=(9, 1, 1), pasts=(14, 3, 60), window=8, **usual)
+    wide = {**usual, "size": 64}  # one of the sizes that vendors' kernels take
+    yield make(random, "heads of 64", news=(7, 20, 1, 1), pasts=(16, 0, 15, 47), **wide)
+    yield make(random, "heads of 64, window", news=(9, 1, 1), pasts=(14, 3, 60), window=8, **wide)
     extras: dict[str, Any] = {"softcap": 20.0, "scale": 0.3, **usual}
     yield make(random, "softcap", news=(9, 1, 1), pasts=(14, 3, 60), **extras)
     yield make(random, "sinks", news=(9, 1, 1), pasts=(0, 3, 60), sinks=True, **usual)

@@ -81,6 +81,7 @@ def of_serving(said: dict[str, Any], found: dict[str, Any]) -> list[str]:
 JUDGES = {
     "operator": of_operator,
     "vendor": of_operator,
+    "kernel": of_operator,
     "memory": of_memory,
     "training": of_training,
     "serving": of_serving,

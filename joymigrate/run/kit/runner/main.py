@@ -22,6 +22,8 @@ HERE = Path(__file__).resolve().parents[1]
 PATIENCE_S = 120.0  # one case; a kernel that is compiled at first use takes a while
 JOIN_S, COLLECTIVE_S = 300.0, 30.0  # to join the group; for the collective itself
 PATHS = re.compile(r"(/[\w.\-+]+){2,}/?")
+ADDRESSES = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{0,4}\b")
+MINUTES = 60.0  # a run begins no case after them; a second start goes on
 
 
 def main() -> int:
@@ -32,6 +34,8 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, default=Path("score.json"))
     parser.add_argument("--section", action="append", help="only this section; repeatable")
     parser.add_argument("--patience", type=float, default=PATIENCE_S, help="seconds for one case")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="begin no case after them")
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--rank", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -43,15 +47,17 @@ def main() -> int:
     device = given.device or which_device(kit)
     given.state.mkdir(parents=True, exist_ok=True)
     if given.worker:
-        return work(kit, device, given.state)
+        return work(kit, device, given.state, given.until)
     started = time.time()
+    given.until = started + 60 * given.minutes
     supervise(kit, device, given)
     results = read_results(given.state)
     score = build_score(kit, results, device, time.time() - started)
     text = json.dumps(score, indent=1, ensure_ascii=False) + "\n"
     given.output.write_text(text, encoding="utf-8")
     given.output.with_suffix(".html").write_text(page(score), encoding="utf-8")
-    print(f"{len(score['results'])} cases, {score['deviations']} deviate: {given.output}")
+    rest = f", {len(score['not_run'])} did not run (start again)" if score["not_run"] else ""
+    print(f"{len(score['results'])} cases, {score['deviations']} deviate{rest}: {given.output}")
     return int(score["deviations"] > 0)
 
 
@@ -99,11 +105,13 @@ def append(state: Path, row: dict[str, Any]) -> None:
 def supervise(kit: dict[str, Any], device: str, given: argparse.Namespace) -> None:
     """Keep a worker going until every case has a result."""
     command = [sys.executable, str(HERE / "run.py"), "--worker", "--state", str(given.state)]
-    command += ["--device", device]
+    command += ["--device", device, "--until", str(given.until)]
     for section in given.section or ():
         command += ["--section", section]
     plain = [case["id"] for case in kit["cases"] if case["section"] != "collective"]
     while left := [one for one in plain if one not in read_results(given.state)]:
+        if time.time() > given.until:
+            break
         with (given.state / "worker.log").open("ab") as log:
             worker = subprocess.Popen(command, stdout=log, stderr=log)
             outcome = watch(worker, given.state, given.patience)
@@ -114,7 +122,8 @@ def supervise(kit: dict[str, Any], device: str, given: argparse.Namespace) -> No
         elif not outcome and left[0] not in done and worker.returncode:
             raise SystemExit(f"the kit can't run on {device}: {tail(given.state)}")
     for case in kit["cases"]:
-        if case["section"] == "collective" and case["id"] not in read_results(given.state):
+        waits = case["section"] == "collective" and case["id"] not in read_results(given.state)
+        if waits and time.time() < given.until:
             append(
                 given.state,
                 {"id": case["id"], **collective(case, device, kit["backends"], given.state)},
@@ -146,11 +155,11 @@ def tail(state: Path) -> str:
     return text.splitlines()[-1][:300] if text else ""
 
 
-def work(kit: dict[str, Any], device: str, state: Path) -> int:
-    """All cases that have no result yet, one after the other."""
+def work(kit: dict[str, Any], device: str, state: Path, until: float | None = None) -> int:
+    """All cases that have no result yet, one after the other; none begins after `until`."""
     import torch
 
-    from . import operators, programs
+    from . import operators, programs, vendor_kernels
     from .tensors import read_safetensors
 
     torch.set_warn_always(True)
@@ -163,10 +172,15 @@ def work(kit: dict[str, Any], device: str, state: Path) -> int:
     for case in kit["cases"]:
         if case["id"] in done or case["section"] == "collective":
             continue
+        if until is not None and time.time() > until:
+            break
         (state / "current").write_text(case["id"])
         try:
-            if case["section"] in ("operator", "vendor"):
-                found = operators.run_case(case, masters, device)
+            if case["section"] in ("operator", "vendor", "kernel"):
+                found = (
+                    vendor_kernels.run_case(case, device) if case["section"] == "kernel"
+                    else operators.run_case(case, masters, device)
+                )  # fmt: skip
                 if found["outcome"] == "fallback":  # the package says so once per operator
                     on_cpu.add(case["call"])
                 elif found["outcome"] == "accepted" and case["call"] in on_cpu:
@@ -176,6 +190,8 @@ def work(kit: dict[str, Any], device: str, state: Path) -> int:
                 found = {"outcome": "skipped", "message": "the operator itself does not run"}
                 if before.get("outcome") == "accepted":
                     found = programs.time_of(case, masters, device)
+            elif case["section"] == "rate":
+                found = programs.rate(case["call"], case["dtype"], device)
             else:
                 found = kinds[case["section"]](device)
         except (RuntimeError, NotImplementedError, AttributeError) as error:
@@ -261,11 +277,13 @@ def build_score(
         if found is None:
             continue
         shown = {k: v for k, v in found.items() if k not in ("id", "message")}
-        message = PATHS.sub("…/", str(found.get("message", ""))).strip().split("\n")[0][:240]
+        message = scrubbed(str(found.get("message", ""))).strip().split("\n")[0][:240]
         rows.append({
             "id": case["id"], "section": case["section"], "op": case["op"],
             "dtype": case["dtype"], "layout": case["layout"], "call": case["call"],
-            "args": case["args"], "kwargs": case.get("kwargs") or {}, **shown, "message": message,
+            "args": case["args"], "kwargs": case.get("kwargs") or {},
+            **({"reference": case["reference"]} if case.get("reference") else {}),
+            **shown, "message": message,
             "predicted": case.get("prediction") or {},
             "deviations": deviations(case, case.get("prediction") or {}, found),
         })  # fmt: skip
@@ -282,8 +300,18 @@ def build_score(
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "seconds": round(seconds, 1),
         "deviations": sum(bool(row["deviations"]) and not row.get("because") for row in rows),
+        "not_run": [case["id"] for case in kit["cases"] if case["id"] not in results],
         "results": rows,
     }
+
+
+def scrubbed(text: str) -> str:
+    """A message without paths, addresses, and the names of this machine and user."""
+    text = ADDRESSES.sub("<address>", PATHS.sub("…/", text))
+    for name, mark in ((socket.gethostname(), "<host>"), (os.environ.get("USER", ""), "<user>")):
+        if len(name) > 2:
+            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", mark, text)
+    return text
 
 
 def device_name(device: str) -> str:
@@ -339,6 +367,8 @@ def page(score: dict[str, Any]) -> str:
 
     ordered = sorted(score["results"], key=lambda one: not one["deviations"])
     grade = "rehearsed" if score["rehearsal"] else "measured"
+    unchecked = sum("unchecked" in one for one in score["results"])
+    told = f"{len(score['not_run'])} cases did not run; of {unchecked} no result was compared."
     head = "".join(
         f"<th>{name}</th>" for name in ("case", "predicted", "found", "deviates", "message")
     )
@@ -347,6 +377,6 @@ def page(score: dict[str, Any]) -> str:
         "<style>body{font:15px sans-serif;margin:2em}td,th{padding:.2em .6em;text-align:left;"
         "border-bottom:1px solid #ccc}</style>"
         f"<h1>{html.escape(score['device_name'])}: {score['deviations']} of "
-        f"{len(score['results'])} cases deviate</h1><p>Grade: {grade}, {score['date']}.</p>"
+        f"{len(score['results'])} cases deviate</h1><p>Grade: {grade}, {score['date']}. {told}</p>"
         f"<table><tr>{head}</tr>{''.join(map(row, ordered))}</table>"
     )

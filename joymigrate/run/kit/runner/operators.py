@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .references import REFERENCES
-from .tensors import arguments
+from .tensors import arguments, named_arguments, restrided
 
 FALLBACK = "fall back to run on the CPU"
 
@@ -36,38 +36,56 @@ def find(dotted: str) -> Callable[..., Any]:
 
 
 def run_case(case: dict[str, Any], masters: dict[str, Tensor], device: str) -> dict[str, Any]:
-    """What the chip does with a case: outcome, errors in units of the dtype's precision, layout."""
-    on_cpu = arguments(case, masters)
+    """What the chip does with a case: outcome, errors in units of the dtype's precision, layout.
+
+    `unchecked` says why results were not held against float64.
+    """
+    on_cpu, kwargs = arguments(case, masters), named_arguments(case, masters)
     try:
         function = find(case["call"])
     except AttributeError as error:
         return {"outcome": "refused", "message": f"no such function: {error}"}
-    kwargs = case.get("kwargs") or {}
-    with warnings.catch_warnings(record=True) as caught, standard_error() as printed:
-        warnings.simplefilter("always")
+    expected, expected_gradients, unchecked = reference(case, on_cpu, kwargs)
+    with listen() as said:
         try:
             on_chip = [move(value, device) for value in on_cpu]
-            wanted = [v for v in flat(on_chip) if case["grad"] and v.is_floating_point()]
+            named = {name: move(value, device) for name, value in kwargs.items()}
+            wanted = [v for v in flat(on_chip) if expected_gradients and v.is_floating_point()]
             for tensor in wanted:
                 tensor.requires_grad_(True)
-            results = outputs(function(*on_chip, **kwargs), case)
+            results = outputs(function(*on_chip, **named), case)
             held = [result.detach().cpu() for result in results]
             gradients = backward(results, wanted)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             return {"outcome": "refused", "message": str(error)}
-    told = [*printed, *(str(one.message) for one in caught)]
-    fell_back = any(FALLBACK in text for text in told)
-    expected, expected_gradients = reference(case, on_cpu, kwargs)
-    found: dict[str, Any] = {
+    found = form(results, said)
+    if unchecked:
+        return {**found, "unchecked": unchecked}
+    found["error"] = worst(held, expected, case["dtype"])
+    if expected_gradients or gradients:
+        found["gradient_error"] = worst(gradients, expected_gradients, case["dtype"])
+    return found
+
+
+def form(results: list[Tensor], said: list[str]) -> dict[str, Any]:
+    """Outcome, types, shapes and strides of a call that came back."""
+    fell_back = any(FALLBACK in text for text in said)
+    return {
         "outcome": "fallback" if fell_back else "accepted",
         "dtypes": [str(one.dtype).removeprefix("torch.") for one in results],
         "shapes": [list(one.shape) for one in results],
         "strides": [list(one.stride()) for one in results],
-        "error": worst(held, expected, case["dtype"]),
     }
-    if gradients:
-        found["gradient_error"] = worst(gradients, expected_gradients, case["dtype"])
-    return found
+
+
+@contextmanager
+def listen() -> Iterator[list[str]]:
+    """All that is warned and printed to stderr meanwhile; filled when it ends."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as caught, standard_error() as printed:
+        warnings.simplefilter("always")
+        yield said
+    said += [*printed, *(str(one.message) for one in caught)]
 
 
 @contextmanager
@@ -91,11 +109,11 @@ def standard_error() -> Iterator[list[str]]:
 
 
 def move(value: Any, device: str) -> Any:
-    """A tensor on the device with its strides; lists item by item."""
+    """A tensor on the device with its strides; lists item by item; the device itself."""
     if isinstance(value, Tensor):
-        moved = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device)
-        moved.copy_(value)
-        return moved
+        return restrided(value, list(value.stride()), device)
+    if isinstance(value, torch.device):
+        return torch.device(device)
     return [move(item, device) for item in value] if isinstance(value, list) else value
 
 
@@ -130,20 +148,32 @@ def backward(results: list[Tensor], wanted: list[Tensor]) -> list[Tensor]:
 
 def reference(
     case: dict[str, Any], on_cpu: list[Any], kwargs: dict[str, Any]
-) -> tuple[list[Tensor], list[Tensor]]:
-    """The same in float64 on the CPU, from inputs that were rounded to the case's dtype."""
+) -> tuple[list[Tensor], list[Tensor], str]:
+    """The same in float64 on the CPU, from inputs that were rounded to the case's dtype: results,
+    gradients (none where the CPU knows none), and why there is nothing to compare with."""
+    if not case.get("numbers", True):
+        return [], [], "random, or memory without numbers"
     wide = [widen(value) for value in on_cpu]
     wanted = [v for v in flat(wide) if case["grad"] and v.is_floating_point()]
     for tensor in wanted:
         tensor.requires_grad_(True)
-    function = REFERENCES.get(case.get("reference") or "") or find(case["call"])
-    plain = {k: v for k, v in kwargs.items() if not isinstance(v, torch.dtype)}
-    results = outputs(function(*wide, **plain), case)
-    return [one.detach() for one in results], backward(results, wanted)
+    try:
+        function = REFERENCES.get(case.get("reference") or "") or find(case["call"])
+        named = {name: widen(value) for name, value in kwargs.items()}
+        results = outputs(function(*wide, **named), case)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        return [], [], f"the CPU has no float64 of it: {str(error).splitlines()[0][:120]}"
+    held = [one.detach() for one in results]
+    try:
+        return held, backward(results, wanted), ""
+    except (RuntimeError, NotImplementedError):
+        return held, [], ""
 
 
 def widen(value: Any) -> Any:
-    """Floating point as float64."""
+    """Floating point as float64, dtypes too."""
+    if isinstance(value, torch.dtype):
+        return torch.float64 if value.is_floating_point else value
     if isinstance(value, Tensor):
         copy = value.detach().clone()
         return copy.double() if copy.is_floating_point() else copy
@@ -151,10 +181,12 @@ def widen(value: Any) -> Any:
 
 
 def worst(found: list[Tensor], expected: list[Tensor], dtype: str) -> float:
-    """The largest error in units of the dtype's precision at the largest value; 0 or 1e9 for whole
-    numbers; 1e9 where shapes, NaN or infinities differ. A unit is `finfo(dtype).eps * max(|x|)`."""
+    """The largest error in units of the dtype's precision at the largest value: `finfo(dtype).eps *
+    max(|x|)`. 0 or 1e9 for whole numbers; 1e9 where counts, shapes, NaN or infinities differ."""
     largest = 0.0
-    for mine, wanted in zip(found, expected, strict=False):
+    if len(found) != len(expected):
+        return 1e9
+    for mine, wanted in zip(found, expected, strict=True):
         if mine.shape != wanted.shape:
             return 1e9
         if not mine.is_floating_point():

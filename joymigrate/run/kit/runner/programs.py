@@ -121,6 +121,38 @@ def time_of(case: dict[str, Any], masters: dict[str, Tensor], device: str) -> di
     return {"outcome": "accepted", "median_us": round(sorted(taken)[len(taken) // 2], 2)}
 
 
+LONGEST_S = 0.05  # no larger input after one that took so long
+
+
+def rate(name: str, dtype: str, device: str) -> dict[str, Any]:
+    """The best rate that growing inputs reach: TFLOP/s of square products, GB/s (read and written)
+    of copies. Timed by the host around work that it waits for."""
+    kind = device.split(":")[0]
+    module = getattr(torch, kind)
+    best, largest, length = 0.0, 0, 256 if name == "matmul" else 1 << 20
+    while length <= (1 << 13 if name == "matmul" else 1 << 30):
+        shape = (length, length) if name == "matmul" else (length,)
+        source = torch.ones(shape, dtype=getattr(torch, dtype), device=device)
+        target = torch.empty_like(source)
+        taken = []
+        for _ in range(4):
+            start = time.perf_counter()
+            if name == "matmul":
+                torch.matmul(source, source, out=target)
+            else:
+                target.copy_(source)
+            module.synchronize()
+            taken.append(time.perf_counter() - start)
+        work = 2 * length**3 / 1e12 if name == "matmul" else 2 * source.nbytes / 1e9
+        if work / min(taken[1:]) > best:
+            best, largest = work / min(taken[1:]), length
+        if min(taken[1:]) > LONGEST_S:
+            break
+        length *= 2 if name == "matmul" else 4
+    unit = "TFLOP/s" if name == "matmul" else "GB/s"
+    return {"outcome": "accepted", "rate": round(best, 4), "unit": unit, "length": largest}
+
+
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 
 

@@ -48,15 +48,37 @@ def arguments(case: dict[str, Any], masters: dict[str, Tensor]) -> list[Any]:
     return [one(value, case, masters) for value in case["args"]]
 
 
+def named_arguments(case: dict[str, Any], masters: dict[str, Tensor]) -> dict[str, Any]:
+    """The named arguments of a case on the CPU."""
+    return {k: one(value, case, masters) for k, value in (case.get("kwargs") or {}).items()}
+
+
 def one(value: Any, case: dict[str, Any], masters: dict[str, Tensor]) -> Any:
     """One argument."""
-    if isinstance(value, dict) and "tensor" in value:
+    if isinstance(value, list):
+        return [one(item, case, masters) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
         tensor = masters[value["tensor"]]
+        if "dtype" in value:
+            return restrided(tensor.to(dtype_of(value["dtype"])), value.get("strides"))
         if tensor.dtype == torch.float64:
             tensor = tensor.to(dtype_of(case["dtype"]))
         return lay_out(tensor, case["layout"])
-    if isinstance(value, dict) and "dtype" in value:
-        return dtype_of(value["dtype"])
-    if isinstance(value, list):
-        return [one(item, case, masters) for item in value]
-    return value
+    if "device" in value:
+        return torch.device("cpu")
+    return getattr(torch, str(next(iter(value.values()))))  # a dtype, layout or memory format
+
+
+def restrided(tensor: Tensor, strides: list[int] | None, device: str = "cpu") -> Tensor:
+    """The same numbers on a device with these strides; an axis of stride 0 repeats its first."""
+    tensor = tensor.contiguous() if strides is None else tensor
+    steps = tensor.stride() if strides is None else strides
+    whole = tensor
+    for axis, step in enumerate(steps):
+        if step == 0 and tensor.shape[axis] > 1:
+            whole = whole.narrow(axis, 0, 1)
+    made = torch.empty_strided(whole.shape, tuple(steps), dtype=tensor.dtype, device=device)
+    made.copy_(whole)
+    return made.expand(tensor.shape)

@@ -2,9 +2,9 @@
 
 Packed tokens are the layout TND: `actual_seq_lengths` are running ends, `actual_seq_lengths_kv` the
 lengths themselves where a block table is given. Sparse mode 3 is causal from the lower right
-corner, 4 a band, both with the compressed mask of 2048 x 2048. Sizes of blocks and heads are those
-of the operators' documents: a block is 16 to 512 tokens in steps of 16, a head at most 512 wide in
-steps of 16.
+corner, 4 a band, both with the compressed mask of 2048 x 2048. A block is 16 to 512 tokens in steps
+of 16 (the operators' documents); a head of packed tokens is 64, 128 or 192 wide (its tiling:
+ops-transformer c29bc10, fused_infer_attention_score_tiling; vllm-ascend 9632).
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from joymigrate.run.kernels.ops.paged_attention import Numbers, Result, numbers
 
 COMPRESSED = 2048
 CAUSAL, BAND = 3, 4
+SIZES = (64, 128, 192)
 UNLIMITED = 2147483647
 
 
 def when(call: Call) -> str | None:
-    """What the operators' documents exclude."""
+    """What the operators' documents and tiling exclude."""
     if call.variant:
         return f"has no {call.variant}"
     if call.shape:
         heads, kv_heads, size = call.shape
-        if size % 16 or size > 512:
-            return f"heads are a multiple of 16 wide and at most 512, not {size}"
+        if size not in SIZES:
+            return f"heads of packed tokens are {', '.join(map(str, SIZES))} wide, not {size}"
         if heads % kv_heads or heads // kv_heads > 64:
             return f"{heads} query heads for {kv_heads} key heads"
     return None

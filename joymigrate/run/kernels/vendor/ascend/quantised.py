@@ -21,10 +21,11 @@ def quant_matmul(x: Tensor, weight: Int8Weight) -> Tensor:
         codes, scale = torch_npu.npu_dynamic_quant(rows)
     else:
         offset = weight.x_offset
+        if offset is not None:  # a whole number; the documents name no float16 for it
+            offset = offset.round().to(torch.int32 if rows.dtype is torch.float16 else rows.dtype)
         codes = torch_npu.npu_quantize(
-            rows, weight.x_scale.to(rows.dtype), None if offset is None else offset.to(rows.dtype),
-            torch.qint8, -1, True,
-        )  # fmt: skip
+            rows, weight.x_scale.to(rows.dtype), offset, torch.qint8, -1, True
+        )
         scale = weight.x_scale.float().expand(rows.shape[0]).contiguous()
     transposed = remembered(weight, "transposed", lambda: weight.values.T.contiguous())
     y: Tensor = torch_npu.npu_quant_matmul(
