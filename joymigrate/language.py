@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -283,6 +283,18 @@ def width(text: str) -> int:
 def padded(text: str, columns: int) -> str:
     """The text with spaces behind it up to a width in columns of a terminal."""
     return text + " " * max(columns - width(text), 0)
+
+
+def columns(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
+    """Rows as lines of aligned columns; with `right` all but the first are set to the right."""
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [padded(cell, wide) for cell, wide in zip(row, widths, strict=True)]
+        if right:
+            cells[1:] = [cell.strip().rjust(len(cell)) for cell in cells[1:]]
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 @functools.cache

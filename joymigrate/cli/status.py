@@ -11,6 +11,7 @@ import typer
 from joymigrate.cli._output import emit, one_of, talk
 from joymigrate.cli._scanning import must_exist
 from joymigrate.errors import Exit
+from joymigrate.language import columns
 
 if TYPE_CHECKING:
     from joymigrate.ledger import Ledger, Recovered, StepState
@@ -53,11 +54,9 @@ def text(ledger: Ledger, states: list[StepState]) -> list[str]:
     if not states:
         return [f"No steps yet in {ledger.root}."]
     rows = [row(state) for state in states]
-    widths = [max(len(line[column]) for line in rows) for column in range(len(rows[0]))]
     lines = []
-    for state, cells in zip(states, rows, strict=True):
-        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        lines.append("  ".join(padded).rstrip())
+    for state, line in zip(states, columns(rows), strict=True):
+        lines.append(line)
         lines += [f"      {path} was edited since" for path in state.edited]
     latest = ledger.latest()
     if latest is None:

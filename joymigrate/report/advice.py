@@ -11,6 +11,7 @@ from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.language import tell, tidied, with_texts
 from joymigrate.profile.advice import Advice, Hit
+from joymigrate.report.fields import fields
 from joymigrate.report.json_ import dumps
 from joymigrate.report.sarif import SCHEMA_URI
 
@@ -51,31 +52,14 @@ def entry(one: Advice) -> dict[str, Any]:
     """One rule's advice."""
     rule = one.rule
     return {
-        "id": rule.id,
-        "title": rule.title,
-        "level": rule.level,
-        "trace": one.trace,
-        "basis": one.basis,
-        "problem": rule.problem,
-        "action": rule.action,
-        "gain": rule.gain or None,
-        "before": rule.before or None,
-        "after": rule.after or None,
-        "api": list(rule.api),
+        **fields(rule, "id title level"),
+        **fields(one, "trace basis"),
+        **fields(rule, "problem action"),
+        **{key: value or None for key, value in fields(rule, "gain before after").items()},
+        **fields(rule, "api limits source"),
         "rewrite": command(rule.select),
-        "limits": dict(rule.limits),
-        "source": rule.source,
         "share": None if one.share is None else round(one.share, 4),
-        "places": [
-            {
-                "what": place.what,
-                "where": place.where,
-                "module": place.module,
-                "calls": place.calls,
-                "self_us": round(place.self_us, 3),
-            }
-            for place in one.places
-        ],
+        "places": [fields(place, "what where module calls self_us:3") for place in one.places],
         "more_places": one.more,
     }
 

@@ -9,6 +9,8 @@ from typing import Any
 from joymigrate.chips import Advice, Chip, PackageAdvice, Relation
 from joymigrate.chips.problems import Problem
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.language import columns
+from joymigrate.report.fields import fields
 
 LIST_SCHEMA = "joymigrate.chips/1"
 SHOW_SCHEMA = "joymigrate.chip-facts/1"
@@ -21,17 +23,9 @@ def row(chip: Chip) -> dict[str, Any]:
     """One chip in the list."""
     listed = chip.name_list()
     return {
-        "name": chip.name,
-        "title": chip.title,
-        "device": chip.device,
-        "backend": chip.backend,
-        "module": chip.module,
-        "package": chip.package,
-        "distribution": chip.distribution,
-        "aliases": list(chip.aliases),
+        **fields(chip, "name title device backend module package distribution aliases"),
         "role": "origin" if chip.origin else ("default target" if chip.default else "target"),
-        "keeps_device": chip.keeps_device,
-        "cpu_fallback": chip.cpu_fallback,
+        **fields(chip, "keeps_device cpu_fallback"),
         "names": len(chip.names()) if listed else None,
         "versions": list(listed.versions) if listed else [],
         "skus": [sku.name for sku in chip.skus],
@@ -48,17 +42,7 @@ def table(chips: Iterable[Chip]) -> str:
         values = {**item, "name": item["name"] + mark, "package": item["package"] or "-"}
         values["names"] = "-" if item["names"] is None else item["names"]
         cells.append(tuple(str(values[column]) for column in COLUMNS))
-    return columns(cells)
-
-
-def columns(cells: Sequence[Sequence[str]]) -> str:
-    """Rows as aligned columns."""
-    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(columns(cells)) + "\n"
 
 
 def facts(chip: Chip, relation: Relation, version: str | None) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from joymigrate.language import columns
+from joymigrate.report.fields import fields
 from joymigrate.run.cluster.kubernetes.validate import Checked
 
 WAITING_SHOWN = 20  # distinct reasons under a simulation
@@ -76,10 +78,7 @@ def checked_data(found: Checked) -> dict[str, Any]:
     return {
         "schema": "joymigrate.manifests/1",
         "objects": found.objects,
-        "problems": [
-            {"where": p.where, "path": p.path, "what": p.what, "help": p.help}
-            for p in found.problems
-        ],
+        "problems": [fields(one, "where path what help") for one in found.problems],
         "notes": list(found.notes),
     }
 
@@ -270,15 +269,7 @@ def quota_change(data: Mapping[str, Any]) -> str:
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Rows of words as columns, the first one to the left."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(columns(rows, right=True)) + "\n"
 
 
 def forecast(data: Mapping[str, Any]) -> str:

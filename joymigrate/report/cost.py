@@ -6,6 +6,7 @@ from typing import Any
 
 from joymigrate.profile.cost.bound import Cost, Scaling
 from joymigrate.profile.cost.launched import Hidden, Launched
+from joymigrate.report.fields import fields
 from joymigrate.report.json_ import dumps
 
 SCHEMA = "joymigrate.cost/1"
@@ -33,35 +34,16 @@ def document(
         "chip": chip,
         "trace": trace,
         "peaks": {
-            "model": peaks.name,
-            "tflops": dict(peaks.tflops),
-            "gb_s": peaks.gb_s,
-            "links": [
-                {"cards": one.cards, "gb_s": one.gb_s, "latency_us": one.latency_us}
-                for one in peaks.links
-            ],
-            "source": peaks.source,
-            "note": peaks.note,
+            **fields(peaks, "model=name tflops gb_s source note"),
+            "links": [fields(one, "cards gb_s latency_us") for one in peaks.links],
         },
         "work": {
-            "flops": dict(work.flops),
-            "bytes": work.bytes,
-            "weight_bytes": work.weight_bytes,
-            "collective_bytes": dict(work.collectives),
-            "launches": work.launches,
-            "casts": {"calls": work.casts, "bytes": work.cast_bytes},
-            "copies": {"calls": work.copies, "bytes": work.copy_bytes},
-            "trains": work.trains,
-            "uncounted": dict(work.uncounted),
+            **fields(work, "flops bytes weight_bytes collective_bytes=collectives launches"),
+            "casts": fields(work, "calls=casts bytes=cast_bytes"),
+            "copies": fields(work, "calls=copies bytes=copy_bytes"),
+            **fields(work, "trains uncounted"),
         },
-        "bound": {
-            "us": cost.bound_us,
-            "dominates": cost.dominates,
-            "compute_us": cost.compute_us,
-            "weights_us": cost.weights_us,
-            "collectives_us": cost.collectives_us,
-            "mfu": cost.mfu,
-        },
+        "bound": fields(cost, "us=bound_us dominates compute_us weights_us collectives_us mfu"),
         "eager": {
             "us": cost.eager_us,
             "mfu": cost.compute_us / cost.eager_us if cost.eager_us else 0.0,
@@ -82,20 +64,9 @@ def kernels(launched: Launched) -> dict[str, Any]:
     """What the chip launches for the step's operators, as its host code says."""
     return {
         "grade": "rehearsed",
-        "versions": launched.versions,
-        "kernels": launched.kernels,
-        "moving": launched.moving,
-        "slow": launched.slow,
-        "asked": launched.asked,
+        **fields(launched, "versions kernels moving slow asked"),
         "hidden": [
-            {
-                "op": one.op,
-                "where": one.where,
-                "calls": one.calls,
-                "moving": list(one.moving),
-                "slow": list(one.slow),
-            }
-            for one in launched.hidden[: MOST * 3]
+            fields(one, "op where calls moving slow") for one in launched.hidden[: MOST * 3]
         ],
     }
 
@@ -104,11 +75,7 @@ def row(one: Scaling) -> dict[str, Any]:
     """One number of cards."""
     least, most = one.efficiency
     return {
-        "cards": one.cards,
-        "algorithm": one.algorithm,
-        "exchange_us": one.exchange_us,
-        "hidden_us": one.hidden_us,
-        "shown_us": one.shown_us,
+        **fields(one, "cards algorithm exchange_us hidden_us shown_us"),
         "efficiency": {"least": least, "most": most},
     }
 

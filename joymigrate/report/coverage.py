@@ -9,6 +9,7 @@ from joymigrate.language import mark, padded, tell, tidied, with_texts
 from joymigrate.profile.attribute import REASONS
 from joymigrate.profile.coverage import LOOSE, Coverage, Covered, weight
 from joymigrate.profile.support import Status
+from joymigrate.report.fields import fields
 from joymigrate.report.json_ import dumps
 
 SCHEMA = "joymigrate.coverage/1"
@@ -24,26 +25,12 @@ def document(coverage: Coverage) -> dict[str, Any]:
     """Coverage as plain data. Shares go from 0 to 1; times are in microseconds."""
     return {
         "schema": SCHEMA,
-        "chip": coverage.chip,
-        "version": coverage.version,
-        "torch": coverage.torch,
-        "source": coverage.source,
-        "traces": list(coverage.traces),
+        **fields(coverage, "chip version torch source traces"),
         "ops": [row(op) for op in coverage.ops],
-        "share": {
-            "ops": coverage.share.ops,
-            "calls": coverage.share.calls,
-            "time": coverage.share.time,
-        },
-        "basis": coverage.basis,
-        "unattributed_us": round(coverage.unattributed_us, 3),
+        "share": fields(coverage.share, "ops calls time"),
+        **fields(coverage, "basis unattributed_us:3"),
         "unattributed": [
-            {
-                "kernel": one.name,
-                "reason": REASONS[one.reason],
-                "calls": one.calls,
-                "device_us": round(one.device_us, 3),
-            }
+            fields(one, "kernel=name reason calls device_us:3") | {"reason": REASONS[one.reason]}
             for one in coverage.loose[:LOOSE]
         ],
         "packages": {
@@ -52,12 +39,7 @@ def document(coverage: Coverage) -> dict[str, Any]:
         },
         "found_by": {how: round(us, 3) for how, us in coverage.found_by.items()},
         "phases": {
-            name: {
-                "seen": phase.seen,
-                "exact": phase.exact,
-                "by_name": phase.by_name,
-                "gaps": phase.gaps,
-            }
+            name: fields(phase, "seen exact by_name gaps")
             for name, phase in coverage.phases.items()
         },
         "summary": {status.value: coverage.count(status) for status in Status},
@@ -69,23 +51,10 @@ def document(coverage: Coverage) -> dict[str, Any]:
 def row(op: Covered) -> dict[str, Any]:
     """One operator."""
     return {
-        "op": op.op,
-        "overload": op.overload,
-        "status": op.status.value,
-        "calls": op.calls,
-        "self_us": round(op.self_us, 3),
-        "device_us": round(op.device_us, 3),
-        "dtypes": list(op.dtypes),
-        "where": op.where,
-        "note": op.note,
-        "alternative": op.alternative,
-        "package": op.package,
-        "source": op.source,
+        **fields(op, "op overload status calls self_us:3 device_us:3 dtypes where note"),
+        **fields(op, "alternative package source"),
         "grade": None if op.status is Status.UNKNOWN else op.grade,
-        "sites": [
-            {"where": site.where, "calls": site.calls, "self_us": round(site.self_us, 3)}
-            for site in op.sites
-        ],
+        "sites": [fields(site, "where calls self_us:3") for site in op.sites],
         "phases": dict(op.phases),
     }
 

@@ -12,10 +12,14 @@ from joymigrate.errors import JoyError
 from joymigrate.evidence import count_grades
 from joymigrate.language import with_texts
 from joymigrate.model import Edit, Finding, Kept, Scan, Skipped, Style, Tier
+from joymigrate.report.fields import fields
 from joymigrate.report.result import Result
 from joymigrate.rewrite import readiness
 
 SCHEMA = "joymigrate.scan/1"
+SPAN = "line column end_line end_column"
+TEXTS = ("message", "before", "after", "reason")
+KEPT = "path line column text kind"
 
 
 def render(result: Result) -> str:
@@ -41,7 +45,7 @@ def document(result: Result) -> dict[str, Any]:
         "files": {
             "scanned": scan.scanned,
             "lines": scan.lines,
-            "skipped": [{"path": one.path, "reason": one.reason} for one in scan.skipped],
+            "skipped": [fields(one, "path reason") for one in scan.skipped],
         },
         "findings": [finding_document(finding) for finding in scan.findings],
         "summary": {
@@ -57,29 +61,16 @@ def document(result: Result) -> dict[str, Any]:
         ],
         **baseline_part(result),
         **({"since": result.base} if result.base is not None else {}),
-        **({"kept": [kept_document(one) for one in scan.kept]} if result.show_kept else {}),
+        **({"kept": [fields(one, KEPT) for one in scan.kept]} if result.show_kept else {}),
     }
 
 
 def finding_document(finding: Finding) -> dict[str, Any]:
     """One finding. `edits` are byte spans of the file, also in a notebook."""
-    where = {} if finding.cell is None else {"cell": finding.cell, "file_line": finding.file_line}
     return {
-        "rule": finding.rule,
-        "name": finding.name,
-        "tier": finding.tier.value,
-        "path": finding.path,
-        **where,
-        "line": finding.line,
-        "column": finding.column,
-        "end_line": finding.end_line,
-        "end_column": finding.end_column,
-        "message": finding.message,
-        "before": finding.before,
-        "after": finding.after,
-        "reason": finding.reason,
-        "area": finding.area,
-        "weight": finding.weight,
+        **fields(finding, "rule name tier path"),
+        **({} if finding.cell is None else fields(finding, "cell file_line")),
+        **fields(finding, f"{SPAN} message before after reason area weight"),
         "edits": [
             {"start": one.start, "end": one.end, "text": one.text.decode("utf-8", "replace")}
             for one in finding.edits
@@ -87,25 +78,11 @@ def finding_document(finding: Finding) -> dict[str, Any]:
     }
 
 
-def kept_document(kept: Kept) -> dict[str, Any]:
-    """One mention that is not a site."""
-    return {
-        "path": kept.path,
-        "line": kept.line,
-        "column": kept.column,
-        "text": kept.text,
-        "kind": kept.kind,
-    }
-
-
 def baseline_part(result: Result) -> dict[str, Any]:
     """What a baseline took out; nothing without one."""
     if result.known is None:
         return {}
-    stale = [
-        {"fingerprint": one.fingerprint, "rule": one.rule, "path": one.path, "before": one.before}
-        for one in result.stale
-    ]
+    stale = [fields(one, "fingerprint rule path before") for one in result.stale]
     return {"baseline": {"known": result.known, "stale": stale}}
 
 
@@ -140,18 +117,12 @@ def read(document: Mapping[str, Any], where: str) -> Scan:
 def read_finding(raw: Mapping[str, Any]) -> Finding:
     """One finding of a JSON document."""
     return Finding(
-        rule=raw["rule"],
-        name=raw["name"],
-        tier=Tier(raw["tier"]),
-        path=raw["path"],
+        **{key: raw[key] for key in ("rule", "name", "path", *TEXTS)},
         line=int(raw["line"]),
         column=int(raw["column"]),
         end_line=int(raw["end_line"]),
         end_column=int(raw["end_column"]),
-        message=raw["message"],
-        before=raw["before"],
-        after=raw["after"],
-        reason=raw["reason"],
+        tier=Tier(raw["tier"]),
         edits=tuple(
             Edit(int(one["start"]), int(one["end"]), one["text"].encode("utf-8"))
             for one in raw.get("edits", ())

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from joymigrate.report.chips import columns
+from joymigrate.language import columns
+from joymigrate.report.fields import fields
 from joymigrate.run.kernels import Kernel
 from joymigrate.run.kernels.bench import Timing
 from joymigrate.run.kernels.check import Row
@@ -31,13 +32,8 @@ def listing(kernels: Sequence[Kernel], chip: str, device: str) -> list[dict[str,
                     "implementation": item.name,
                     "status": "available" if reason is None else "unavailable",
                     "reason": reason,
-                    "chip": item.chip,
-                    "dtypes": list(item.dtypes),
+                    **fields(item, "chip dtypes priority calls source note"),
                     "backward": item.backward and kernel.operator.differentiable,
-                    "priority": item.priority,
-                    "calls": item.calls,
-                    "source": item.source,
-                    "note": item.note,
                 }
             )
     return rows
@@ -94,7 +90,7 @@ def check_text(rows: Sequence[Row]) -> str:
             notes.insert(0, f"FAILED {row.op} {row.implementation} {row.dtype}: {row.reason}")
     counts = Counter(row.status for row in rows)
     total = ", ".join(f"{counts.get(name, 0)} {name}" for name in ("pass", "fail", "skipped"))
-    return "\n".join([columns(cells).rstrip("\n"), "", *notes, total, ""])
+    return "\n".join([*columns(cells), "", *notes, total, ""])
 
 
 def bench_document(timings: Sequence[Timing], about: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +126,7 @@ def bench_text(timings: Sequence[Timing], about: dict[str, Any]) -> str:
         head = (timing.op, timing.case, timing.dtype, timing.phase, timing.chosen)
         cells.append((*head, times))
     total = summary(timings)
-    lines = [columns(cells).rstrip("\n"), ""]
+    lines = [*columns(cells), ""]
     if total["rows"]:
         lines.append(
             f"{total['rows']} cases on {about['card']}: the chosen ones are "

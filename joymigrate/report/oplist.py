@@ -8,6 +8,7 @@ from typing import Any
 from joymigrate.profile.oplist.compare import Change, Validation
 from joymigrate.profile.oplist.lists import OpList
 from joymigrate.profile.support import Support
+from joymigrate.report.fields import fields
 from joymigrate.run.rehearse.host_checks.validate import AnswerCheck
 
 SCHEMA = "joymigrate.oplist/1"
@@ -23,17 +24,10 @@ def document(oplist: OpList, rows: Iterable[Row]) -> dict[str, Any]:
     counts: dict[str, int] = {}
     for one in made:
         counts[one["status"]] = counts.get(one["status"], 0) + 1
-    release = oplist.release
     return {
         "schema": SCHEMA,
-        "chip": oplist.chip.name,
-        "version": oplist.version,
-        "torch": oplist.torch,
-        "provenance": {
-            "source": release.source,
-            "commit": release.commit,
-            "date": release.date,
-        },
+        **fields(oplist, "chip=chip.name version torch"),
+        "provenance": fields(oplist.release, "source commit date"),
         "fallback": oplist.resolver.absent.value,
         "summary": counts,
         "ops": made,
@@ -42,21 +36,13 @@ def document(oplist: OpList, rows: Iterable[Row]) -> dict[str, Any]:
 
 def row(op: str, overload: str, support: Support) -> dict[str, Any]:
     """One operator."""
-    found: dict[str, Any] = {
+    more = fields(support, "alternative kernels contiguous")
+    return {
         "op": op,
         "overload": overload,
-        "status": support.status.value,
-        "dtypes": list(support.dtypes),
-        "note": support.note,
-        "source": support.source,
+        **fields(support, "status dtypes note source"),
+        **{key: value for key, value in more.items() if value},
     }
-    if support.alternative:
-        found["alternative"] = support.alternative
-    if support.kernels:
-        found["kernels"] = list(support.kernels)
-    if support.contiguous:
-        found["contiguous"] = list(support.contiguous)
-    return found
 
 
 def text(oplist: OpList, rows: Sequence[Row]) -> str:
@@ -94,18 +80,12 @@ def diff_document(before: OpList, after: OpList, changes: Sequence[Change]) -> d
 
 def side(oplist: OpList) -> dict[str, Any]:
     """Which list one side is."""
-    return {
-        "chip": oplist.chip.name,
-        "version": oplist.version,
-        "source": str(oplist.release),
-    }
+    return {**fields(oplist, "chip=chip.name version"), "source": str(oplist.release)}
 
 
 def half(support: Support | None) -> dict[str, Any] | None:
     """What one side says."""
-    if support is None:
-        return None
-    return {"status": support.status.value, "dtypes": list(support.dtypes), "note": support.note}
+    return None if support is None else fields(support, "status dtypes note")
 
 
 def diff_text(before: OpList, after: OpList, changes: Sequence[Change]) -> str:
@@ -138,20 +118,12 @@ def validation_document(oplist: OpList, found: Validation) -> dict[str, Any]:
     return {
         "schema": VALIDATION_SCHEMA,
         **side(oplist),
-        "dispatcher": {"torch": found.torch, "package": found.package},
-        "overloads": found.overloads,
-        "equal": found.equal,
-        "share": found.share,
-        "generated": {"overloads": found.generated, "equal": found.generated_equal},
-        "own": {"operators": found.own, "equal": found.own_equal},
+        "dispatcher": fields(found, "torch package"),
+        **fields(found, "overloads equal share"),
+        "generated": fields(found, "overloads=generated equal=generated_equal"),
+        "own": fields(found, "operators=own equal=own_equal"),
         "differences": [
-            {
-                "op": one.name,
-                "listed": one.listed,
-                "dispatcher": one.dispatcher,
-                "reason": one.reason,
-            }
-            for one in found.differences
+            fields(one, "op=name listed dispatcher reason") for one in found.differences
         ],
     }
 
@@ -162,18 +134,9 @@ def answers_document(oplist: OpList, label: str, found: AnswerCheck) -> dict[str
         "schema": ANSWERS_SCHEMA,
         "chip": oplist.chip.name,
         "asked": label,
-        "compared": found.compared,
-        "equal": found.equal,
-        "unasked": list(found.unasked),
+        **fields(found, "compared equal unasked"),
         "differences": [
-            {
-                "kernel": one.kernel,
-                "parameter": one.parameter,
-                "model": one.model,
-                "recorded": one.recorded,
-                "asked": one.asked,
-            }
-            for one in found.changes
+            fields(one, "kernel parameter model recorded asked") for one in found.changes
         ],
     }
 

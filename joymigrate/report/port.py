@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from joymigrate.profile.port import Bound, Checked, Ported
+from joymigrate.report.fields import fields
 
 
 def as_json(
@@ -64,17 +65,10 @@ def as_text(
 def variant(one: Ported) -> dict[str, Any]:
     """One kernel's variant."""
     return {
-        "path": one.path,
-        "kernel": one.port.kernel,
-        "line": one.port.line,
+        **fields(one, "path kernel=port.kernel line=port.line changes=port.changes"),
         "written": one.written or None,
-        "changes": list(one.port.changes),
         "refused": one.port.refused or None,
-        "proof": {
-            "result": one.proof.result,
-            "cases": one.proof.cases,
-            "reason": one.proof.reason or None,
-        },
+        "proof": fields(one.proof, "result cases") | {"reason": one.proof.reason or None},
     }
 
 

@@ -9,10 +9,11 @@ from joymigrate import __version__
 from joymigrate.language import Text, padded, width
 from joymigrate.model import Tier
 from joymigrate.report import json_, md
+from joymigrate.report.fields import fields
 from joymigrate.report.labels import Labels
 from joymigrate.report.result import counted
 from joymigrate.rewrite import readiness
-from joymigrate.rewrite.portfolio import Portfolio, Row, Shared
+from joymigrate.rewrite.portfolio import Portfolio, Row
 
 SCHEMA = "joymigrate.portfolio/1"
 
@@ -88,7 +89,10 @@ def document(portfolio: Portfolio) -> dict[str, Any]:
         "schema": SCHEMA,
         "version": __version__,
         "repositories": [row_document(number, row) for number, row in enumerate(portfolio.rows, 1)],
-        "shared": [shared_document(one) for one in portfolio.shared],
+        "shared": [
+            fields(one, "rule name title repositories sites minutes:1 blocker")
+            for one in portfolio.shared
+        ],
         "summary": {
             "sites": sum(row.readiness.sites for row in portfolio.rows),
             "automatic": readiness.rounded_share(portfolio.automatic),
@@ -102,25 +106,9 @@ def row_document(number: int, row: Row) -> dict[str, Any]:
     """One repository with its summary."""
     return {
         "order": number,
-        "name": row.repository.name,
-        "path": row.repository.path.as_posix(),
-        "to": row.to,
-        "minutes": round(row.minutes, 1),
-        "minutes_alone": round(row.alone, 1),
+        **fields(row, "name=repository.name path=repository.path to minutes:1"),
+        **fields(row, "minutes_alone=alone:1"),
         "readiness": readiness.document(row.readiness),
-    }
-
-
-def shared_document(one: Shared) -> dict[str, Any]:
-    """Work of one rule that several repositories have."""
-    return {
-        "rule": one.rule,
-        "name": one.name,
-        "title": one.title,
-        "repositories": list(one.repositories),
-        "sites": one.sites,
-        "minutes": round(one.minutes, 1),
-        "blocker": one.blocker,
     }
 
 

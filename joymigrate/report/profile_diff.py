@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.profile.diff import HEIGHTS, Pair, TraceDiff
+from joymigrate.report.fields import fields
 from joymigrate.report.html.page import BarPart, Html, Page, Section, Tile, bar, notes, table, tiles
 from joymigrate.report.json_ import dumps
 from joymigrate.report.labels import Labels
@@ -35,12 +36,9 @@ def document(found: TraceDiff) -> dict[str, Any]:
 def entry(pair: Pair) -> dict[str, Any]:
     """One pair."""
     return {
-        "name": pair.name,
-        "where": pair.where,
+        **fields(pair, "name where lost_us:3 ratio:4"),
         "calls": {"baseline": pair.calls[0], "target": pair.calls[1]},
         "us": {"baseline": round(pair.us[0], 3), "target": round(pair.us[1], 3)},
-        "lost_us": round(pair.lost_us, 3),
-        "ratio": None if pair.ratio is None else round(pair.ratio, 4),
         "operators": {"baseline": list(pair.names[0]), "target": list(pair.names[1])},
     }
 

@@ -11,6 +11,8 @@ from typing import Any
 from joymigrate.language import Language, bracket, padded, with_texts
 from joymigrate.ledger import sha256
 from joymigrate.model import Finding, Patch, Tier
+from joymigrate.report.fields import fields
+from joymigrate.report.json_ import SPAN
 from joymigrate.report.result import counted
 from joymigrate.rewrite.outcome import Outcome, why_left
 
@@ -169,19 +171,6 @@ def file_json(outcome: Outcome, patch: Patch) -> dict[str, Any]:
 
 def finding_json(finding: Finding, say: Language) -> dict[str, Any]:
     """One site; the same names as in `joymigrate.scan/1`."""
-    fields: dict[str, Any] = {
-        "rule": finding.rule,
-        "name": finding.name,
-        "tier": finding.tier.value,
-        "path": finding.path,
-        "line": finding.line,
-        "column": finding.column,
-        "end_line": finding.end_line,
-        "end_column": finding.end_column,
-        "message": say(finding.message),
-        "before": finding.before,
-        "after": finding.after,
-    }
-    if finding.cell is not None:
-        fields["cell"] = finding.cell
-    return fields
+    found = fields(finding, f"rule name tier path {SPAN} message before after")
+    found["message"] = say(finding.message)
+    return found if finding.cell is None else found | {"cell": finding.cell}

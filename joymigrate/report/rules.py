@@ -17,12 +17,14 @@ from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.language import HAN, Language, traits
 from joymigrate.model import Case, Rule, Style, Tier
 from joymigrate.report import md
+from joymigrate.report.fields import fields
 from joymigrate.report.labels import Labels
 from joymigrate.rewrite import cases, rules
 from joymigrate.rewrite.context import Context
 
 SCHEMA = "joymigrate.rule/1"
 LIST_SCHEMA = "joymigrate.rules/1"
+LISTED = "rule=id name title tier area"  # of a rule in a list
 LANGUAGES = {"py": "python", "sh": "bash", "yml": "yaml", "cu": "cpp", "ipynb": "python"}
 
 
@@ -199,26 +201,11 @@ def document(found: Explanation) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "to": found.chip.name,
-        **row(rule),
-        "message": rule.message,
-        "why": rule.why,
-        "reference": rule.reference,
-        "weight": rule.weight,
+        **fields(rule, f"{LISTED} message why reference weight"),
         "examples": [
-            {
-                "file": case.file,
-                "style": case.style.value,
-                "before": case.before,
-                "after": case.after,
-                "keep": case.keep,
-                "unsafe": case.unsafe,
-            }
-            for case in found.examples
+            fields(case, "file style before after keep unsafe") for case in found.examples
         ],
-        "writes": [
-            {"chip": one.chip, "tier": one.tier.value, "before": one.before, "after": one.after}
-            for one in found.writings
-        ],
+        "writes": [fields(one, "chip tier before after") for one in found.writings],
     }
 
 
@@ -226,17 +213,6 @@ def list_of(found: Sequence[Explanation]) -> dict[str, Any]:
     """Several explanations as plain data, under the contract of the list."""
     to = found[0].chip.name
     return {"schema": LIST_SCHEMA, "to": to, "rules": [document(one) for one in found]}
-
-
-def row(rule: Rule) -> dict[str, Any]:
-    """A rule in a list."""
-    return {
-        "rule": rule.id,
-        "name": rule.name,
-        "title": rule.title,
-        "tier": rule.tier.value,
-        "area": rule.area,
-    }
 
 
 def list_text(known: Mapping[str, Rule]) -> str:
@@ -251,7 +227,8 @@ def list_text(known: Mapping[str, Rule]) -> str:
 
 def list_document(known: Mapping[str, Rule], chip: chips.Chip) -> dict[str, Any]:
     """All rules as plain data, the contract `joymigrate.rules/1`."""
-    return {"schema": LIST_SCHEMA, "to": chip.name, "rules": [row(r) for r in known.values()]}
+    listed = [fields(rule, LISTED) for rule in known.values()]
+    return {"schema": LIST_SCHEMA, "to": chip.name, "rules": listed}
 
 
 def list_markdown(known: Mapping[str, Rule], say: Labels, *, anchors: bool = False) -> str:

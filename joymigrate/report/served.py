@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from joymigrate.report.fields import fields
 from joymigrate.run.serve.engine.families import Family
 
 SCHEMA = "joymigrate.served/1"
@@ -28,13 +29,8 @@ def as_text(found: Sequence[Family], versions: str) -> str:
 def as_json(found: Sequence[Family], versions: str) -> str:
     """The same for programs."""
     models = [
-        {
-            "family": family.name,
-            "status": family.status,
-            "path": family.path or None,
-            "reason": family.reason or None,
-        }
-        for family in found
+        fields(one, "family=name status") | {"path": one.path or None, "reason": one.reason or None}
+        for one in found
     ]
     document = {"schema": SCHEMA, "transformers": versions, "models": models}
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

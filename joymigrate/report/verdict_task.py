@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from joymigrate.language import Text, tell
+from joymigrate.language import Text, columns, tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html
 from joymigrate.report.html.plots import interval_plot
@@ -160,12 +160,8 @@ class TaskFigures(VerdictPart):
         """Two columns, then the tables."""
         lines = VerdictPart.text(self)
         for one in self.groups():
-            every = [one.head, *one.rows]
-            widths = [max(len(row[i]) for row in every) for i in range(len(one.head))]
             lines.append(f"{tell(one.title)}:")
-            for row in every:
-                cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-                lines.append("  " + "  ".join(cells).rstrip())
+            lines += [f"  {line}" for line in columns([one.head, *one.rows])]
         for one in self.task["examples"][:3]:
             known = one["reference"] is not None
             wanted = tell(", right: {answer}", answer=repr(one["reference"])) if known else ""

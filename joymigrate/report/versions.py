@@ -65,16 +65,10 @@ def as_json(chip: Chip, today: datetime.date) -> dict[str, Any]:
     """The document `version-matrix/1`."""
     matrix = required(chip)
     lines = [
-        {
-            "kind": kind,
-            "name": name,
-            "goes_with": text,
-            "source": line.source,
-            "date": line.date,
-            "stale": matrix.is_stale(line, today),
-        }
+        {"kind": kind, "name": name, "goes_with": text, "source": line.source, "date": line.date,
+         "stale": matrix.is_stale(line, today)}
         for kind, name, text, line in rows(matrix)
-    ]
+    ]  # fmt: skip
     return {
         "schema": SCHEMA,
         "chip": chip.name,

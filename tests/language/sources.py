@@ -87,8 +87,8 @@ def walk(data: Any, key: str) -> Iterator[str]:
 def of_code(path: Path) -> Iterator[tuple[int, str]]:
     """Line and text of every literal of a Python file that may be said.
 
-    Left out are docstrings, messages of `JoyError`, parts of f-strings, patterns, and the help of
-    schemas.
+    Left out are docstrings, messages of `JoyError`, parts of f-strings, patterns, the help of
+    schemas, and the names of `fields`.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     left: set[int] = set()
@@ -100,7 +100,7 @@ def of_code(path: Path) -> Iterator[tuple[int, str]]:
         called = name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")
         if called in ("JoyError", "compile", "match", "search", "fullmatch", "sub", "ValueError",
                       "RuntimeError", "TypeError", "KeyError", "Option", "Argument", "setting",
-                      "document"):  # fmt: skip
+                      "document", "fields"):  # fmt: skip
             left |= {id(one) for one in ast.walk(node)}
         if isinstance(node, ast.JoinedStr):
             left |= {id(one) for one in ast.walk(node) if isinstance(one, ast.Constant)}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.cells import cell_len
-
-from joymigrate.language import current_language, tell
+from joymigrate.language import columns, current_language, tell, width
 from joymigrate.report.documents.blocks import SUMMARY, Block, blocks
 from joymigrate.report.documents.opening import Opened
 from joymigrate.report.html import page
@@ -50,24 +48,22 @@ def text(opened: Opened) -> str:
         block, more = cut(whole, MOST_LINES)
         lines += ["", f"{tell(block.title)}:"]
         rows = [[words(one) for one in row] for row in block.rows]
-        lines += columns(block, rows)
+        lines += table_lines(block, rows)
         if more:
             lines.append(f"  {more}")
     return "\n".join(lines) + "\n"
 
 
-def columns(block: Block, rows: list[list[str]]) -> Iterator[str]:
+def table_lines(block: Block, rows: list[list[str]]) -> Iterator[str]:
     """A table in columns; a paragraph per row where the columns do not fit."""
     grid = [[tell(one) for one in block.head], *rows] if block.head else rows
-    widths = [max(cell_len(row[index]) for row in grid) for index in range(len(grid[0]))]
-    if block.head and sum(widths) + 2 * len(widths) > WIDTH:
+    made = columns(grid)
+    if block.head and max(map(width, made)) + 2 > WIDTH:
         for row in rows:
             pairs = zip(grid[0], row, strict=True)
             yield "  " + "; ".join(f"{key} {one}" for key, one in pairs if one not in ("", "–"))
         return
-    for row in grid:
-        padded = [one + " " * (wide - cell_len(one)) for one, wide in zip(row, widths, strict=True)]
-        yield ("  " + "  ".join(padded)).rstrip()
+    yield from (f"  {line}".rstrip() for line in made)
 
 
 def markdown(opened: Opened) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.files import write_output
+from joymigrate.language import columns
 
 
 def as_json(value: Any) -> str:
@@ -25,15 +26,7 @@ def emit(text: str, output: Path | None) -> None:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Columns, the first to the left, the others to the right."""
-    cells = [list(head), *([text(value) for value in row] for row in rows)]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
-    return [
-        "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
+    return columns([head, *([text(value) for value in row] for row in rows)], right=True)
 
 
 def text(value: object) -> str:
