@@ -308,7 +308,9 @@ class Engine:
             counts.elements += batch.elements
             counts.shared += batch.shared
             counts.degraded += len(entries) if degraded else 0
-            counts.merged[len(entries)] = counts.merged.get(len(entries), 0) + 1
+            batches, spent = counts.merged.get(len(entries), (0, 0.0))
+            counts.merged[len(entries)] = batches + 1, spent + seconds
+            counts.last = time.time()
             counts.batch_seconds.add(seconds)
             counts.ran(how)
             self.cost.observe(batch.sizes, seconds)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking import cut, graph
+from joymigrate.run.serve.ranking import cut, graph, texts
 from joymigrate.run.serve.ranking.calling import Calling, calling_of
 from joymigrate.run.serve.ranking.signature import FILE, Dimensions, Signature, build
 from joymigrate.run.serve.ranking.split import Split
@@ -137,6 +137,7 @@ def from_exported(
 
     ins, outs = graph.dimensions(exported)
     signature = build(ins, outs, told, graph.bounds(exported), str(path))
+    texts.check(signature, str(path))
     plain = None
     if device != "cpu":
         plain = exported.module()
@@ -214,6 +215,7 @@ def open_package(path: Path, device: str) -> Program:
                        ) from None  # fmt: skip
     ins, outs = (stated(told["dimensions"], side, path) for side in ("inputs", "outputs"))
     signature = build(ins, outs, told, {}, str(path))
+    texts.check(signature, str(path))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     spec = torch.utils._pytree.treespec_loads(compiled.loader.get_call_spec()[0])
     calling = calling_of(spec, [one.name for one in ins], str(path))

@@ -13,7 +13,7 @@ PACKAGE = "inference"
 SERVICE = f"{PACKAGE}.GRPCInferenceService"
 METHODS = (
     *("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer"),
-    "RepositoryIndex",
+    *("RepositoryIndex", "ModelConfig", "ModelStatistics"),
 )
 STREAM = "ModelStreamInfer"  # Triton's: many ModelInferRequests on one call
 # message → "type name number"; `*` is repeated, `map` a map from texts to InferParameter.
@@ -52,6 +52,23 @@ MESSAGES = {
     "RepositoryIndexResponse.ModelIndex": "string name 1; string version 2; string state 3; "
     "string reason 4",
     "RepositoryIndexResponse": "*RepositoryIndexResponse.ModelIndex models 1",
+    # Triton's statistics and configuration (of this what a client reads; enums as their numbers)
+    "StatisticDuration": "uint64 count 1; uint64 ns 2",
+    "InferStatistics": "StatisticDuration success 1; StatisticDuration fail 2; "
+    "StatisticDuration queue 3; StatisticDuration compute_input 4; "
+    "StatisticDuration compute_infer 5; StatisticDuration compute_output 6",
+    "InferBatchStatistics": "uint64 batch_size 1; StatisticDuration compute_infer 3",
+    "ModelStatistics": "string name 1; string version 2; uint64 last_inference 3; "
+    "uint64 inference_count 4; uint64 execution_count 5; InferStatistics inference_stats 6; "
+    "*InferBatchStatistics batch_stats 7",
+    "ModelStatisticsRequest": "string name 1; string version 2",
+    "ModelStatisticsResponse": "*ModelStatistics model_stats 1",
+    "ModelInput": "string name 1; int32 data_type 2; *int64 dims 4; bool optional 8",
+    "ModelOutput": "string name 1; int32 data_type 2; *int64 dims 3",
+    "ModelConfig": "string name 1; string platform 2; int32 max_batch_size 4; "
+    "*ModelInput input 5; *ModelOutput output 6; string backend 17",
+    "ModelConfigRequest": "string name 1; string version 2",
+    "ModelConfigResponse": "ModelConfig config 1",
 }
 ONE_OF = {"InferParameter": "parameter_choice"}
 

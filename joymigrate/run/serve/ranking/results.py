@@ -47,7 +47,9 @@ class Counts:
     runs: dict[str, Cell] = field(default_factory=dict)  # eager, compiled, captured
     batch_seconds: Histogram = field(default_factory=Histogram)
     wait_seconds: Histogram = field(default_factory=Histogram)
-    merged: dict[int, int] = field(default_factory=dict)  # requests of a batch → batches
+    last: float = 0.0  # when the newest batch ended, seconds since the epoch
+    # requests of a batch → batches, and their seconds
+    merged: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def ran(self, how: str) -> None:
         """A batch was computed by eager, compiled or captured code."""

@@ -13,13 +13,10 @@ import numpy as np
 
 from joymigrate import __version__
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking import protocol, wire
+from joymigrate.run.serve.ranking import protocol, told, wire
 from joymigrate.run.serve.ranking.service import (
-    EXTENSIONS,
-    PLATFORM,
     Service,
     deadline,
-    describe,
     key_of,
 )
 from joymigrate.run.serve.web import tls
@@ -42,6 +39,7 @@ CONTENTS = {
     "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
     "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
     "FP32": "fp32_contents", "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
 }  # fmt: skip
 Call = Callable[[Service, Any, Any], Awaitable[Any]]
 
@@ -209,23 +207,39 @@ async def model_ready(service: Service, message: Any, context: Any) -> Any:
 async def metadata(service: Service, message: Any, context: Any) -> Any:
     """ServerMetadata."""
     return protocol.messages()["ServerMetadataResponse"](
-        name="joymigrate", version=__version__, extensions=EXTENSIONS
+        name="joymigrate", version=__version__, extensions=told.EXTENSIONS
     )
 
 
 async def model_metadata(service: Service, message: Any, context: Any) -> Any:
     """ModelMetadata."""
     service.check_model(message.name, message.version)
-    found = describe(service, message.name)
+    found = told.metadata(service.engine, service.meters, message.name)
 
     def rows(side: str) -> list[dict[str, Any]]:
         keys = ("name", "datatype", "shape")
         return [{key: one[key] for key in keys} for one in found[side]]
 
     return protocol.messages()["ModelMetadataResponse"](
-        name=message.name, versions=found["versions"], platform=PLATFORM,
+        name=message.name, versions=found["versions"], platform=told.PLATFORM,
         inputs=rows("inputs"), outputs=rows("outputs"),
     )  # fmt: skip
+
+
+async def model_config(service: Service, message: Any, context: Any) -> Any:
+    """ModelConfig."""
+    service.check_model(message.name, message.version)
+    found = told.numbered(told.config(service.engine, service.meters, message.name))
+    return protocol.messages()["ModelConfigResponse"](config=found)
+
+
+async def statistics(service: Service, message: Any, context: Any) -> Any:
+    """ModelStatistics; without a name of the only model."""
+    name = message.name or service.name
+    service.check_model(name, message.version)
+    return protocol.messages()["ModelStatisticsResponse"](
+        **told.statistics(service.engine, service.meters, name)
+    )
 
 
 async def index(service: Service, message: Any, context: Any) -> Any:
@@ -289,7 +303,9 @@ def read_inputs(message: Any) -> dict[str, wire.Array]:
         holder = CONTENTS.get(one.datatype)
         if holder is None:
             raise wire.refuse(one.name, f"{one.datatype} comes as raw bytes")
-        values = list(getattr(one.contents, holder))
+        values: list[Any] = list(getattr(one.contents, holder))
+        if holder == "bytes_contents":
+            values = [wire.text_of(one.name, value) for value in values]
         found[one.name] = wire.from_values(one.name, kind, shape, values)
     return found
 
@@ -302,4 +318,6 @@ CALLS: dict[str, Call] = {
     "ModelMetadata": model_metadata,
     "ModelInfer": infer,
     "RepositoryIndex": index,
+    "ModelConfig": model_config,
+    "ModelStatistics": statistics,
 }

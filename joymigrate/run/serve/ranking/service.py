@@ -16,14 +16,14 @@ import orjson
 from joymigrate import __version__
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http.triton.tensors import header_of
-from joymigrate.run.serve.ranking import wire
+from joymigrate.run.serve.ranking import told, wire
 from joymigrate.run.serve.ranking.lanes import Engine, deadline_of
 from joymigrate.run.serve.ranking.meters import Meters
 from joymigrate.run.serve.ranking.packages import Packages
 from joymigrate.run.serve.ranking.record import Recorder
 from joymigrate.run.serve.ranking.request import Arrays, check
 from joymigrate.run.serve.ranking.results import Result
-from joymigrate.run.serve.ranking.signature import DERIVED
+from joymigrate.run.serve.ranking.texts import as_ids
 from joymigrate.run.serve.ranking.versions import Versions
 from joymigrate.run.serve.web import messages
 from joymigrate.run.serve.web.errors import Refusal
@@ -32,8 +32,6 @@ from joymigrate.run.serve.web.limits import Limits
 from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 log = logging.getLogger("joymigrate.serve")
-PLATFORM = "joymigrate_ranking"
-EXTENSIONS = ["binary_tensor_data", "model_repository"]
 MAX_DEADLINE_MS = 86_400_000.0
 
 
@@ -77,7 +75,9 @@ class Service:
         if self.draining:
             raise Refusal(503, "stopping: no new requests are taken")
         limit = self.deadline_ms if deadline_ms is None else deadline_ms
-        request = check(self.engine.program.signature, arrays, key=key, deadline=deadline_of(limit))
+        signature = self.engine.program.signature
+        arrays = as_ids(signature, arrays)
+        request = check(signature, arrays, key=key, deadline=deadline_of(limit))
         if self.recorder is not None:
             self.recorder.add(request)
         return await self.engine.rank(request)
@@ -157,7 +157,9 @@ async def route(service: Service, ask: Ask) -> Reply:
 
 
 async def model_path(service: Service, ask: Ask, parts: list[str]) -> Reply:
-    """/v2/models/M[/versions/V][/ready|infer]."""
+    """/v2/models/M[/versions/V][/ready|infer|config|stats], /v2/models/stats."""
+    if parts == ["stats"] and "stats" not in service.names:
+        parts = [service.name, "stats"]
     name, rest = parts[0], parts[1:]
     version = None
     if len(rest) >= 2 and rest[0] == "versions":
@@ -169,33 +171,12 @@ async def model_path(service: Service, ask: Ask, parts: list[str]) -> Reply:
     if ask.method != "GET":
         raise Refusal(405, f"{ask.path} takes GET", headers={"Allow": "GET"})
     service.check_model(name, version)
-    if not rest:
-        return data(describe(service, name))
+    found = told.MODEL.get("/".join(rest))
+    if found is not None:
+        return data(found(service.engine, service.meters, name))
     if rest == ["ready"]:
         return await ready(service, ask)
     raise Refusal(404, f"there is no {ask.path}")
-
-
-def describe(service: Service, name: str) -> dict[str, Any]:
-    """Names, types and shapes of what goes in and out; with what a client may leave out."""
-    signature = service.engine.program.signature
-    return {
-        "name": name,
-        "versions": [service.engine.version],
-        "platform": PLATFORM,
-        "inputs": [
-            {
-                "name": one.name,
-                "datatype": wire.NAMES.get(one.dtype, one.dtype.upper()),
-                "shape": [-1 if size is None else size for size in one.shape],
-                "parameters": {"role": one.role, "optional": one.role in DERIVED},
-            }
-            for one in signature.inputs
-        ],
-        "outputs": [
-            {"name": output, "datatype": "FP32", "shape": [-1]} for output in signature.outputs
-        ],
-    }
 
 
 async def infer(service: Service, ask: Ask, name: str, version: str | None) -> Reply:
@@ -333,7 +314,7 @@ async def version(service: Service, ask: Ask) -> Reply:
 
 async def server(service: Service, ask: Ask) -> Reply:
     """GET /v2."""
-    return data({"name": "joymigrate", "version": __version__, "extensions": EXTENSIONS})
+    return data({"name": "joymigrate", "version": __version__, "extensions": told.EXTENSIONS})
 
 
 async def index(service: Service, ask: Ask) -> Reply:

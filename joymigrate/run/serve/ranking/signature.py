@@ -22,6 +22,7 @@ ROLES = (CANDIDATE, USER, SEQUENCE, LENGTHS, OFFSETS, OWNER)
 DERIVED = (LENGTHS, OFFSETS, OWNER)  # a client may leave them out
 BFLOAT16 = "bfloat16"
 PADDED, JAGGED = "padded", "jagged"
+HASH = "hash"  # how texts become ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class Input:
     layout: str = ""
     pad: float | None = None
     ids: int | tuple[int, ...] | None = None
+    texts: str = ""  # HASH: texts are taken, too
+    vocabulary: Mapping[str, int] = field(default_factory=dict)  # or these
+    unknown: int | None = None  # the id of every other text
 
     @property
     def held(self) -> str:
@@ -58,6 +62,13 @@ class InputDescription:
     pad: float | None = setting(None, "the number behind a sequence's end")
     ids: int | tuple[int, ...] | None = setting(
         None, "the bound of its whole numbers, or one for each column"
+    )
+    texts: str | None = setting(
+        None, "texts are taken and hashed as in training, modulo `ids`", choices=(HASH,)
+    )
+    vocabulary: tuple[str, ...] = setting((), "texts are taken: their ids are their places here")
+    unknown: int | None = setting(
+        None, "the id of a text that is not in the vocabulary (default: an error)", least=0
     )
 
 
@@ -167,7 +178,8 @@ def input_of(
         axis = CANDIDATE
     return Input(
         one.name, one.dtype, shape, role, axis, row.get("of", ""),
-        layout if role == SEQUENCE else "", row.get("pad"), ids,
+        layout if role == SEQUENCE else "", row.get("pad"), ids, row.get("texts") or "",
+        {text: place for place, text in enumerate(row.get("vocabulary", ()))}, row.get("unknown"),
     )  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from joymigrate.run.serve.engine.http.triton.tensors import NUMBERS
-from joymigrate.run.serve.ranking.signature import BFLOAT16, Signature
+from joymigrate.run.serve.engine.http.triton.tensors import BYTES, NUMBERS, flat, unpacked
+from joymigrate.run.serve.ranking.signature import BFLOAT16, Input, Signature
 from joymigrate.run.serve.web.errors import Refusal
 
 BF16 = "BF16"
@@ -26,11 +26,18 @@ def refuse(name: str, message: str) -> Refusal:
     return Refusal(400, f"input '{name}': {message}", param=name)
 
 
+def datatype_of(one: Input) -> str:
+    """What an input is called in the protocol: texts where it takes them, its ids' type else."""
+    return BYTES if one.texts or one.vocabulary else NAMES.get(one.dtype, one.dtype.upper())
+
+
 def kind_of(name: str, datatype: Any) -> np.dtype[Any]:
-    """The array type of a KServe datatype."""
+    """The array type of a KServe datatype; texts are objects."""
+    if datatype == BYTES:
+        return np.dtype(object)
     kind = TYPES["FP32"] if datatype == BF16 else TYPES.get(datatype)
     if kind is None:
-        raise refuse(name, f"datatype is {', '.join((*TYPES, BF16))}, got {datatype!r}")
+        raise refuse(name, f"datatype is {', '.join((*TYPES, BF16, BYTES))}, got {datatype!r}")
     return kind
 
 
@@ -52,6 +59,8 @@ def from_bytes(
     if datatype == BF16:
         halves = from_bytes(name, np.dtype("<u2"), shape, data)
         return (halves.astype(np.uint32) << 16).view(np.float32)
+    if datatype == BYTES:
+        return text_array(name, unpacked(memoryview(data), BYTES, name), shape)
     wanted = math.prod(shape) * kind.itemsize
     if len(data) != wanted:
         raise refuse(name, f"shape {list(shape)} is {wanted} bytes, {len(data)} came")
@@ -60,6 +69,8 @@ def from_bytes(
 
 def from_values(name: str, kind: np.dtype[Any], shape: Sequence[int] | None, values: Any) -> Array:
     """Numbers of a JSON list, nested or in row order, of the type that the input has."""
+    if kind.hasobject:
+        return text_array(name, flat(values) or [], shape)
     try:
         found = np.array(values)
     except ValueError:
@@ -80,6 +91,40 @@ def from_values(name: str, kind: np.dtype[Any], shape: Sequence[int] | None, val
         found = found.reshape(shape)
     with np.errstate(over="ignore"):
         return found.astype(kind)
+
+
+def text_array(name: str, values: Sequence[Any], shape: Sequence[int] | None) -> Array:
+    """Texts as an array of objects."""
+    if shape is None or len(values) != math.prod(shape):
+        raise refuse(name, f"shape {list(shape or ())} has {math.prod(shape or ())} elements, "
+                     f"{len(values)} came")  # fmt: skip
+    found = np.empty(len(values), object)
+    found[:] = values
+    if not all(isinstance(one, str) for one in values):
+        raise refuse(name, "an element is no text")
+    return found.reshape(shape)
+
+
+def text_of(name: str, raw: bytes) -> str:
+    """A text of UTF-8 bytes."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise refuse(name, "a text is not UTF-8") from None
+
+
+def nested_texts(name: str, values: Sequence[Any]) -> Array | None:
+    """Nested lists of texts as an array; None for anything else."""
+    shape, row = [len(values)], values
+    while row and isinstance(row[0], list):
+        shape.append(len(row[0]))
+        row = row[0]
+    if not row or not isinstance(row[0], str):
+        return None
+    texts = flat(list(values))
+    if texts is None or len(texts) != math.prod(shape):
+        raise refuse(name, "the rows have different lengths")
+    return text_array(name, texts, shape)
 
 
 def flagged(values: Any) -> bool:
@@ -136,6 +181,10 @@ def read_values(signature: Signature, inputs: Any) -> dict[str, Array]:
             raise refuse(name, f"the model has no such input; it has {names}")
         if not isinstance(values, list):
             raise refuse(name, "the values are a list")
+        texts = nested_texts(name, values)
+        if texts is not None:
+            found[name] = texts
+            continue
         array = from_values(name, np.dtype(one.held), None, values)
         empty = array.size == 0 and array.ndim < len(one.shape)
         if empty:  # [] and [[]] do not tell their other sizes

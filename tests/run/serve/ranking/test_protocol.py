@@ -330,3 +330,51 @@ def test_bfloat16_inputs_come_as_bytes_and_as_numbers(serve: Serve, tmp_path: Pa
         assert json.loads(reply.read())["outputs"][0]["data"] == pytest.approx(wanted)
     http = httpclient.InferenceServerClient(running.url.removeprefix("http://"))
     assert http.get_model_metadata("din")["inputs"][0]["datatype"] == "BF16"
+
+
+def test_messages_are_those_of_tritons_client() -> None:
+    from tritonclient.grpc import service_pb2
+
+    from joymigrate.run.serve.ranking import protocol
+
+    theirs = service_pb2.DESCRIPTOR.pool
+    for name, ours in protocol.messages().items():
+        known = theirs.FindMessageTypeByName(f"inference.{name}").fields_by_name
+        for field in ours.DESCRIPTOR.fields:
+            other = known[field.name]
+            assert other.number == field.number, (name, field.name)
+            kind = field.TYPE_INT32 if other.type == field.TYPE_ENUM else other.type
+            assert kind == field.type, (name, field.name)
+
+
+def test_configuration_and_statistics_as_tritons_clients_read_them(serve: Serve) -> None:
+    running = serve()
+    http = httpclient.InferenceServerClient(running.url.removeprefix("http://"))
+    rpc = grpcclient.InferenceServerClient(running.grpc)
+    for _ in range(3):
+        http.infer("din", inputs(httpclient, arrays()))
+    with pytest.raises(Exception, match="item"):
+        http.infer("din", inputs(httpclient, {**arrays(), "item": np.zeros((4, 5), np.float32)}))
+    config = http.get_model_config("din")
+    assert [one["name"] for one in config["input"]] == [
+        "item", "user", "history", "lengths", "owner"
+    ]  # fmt: skip
+    assert config["input"][0] == {"name": "item", "data_type": "TYPE_INT64", "dims": [-1, 5],
+                                  "optional": False}  # fmt: skip
+    assert config["input"][4]["optional"]
+    same = rpc.get_model_config("din", as_json=True)["config"]
+    assert [one["data_type"] for one in same["input"]] == ["TYPE_INT64"] * 5
+    assert same["output"][0]["data_type"] == "TYPE_FP32"
+    for said in (http.get_inference_statistics("din"), http.get_inference_statistics(),
+                 rpc.get_inference_statistics("din", as_json=True),
+                 rpc.get_inference_statistics(as_json=True)):  # fmt: skip
+        row = said["model_stats"][0]
+        assert int(row["inference_count"]) == 3
+        assert int(row["execution_count"]) == 3
+        assert int(row["inference_stats"]["success"]["count"]) == 3
+        assert int(row["inference_stats"]["fail"]["count"]) == 1
+        assert row["batch_stats"][0]["batch_size"] in (1, "1")
+        assert int(row["batch_stats"][0]["compute_infer"]["ns"]) > 0
+        assert int(row["last_inference"]) > 1_600_000_000_000
+    with pytest.raises(Exception, match="unknown model"):
+        http.get_model_config("other")
