@@ -1,6 +1,7 @@
 """Kernels and bound operators, read from source: what runs on a chip, and what is to be written."""
 
-from joymigrate.profile.port.check import Checked, Note, check, check_source, load
+from joymigrate.profile.port.check import Checked, check, check_source, load
+from joymigrate.profile.port.notes import Note
 from joymigrate.profile.port.operators import Bound, bound
 from joymigrate.profile.port.ported import Ported, ported
 from joymigrate.profile.port.start import write

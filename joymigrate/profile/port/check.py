@@ -17,12 +17,19 @@ from typing import Any
 from joymigrate.chips import Chip, all_chips, read_yaml
 from joymigrate.errors import JoyError
 from joymigrate.profile.port.dotted import dotted
-from joymigrate.profile.port.find import Launch, SourceKernel, kernels, names_of
+from joymigrate.profile.port.find import (
+    JIT,
+    SourceKernel,
+    direct_names,
+    kernels,
+    names_of,
+    unread,
+)
+from joymigrate.profile.port.launches import judge_launches
+from joymigrate.profile.port.notes import CHANGES, FAILS, RANK, UNKNOWN, WORKS, Note
 from joymigrate.profile.port.operators import SUFFIXES
 from joymigrate.profile.port.project import Files, Place
 
-WORKS, CHANGES, UNKNOWN, FAILS = "works", "needs changes", "not judged", "does not work"
-RANK = {"note": 0, "changes": 1, "unknown": 2, "fails": 3}
 PLAIN = frozenset(("range", "min", "max", "len", "float", "int", "bool", "tuple", "isinstance"))
 METHODS = frozenset(
     ("to", "cast", "reshape", "view", "trans", "permute", "broadcast_to", "abs", "sum", "max",
@@ -32,18 +39,6 @@ QUESTION = re.compile(
     r"(^|\.)dtype\.(\w+\.)*is_\w+$"
 )  # `x.dtype.is_fp8()`, answered while compiling
 Resolve = Callable[[str], str]
-ELEMENT_BYTES = 4  # indices are int32; values are counted as float32
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One thing about a kernel: `note` (nothing to do), `changes`, `unknown` or `fails`."""
-
-    level: str
-    line: int
-    message: str
-    help: str = ""
-    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +99,14 @@ def check_source(
             "not valid Python", where=f"{path}:{line}" if line else path, help="correct the file"
         ) from None
     files = files or Files([])
-    return [
+    found = [
         judged(kernel, Path(path), tree, known, files)
         for kernel in kernels(tree, Path(path), files)
     ]
+    for line, said in unread(tree):
+        note = Note("unknown", line, "a kernel that is made at run time; nothing of it was read")
+        found.append(Checked(path, line, said, UNKNOWN, (note,)))
+    return found
 
 
 def judged(
@@ -115,8 +114,10 @@ def judged(
 ) -> Checked:
     """One kernel against everything that is known. What nobody documented is not judged."""
     notes = [*inside(kernel, path, tree, known, files, (kernel.name,)), *named_types(kernel, known)]
-    for launch in kernel.launches:
-        notes += [*sizes(kernel, launch, known), *options(launch, known)]
+    notes += judge_launches(kernel, known)
+    if kernel.jit != JIT:
+        said = f"compiled by {kernel.jit}, another language than triton.language"
+        notes.append(Note("unknown", kernel.node.lineno, said))
     unique = tuple(sorted(set(notes), key=lambda note: (-RANK[note.level], note.line)))
     worst = max((RANK[note.level] for note in unique), default=0)
     verdict = (WORKS, CHANGES, UNKNOWN, FAILS)[worst]
@@ -147,6 +148,10 @@ def inside(
         name = dotted(call.func)
         if name and name not in busy:
             yield from helper(call, name, path, tree, known, files, busy)
+        # A function that combines: `tl.reduce(x, 0, combine)`.
+        for given in (*call.args, *(k.value for k in call.keywords)):
+            if language_name(call.func, kernel) and dotted(given) and dotted(given) not in busy:
+                yield from helper(call, dotted(given), path, tree, known, files, busy)
 
 
 def helper(
@@ -158,8 +163,10 @@ def helper(
     for place in files.places(name, path, tree):
         if not isinstance(place.node, ast.FunctionDef):
             continue
-        _, language = names_of(place.tree)
-        inner = SourceKernel(place.node.name, place.node, language)
+        known_names, language = names_of(place.tree)
+        inner = SourceKernel(
+            place.node.name, place.node, language, direct=direct_names(known_names)
+        )
         notes = list(inside(inner, place.path, place.tree, known, files, (*busy, name)))
         kinds.append((notes, place))
     if not kinds:
@@ -327,19 +334,33 @@ def part_of(whole: str, known: dict[str, Any]) -> dict[str, Any] | None:
 
 def language_name(node: ast.AST, kernel: SourceKernel) -> str:
     """`atomic_add` for `tl.atomic_add`; empty for what is no part of triton.language."""
+    if isinstance(node, ast.Name):
+        return kernel.direct.get(node.id, "")
     whole = dotted(node) if isinstance(node, ast.Attribute) else ""
     first, _, rest = whole.partition(".")
-    return rest if first in kernel.language else ""
+    if first not in kernel.language:
+        return ""
+    inner, _, name = rest.partition(".")
+    return name if inner in ("core", "standard") and name else rest
 
 
 def refused_dtypes(kernel: SourceKernel, known: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Dtypes that an operator of the kernel refuses, with that operator and the source."""
     used = {language_name(node, kernel) for node in ast.walk(kernel.node)}
     found: dict[str, tuple[str, str]] = {}
-    for name in ("load", "store"):
+    for name in ("load", "store", "cast"):
         row = known.get("operators", {}).get(name)
-        if name in used and row:
+        if row and (name in used or name == "cast"):
             found |= {dtype: (name, row["source"]) for dtype in row["refuses"] if dtype != "bool"}
+    return found
+
+
+def given(call: ast.Call, rule: dict[str, Any]) -> ast.expr | None:
+    """The argument that a rule speaks of, by its name or place."""
+    found = next((k.value for k in call.keywords if k.arg == rule["argument"]), None)
+    place = rule.get("place")
+    if found is None and place is not None and place < len(call.args):
+        found = call.args[place]
     return found
 
 
@@ -348,82 +369,21 @@ def arguments(node: ast.Call, name: str, known: dict[str, Any]) -> Iterator[Note
     for rule in known.get("values", ()):
         if not fnmatchcase(name, rule["calls"]):
             continue
-        for one in node.keywords:
-            if one.arg != rule["argument"] or not isinstance(one.value, ast.Constant):
-                continue
-            if one.value.value != rule["only"]:
-                said = f"tl.{name}({one.arg}={one.value.value!r})"
-                yield Note(
-                    "changes", node.lineno, said, f"only {rule['only']!r} is known",
-                    rule["source"],
-                )  # fmt: skip
+        value = given(node, rule)
+        if value is None and "without" not in rule:
+            continue
+        only = rule["only"] if isinstance(rule["only"], list) else [rule["only"]]
+        word = value.value if isinstance(value, ast.Constant) else rule.get("without")
+        if (value is None or isinstance(value, ast.Constant)) and word not in only:
+            said = f"tl.{name}({rule['argument']}={word!r})"
+            known_ones = " or ".join(map(repr, only))
+            yield Note(
+                rule.get("level", "changes"), node.lineno, said, f"only {known_ones} is known",
+                rule["source"],
+            )  # fmt: skip
     refuses = known.get("operators", {}).get(name)
     if name.startswith("atomic_") and refuses:
         yield Note(
             "note", node.lineno, f"tl.{name} does not take {' '.join(refuses['refuses'])}",
             "see that the pointer has another dtype", refuses["source"],
         )  # fmt: skip
-
-
-def sizes(kernel: SourceKernel, launch: Launch, known: dict[str, Any]) -> Iterator[Note]:
-    """Tiles against the chip's memory, programs against its largest grid."""
-    limit = known["limits"]["on_chip_bytes"]
-    elements, tile = largest_tile(kernel, launch)
-    loads = sum(
-        language_name(node.func, kernel) == "load"
-        for node in ast.walk(kernel.node)
-        if isinstance(node, ast.Call)
-    )
-    least = elements * ELEMENT_BYTES * max(1, loads)
-    if least > limit["value"]:
-        fits = limit["value"] // (ELEMENT_BYTES * max(1, loads))
-        fits = 1 << max(0, fits.bit_length() - 1)
-        yield Note(
-            "changes", launch.line,
-            f"{tile} makes tiles of {elements} elements: about {least} bytes for {loads} loads, "
-            f"and a core has {limit['value']}",
-            f"loop inside the kernel over pieces of at most {fits} elements", limit["source"],
-        )  # fmt: skip
-    programs = known["limits"]["programs"]
-    if launch.programs is not None and launch.programs > programs["value"]:
-        yield Note(
-            "changes", launch.line,
-            f"a grid of {launch.programs} programs; the chip takes {programs['value']}",
-            programs["help"], programs["source"],
-        )  # fmt: skip
-    elif launch.programs is None and elements:
-        yield Note(
-            "note", launch.line,
-            f"the grid may have {programs['value']} programs: up to "
-            f"{programs['value'] * elements} elements with {tile}",
-            programs["help"], programs["source"],
-        )  # fmt: skip
-
-
-def largest_tile(kernel: SourceKernel, launch: Launch) -> tuple[int, str]:
-    """The largest `tl.arange(0, N)` of the kernel whose N this launch says, and how it says it."""
-    defaults = zip(
-        reversed(kernel.node.args.args), reversed(kernel.node.args.defaults), strict=False
-    )
-    numbers = {
-        a.arg: d.value for a, d in defaults if isinstance(d, ast.Constant) and type(d.value) is int
-    } | launch.numbers
-    best, said = 0, ""
-    for node in ast.walk(kernel.node):
-        if not isinstance(node, ast.Call) or language_name(node.func, kernel) != "arange":
-            continue
-        end = node.args[1] if len(node.args) > 1 else None
-        size = (
-            end.value if isinstance(end, ast.Constant) else numbers.get(dotted(end) if end else "")
-        )
-        if isinstance(size, int) and size > best:
-            best, said = size, ast.unparse(end) + (f"={size}" if isinstance(end, ast.Name) else "")  # type: ignore[arg-type]
-    return best, said
-
-
-def options(launch: Launch, known: dict[str, Any]) -> Iterator[Note]:
-    """Launch options without a meaning on the chip."""
-    ignored = known.get("ignored", {})
-    for name in launch.options:
-        if name in ignored.get("names", ()):
-            yield Note("note", launch.line, f"{name} means nothing there", "", ignored["source"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 
 from joymigrate.profile.port.dotted import dotted
@@ -13,6 +14,8 @@ from joymigrate.profile.port.values import Scope, assigned, greatest
 
 # Projects hand these names on from a module of their own.
 REEXPORTED = {"tl": "triton.language", "triton": "triton"}
+JIT = "triton.jit"
+TUNED = ("kwargs", "pre_hook", "ir_override")  # arguments of a configuration that launch nothing
 
 
 @dataclass(slots=True)
@@ -24,6 +27,8 @@ class Launch:
     options: tuple[str, ...] = ()
     programs: int | None = None
     said: str = ""  # the caller's name, and what it puts into the arguments
+    bounds: frozenset[str] = frozenset()  # numbers that are the greatest possible, not the one
+    tried: bool = False  # a configuration, which every launch takes its numbers from
 
 
 @dataclass(slots=True)
@@ -34,6 +39,8 @@ class SourceKernel:
     node: ast.FunctionDef
     language: frozenset[str]  # names of triton.language in the file
     launches: list[Launch] = field(default_factory=list)
+    jit: str = JIT  # what compiles it
+    direct: Mapping[str, str] = field(default_factory=dict)  # `from triton.language import load`
 
 
 def names_of(tree: ast.Module) -> tuple[dict[str, str], frozenset[str]]:
@@ -51,13 +58,34 @@ def names_of(tree: ast.Module) -> tuple[dict[str, str], frozenset[str]]:
                     known[one.asname or one.name] = REEXPORTED[one.name]
                 elif node.module and not node.level:
                     known[one.asname or one.name] = f"{node.module}.{one.name}"
+    for node in tree.body:  # `own_jit = triton.jit`
+        value = node.value if isinstance(node, ast.Assign) else None
+        value = value.body if isinstance(value, ast.IfExp) else value
+        if isinstance(node, ast.Assign) and isinstance(value, (ast.Name, ast.Attribute)):
+            whole = full_name(value, known)
+            if whole.startswith("triton."):
+                known |= {t.id: whole for t in node.targets if isinstance(t, ast.Name)}
     return known, frozenset(n for n, full in known.items() if full == "triton.language")
+
+
+def direct_names(known: Mapping[str, str]) -> dict[str, str]:
+    """Functions of the language that a file imports by name."""
+    whole = "triton.language."
+    return {
+        name: full.removeprefix(whole) for name, full in known.items()
+        if full.startswith(whole) and "." not in full.removeprefix(whole)
+    }  # fmt: skip
 
 
 def full_name(node: ast.AST, known: dict[str, str]) -> str:
     """The name of what is called, with imports resolved."""
     first, dot, rest = dotted(node.func if isinstance(node, ast.Call) else node).partition(".")
     return f"{known.get(first, first)}{dot}{rest}"
+
+
+def is_jit(name: str) -> bool:
+    """Whether a full name compiles kernels: triton's own, or one of its other languages."""
+    return name.startswith("triton.") and name.rpartition(".")[2] == "jit"
 
 
 def kernels(
@@ -67,40 +95,159 @@ def kernels(
     known, language = names_of(tree)
     found: dict[str, SourceKernel] = {}
     scope = Scope(tree, path, files or Files([]))
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.FunctionDef):
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    by_hand = compiled_by_call(tree, known)
+    for node in functions:
+        decorators = [(full_name(one, known), one) for one in node.decorator_list]
+        jit = next((name for name, _ in decorators if is_jit(name)), by_hand.get(node.name, ""))
+        if not jit:
             continue
-        decorators = {full_name(one, known): one for one in node.decorator_list}
-        if "triton.jit" not in decorators:
-            continue
-        kernel = found[node.name] = SourceKernel(node.name, node, language)
-        for one in decorators.values():
-            kernel.launches += configurations(one, known)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
-            for name in scope.chosen(node):
-                if name in found:
-                    found[name].launches.append(launched(node, found[name], scope))
+        kernel = found[node.name] = SourceKernel(
+            node.name, node, language, jit=jit, direct=direct_names(known)
+        )
+        for _, one in decorators:
+            kernel.launches += configurations(one, known, scope)
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        names: list[str] = []
+        if isinstance(call.func, ast.Subscript):
+            names = scope.chosen(call)
+        elif isinstance(call.func, ast.Attribute) and call.func.attr in ("run", "warmup"):
+            names = [dotted(call.func.value)]
+        for name in names:
+            if name in found:
+                found[name].launches.append(launched(call, found[name], scope))
     return sorted(found.values(), key=lambda kernel: kernel.node.lineno)
 
 
-def configurations(decorator: ast.AST, known: dict[str, str]) -> Iterator[Launch]:
-    """The configurations that an autotuner tries."""
+def compiled_by_call(tree: ast.Module, known: dict[str, str]) -> dict[str, str]:
+    """Functions that `triton.jit(function)` compiles, with the compiler's name."""
+    return {
+        dotted(node.args[0]): full_name(node, known)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and is_jit(full_name(node, known)) and node.args
+    }
+
+
+def unread(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Kernels that are made at run time: (line, what is compiled), of what no function is read."""
+    known, _ = names_of(tree)
+    named = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if is_jit(full_name(node, known)) and node.args and dotted(node.args[0]) not in named:
+            yield node.lineno, ast.unparse(node)
+        for one in (*node.args, *(k.value for k in node.keywords)):
+            text = one.value if isinstance(one, ast.Constant) else None
+            if isinstance(text, str) and "triton.jit\n" in text and "def " in text:
+                yield node.lineno, f"the text that {dotted(node.func) or 'a call'} takes"
+
+
+def configurations(decorator: ast.AST, known: dict[str, str], scope: Scope) -> Iterator[Launch]:
+    """The configurations that an autotuner tries, and the sizes that heuristics give."""
+    if not isinstance(decorator, ast.Call):
+        return
+    name = full_name(decorator, known)
+    if name.endswith(".heuristics") and decorator.args:
+        table: ast.expr | None = decorator.args[0]
+        if isinstance(table, ast.Name):
+            table = scope.constants.get(table.id, table)
+        yield Launch(decorator.lineno, numbers_in(table, scope, {}), tried=True)
+        return
+    for root in (decorator, *behind(decorator, scope)):
+        for node, held in with_loops(root, scope):
+            if isinstance(node, ast.Call) and full_name(node, known) == "triton.Config":
+                kwargs = next((k.value for k in node.keywords if k.arg == "kwargs"), None)
+                table = node.args[0] if node.args else kwargs
+                options = tuple(k.arg for k in node.keywords if k.arg and k.arg not in TUNED)
+                yield Launch(node.lineno, numbers_in(table, scope, held), options, tried=True)
+
+
+def behind(decorator: ast.Call, scope: Scope) -> Iterator[ast.AST]:
+    """What names and functions the configurations of a decorator come from."""
     for node in ast.walk(decorator):
-        if isinstance(node, ast.Call) and full_name(node, known) == "triton.Config":
-            table = node.args[0] if node.args else None
-            numbers = {}
-            if isinstance(table, ast.Dict):
-                pairs = zip(table.keys, table.values, strict=True)
-                numbers = {
-                    str(k.value): v.value
-                    for k, v in pairs
-                    if isinstance(k, ast.Constant)
-                    and isinstance(v, ast.Constant)
-                    and type(v.value) is int
-                }
-            options = tuple(k.arg for k in node.keywords if k.arg)
-            yield Launch(node.lineno, numbers, options)
+        if isinstance(node, ast.Name) and node.id in scope.constants:
+            yield scope.constants[node.id]
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            for place in scope.files.places(dotted(node), scope.path, scope.tree):
+                if isinstance(place.node, (ast.FunctionDef, ast.Assign, ast.AnnAssign)):
+                    yield place.node
+
+
+def with_loops(
+    root: ast.AST, scope: Scope, held: dict[str, int] | None = None
+) -> Iterator[tuple[ast.AST, dict[str, int]]]:
+    """Every node with the greatest values of the loops and comprehensions around it."""
+    held = held or {}
+    if isinstance(root, (ast.ListComp, ast.GeneratorExp)):
+        for one in root.generators:
+            held = held | counted(one.target, one.iter, scope, held)
+    elif isinstance(root, ast.For):
+        held = held | counted(root.target, root.iter, scope, held)
+    yield root, held
+    for child in ast.iter_child_nodes(root):
+        yield from with_loops(child, scope, held)
+
+
+def counted(target: ast.expr, over: ast.expr, scope: Scope, held: dict[str, int]) -> dict[str, int]:
+    """The greatest values that loop variables take."""
+    if isinstance(over, ast.Name):
+        over = scope.constants.get(over.id, over)
+    if isinstance(over, ast.Call) and dotted(over.func) == "range" and over.args:
+        end = over.args[1] if len(over.args) > 1 else over.args[0]
+        most = bound(end, scope, held)
+        return {dotted(target): most - 1} if most is not None else {}
+    if not isinstance(over, (ast.List, ast.Tuple)):
+        return {}
+    names = target.elts if isinstance(target, ast.Tuple) else [target]
+    found: dict[str, int] = {}
+    for place, name in enumerate(names):
+        parts = [
+            one.elts[place] if isinstance(target, ast.Tuple) and isinstance(one, ast.Tuple)
+            and place < len(one.elts) else one
+            for one in over.elts
+        ]  # fmt: skip
+        known = [most for one in parts if (most := bound(one, scope, held)) is not None]
+        if known:
+            found[dotted(name)] = max(known)
+    return found
+
+
+def bound(node: ast.expr, scope: Scope, held: dict[str, int]) -> int | None:
+    """The greatest value of an expression inside of loops."""
+    before = scope.constants
+    scope.constants = before | {name: ast.Constant(value) for name, value in held.items()}
+    try:
+        return greatest(node, scope, None)
+    finally:
+        scope.constants = before
+
+
+def numbers_in(table: ast.AST | None, scope: Scope, held: dict[str, int]) -> dict[str, int]:
+    """The numbers of a dictionary, of functions what they return."""
+    if not isinstance(table, ast.Dict):
+        return {}
+    found: dict[str, int] = {}
+    for key, value in zip(table.keys, table.values, strict=True):
+        inner = value.body if isinstance(value, ast.Lambda) else value
+        most = bound(inner, scope, held)
+        if isinstance(key, ast.Constant) and most is not None:
+            found[str(key.value)] = most
+    return found
+
+
+def programs_of(grid: ast.expr | None, scope: Scope, inside: ast.FunctionDef | None) -> int | None:
+    """How many programs a grid has at most; None where the source does not say it."""
+    if isinstance(grid, ast.Name) and inside is not None:
+        values = [value for value, place in assigned(grid.id, inside) if place is None]
+        counts = [programs_of(one, scope, inside) for one in values]
+        return counts[0] if len(counts) == 1 else None
+    if isinstance(grid, ast.Lambda):
+        return programs_of(grid.body, scope, inside)
+    if not isinstance(grid, (ast.Tuple, ast.List)):
+        return greatest(grid, scope, inside)
+    counts = [greatest(one, scope, inside) for one in grid.elts]
+    return prod(one for one in counts if one is not None) if None not in counts else None
 
 
 def launched(node: ast.Call, kernel: SourceKernel, scope: Scope) -> Launch:
@@ -111,18 +258,24 @@ def launched(node: ast.Call, kernel: SourceKernel, scope: Scope) -> Launch:
     numbers = {
         name: most for name, value in values if (most := greatest(value, scope, inside)) is not None
     }
-    grid = node.func.slice if isinstance(node.func, ast.Subscript) else None
-    programs: int | None = None
-    if isinstance(grid, ast.Tuple):
-        programs = 1
-        for part in grid.elts:
-            known = isinstance(part, ast.Constant) and type(part.value) is int
-            programs = programs * part.value if known and programs is not None else None  # type: ignore[attr-defined]
+    grid = node.func.slice if isinstance(node.func, ast.Subscript) else dict(values).get("grid")
     words = [inside.name] if inside is not None else []
     for _, value in values if inside else ():
         words += [
             ast.unparse(one) for one, _ in assigned(dotted(value), inside or ast.Module([], []))
         ]
-    return Launch(
-        node.lineno, numbers, tuple(name for name, _ in values), programs, "\n".join(words)
-    )
+    programs = programs_of(grid, scope, inside)
+    names = tuple(name for name, _ in values)
+    bounds = frozenset(name for name, value in values if not is_fixed(value, scope, inside))
+    return Launch(node.lineno, numbers, names, programs, "\n".join(words), bounds)
+
+
+def is_fixed(value: ast.expr, scope: Scope, inside: ast.FunctionDef | None) -> bool:
+    """Whether a size is written down as a number, at the launch or by the name of one."""
+    if isinstance(value, ast.Constant):
+        return True
+    if not isinstance(value, ast.Name):
+        return False
+    own = [one for one, _ in assigned(value.id, inside)] if inside is not None else []
+    found = own or [one for one in (scope.constants.get(value.id),) if one is not None]
+    return bool(found) and all(isinstance(one, ast.Constant) for one in found)

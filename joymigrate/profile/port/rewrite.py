@@ -21,7 +21,7 @@ from typing import Any
 
 from joymigrate.profile.port.dotted import dotted
 from joymigrate.profile.port.edits import AXES, Edits, Names
-from joymigrate.profile.port.find import SourceKernel, full_name, kernels, names_of
+from joymigrate.profile.port.find import JIT, SourceKernel, full_name, kernels, names_of
 from joymigrate.profile.port.lanes import by_lane, splittable, stored_lanes
 from joymigrate.profile.port.runtime import RUNTIME
 
@@ -58,6 +58,8 @@ def port_source(
         try:
             if kernel.name in leave:
                 raise Refused("its variant computes something else in the interpreter")
+            if kernel.jit != JIT or not kernel.node.decorator_list:
+                raise Refused(f"compiled by a call of {kernel.jit}, not by the decorator {JIT}")
             text, changes = variant(kernel, tree, edits, imports, known)
         except Refused as why:
             ports.append(Port(kernel.name, kernel.node.lineno, refused=str(why)))

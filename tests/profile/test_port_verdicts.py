@@ -1,0 +1,122 @@
+"""Verdicts that could be a yes too big: each way was written down before it was tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from joymigrate import chips
+from joymigrate.profile import port
+
+HEAD = "import triton\nimport triton.language as tl\n"
+JIT = "@triton.jit"
+GIVEN = "kernel[(4,)](x, y, n, BLOCK=1024)"
+STORE = "tl.store(Y + at, value, mask=mask)"
+TUNED = "@triton.autotune(configs={}, key=['n'])\n@triton.jit"
+NO_SIZE = "kernel[(4,)](x, y, n)"
+
+
+def source(
+    body: str = STORE, *, head: str = HEAD, jit: str = JIT, launch: str = GIVEN, above: str = ""
+) -> str:
+    """A kernel by lane with a body of its own."""
+    lines = [
+        "at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)", "mask = at < n",
+        "value = tl.load(X + at, mask=mask, other=0.0)", *body.splitlines(),
+    ]  # fmt: skip
+    inside = "".join(f"    {line}\n" for line in lines)
+    kernel = f"{jit}\ndef kernel(X, Y, n, BLOCK: tl.constexpr):\n{inside}"
+    return f"{head}{above}\n{kernel}\n\ndef call(x, y, n):\n    {launch}\n"
+
+
+def verdicts(text: str) -> dict[str, str]:
+    known = port.load(chips.target("ascend"))
+    return {
+        one.kernel: one.verdict for one in port.check_source(text.encode(), "own.py", known)
+    }  # fmt: skip
+
+
+ASM = "tl.inline_asm_elementwise('x', '=r,r', [value], dtype=tl.float32, is_pure=True, pack=1)"
+BIG = "i = tl.arange(0, 256)\nat2 = i[:, None] * 256 + i[None, :]\nv2 = tl.load(X + at2)\n" + STORE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        source(jit=TUNED.format("[triton.Config({'BLOCK': b}) for b in (64, 131072)]"),
+               launch=NO_SIZE),
+        source(jit=TUNED.format("[triton.Config({'BLOCK': 2 ** i}) for i in range(10, 18)]"),
+               launch=NO_SIZE),
+        source(above="SIZES = [triton.Config({'BLOCK': 262144})]\n", jit=TUNED.format("SIZES"),
+               launch=NO_SIZE),
+        source(above="def sizes():\n    return [triton.Config({'BLOCK': 262144})]\n",
+               jit=TUNED.format("sizes()"), launch=NO_SIZE),
+        source(jit="@triton.heuristics({'BLOCK': lambda args: 131072})\n@triton.jit",
+               launch=NO_SIZE),
+        source(launch="kernel.run(x, y, n, BLOCK=131072, grid=(4,))"),
+        source(launch="grid = (512, 512)\n    kernel[grid](x, y, n, BLOCK=1024)"),
+        source(launch="kernel[lambda meta: (70000,)](x, y, n, BLOCK=1024)"),
+        source(BIG),
+        source("p = tl.make_block_ptr(X, (n, n), (n, 1), (0, 0), (512, 512), (1, 0))\n"
+               "wide = tl.load(p)\n" + STORE),
+        source("wide = tl.zeros((1024, 1024), tl.float32)\n" + STORE),
+        source("value = value.to(tl.float8e4nv)\n" + STORE),
+        source("while tl.atomic_cas(Y, 0, 1) == 1:\n    pass\n" + STORE),
+        source("flag = 0\nwhile flag == 0:\n    flag = tl.load(Y, volatile=True)\n" + STORE),
+        source("value = tl.cat(value, value)\n" + STORE),
+        source("value = tl.dot_scaled(value, value, 'e4m3', value, value, 'e4m3')\n" + STORE),
+        source("value = dot_scaled(value, value, 'e2m1', value, value, 'e2m1')\n" + STORE,
+               head=HEAD + "from triton.language import dot_scaled\n"),
+        source(f"value = {ASM.replace('tl.', 'tl.core.', 1)}\n{STORE}"),
+        source("value = tl.associative_scan(value, 0, both)\n" + STORE,
+               above=f"@triton.jit\ndef both(value, b):\n    return {ASM}\n"),
+        source(jit="").replace("def call", "kernel = triton.jit(kernel)\n\ndef call").replace(
+            STORE, f"value = {ASM}\n    {STORE}"),
+        source(f"value = {ASM}\n{STORE}", above="own = triton.jit\n", jit="@own"),
+    ],
+)  # fmt: skip
+def test_what_needs_changes_is_not_said_to_work(text: str) -> None:
+    assert verdicts(text)["kernel"] == "needs changes"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        source(launch="kernel[(4,)](x, y, n, BLOCK=64, launch_cooperative_grid=True)"),
+        source(launch="kernel[(4,)](x, y, n, BLOCK=64, launch_pdl=True)"),
+        source(head="import triton\nimport triton.experimental.gluon.language as tl\n"
+                    "from triton.experimental import gluon\n", jit="@gluon.jit"),
+        source(above="def made(f):\n    return triton.jit(f)\n", jit="@made"),
+        source(above="code = compiled('k', '''\n@triton.jit\ndef k(X):\n    pass\n''')\n"),
+        source("value = Y.gather(at, 0)\n" + STORE),
+        source("value = getattr(tl, name)(value)\n" + STORE),
+        source("value = tl.extra.tlx.local_alloc(value)\n" + STORE),
+    ],
+)  # fmt: skip
+def test_what_nobody_documents_is_not_judged(text: str) -> None:
+    assert "not judged" in verdicts(text).values()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        source(),
+        source(launch="kernel[(4,)](x, y, n, BLOCK=64, num_warps=4, multibuffer=True)"),
+        source(jit=TUNED.format("[triton.Config({'BLOCK': b}, num_warps=4) for b in (64, 128)]"),
+               launch=NO_SIZE),
+        source("i = tl.arange(0, 64)\nv = tl.load(X + i[:, None] * 64 + i[None, :])\n" + STORE),
+        source("left = tl.load(X + at)\nwhile left > 0:\n    left = left - 1\n" + STORE),
+        source("for i in tl.range(0, n, flatten=True):\n    value += i\n" + STORE),
+        source("mean = tl.load(Y)\nscale = tl.load(Y + 1)\n" + STORE,
+               launch="kernel[(4,)](x, y, n, BLOCK=16384)"),
+    ],
+)  # fmt: skip
+def test_what_is_documented_works(text: str) -> None:
+    assert verdicts(text) == {"kernel": "works"}
+
+
+def test_a_size_of_run_time_is_a_condition() -> None:
+    text = source(launch="kernel[(4,)](x, y, n, BLOCK=triton.next_power_of_2(n))")
+    (found,) = port.check_source(text.encode(), "own.py", port.load(chips.target("ascend")))
+    assert "how large BLOCK is, is only known at run time" in " ".join(
+        note.message for note in found.notes
+    )
