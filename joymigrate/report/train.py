@@ -7,13 +7,12 @@ import json
 import math
 from collections.abc import Sequence
 
-from joymigrate.report.html.page import Html, Page, Section, Tile, escape, figure, table, tiles
+from joymigrate.report.html.page import Html, Page, Section, Tile, figure, table, tiles
+from joymigrate.report.html.plots import WIDTH, Curve, lines, standalone
 from joymigrate.report.labels import Labels
 from joymigrate.run.train.status import Status
 
 SCHEMA = "joymigrate.runs/1"
-WIDTH, HEIGHT = 640, 280  # of the picture, in its own units
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 30  # margins
 COLUMNS, ROWS = 72, 16  # of the curve in a terminal
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille: [row][column]
 
@@ -99,46 +98,17 @@ def scaled(value: float, low: float, high: float, size: int) -> int:
     return 0 if high <= low else min(size, max(0, round((value - low) / (high - low) * size)))
 
 
-def svg(run: Status) -> str:
-    """The loss over the steps as a picture."""
+def picture(run: Status) -> Html:
+    """The loss over the steps, thinned out where the picture could not show more points."""
     steps, losses = run.curve()
     label = f"loss of {run.path.name} over {len(steps)} steps"
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" role="img" aria-label="{escape(label)}" '
-        'font-family="sans-serif" font-size="11" fill="currentColor">'
-    )
-    if not steps:
-        return f'{head}<text x="{LEFT}" y="{HEIGHT // 2}">no losses yet</text></svg>'
-    x, y = thinned(steps, losses, WIDTH)
-    low, high = min(y), max(y)
-    high = high if high > low else low + 1.0
-    points = " ".join(
-        f"{across(step, x[0], x[-1]):.1f},{up(loss, low, high):.1f}"
-        for step, loss in zip(x, y, strict=True)
-    )
-    grid = "".join(
-        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(at, low, high):.1f}" '
-        f'y2="{up(at, low, high):.1f}" stroke="currentColor" opacity="0.15"/>'
-        f'<text x="{LEFT - 6}" y="{up(at, low, high) + 4:.1f}" text-anchor="end">{at:.3g}</text>'
-        for at in (low + (high - low) * part / 4 for part in range(5))
-    )
-    ends = (
-        f'<text x="{LEFT}" y="{HEIGHT - 10}">step {steps[0]}</text>'
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 10}" text-anchor="end">step {steps[-1]}</text>'
-    )
-    line = f'<polyline points="{points}" fill="none" stroke="#2f6fde" stroke-width="1.8"/>'
-    return f"{head}{grid}{line}{ends}</svg>"
+    points = list(zip(*thinned(steps, losses, WIDTH), strict=True))
+    return lines([Curve("loss", points)], label, "step", "loss")
 
 
-def across(step: float, first: float, last: float) -> float:
-    """A step's place from left to right."""
-    return LEFT + (WIDTH - LEFT - RIGHT) * ((step - first) / (last - first) if last > first else 0)
-
-
-def up(loss: float, low: float, high: float) -> float:
-    """A loss's place from top to bottom."""
-    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - (loss - low) / (high - low))
+def svg(run: Status) -> str:
+    """The loss over the steps as a picture in a file of its own."""
+    return standalone(picture(run))
 
 
 def html(run: Status, lang: str = "en") -> str:
@@ -167,7 +137,7 @@ def html(run: Status, lang: str = "en") -> str:
         subtitle=f"{known.get('layout', '?')} on {known.get('device', '?')}{where}",
         sections=[
             Section("summary", "Summary", summary),
-            Section("loss", "Loss", figure(Html(svg(run)), "mean loss per target token")),
+            Section("loss", "Loss", figure(picture(run), "mean loss per target token")),
             Section("details", "Details", table(["key", "value"], rows)),
         ],
         say=Labels(lang),

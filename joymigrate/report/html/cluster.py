@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joymigrate.report.html.page import Html, Page, Section, Tile, escape, figure, table, tiles
+from joymigrate.report.html.plots import Area, Curve, Style, beside, lines, stack_areas
 from joymigrate.report.labels import Labels
 from joymigrate.run.cluster.simulate import Simulation
 from joymigrate.run.cluster.timeline import Timeline, TimelineView
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 960, 240, 56, 24, 8
+WIDTH = 960  # of the picture of nodes
 # Colours that differ in lightness too, and read on light and dark ground.
 COLORS = (
     "#3b7dd8", "#d98a2b", "#2f9e77", "#b4559c", "#8a6d3b", "#5f6bc4", "#c0504d", "#6b9e2f",
@@ -29,9 +30,11 @@ def render(
     for run in runs:
         line = run.timeline
         body = Html(
-            figure(stack_areas(line, line.queues), "Cards in use per queue over time, in hours.")
-            + figure(stack_areas(line, line.kinds), "Cards in use per kind of server over time.")
-            + figure(waiting(line), "Jobs that wait over time.")
+            beside(
+                use(line, line.queues, "Cards in use per queue over time."),
+                use(line, line.kinds, "Cards in use per kind of server over time."),
+                waiting(line),
+            )
             + figure(grid(run.picture, sorted(line.queues)), picture_caption(run.picture))
         )
         sections.append(Section(f"policy-{run.policy}", f"Policy {run.policy}", body))
@@ -85,75 +88,21 @@ def reasons(unplaced: Sequence[Mapping[str, str]]) -> Html:
     return table(("Reason", "Jobs"), rows, right=(1,))
 
 
-def axes(hours: Sequence[float], top: float, unit: str) -> str:
-    """Frame, three lines across and the ends of both scales."""
-    span = HEIGHT - TOP - BOTTOM
-    lines = []
-    for part in (0.0, 0.5, 1.0):
-        y = TOP + span * (1 - part)
-        lines.append(
-            f'<line x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" '
-            f'stroke-opacity=".25"/><text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" '
-            f'font-size="11" fill="currentColor">{top * part:,.0f}</text>'
-        )
-    last = hours[-1] if hours else 0
-    for part, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        x = LEFT + (WIDTH - LEFT) * part
-        lines.append(
-            f'<text x="{x:.1f}" y="{HEIGHT - 6}" text-anchor="{anchor}" font-size="11" '
-            f'fill="currentColor">{last * part:,.1f} {unit}</text>'
-        )
-    return "".join(lines)
-
-
-def place(hours: Sequence[float], values: Sequence[float], top: float) -> list[str]:
-    """Points of a series inside the frame."""
-    span, last = HEIGHT - TOP - BOTTOM, (hours[-1] if hours else 0) or 1
-    return [
-        f"{LEFT + (WIDTH - LEFT) * h / last:.1f},{TOP + span * (1 - v / top):.1f}"
-        for h, v in zip(hours, values, strict=True)
+def use(line: Timeline, series: Mapping[str, Sequence[float]], caption: str) -> Html:
+    """Cards in use, one area on the other up to the cluster's cards."""
+    areas = [
+        Area(name, COLORS[number % len(COLORS)], values)
+        for number, (name, values) in enumerate(series.items())
     ]
-
-
-def stack_areas(line: Timeline, series: Mapping[str, Sequence[float]]) -> Html:
-    """Areas on top of each other up to the cluster's cards, with a legend."""
-    top = float(sum(line.capacity.values()) or 1)
-    below = [0.0] * len(line.hours)
-    areas, keys = [], []
-    for number, (name, values) in enumerate(series.items()):
-        color = COLORS[number % len(COLORS)]
-        above = [b + v for b, v in zip(below, values, strict=True)]
-        points = place(line.hours, above, top) + place(line.hours, below, top)[::-1]
-        areas.append(
-            f'<polygon points="{" ".join(points)}" fill="{color}"><title>{escape(name)}'
-            f"</title></polygon>"
-        )
-        keys.append(f'<span style="color:{color}">■</span> {escape(name)} ')
-        below = above
-    body = axes(line.hours, top, "h") + "".join(areas)
-    return Html(svg(body, HEIGHT, f"cards in use, {len(series)} series") + legend(keys))
-
-
-def legend(keys: Sequence[str]) -> str:
-    """What the colours mean, on a line of its own."""
-    return f"<div>{''.join(keys)}</div>"
+    most = float(sum(line.capacity.values()))
+    return figure(stack_areas(line.hours, areas, caption, "hours", "cards", most=most), caption)
 
 
 def waiting(line: Timeline) -> Html:
     """The number of waiting jobs as a line."""
-    top = float(max(line.waiting, default=0) or 1)
-    points = " ".join(place(line.hours, line.waiting, top))
-    body = axes(line.hours, top, "h")
-    body += f'<polyline points="{points}" fill="none" stroke="{COLORS[0]}" stroke-width="1.5"/>'
-    return svg(body, HEIGHT, "waiting jobs")
-
-
-def svg(body: str, height: int, label: str) -> Html:
-    """The frame of one chart."""
-    return Html(
-        f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
-        f'aria-label="{escape(label)}">{body}</svg>'
-    )
+    curve = Curve("jobs", list(zip(line.hours, line.waiting, strict=True)))
+    caption, style = "Jobs that wait over time.", Style(steps=True, ground=True)
+    return figure(lines([curve], caption, "hours", "jobs", style=style), caption)
 
 
 def grid(picture: TimelineView, queues: Sequence[str]) -> Html:
@@ -173,8 +122,14 @@ def grid(picture: TimelineView, queues: Sequence[str]) -> Html:
                 f'{fill} stroke-opacity=".3"><title>{escape(where)} card {card}: '
                 f"{escape(owner or 'free')}</title></rect>"
             )
-    keys = [f'<span style="color:{color[q]}">■</span> {escape(q)} ' for q in queues]
-    return Html(svg("".join(squares), per_column * (CELL + 3), "nodes and cards") + legend(keys))
+    keys = "".join(
+        f'<li><i style="background: {color[queue]}"></i>{escape(queue)}</li>' for queue in queues
+    )
+    height = per_column * (CELL + 3)
+    return Html(
+        f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
+        f'aria-label="nodes and cards">{"".join(squares)}</svg><ul class="legend">{keys}</ul>'
+    )
 
 
 def picture_caption(picture: TimelineView) -> str:

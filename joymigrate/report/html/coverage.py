@@ -25,6 +25,7 @@ from joymigrate.report.html.page import (
     tiles,
     translate,
 )
+from joymigrate.report.html.plots import Bar, bars, beside
 from joymigrate.report.labels import Labels
 
 TONES = {
@@ -36,7 +37,7 @@ TONES = {
     Status.UNKNOWN: "report",
 }
 LONGEST = 25  # bars of the chart
-ROW, LEFT, WIDTH, RIGHT = 24, 320, 960, 120  # pixels
+SIDE = 6  # bars; more stand in two columns
 
 
 def render(coverage: Coverage) -> str:
@@ -134,27 +135,23 @@ def summary(coverage: Coverage) -> Html:
 
 def chart(ops: Sequence[Covered], coverage: Coverage) -> Html:
     """Bars with names and figures; the colour is the status."""
-    top = max((value(op, coverage) for op in ops), default=0) or 1
-    height = ROW * len(ops) + 8
-    rows = []
-    for index, op in enumerate(ops):
-        y = index * ROW + 4
-        width = max(1.0, (WIDTH - LEFT - RIGHT) * value(op, coverage) / top)
-        tone = TONES[op.status]
-        amount = f"{value(op, coverage):,.0f}"
-        rows.append(
-            f'<text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" fill="currentColor">'
-            f"{escape(shortened(op.name))}</text>"
-            f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{ROW - 6}" rx="2" '
-            f'style="fill: var(--{tone}-fill)"><title>{escape(op.name)}: {op.status.value}, '
-            f"{amount}</title></rect>"
-            f'<text x="{LEFT + width + 6:.1f}" y="{y + 14}" fill="currentColor">'
-            f"{amount} {translate(op.status.value)}</text>"
+    rows = [
+        Bar(
+            shortened(op.name),
+            [(f"{TONES[op.status]}-fill", value(op, coverage))],
+            f"{value(op, coverage):,.0f} {tell(op.status.value)}",
         )
-    return Html(
-        f'<svg role="img" aria-label="operators by {escape(measure(coverage))}" '
-        f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'font-size="13" font-family="inherit">{"".join(rows)}</svg>'
+        for op in ops
+    ]
+    unit = "calls" if coverage.basis == "none" else "µs"
+    half = -(-len(rows) // 2)
+    columns = [rows[:half], rows[half:]] if half > SIDE else [rows]
+    most = max((value(op, coverage) for op in ops), default=0)
+    return beside(
+        *(
+            bars(part, f"longest-{number}", measure(coverage), unit, [], most=most)
+            for number, part in enumerate(columns)
+        )
     )
 
 

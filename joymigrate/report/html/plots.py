@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from joymigrate.report.html.page import Html, escape, translate
+from joymigrate.report.html.page import Html, asset, escape, translate
 
 WIDTH, HEIGHT = 420, 250
 TITLE, FOOT, RIGHT = 26, 40, 18  # pixels above, below and beside the axes
@@ -20,6 +21,7 @@ DASHES = ("", "6 3", "2 2", "7 3 2 3")  # curves differ without colour, too
 NAME_ROOM = 16  # pixels: what the name of a limit takes
 DOTTED = 60  # up to so many points are drawn as points
 NOTHING = "nothing to draw"
+LIGHT = re.compile(r"--([\w-]+): light-dark\((#\w+)")  # the colours of page.css
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """One layer of a stack: a tone, and its height at every x."""
+    """One layer of a stack: a tone or a colour (`#rrggbb`), and its height at every x."""
 
     name: str
     tone: str
@@ -111,6 +113,8 @@ def ticks(low: float, high: float, most: int, whole: bool = False) -> list[float
 
 def number(value: float) -> str:
     """A value of an axis, short."""
+    if 1e4 <= abs(value) < 1e7:
+        return f"{value:,.0f}"
     return f"{value:.4g}" if value else "0"
 
 
@@ -369,10 +373,10 @@ def bars(
             if value <= 0:
                 continue
             left, right = x.at(start), x.at(start + value)
-            paint = f"url(#{name}-hatch)" if tone == "unsafe-fill" else f"var(--{tone})"
+            fill = f"url(#{name}-hatch)" if tone == "unsafe-fill" else f"var(--{tone})"
             found.append(
-                f'<rect x="{left:.1f}" y="{top + 15}" width="{right - left:.1f}" height="15" '
-                f'style="fill: {paint}; stroke: var(--ground)" stroke-width=".8"/>'
+                f'<rect x="{left:.1f}" y="{top + 15}" width="{max(right - left, 1):.1f}" '
+                f'height="15" style="fill: {fill}; stroke: var(--ground)" stroke-width=".8"/>'
             )
             start += value
     found.append(foot(x, height, x_title))
@@ -382,12 +386,27 @@ def bars(
     return Html(picture + (f'<ul class="legend">{keys}</ul>' if keys else ""))
 
 
+def paint(tone: str) -> str:
+    """A tone of the page, or a colour, as CSS."""
+    return tone if tone.startswith("#") else f"var(--{tone})"
+
+
 def stack_areas(
-    xs: Sequence[float], areas: Sequence[Area], label: str, x_title: str, y_title: str
+    xs: Sequence[float],
+    areas: Sequence[Area],
+    label: str,
+    x_title: str,
+    y_title: str,
+    *,
+    most: float | None = None,
 ) -> Html:
-    """Areas on top of one another over a common x, the first one lowest, with a legend below."""
+    """Areas on top of one another over a common x, the first one lowest, with a legend below.
+
+    `most` is what fills the whole height; without it the highest sum does.
+    """
     sums = [sum(heights) for heights in zip(*(one.heights for one in areas), strict=True)]
-    y = Scale(0.0, 1.05 * max(sums, default=1.0) or 1.0, HEIGHT - FOOT, TITLE)
+    top = most or 1.05 * max(sums, default=1.0) or 1.0
+    y = Scale(0.0, top, HEIGHT - FOOT, TITLE)
     x = x_scale([Curve("", [(one, 0.0) for one in xs])], left_of([y]), False)
     parts = grid(x, y, y_title)
     low = [0.0] * len(xs)
@@ -396,13 +415,14 @@ def stack_areas(
         edge = [*stairs(xs, high, x, y), *reversed(stairs(xs, low, x, y))]
         parts.append(
             f'<polygon points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in edge)}" '
-            f'style="fill: var(--{area.tone}); stroke: var(--ground)" stroke-width=".4"/>'
+            f'style="fill: {paint(area.tone)}; stroke: var(--ground)" stroke-width=".4">'
+            f"<title>{escape(area.name)}</title></polygon>"
         )
         low = high
     parts.append(foot(x, HEIGHT, x_title))
     most = "; ".join(f"{one.name}: {max(one.heights, default=0):.4g}" for one in areas)
     keys = "".join(
-        f'<li><i style="background: var(--{one.tone})"></i>{escape(one.name)}</li>' for one in areas
+        f'<li><i style="background: {paint(one.tone)}"></i>{escape(one.name)}</li>' for one in areas
     )
     return Html(svg(parts, f"{label} {most}") + f'<ul class="legend">{keys}</ul>')
 
@@ -489,6 +509,16 @@ def svg(parts: Sequence[str], label: str, height: float = HEIGHT) -> str:
         f'<svg class="plot" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'role="img" aria-label="{translate(label)}" font-size="12">{"".join(parts)}</svg>'
     )
+
+
+def standalone(picture: Html) -> str:
+    """The first drawing of a picture as a file of its own, in the colours of a light page."""
+    drawing, found, _ = picture.partition("</svg>")
+    if not found:
+        drawing = svg([text(20, 40, translate(NOTHING))], NOTHING).removesuffix("</svg>")
+    colors = ";".join(f"--{name}:{one}" for name, one in LIGHT.findall(asset("page.css")))
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" style="{colors}" font-family="sans-serif"'
+    return f"{drawing.replace('<svg', head, 1)}</svg>"
 
 
 def beside(*figures: Html) -> Html:
