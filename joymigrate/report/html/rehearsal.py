@@ -35,6 +35,10 @@ def page(result: Mapping[str, Any]) -> str:
         "launches": ("Kernels as launched", launch_table(result["launches"])),
         "measured": ("What chips were measured to do", measured_table(result["measured"])),
         "unsimulated": ("Operators without simulation", count_table(result["unsimulated"], "op")),
+        "triton": (
+            "Triton kernels, in Triton's interpreter",
+            count_table(result.get("triton_kernels") or (), "kernel"),
+        ),
         "differences": (
             "Results in another form than on the CPU", difference_table(result)
         ),

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from joymigrate.run.rehearse import fallback, observe, traps
+from joymigrate.run.rehearse import fallback, observe, traps, triton_kernels
 from joymigrate.run.rehearse.builtin import BUILT_IN
 from joymigrate.run.rehearse.engine import Engine
 from joymigrate.run.rehearse.limits import Limits
@@ -101,6 +101,7 @@ def install(settings: Settings, shim: Shim) -> None:
     record = open_record(settings.session)
     observe.install(settings, shim, record)
     traps.install(record)
+    triton_kernels.keep(record)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that kernels are overridden: on purpose
         installer = Installer()

@@ -40,6 +40,7 @@ class Record:
     operators: dict[str, str] = field(default_factory=dict)
     fallbacks: dict[str, Counter[str]] = field(default_factory=dict)
     unsimulated: Counter[str] = field(default_factory=Counter)
+    triton: Counter[str] = field(default_factory=Counter)  # launches in Triton's interpreter
     differences: dict[str, str] = field(default_factory=dict)
     traps: dict[str, dict[str, Any]] = field(default_factory=dict)
     refusals: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -48,6 +48,7 @@ def summarise(
         "checked_by_operators": dict(Counter(operators.values())),
         "fallbacks": fallbacks(records),
         "unsimulated": named_counts(records, "unsimulated", "op"),
+        "triton_kernels": named_counts(records, "triton", "kernel"),
         "peak_memory_bytes": highest(records, "peak_bytes"),
         "peak_reserved_bytes": highest(records, "reserved_bytes"),
         "kernels": dict((summed(records, "kernels") + summed(records, "repeated")).most_common()),
@@ -103,6 +104,21 @@ NOT_COVERED = (
     "kernels that are generated at build time",
     "private formats",
 )
+
+
+def triton_lines(kernels: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What of the program ran in Triton's interpreter, and what that leaves open."""
+    if not kernels:
+        return []
+    said = tell(
+        "Triton: {number} kernel{number_s}, {calls} launch{calls_es}, ran in Triton's interpreter; "
+        "triton-ascend judged none of them: {names}",
+        number=len(kernels),
+        calls=sum(row["calls"] for row in kernels),
+        names=", ".join(row["kernel"].rpartition(".")[2] for row in kernels[:6])
+        + (", …" if len(kernels) > 6 else ""),
+    )
+    return [f"  {said}"]
 
 
 def total(counts: Mapping[str, int]) -> int:
@@ -330,6 +346,7 @@ def as_text(result: Mapping[str, Any]) -> str:
     lines += slow_lines(result["launches"])
     lines += text_of("fell back to the CPU", result["fallbacks"])
     lines += text_of("without simulation", result["unsimulated"])
+    lines += triton_lines(result["triton_kernels"])
     for row in result["refusals"][:10]:
         refused = tell(
             "refused ({grade}): {message} ({op}, {calls} call{calls_s})",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 
 from joymigrate import attach
+from joymigrate.run.rehearse import triton_kernels
 from joymigrate.run.rehearse.settings import read_settings
 
 PACKAGE = "torch_npu"
@@ -29,6 +30,8 @@ def start() -> None:
         return
     # Everything runs at once: an asynchronous queue would race with memory that is read in place.
     os.environ["TASK_QUEUE_ENABLE"] = "0"
+
+    triton_kernels.start()
 
     def around(load: Callable[[], None]) -> None:
         from joymigrate.run.rehearse.shim import Shim

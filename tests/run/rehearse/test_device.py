@@ -46,6 +46,21 @@ def test_the_boost_library_loads_and_is_computed(rehearse: Run) -> None:
     assert done.report["checked_by_operators"]["reference"] >= 2
 
 
+def test_triton_kernels_run_in_the_interpreter_and_are_named(rehearse: Run) -> None:
+    pytest.importorskip("triton")
+    done = rehearse("python", str(PROGRAMS / "triton_kernel.py"))
+    assert done.code == 0, done.err[-3000:]
+    single, half, swapped, refused = done.out.strip().splitlines()
+    assert single == "torch.float32 True 0.0"
+    assert half == "torch.bfloat16 True 0.0"  # rounded to nearest after every operation
+    assert json.loads(swapped) == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert "reduces bfloat16 by its bits" in refused
+    assert done.report is not None
+    kernels = {row["kernel"].split(".")[-1]: row["calls"] for row in done.report["triton_kernels"]}
+    assert kernels == {"scaled_sum": 2, "halves": 1, "summed": 2}
+    assert "triton-ascend judged none of them" in done.err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [pytest.param((), marks=pytest.mark.slow), ("--sdpa",)])
 def test_training_a_gpt_gives_the_losses_of_the_cpu(rehearse: Run, flags: tuple[str]) -> None:
