@@ -77,8 +77,8 @@ MESSAGES = (
     Trap(
         "triton",
         r"0 active drivers \(\[\]\)",
-        "a Triton kernel that was compiled: on the chip that needs triton-ascend; rehearsed it runs "
-        "where TRITON_INTERPRET is not set to 0",
+        "a Triton kernel that was compiled: on the chip that needs triton-ascend; "
+        "rehearsed it runs where TRITON_INTERPRET is not set to 0",
     ),
     Trap(
         "jit_script",

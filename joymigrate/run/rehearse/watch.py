@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 
 from joymigrate import attach
-from joymigrate.run.rehearse import triton_kernels
+from joymigrate.run.rehearse import pyacl, triton_kernels
+from joymigrate.run.rehearse.build import RUNTIME
 from joymigrate.run.rehearse.settings import read_settings
 
 PACKAGE = "torch_npu"
@@ -32,6 +33,7 @@ def start() -> None:
     os.environ["TASK_QUEUE_ENABLE"] = "0"
 
     triton_kernels.start()
+    pyacl.provide(settings.libraries / RUNTIME)
 
     def around(load: Callable[[], None]) -> None:
         from joymigrate.run.rehearse.shim import Shim

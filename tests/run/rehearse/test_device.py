@@ -46,6 +46,17 @@ def test_the_boost_library_loads_and_is_computed(rehearse: Run) -> None:
     assert done.report["checked_by_operators"]["reference"] >= 2
 
 
+def test_pyacl_reaches_the_simulated_runtime(rehearse: Run) -> None:
+    done = rehearse("python", str(PROGRAMS / "pyacl.py"))
+    assert done.code == 0, done.err[-3000:]
+    assert done.out.strip().splitlines() == [
+        "Ascend910B3 (0, 0) (8, 0)",
+        "sixteen bytes up 0",
+        "2.0",
+        "rehearsal device: acl.rt.launch_kernel has no simulation",
+    ]
+
+
 def test_triton_kernels_run_in_the_interpreter_and_are_named(rehearse: Run) -> None:
     pytest.importorskip("triton")
     done = rehearse("python", str(PROGRAMS / "triton_kernel.py"))
