@@ -46,7 +46,7 @@ def keep(record: Record) -> None:
 def prepare() -> None:
     """Stand in for the driver, mend bfloat16, and count launches; called after Triton's import."""
     from triton.backends import Backend, backends
-    from triton.runtime import interpreter
+    from triton.runtime import interpreter, jit
 
     backends[NAME] = Backend(compiler=backends[next(iter(backends))].compiler, driver=Driver)
     mend_casts(interpreter.InterpreterBuilder)
@@ -55,6 +55,7 @@ def prepare() -> None:
     for kind in (interpreter.ReduceOps, interpreter.ScanOps):
         refuse_bfloat16(kind)
     extend()
+    jit.mangle_type(1)  # imports its helpers now: vLLM's plug-in puts a stand-in over them later
     run = interpreter.GridExecutor.__call__
 
     @functools.wraps(run)
@@ -102,7 +103,7 @@ class Driver:
     def get_device_interface(self) -> Any:
         import torch
 
-        return torch.npu
+        return torch.get_device_module("npu")
 
     def get_benchmarker(self) -> Callable[..., Sequence[float]]:
         """Tuning takes the first configuration: times of an interpreter would say nothing."""
