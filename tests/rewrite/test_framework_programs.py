@@ -52,3 +52,18 @@ def test_the_names_of_a_distributed_job_are_found(tmp_path: Path) -> None:
         *[("JM240", 1), ("JM204", 2), ("JM242", 3), ("JM204", 4), ("JM241", 5)],
         *[("JM242", 6), ("JM242", 6), ("JM242", 7), ("JM243", 8), ("JM242", 9)],
     ]
+
+
+def test_branches_and_loops_of_a_graph_are_named_with_what_the_adapter_takes(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.py").write_text(
+        "import tensorflow.compat.v1 as tf\n"
+        "y = tf.cond(p, f, g)\n"
+        "o, s = tf.nn.dynamic_rnn(cell, x)\n"
+        "n = tf.while_loop(c, b, [i])\n"
+        "z = tf.raw_ops.Switch(data=x, pred=p)\n"
+    )
+    found = [one for one in look(tmp_path).findings if one.rule == "JM244"]
+    assert [one.line for one in found] == [2, 3, 4, 5]
+    assert "enable_control_flow_v2" in str(found[0].reason)

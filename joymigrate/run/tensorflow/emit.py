@@ -19,13 +19,24 @@ import torch
 
 from joymigrate.errors import JoyError
 from joymigrate.run.tensorflow import operators
-from joymigrate.run.tensorflow.graph import TABLES, VARIABLES, Graph, Node, Ref, is_trained
+from joymigrate.run.tensorflow.graph import (
+    BRANCHES,
+    LOOPS,
+    TABLES,
+    VARIABLES,
+    Body,
+    Graph,
+    Node,
+    Ref,
+    every,
+    is_trained,
+)
 from joymigrate.run.tensorflow.operators import OPERATORS
 
 SYMBOLS = {"AddV2": "+", "Add": "+", "Sub": "-", "Mul": "*", "RealDiv": "/"}
 OF_SHAPE = ("Shape", "ShapeN", "Size", "Rank")
 LITERAL = 64  # elements of a constant that is written out
-MODULES = ("arrays", "indexing", "segments", "sparse", "texts")
+MODULES = ("arrays", "control", "indexing", "segments", "sparse", "texts")
 
 
 @dataclass(frozen=True)
@@ -36,12 +47,33 @@ class Line:
     targets: tuple[str, ...]
     text: str
     several: bool  # the function gives a tuple, be it of one
+    outputs: tuple[int, ...] = ()  # the operator's outputs that the names are for; () for all
 
     def assignment(self) -> str:
         """The line."""
+        if not self.targets:
+            return f"{self.text}  # {self.node}"
         comma = "," if self.several and len(self.targets) == 1 else ""
         short = re.sub(r"(Stateful)?PartitionedCall(_\d+)?/", "", self.node)
         return f"{', '.join(self.targets)}{comma} = {self.text}  # {short}"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A branch, or the condition or the step of a loop."""
+
+    name: str
+    arguments: tuple[str, ...]
+    lines: tuple[Line, ...]
+    results: tuple[str, ...]
+
+    def source(self) -> str:
+        """The method."""
+        given = "".join(f", {name}" for name in self.arguments)
+        found = "".join(f"{text}, " for text in self.results).rstrip()
+        body = [f"        {line.assignment()}\n" for line in self.lines]
+        return "".join([f"\n    def {self.name}(self{given}):\n", *body,
+                        f"        return ({found})\n"])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,6 +87,7 @@ class Written:
     inputs: dict[str, str]  # input → parameter of forward
     outputs: dict[str, str]  # output → expression
     tables: dict[str, str]  # node → key
+    methods: tuple[Method, ...] = ()
 
     def source(self, about: str, *, watched: bool = False) -> str:
         """The module's text; `watched` calls `seen(name, value)` for every tensor."""
@@ -63,8 +96,9 @@ class Written:
 
 def check(graph: Graph) -> None:
     """One error that names every operator that can't be converted."""
-    known = {*OPERATORS, *VARIABLES, *TABLES, "Const", "Placeholder"}
-    wrong = [(node, kind_of(node)) for node in graph.nodes if node.op not in known or limited(node)]
+    known = {*OPERATORS, *VARIABLES, *TABLES, *BRANCHES, *LOOPS, "Const", "Placeholder"}
+    nodes = graph.every()
+    wrong = [(node, kind_of(node)) for node in nodes if node.op not in known or limited(node)]
     missing = Counter(kind for _, kind in wrong)
     if not missing:
         return
@@ -106,8 +140,9 @@ class Writer:
     def __init__(self, graph: Graph, weights: Mapping[str, Any]) -> None:
         self.graph = graph
         self.values = weights
-        self.nodes = {node.name: node for node in graph.nodes}
-        self.constants = {node.name: constant(node) for node in graph.nodes if node.op == "Const"}
+        self.nodes = {node.name: node for node in graph.every()}
+        self.constants = {node.name: constant(node) for node in graph.every() if node.op == "Const"}
+        self.methods: list[Method] = []
         self.names: dict[Ref, str] = {}
         self.taken: set[str] = {"self", "torch", "functional", "seen", *MODULES}
         self.attributes: dict[str, str] = {}  # node → attribute
@@ -127,7 +162,7 @@ class Writer:
         for node in self.graph.nodes:
             self.place(node)
         self.hold_variables()
-        lines = tuple(self.line(node) for node in self.graph.nodes if node.op in OPERATORS)
+        lines = self.lines(self.graph.nodes)
         return Written(
             lines=lines,
             weights=self.arrays,
@@ -140,16 +175,90 @@ class Writer:
             inputs=self.inputs,
             outputs={each.name: self.read(each.ref) for each in self.graph.outputs},
             tables={node.name: node.name for node in self.graph.nodes if node.op in TABLES},
+            methods=tuple(self.methods),
         )
+
+    def lines(self, nodes: Sequence[Node]) -> tuple[Line, ...]:
+        """A line for each operator; bodies become methods."""
+        found = []
+        for node in nodes:
+            if node.bodies:
+                found.append(self.controlled(node))
+            elif node.op in OPERATORS:
+                found.append(self.line(node))
+        return tuple(found)
+
+    def controlled(self, node: Node) -> Line:
+        """The line of a branch or a loop."""
+        given = [self.use(node, slot, False) for slot in node.slots]
+        methods = [f"self.{self.method(node, body)}" for body in node.bodies]
+        targets = []
+        for number in node.computed:
+            targets.append(self.name(f"{node.name}_{number}"))
+            self.names[node.name, number] = targets[-1]
+        packed = ", ".join(given)
+        if node.op in LOOPS:
+            text = f"control.loop({', '.join(methods)}, ({packed}{',' * bool(given)}))"
+        elif node.op.endswith("Case"):
+            text = f"control.choose({self.use(node, 0, False)}, [{', '.join(methods)}])({packed})"
+        else:
+            asked = f"control.truth({self.use(node, 0, False)})"
+            text = f"({methods[0]} if {asked} else {methods[1]})({packed})"
+        return Line(node.name, tuple(targets), text, True, node.computed)
+
+    def method(self, node: Node, body: Body) -> str:
+        """The method of a body, named behind its node."""
+        name = self.name(f"{node.name}_{body.label}")
+        arguments = []
+        for ref in body.arguments:
+            arguments.append(self.name(ref[0]))
+            self.names[ref] = arguments[-1]
+        lines = self.lines(body.nodes)
+        results = tuple(self.result(ref) for ref in body.results)
+        self.methods.append(Method(name, tuple(arguments), lines, results))
+        return name
+
+    def result(self, ref: Ref) -> str:
+        """What a body gives back; a variable of the loop may be handed on as it is."""
+        return self.names[ref] if ref in self.names else self.read(ref)
 
     def place(self, node: Node) -> None:
         """Say whether an operator runs on the host."""
+        if node.bodies:
+            self.place_bodies(node)
+            return
         if node.op in OF_SHAPE:
             self.host.add(node.name)
         elif node.op in OPERATORS:
             sources = [name for name, _ in node.inputs if name not in self.constants]
             if all(name in self.host for name in sources):
                 self.host.add(node.name)
+
+    def place_bodies(self, node: Node) -> None:
+        """Say what of a body runs on the host: a loop's variable that stays there, step by step."""
+        on_host = [self.stays(node.inputs[slot]) for slot in node.slots]
+        while True:
+            results = []
+            for body in node.bodies:
+                for ref, stays in zip(body.arguments, on_host, strict=True):
+                    (self.host.add if stays else self.host.discard)(ref[0])
+                for one in every(body.nodes):
+                    self.host.discard(one.name)
+                for one in body.nodes:
+                    self.place(one)
+                results = [self.stays(ref) for ref in body.results]
+            if node.op not in LOOPS:
+                break
+            kept = [a and b for a, b in zip(on_host, results, strict=True)]
+            if kept == on_host:
+                break
+            on_host = kept
+        if results and all(results):
+            self.host.add(node.name)
+
+    def stays(self, ref: Ref) -> bool:
+        """Whether a tensor is on the host."""
+        return ref[0] in self.host or ref[0] in self.constants
 
     def hold_variables(self) -> None:
         """An attribute for each variable."""
@@ -241,6 +350,8 @@ class Writer:
     def read(self, ref: Ref) -> str:
         """The name of a tensor that is there."""
         name, _ = ref
+        if ref in self.names:
+            return self.names[ref]
         node = self.nodes[name]
         if node.op in VARIABLES:
             return f"self.{self.attributes[name]}"
@@ -320,10 +431,10 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 if __package__:
-    from .tensorflow_operators import arrays, indexing, segments, sparse, texts
+    from .tensorflow_operators import arrays, control, indexing, segments, sparse, texts
     from .tensorflow_operators.table import Table
 else:
-    from tensorflow_operators import arrays, indexing, segments, sparse, texts
+    from tensorflow_operators import arrays, control, indexing, segments, sparse, texts
     from tensorflow_operators.table import Table
 
 HERE = Path(__file__).parent
@@ -354,13 +465,16 @@ def source_of(written: Written, about: str, *, watched: bool) -> str:
             )
     arguments = "".join(f", {name}" for name in ("*", *written.inputs.values()))
     seen = ", seen=None" if watched else ""
+    text += [method.source() for method in written.methods]
     text.append(f"\n    def forward(self{arguments}{seen}):\n")
     for line in written.lines:
         text.append(f"        {line.assignment()}\n")
         if watched:
             text += [
                 f"        seen({f'{line.node}:{number}'!r}, {target})\n"
-                for number, target in enumerate(line.targets)
+                for number, target in zip(
+                    line.outputs or range(len(line.targets)), line.targets, strict=True
+                )
             ]
     answers = ", ".join(f"{name!r}: {value}" for name, value in written.outputs.items())
     text.append(f"        return {{{answers}}}\n\n\n")

@@ -1,6 +1,9 @@
 """A SavedModel's signature as one flat graph: calls of functions are gone, data edges stay.
 
 TF 1 and TF 2 models look alike here: nodes of the meta graph, found backwards from the outputs.
+Branches and loops (`If`, `Case`, `While`) are nodes with bodies, which are flat graphs again.
+Variables, tables and constants that a body is given are read where they stand; the other inputs
+are its arguments.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ PASSED = (
     "Snapshot",
     "ReadVariableOp",
 )
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+LOOPS = ("While", "StatelessWhile")
+ARGUMENT = "_Arg"
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 TABLES = ("HashTableV2", "HashTable", "MutableHashTableV2")
 
@@ -32,8 +38,21 @@ Ref = tuple[str, int]  # a node's name and the number of its output
 
 
 @dataclass(frozen=True)
+class Body:
+    """A branch, or the condition or the step of a loop: a flat graph with arguments."""
+
+    label: str
+    nodes: tuple[Node, ...]
+    arguments: tuple[Ref, ...]  # one for each of the node's slots
+    results: tuple[Ref, ...]
+
+
+@dataclass(frozen=True)
 class Node:
-    """An operator of the flat graph."""
+    """An operator of the flat graph.
+
+    A branch or a loop has bodies; `slots` are the inputs that are their arguments.
+    """
 
     name: str
     op: str
@@ -41,6 +60,13 @@ class Node:
     attributes: Mapping[str, Any]
     outputs: int
     definition: Any = field(repr=False)  # NodeDef
+    bodies: tuple[Body, ...] = ()
+    slots: tuple[int, ...] = ()
+
+    @property
+    def computed(self) -> tuple[int, ...]:
+        """The outputs that it computes: all of them, but what a loop only hands on."""
+        return self.slots if self.op in LOOPS else tuple(range(self.outputs))
 
 
 @dataclass(frozen=True)
@@ -64,6 +90,18 @@ class Graph:
     tags: tuple[str, ...]
     trained: Mapping[str, bool]  # by the names of variables; empty where the model does not say
 
+    def every(self) -> Iterator[Node]:
+        """All nodes, those of bodies too."""
+        return every(self.nodes)
+
+
+def every(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Nodes, and those of their bodies."""
+    for node in nodes:
+        yield node
+        for body in node.bodies:
+            yield from every(body.nodes)
+
 
 @dataclass
 class Scope:
@@ -74,6 +112,7 @@ class Scope:
     arguments: dict[str, tuple[Scope, str]] = field(default_factory=dict)
     results: tuple[str, ...] = ()
     calls: dict[str, Scope] = field(default_factory=dict)
+    forms: dict[str, tuple[int, ...]] = field(default_factory=dict)  # slots of loops and branches
 
 
 def read_meta(folder: Path, tags: Sequence[str] = ("serve",)) -> Any:
@@ -206,6 +245,8 @@ class Flattener:
             if called is not None:
                 scope = self.enter(scope, node, called)
                 text = scope.results[number]
+            elif node.op in LOOPS and number not in self.slots(scope, node):
+                text = data_inputs(node)[number]
             elif node.op in PASSED:
                 text = data_inputs(node)[number if node.op == "IdentityN" else 0]
             else:
@@ -223,7 +264,93 @@ class Flattener:
             scope.calls[node.name] = self.body(scope, node, function)
         return scope.calls[node.name]
 
-    def body(self, scope: Scope, node: Any, function: Any) -> Scope:
+    def functions(self, node: Any) -> list[tuple[str, Any]]:
+        """The bodies of a branch or a loop, by name."""
+        if node.op in LOOPS:
+            named = [("cond", node.attr["cond"].func), ("body", node.attr["body"].func)]
+        elif node.op.endswith("Case"):
+            branches = node.attr["branches"].list.func
+            named = [(f"branch_{number}", one) for number, one in enumerate(branches)]
+        else:
+            named = [(key, node.attr[f"{key}_branch"].func) for key in ("then", "else")]
+        return [(label, self.library[one.name]) for label, one in named]
+
+    def slots(self, scope: Scope, node: Any) -> tuple[int, ...]:
+        """The inputs that bodies get as arguments, by their number among the node's inputs.
+
+        What stands still (variables, tables, constants) is no argument, unless a loop changes it.
+        """
+        if node.name not in scope.forms:
+            texts = data_inputs(node)
+            first = 0 if node.op in LOOPS else 1  # behind what chooses the branch
+            still = set()
+            for number in range(first, len(texts)):
+                place, name, _ = self.origin(scope, texts[number])
+                if place.nodes[name].op in (*VARIABLES, *TABLES, "Const"):
+                    still.add(number)
+            if node.op in LOOPS:
+                still &= self.unchanged(scope, node)
+            kept = tuple(n for n in range(first, len(texts)) if n not in still)
+            scope.forms[node.name] = kept
+        return scope.forms[node.name]
+
+    def unchanged(self, scope: Scope, node: Any) -> set[int]:
+        """The variables of a loop that its step hands on as they are."""
+        _, step = self.functions(node)[1]
+        every = tuple(range(len(data_inputs(node))))
+        trial = self.inside(scope, node, "trial", step, every)
+        arguments = [each.name for each in step.signature.input_arg]
+        found = set()
+        for number, text in enumerate(trial.results):
+            place, name, _ = self.origin(trial, text)
+            if place is trial and name == arguments[number]:
+                found.add(number)
+        return found
+
+    def inside(
+        self, scope: Scope, node: Any, label: str, function: Any, slots: Sequence[int]
+    ) -> Scope:
+        """A body's nodes; inputs in `slots` are nodes of their own, others are bound."""
+        from tensorflow.core.framework import node_def_pb2
+
+        first = 0 if node.op in LOOPS else 1
+        made = self.body(scope, node, function, data_inputs(node)[first:])
+        made.prefix = f"{scope.prefix}{node.name}/{label}/"
+        for slot in slots:
+            name = function.signature.input_arg[slot - first].name
+            del made.arguments[name]
+            made.nodes[name] = node_def_pb2.NodeDef(name=name, op=ARGUMENT)
+        return made
+
+    def bodies(self, scope: Scope, node: Any) -> tuple[Body, ...]:
+        """What a branch or a loop runs."""
+        if node.op not in (*BRANCHES, *LOOPS):
+            return ()
+        slots, found = self.slots(scope, node), []
+        first = 0 if node.op in LOOPS else 1
+        for label, function in self.functions(node):
+            made = self.inside(scope, node, label, function, slots)
+            names = [function.signature.input_arg[slot - first].name for slot in slots]
+            texts = [
+                text
+                for number, text in enumerate(made.results)
+                if node.op not in LOOPS or label == "cond" or number in slots
+            ]
+            ends = [self.origin(made, text) for text in texts]
+            nodes = [one for one in self.reach(ends) if one.name.startswith(made.prefix)]
+            found.append(
+                Body(
+                    label,
+                    tuple(one for one in nodes if one.op != ARGUMENT),
+                    tuple((made.prefix + name, 0) for name in names),
+                    tuple(self.ref(end) for end in ends),
+                )
+            )
+        return tuple(found)
+
+    def body(
+        self, scope: Scope, node: Any, function: Any, texts: Sequence[str] | None = None
+    ) -> Scope:
         """A function's nodes, with the call's inputs as arguments."""
         nodes = {
             each.name: type(each).FromString(each.SerializeToString()) for each in function.node_def
@@ -233,7 +360,7 @@ class Flattener:
             del each.input[:]
             each.input.extend(flat)
         arguments = [each.name for each in function.signature.input_arg]
-        given = zip(arguments, data_inputs(node), strict=True)
+        given = zip(arguments, data_inputs(node) if texts is None else texts, strict=True)
         return Scope(
             prefix=f"{scope.prefix}{node.name}/",
             nodes=nodes,
@@ -292,6 +419,8 @@ class Flattener:
                 attributes_of(node),
                 sum(count for _, count in outputs_of(node)),
                 node,
+                self.bodies(scope, node),
+                self.slots(scope, node) if node.op in (*BRANCHES, *LOOPS) else (),
             )
         return tuple(done.values())
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.run.tensorflow.graph import TABLES, VARIABLES, Graph, Node, Ref, text_of
+from joymigrate.run.tensorflow.graph import LOOPS, TABLES, VARIABLES, Graph, Node, Ref, text_of
 
 BY_HANDLE = ("ResourceGather", "LookupTableFindV2", "LookupTableSizeV2")
 READ = "__value"
@@ -82,11 +82,11 @@ class Original:
             copy.device = ""
             copy.attr.pop("_class", None)
             del copy.input[:]
-            for name, number in node.inputs:
+            for slot, (name, number) in enumerate(node.inputs):
                 if name not in outside:
                     copy.input.append(f"{renamed[name]}:{number}")
                     continue
-                whole = node.op in BY_HANDLE
+                whole = node.op in BY_HANDLE or is_handle(node, slot)
                 copy.input.append(f"{name}{'' if whole else READ}:{number}")
                 mapped[copy.input[-1]] = self.tensor((name, number), whole)
         with self.session.graph.as_default():
@@ -116,7 +116,18 @@ class Original:
                     f"flat/{self.renamed[node.name]}"
                 )
                 for number, tensor in enumerate(operation.outputs):
+                    if tensor.dtype in (self.tf.resource, self.tf.variant):
+                        continue
                     fetches[f"{node.name}:{number}"] = tensor
         feed = {text_of(each.ref): inputs[each.name] for each in self.graph.inputs}
         found: dict[str, Any] = self.session.run(fetches, feed)
         return {key: np.asarray(value) for key, value in found.items()}
+
+
+def is_handle(node: Node, slot: int) -> bool:
+    """Whether a branch or a loop takes a variable itself, not its value."""
+    if not node.bodies:
+        return False
+    types = node.attributes["T" if node.op in LOOPS else "Tin"]
+    place = slot if node.op in LOOPS else slot - 1
+    return place >= 0 and types[place] == "resource"

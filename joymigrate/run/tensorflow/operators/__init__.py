@@ -4,7 +4,24 @@ This folder is copied beside every converted model; it imports nothing but torch
 Numbers are tensors, texts are numpy arrays of bytes on the host.
 """
 
-from joymigrate.run.tensorflow.operators import arrays, indexing, segments, sparse, texts
+from joymigrate.run.tensorflow.operators import (
+    arrays,
+    control,
+    indexing,
+    segments,
+    sparse,
+    texts,
+)
 from joymigrate.run.tensorflow.operators.table import OPERATORS, Operator, Table
 
-__all__ = ["OPERATORS", "Operator", "Table", "arrays", "indexing", "segments", "sparse", "texts"]
+__all__ = [
+    "OPERATORS",
+    "Operator",
+    "Table",
+    "arrays",
+    "control",
+    "indexing",
+    "segments",
+    "sparse",
+    "texts",
+]
