@@ -89,11 +89,32 @@ class Companion:
     adapter: str = setting("", words=True)
     python: str = setting("")
     transformers: str = setting("", words=True)
+    beside: Mapping[str, str] = setting(make=dict, help="other packages and their versions")
 
     def parts(self) -> dict[str, str]:
         """What was given, without source and date."""
         named = {item.name: getattr(self, item.name) for item in fields(self)}
+        named |= named.pop("beside")
         return {k: v for k, v in named.items() if v and k not in ("source", "date")}
+
+
+@dataclass(frozen=True, slots=True)
+class FirmwareLine:
+    """The firmware that comes with a driver; a number stands for what begins with it."""
+
+    driver: str = setting(words=True)
+    firmware: tuple[str, ...] = setting(words=True)
+    source: str = setting()
+    date: str = setting(pattern=r"\d{4}-\d\d-\d\d")
+
+
+@dataclass(frozen=True, slots=True)
+class AddonLine:
+    """An addition to the SDK that has the SDK's own number."""
+
+    addon: str = setting(help="its name in doctor.yaml")
+    source: str = setting()
+    date: str = setting(pattern=r"\d{4}-\d\d-\d\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +128,10 @@ class ImageLine:
     date: str = setting(pattern=r"\d{4}-\d\d-\d\d")
 
 
-Line = Release | AdapterLine | DriverLine | WheelLine | PythonLine | ImageLine | Companion
+Line = (
+    Release | AdapterLine | DriverLine | FirmwareLine | AddonLine | WheelLine | PythonLine
+    | ImageLine | Companion
+)  # fmt: skip
 L = TypeVar("L", AdapterLine, DriverLine)
 
 
@@ -122,6 +146,8 @@ class Matrix:
     releases: tuple[Release, ...] = setting(())
     adapters: tuple[AdapterLine, ...] = setting(())
     drivers: tuple[DriverLine, ...] = setting(())
+    firmware: tuple[FirmwareLine, ...] = setting(())
+    addons: tuple[AddonLine, ...] = setting(())
     wheels: tuple[WheelLine, ...] = setting(())
     pythons: tuple[PythonLine, ...] = setting(())
     images: tuple[ImageLine, ...] = setting(())
@@ -131,8 +157,8 @@ class Matrix:
     def lines(self) -> Iterator[Line]:
         """Every line that has a source and a date."""
         groups: tuple[tuple[Line, ...], ...] = (
-            self.releases, self.adapters, self.drivers, self.wheels, self.pythons,
-            self.images,
+            self.releases, self.adapters, self.drivers, self.firmware, self.addons,
+            self.wheels, self.pythons, self.images,
             *self.companions.values(),
         )  # fmt: skip
         for group in groups:
@@ -181,6 +207,14 @@ class Matrix:
         if any(begins(driver, one) for one in line.driver):
             return FITS, line
         return UNPROVEN, line
+
+    def judge_firmware(self, driver: str, firmware: str) -> tuple[str, FirmwareLine | None]:
+        """Whether a firmware came with a driver, and the line that says so."""
+        line = next((row for row in self.firmware if begins(driver, row.driver)), None)
+        if line is None:
+            return UNPROVEN, None
+        good = any(begins(firmware, one) for one in line.firmware)
+        return (FITS if good else UNPROVEN), line
 
     def requirement(self, package: str, torch: str, machine: str) -> WheelLine | None:
         """What the wheel of a release asks for on a kind of machine."""

@@ -16,6 +16,7 @@ from joymigrate.environment.rules import DoctorRules, rules_of
 from joymigrate.errors import JoyError
 
 BROKEN, DOUBTFUL = "broken", "doubtful"
+NAMELESS = "unrecognised"
 PARTS = {
     "devices": "device files",
     "driver": "the driver's version",
@@ -66,6 +67,7 @@ def diagnose(environment: Mapping[str, Any], chip: Chip) -> Diagnosis:
     """What stands in the way on the recorded machine. JoyError where nothing is known of the chip.
 
     A program's own error comes before what is only in doubt; among equals the deepest layer first.
+    An error that no rule knows is a finding too, the last one: it failed, whatever else is found.
     """
     rules = rules_of(chip)
     if rules is None:
@@ -80,7 +82,9 @@ def diagnose(environment: Mapping[str, Any], chip: Chip) -> Diagnosis:
             known[cause] = one
     if any(one.severity == BROKEN and one.cause != "autoload" for one in known.values()):
         known.pop("autoload", None)  # the frame around the error that was named
-    ordered = sorted(known.values(), key=lambda one: (one.severity != BROKEN, one.layer))
+    ordered = sorted(
+        known.values(), key=lambda one: (one.cause == NAMELESS, one.severity != BROKEN, one.layer)
+    )
     missing = tuple(text for key, text in PARTS.items() if environment.get(key) is None)
     return Diagnosis(chip.name, tuple(ordered), missing)
 
@@ -99,7 +103,7 @@ def all_signs(environment: Mapping[str, Any], chip: Chip, rules: DoctorRules) ->
 
 def from_errors(environment: Mapping[str, Any], rules: DoctorRules) -> Iterator[Signal]:
     """The words of errors, and of the tool that lists the cards when it failed."""
-    texts = list(environment.get("errors") or ())
+    texts, nameless = list(environment.get("errors") or ()), ""
     smi = environment.get("smi") or {}
     if smi.get("exit_code"):
         texts.append(str(smi.get("output", "")))
@@ -109,6 +113,10 @@ def from_errors(environment: Mapping[str, Any], rules: DoctorRules) -> Iterator[
         if found:
             cause, sign = found
             yield cause, BROKEN, excerpt(joined), sign.source
+        elif joined:
+            nameless = nameless or joined
+    if nameless and not any(rules.cause_of(" ".join(str(text).split())) for text in texts):
+        yield NAMELESS, BROKEN, excerpt(nameless), ""
 
 
 def excerpt(text: str) -> str:
@@ -208,3 +216,6 @@ def from_memory(environment: Mapping[str, Any]) -> Iterator[Signal]:
     without = [card for card, facts in network.items() if not facts.get("address")]
     if without and len(without) < len(network):  # some have one: a machine of a cluster
         yield "card-network", DOUBTFUL, f"no address: cards {', '.join(without)}", ""
+    down = [card for card, facts in network.items() if facts.get("link") == "DOWN"]
+    if down and any(facts.get("link") == "UP" for facts in network.values()):
+        yield "card-network", DOUBTFUL, f"no link: cards {', '.join(down)}", ""

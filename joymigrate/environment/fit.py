@@ -38,6 +38,7 @@ def from_versions(
             yield "sdk-mismatch", DOUBTFUL, text, f"{line.source}, {line.date}"
     if sdk and driver:
         yield from driver_pair(matrix, sdk, driver)
+    yield from parts_of_releases(matrix, environment, sdk, driver)
     yield from companions(matrix, packages, environment, name, sdk)
     yield from clashing(packages, rules)
 
@@ -70,6 +71,24 @@ def driver_pair(matrix: Matrix, sdk: str, driver: str) -> Iterator[Signal]:
     yield "driver-mismatch", severity, text, f"{line.source}, {line.date}"
 
 
+def parts_of_releases(
+    matrix: Matrix, environment: Mapping[str, Any], sdk: str, driver: str
+) -> Iterator[Signal]:
+    """Firmware under the driver, additions beside the SDK: parts of one release each."""
+    firmware = str((environment.get("driver") or {}).get("firmware") or "")
+    if driver and firmware:
+        verdict, line = matrix.judge_firmware(driver, firmware)
+        if verdict == UNPROVEN and line is not None:
+            text = f"firmware {firmware} under driver {driver}: known is {', '.join(line.firmware)}"
+            yield "firmware-mismatch", DOUBTFUL, text, f"{line.source}, {line.date}"
+    addons = (environment.get("sdk") or {}).get("addons") or {}
+    for row in matrix.addons:
+        have = str(addons.get(row.addon) or "")
+        if sdk and have[:1].isdigit() and have.casefold() != sdk.casefold():
+            text = f"{row.addon} {have} beside SDK {sdk}: they have one number"
+            yield f"{row.addon}-mismatch", DOUBTFUL, text, f"{row.source}, {row.date}"
+
+
 def companions(
     matrix: Matrix,
     packages: Mapping[str, str],
@@ -95,6 +114,11 @@ def companions(
             yield "companion-mismatch", DOUBTFUL, text, where
         if line.sdk and sdk and number(line.sdk).casefold() != sdk.casefold():
             yield "companion-mismatch", DOUBTFUL, f"{label}: {line.sdk}, not {sdk}", where
+        for beside, wanted in line.beside.items():
+            found = packages.get(beside)
+            if found and base(found) != base(wanted):
+                text = f"{label}: {beside} {wanted}, not {found}"
+                yield "companion-mismatch", DOUBTFUL, text, where
         if line.python and python and python not in SpecifierSet(line.python):
             text = f"{label}: Python {line.python}, not {python}"
             yield "companion-mismatch", BROKEN, text, where

@@ -88,10 +88,12 @@ def read_version(path: str) -> str | None:
 
 
 def driver(places: Places) -> dict[str, Any]:
-    """The driver's version and whether its libraries are there."""
+    """The versions of driver and firmware, and whether the driver's libraries are there."""
     versions = [read_version(path) for path in places.driver_versions]
+    firmware = [read_version(path) for path in places.firmware_versions]
     return {
         "version": next(filter(None, versions), None),
+        "firmware": next(filter(None, firmware), None),
         "libraries": all(os.path.exists(path) for path in places.driver_libraries),
     }
 
@@ -149,7 +151,7 @@ def read_smi(text: str, places: Places) -> dict[str, Any]:
 
 
 def network(places: Places) -> dict[str, Any] | None:
-    """The address of each card; None where the tool is not there."""
+    """The address and the link of each card; None where the tool is not there."""
     if not places.network or shutil.which(places.network[0]) is None:
         return None
     found = {}
@@ -158,6 +160,10 @@ def network(places: Places) -> dict[str, Any] | None:
         code, text = ask([part.format(card=number) for part in places.network])
         address = re.search(places.network_address, text)
         found[number] = {"address": address[1] if address and code == 0 else None}
+        if places.link:
+            code, text = ask([part.format(card=number) for part in places.link])
+            state = re.search(places.link_state, text)
+            found[number]["link"] = state[1].upper() if state and code == 0 else None
     return found
 
 

@@ -37,12 +37,15 @@ class Places:
     shared: tuple[str, ...] = setting((), help="device files that every program needs")
     sdk: SdkPlaces = field(default_factory=SdkPlaces)
     driver_versions: tuple[str, ...] = setting(())
+    firmware_versions: tuple[str, ...] = setting(())
     driver_libraries: tuple[str, ...] = setting(())
     smi: tuple[str, ...] = setting((), help="the command that lists the cards")
     smi_version: str = setting("", help="its version: a pattern with one group")
     smi_card: str = setting("", help="a line of a card: groups id, name and health")
     network: tuple[str, ...] = setting((), help="asks the address of `{card}`")
     network_address: str = setting(r"([\d.]+)", help="the address: a pattern with one group")
+    link: tuple[str, ...] = setting((), help="asks the state of the link of `{card}`")
+    link_state: str = setting("", help="the state, UP or DOWN: a pattern with one group")
     visible: str = setting("", help="the variable that hides cards")
 
 

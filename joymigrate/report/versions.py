@@ -9,8 +9,10 @@ from typing import Any
 from joymigrate.chips import Chip
 from joymigrate.chips.versions import (
     AdapterLine,
+    AddonLine,
     Companion,
     DriverLine,
+    FirmwareLine,
     ImageLine,
     Line,
     Matrix,
@@ -25,6 +27,8 @@ TITLES = {
     "release": "Releases of the chip's package",
     "adapter": "SDKs that a release works with",
     "driver": "Drivers that an SDK works with",
+    "firmware": "The firmware that comes with a driver",
+    "addon": "Additions that have the SDK's own number",
     "wheel": "What a wheel asks pip for",
     "python": "Pythons with a wheel",
     "image": "Container images that were seen",
@@ -53,6 +57,10 @@ def words(line: Line) -> tuple[str, str, str]:
     if isinstance(line, DriverLine):
         refused = f"; refused: {', '.join(line.refused)}" if line.refused else ""
         return "driver", line.sdk, ", ".join(line.driver) + refused
+    if isinstance(line, FirmwareLine):
+        return "firmware", line.driver, ", ".join(line.firmware)
+    if isinstance(line, AddonLine):
+        return "addon", line.addon, "the SDK of the same number"
     if isinstance(line, WheelLine):
         return "wheel", f"{line.releases} ({line.machine})", line.requires
     if isinstance(line, ImageLine):
