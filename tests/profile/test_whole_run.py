@@ -19,6 +19,8 @@ PLANTED = {
     "aten::linalg_eig": "eval",
     "aten::poisson": "forward",
     "aten::special_bessel_j0": "worker",
+    "aten::special_bessel_y1": "forward",
+    "aten::special_zeta": "backward",
     "aten::igammac": "export",
     "aten::igamma": "export",
 }

@@ -355,7 +355,7 @@ def refused_dtypes(kernel: SourceKernel, known: dict[str, Any]) -> dict[str, tup
     return found
 
 
-def given(call: ast.Call, rule: dict[str, Any]) -> ast.expr | None:
+def argument_of(call: ast.Call, rule: dict[str, Any]) -> ast.expr | None:
     """The argument that a rule speaks of, by its name or place."""
     found = next((k.value for k in call.keywords if k.arg == rule["argument"]), None)
     place = rule.get("place")
@@ -369,7 +369,7 @@ def arguments(node: ast.Call, name: str, known: dict[str, Any]) -> Iterator[Note
     for rule in known.get("values", ()):
         if not fnmatchcase(name, rule["calls"]):
             continue
-        value = given(node, rule)
+        value = argument_of(node, rule)
         if value is None and "without" not in rule:
             continue
         only = rule["only"] if isinstance(rule["only"], list) else [rule["only"]]

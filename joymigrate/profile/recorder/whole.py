@@ -27,7 +27,9 @@ from torch.overrides import TorchFunctionMode
 from joymigrate import attach
 from joymigrate.profile.recorder import arguments
 from joymigrate.profile.recorder.exported import ExportedCall, exported_calls
+from joymigrate.profile.recorder.kinds import kind_of
 from joymigrate.profile.recorder.operators import Context, RecordedCall, Recording, as_line, modes
+from joymigrate.profile.recorder.threads import watch_functions, watch_threads
 
 WINDOWS = 64  # top-level calls that are recorded whole, at most
 KEYS = 20_000  # distinct (function, dtypes, phase) that are told apart
@@ -53,18 +55,6 @@ class CallWatch(TorchFunctionMode):
             self.known.add(key)
         with self.run.exactly("call", around=getattr(func, "__name__", "")):
             return func(*args, **kwargs)
-
-
-def kind_of(value: Any) -> Any:
-    """What tells two calls apart: dtypes, words and switches, not shapes or numbers."""
-    kind = type(value)
-    if kind is torch.Tensor or kind is torch.nn.Parameter:
-        return value.dtype
-    if kind is str or kind is bool or value is None or kind is torch.dtype:
-        return value
-    if kind is list or kind is tuple:
-        return kind_of(value[0]) if value else kind
-    return kind
 
 
 class WholeRun:
@@ -224,7 +214,7 @@ class WholeRun:
         for owner, name in ((torch.jit, "trace"), (torch.jit, "script")):
             self.patch(owner, name, self.export)
         self.patch(torch, "compile", self.compiled)
-        self.undo += watch_optimiser_steps(self)
+        self.undo += [*watch_optimiser_steps(self), watch_threads(self), watch_functions(self)]
         for module, name in (("torch.export", "export"), ("torch.onnx", "export")):
             self.when_there(module, name)
 

@@ -1,4 +1,6 @@
-"""Operators that come late: in validation, after an exception, in a worker, in an export."""
+"""Operators that come late: in validation, after an exception, in a worker, a thread, an export."""
+
+import threading
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -33,6 +35,22 @@ try:
     raise ValueError
 except ValueError:
     torch.poisson(torch.rand(3))
+thread = threading.Thread(target=lambda: torch.special.bessel_y1(torch.rand(3)))
+thread.start()
+thread.join()
+
+
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.special.zeta(grad + 2, grad + 1)
+
+
+Own.apply(torch.rand(3, requires_grad=True)).sum().backward()
 torch.jit.trace(torch.nn.Softshrink(), torch.randn(3), check_trace=False)
 
 
