@@ -52,6 +52,17 @@ def write_output(path: Path, data: bytes) -> None:
         ) from None
 
 
+def write_stdout(data: bytes) -> None:
+    """Write bytes to stdout, after what was printed before; a stdout of text gets UTF-8."""
+    sys.stdout.flush()
+    buffer = getattr(sys.stdout, "buffer", None)
+    if buffer is None:
+        sys.stdout.write(data.decode("utf-8"))
+    else:
+        buffer.write(data)
+    sys.stdout.flush()
+
+
 def sync_folder(folder: Path) -> None:
     """Make names in `folder` durable. Folders cannot be flushed on Windows."""
     if sys.platform == "win32":

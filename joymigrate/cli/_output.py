@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.files import write_output
+from joymigrate.files import write_output, write_stdout
 
 
 def one_of(value: str, names: tuple[str, ...], option: str) -> str:
@@ -37,13 +37,7 @@ def emit(text: str, output: Path | None = None) -> None:
     if output is not None and str(output) != "-":
         write_output(output, data)
         return
-    sys.stdout.flush()
-    buffer = getattr(sys.stdout, "buffer", None)
-    if buffer is None:
-        sys.stdout.write(data.decode("utf-8"))
-    else:
-        buffer.write(data)
-    sys.stdout.flush()
+    write_stdout(data)
 
 
 def fit(text: str, output: Path | None = None) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.extras import how_to_get, need
-from joymigrate.files import write_output
+from joymigrate.files import write_output, write_stdout
 
 if TYPE_CHECKING:
     import pandas
@@ -118,10 +118,4 @@ def write(rows: Iterable[Mapping[str, Any]], form: str, output: Path | None) -> 
     if output is not None and not to_stdout:
         write_output(output, data)
         return
-    sys.stdout.flush()
-    buffer = getattr(sys.stdout, "buffer", None)
-    if buffer is None:
-        sys.stdout.write(data.decode("utf-8"))
-    else:
-        buffer.write(data)
-        buffer.flush()
+    write_stdout(data)

@@ -105,16 +105,3 @@ def from_settings(
                 "or a rule id",
             )
     return EffortModel(**figures, areas=by_area, rules=by_rule)
-
-
-def minutes_text(minutes: float) -> str:
-    """A duration as people say it: `12 s`, `5 min`, `3.5 h`, `4.2 days` (of eight hours)."""
-    if minutes == 0:
-        return "0 min"
-    if minutes < 1:
-        return f"{minutes * 60:.0f} s"
-    if minutes < 90:
-        return f"{minutes:.0f} min"
-    if minutes < MINUTES_PER_DAY * 1.5:
-        return f"{minutes / 60:.1f} h"
-    return f"{minutes / MINUTES_PER_DAY:.1f} days"

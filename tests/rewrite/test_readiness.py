@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
 from joymigrate.model import Finding, Scan, Style, Tier
+from joymigrate.report.labels import Labels
 from joymigrate.rewrite import effort, readiness
 from joymigrate.rewrite.effort import EffortModel
 
@@ -153,4 +154,4 @@ def test_an_unknown_figure_names_the_nearest() -> None:
     [(0, "0 min"), (0.2, "12 s"), (5, "5 min"), (90, "1.5 h"), (480, "8.0 h"), (960, "2.0 days")],
 )
 def test_durations_read_as_people_say_them(minutes: float, text: str) -> None:
-    assert effort.minutes_text(minutes) == text
+    assert Labels("en").duration(minutes) == text

@@ -12,7 +12,6 @@ from joymigrate.profile.support import Status, Support
 from joymigrate.profile.table import EMPTY, Signature
 
 WHOLE = (Status.NATIVE, Status.FUSED)
-UNNAMED = ("prim::", "prims::", "profiler::")
 
 
 class ChipSupport:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate import settings
-from joymigrate.errors import JoyError
 
 # Names the folder of the running recording; set in every process that takes part.
 ENVIRONMENT = "JOYMIGRATE_RECORD"
@@ -32,24 +30,13 @@ class Settings:
     hidden: tuple[str, ...] = ()  # packages of chips whose driver this machine lacks
 
     def save(self) -> None:
-        """Write `settings.json` into the session folder."""
-        settings.write(self, self.session / "settings.json")
+        """Write them into the session folder."""
+        settings.write(self, self.session / settings.FILE)
 
 
 def read_settings() -> Settings | None:
     """The settings of the recording that this process takes part in; None outside of one."""
-    folder = os.environ.get(ENVIRONMENT)
-    if not folder:
-        return None
-    path = Path(folder) / "settings.json"
-    try:
-        return settings.read(Settings, path)
-    except (OSError, ValueError):
-        raise JoyError(
-            f"{ENVIRONMENT} names a recording that is over",
-            where=str(path),
-            help=f"unset {ENVIRONMENT}; `joymigrate profile record -- COMMAND` sets it",
-        ) from None
+    return settings.of_session(Settings, ENVIRONMENT, "recording", "profile record")
 
 
 def stem(out: Path) -> str:

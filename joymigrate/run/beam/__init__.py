@@ -10,7 +10,7 @@ A model takes part as a `Writer` (writer.py): it reads a prompt once and gives l
 """
 
 from joymigrate.run.beam.choose import Choice, choose
-from joymigrate.run.beam.prefix import attend
+from joymigrate.run.beam.prefix import attend, remember
 from joymigrate.run.beam.search import BeamAnswer, BeamRequest, BeamSearch
 from joymigrate.run.beam.trie import AnyToken, Rules, Trie
 from joymigrate.run.beam.writer import Writer
@@ -26,4 +26,5 @@ __all__ = [
     "Writer",
     "attend",
     "choose",
+    "remember",
 ]

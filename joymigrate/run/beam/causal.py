@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
-from joymigrate.run.beam.prefix import attend
+from joymigrate.run.beam.prefix import attend, remember
 
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj")
 Pair = tuple[Tensor, Tensor]
@@ -111,16 +111,7 @@ class CausalWriter:
     ) -> Tensor:
         """Attention of one request's beams; their new keys and values are remembered."""
         q, k, v = rows
-        own = (k[:, None], v[:, None])
-        if number < len(state.own):
-            before = state.own[number]
-            own = (
-                torch.cat([before[0][parents], own[0]], 1),
-                torch.cat([before[1][parents], own[1]], 1),
-            )
-            state.own[number] = own
-        else:
-            state.own.append(own)
+        own = remember(state.own, number, parents, (k[:, None], v[:, None]))
         return attend(q, state.prefix[number], own, scale)
 
 

@@ -49,6 +49,18 @@ def attend(
     return torch.cat(found)
 
 
+def remember(
+    own: list[tuple[Tensor, Tensor]], number: int, parents: Tensor, new: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Keep the keys and values [W, 1, M, D] that beams wrote at a layer, behind their parents'."""
+    if number == len(own):
+        own.append(new)
+        return new
+    keys, values = own[number]
+    own[number] = torch.cat([keys[parents], new[0]], 1), torch.cat([values[parents], new[1]], 1)
+    return own[number]
+
+
 def folded(x: Tensor, beams: int, groups: int) -> Tensor:
     """[M, W · G, D] as [W, N, D]."""
     return x.view(x.shape[0], beams, groups, -1).permute(1, 0, 2, 3).flatten(1, 2)

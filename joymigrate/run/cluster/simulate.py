@@ -27,7 +27,6 @@ from joymigrate.run.cluster.timeline import Timeline, TimelineSampler, TimelineV
 from joymigrate.run.cluster.traces import Arrival, Trace
 
 HOUR = 3600.0
-TICK = 600.0  # seconds between looks at jobs that a minimum run time protects
 
 
 @dataclass(slots=True)

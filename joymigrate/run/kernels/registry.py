@@ -31,7 +31,6 @@ from joymigrate.run.kernels.select import Choice, select
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
     from joymigrate.chips import Chip
 
@@ -205,15 +204,3 @@ def forget_choices() -> None:
     """Make every operator choose anew."""
     for kernel in operators().values():
         kernel.forget()
-
-
-def first_tensor(args: tuple[Any, ...]) -> Tensor:
-    """The first tensor among arguments or lists of tensors."""
-    import torch
-
-    for item in args:
-        if isinstance(item, torch.Tensor):
-            return item
-        if isinstance(item, (list, tuple)) and item and isinstance(item[0], torch.Tensor):
-            return item[0]
-    raise JoyError("a kernel was called without a tensor")

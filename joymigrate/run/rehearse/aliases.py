@@ -46,17 +46,6 @@ def make_alias(tensor: Tensor) -> Tensor:
         return alias
 
 
-def alias_of(tensor: Tensor) -> Tensor:
-    """A kept alias of `tensor`."""
-    if tensor.is_conj() or tensor.is_neg():
-        return make_alias(tensor)
-    key = (tensor.data_ptr(), (tensor.dtype, tensor.size(), tensor.stride()))
-    found = _kept.get(key)
-    if found is None:
-        found = keep(key, tensor)
-    return found
-
-
 def keep(key: Any, tensor: Tensor) -> Tensor:
     """Make an alias and keep it under `key`. Empty tensors all have the address 0: not kept."""
     if not key[0]:

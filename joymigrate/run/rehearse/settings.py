@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from joymigrate import settings
-from joymigrate.errors import JoyError
 
 # Names the folder of the running rehearsal; set in every process that takes part.
 ENVIRONMENT = "JOYMIGRATE_REHEARSE"
@@ -68,21 +66,10 @@ class Settings:
     host_kernels: tuple[int, int] = (0, 0)  # of so many that the package calls, these can be asked
 
     def save(self) -> None:
-        """Write `settings.json` into the session folder."""
-        settings.write(self, self.session / "settings.json")
+        """Write them into the session folder."""
+        settings.write(self, self.session / settings.FILE)
 
 
 def read_settings() -> Settings | None:
     """The settings of the rehearsal that this process takes part in; None outside of one."""
-    folder = os.environ.get(ENVIRONMENT)
-    if not folder:
-        return None
-    path = Path(folder) / "settings.json"
-    try:
-        return settings.read(Settings, path)
-    except (OSError, ValueError):
-        raise JoyError(
-            f"{ENVIRONMENT} names a rehearsal that is over",
-            where=str(path),
-            help=f"unset {ENVIRONMENT}; `joymigrate rehearse -- COMMAND` sets it",
-        ) from None
+    return settings.of_session(Settings, ENVIRONMENT, "rehearsal", "rehearse")

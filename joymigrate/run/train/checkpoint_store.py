@@ -73,14 +73,6 @@ class CheckpointStore:
             os.replace(self.place(number), gone)  # so that half a removal is no checkpoint
             shutil.rmtree(gone)
 
-    def forget_after(self, number: int) -> None:
-        """Remove checkpoints later than `number`: a rollback went behind them."""
-        for later in self.numbers():
-            if later > number:
-                shutil.rmtree(self.place(later))
-        if self.place(number).is_dir():
-            write_bytes(self.folder / LATEST, f"{self.place(number).name}\n".encode())
-
     def numbers(self) -> list[int]:
         """All named checkpoints, oldest first."""
         if not self.folder.is_dir():

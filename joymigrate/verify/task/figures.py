@@ -11,7 +11,6 @@ from joymigrate.stats import Interval, quantile
 from joymigrate.verify.task.clusters import Clusters
 
 RESAMPLES = 2000
-MOST_LABELS = 200
 
 
 @dataclass(slots=True)

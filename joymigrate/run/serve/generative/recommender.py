@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
-from joymigrate.run.beam import Trie, attend
+from joymigrate.run.beam import Trie, attend, remember
 from joymigrate.run.train.recommendation import sizes_of
 from joymigrate.run.train.recommendation.inputs import RowInputs, Shape
 from joymigrate.run.train.recommendation.onerec import Memory, OneRec
@@ -151,16 +151,7 @@ class CodeWriter:
     ) -> Tensor:
         """Attention of one request's beams on what they wrote."""
         q, k, v = rows
-        own = (k[:, None], v[:, None])
-        if number < len(state.own):
-            before = state.own[number]
-            own = (
-                torch.cat([before[0][parents], own[0]], 1),
-                torch.cat([before[1][parents], own[1]], 1),
-            )
-            state.own[number] = own
-        else:
-            state.own.append(own)
+        own = remember(state.own, number, parents, (k[:, None], v[:, None]))
         keys, values = (t.transpose(1, 2) for t in own)
         found = torch.nn.functional.scaled_dot_product_attention(q[:, :, None], keys, values)
         return found[:, :, 0]

@@ -105,11 +105,6 @@ class Signature:
             if one.ids is None and one.dtype.startswith("int") and one.role not in DERIVED
         )
 
-    @property
-    def length_matters(self) -> bool:
-        """Whether requests of different lengths are padded to merge (or stay apart)."""
-        return any(one.role == SEQUENCE and one.layout == PADDED for one in self.inputs)
-
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:

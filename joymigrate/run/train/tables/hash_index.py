@@ -6,8 +6,6 @@ calls is that of the longest probe and not of the ids. At most half of the place
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 import numpy.typing as npt
 
@@ -18,15 +16,6 @@ SMALLEST = 1024
 ABSENT = -1
 
 Places = npt.NDArray[np.int64]
-
-
-class Directory(Protocol):
-    """Gives the slot of an id."""
-
-    def find(self, ids: Ids) -> Places:
-        """The slot of each id, -1 where there is none. Ids may repeat."""
-
-    def __len__(self) -> int: ...
 
 
 class HashIndex:

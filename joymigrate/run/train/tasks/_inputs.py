@@ -53,6 +53,20 @@ def numbers(samples: Sequence[Sample], name: str, kind: str = "int64") -> Any:
     return torch.from_numpy(np.array([sample[name][0] for sample in samples], dtype=kind))
 
 
+def logits(model: Any, batch: Batch) -> Any:
+    """What a model says of padded texts."""
+    return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+
+
+def cross_entropy(logits: Any, labels: Any) -> Any:
+    """The sum over all places but those labelled -100; logits [B, L, C], labels [B, L]."""
+    import torch
+
+    return torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), labels.flatten(), reduction="sum"
+    )
+
+
 def headed(source: Any, auto: str, tokenizer: Any = None, **more: Any) -> Any:
     """A model with a head; its configuration learns which token pads."""
     if tokenizer is not None:

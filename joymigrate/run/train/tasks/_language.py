@@ -51,6 +51,15 @@ def teacher_forced(logits_BLV: torch.Tensor, batch: Batch, tokenizer: Any) -> li
     return found
 
 
+def likely_tokens(logits_BLV: torch.Tensor, batch: Batch, tokenizer: Any) -> list[dict[str, Any]]:
+    """The most likely tokens, where logits stand on their own target and not one place before."""
+    import torch
+
+    ahead = torch.cat([logits_BLV, logits_BLV[:, -1:]], 1)
+    labels = torch.nn.functional.pad(batch["labels"], (1, 0), value=-100)
+    return teacher_forced(ahead, {"labels": labels}, tokenizer)
+
+
 def token_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Perplexity and accuracy over all targets."""
     scored = [row for row in rows if row.get("targets")]

@@ -72,26 +72,17 @@ class MaskedLm(Task):
 
     def forward(self, model: Any, batch: Batch) -> torch.Tensor:
         """Logits [B, L, V]."""
-        logits: torch.Tensor = model(
-            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
-        ).logits
+        logits: torch.Tensor = _inputs.logits(model, batch)
         return logits
 
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Cross entropy of the hidden tokens."""
-        import torch
-
-        return torch.nn.functional.cross_entropy(
-            output.flatten(0, 1).float(), batch["labels"].flatten(), reduction="sum"
-        )
+        summed: torch.Tensor = _inputs.cross_entropy(output, batch["labels"])
+        return summed
 
     def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
         """The most likely tokens at the hidden places."""
-        import torch
-
-        ahead = torch.cat([output, output[:, -1:]], 1)  # logits stand on their own target here
-        labels = torch.nn.functional.pad(batch["labels"], (1, 0), value=-100)
-        return _language.teacher_forced(ahead, {"labels": labels}, self.tokenizer)
+        return _language.likely_tokens(output, batch, self.tokenizer)
 
 
 TASK = MaskedLm

@@ -49,9 +49,7 @@ class Reward(Task):
 
     def forward(self, model: Any, batch: Batch) -> torch.Tensor:
         """Scores [2B]."""
-        made: torch.Tensor = model(
-            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
-        ).logits
+        made: torch.Tensor = _inputs.logits(model, batch)
         return made.squeeze(-1)
 
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:

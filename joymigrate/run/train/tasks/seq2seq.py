@@ -72,19 +72,12 @@ class Seq2seq(Task):
 
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Cross entropy of the target's tokens."""
-        import torch
-
-        return torch.nn.functional.cross_entropy(
-            output.flatten(0, 1).float(), batch["labels"].flatten(), reduction="sum"
-        )
+        summed: torch.Tensor = _inputs.cross_entropy(output, batch["labels"])
+        return summed
 
     def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
         """The target's most likely tokens, given the true ones before."""
-        import torch
-
-        ahead = torch.cat([output, output[:, -1:]], 1)  # logits stand on their own target here
-        labels = torch.nn.functional.pad(batch["labels"], (1, 0), value=-100)
-        return _language.teacher_forced(ahead, {"labels": labels}, self.tokenizer)
+        return _language.likely_tokens(output, batch, self.tokenizer)
 
     def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """Perplexity and token accuracy."""

@@ -97,18 +97,13 @@ class TokenClassification(Task):
 
     def forward(self, model: Any, batch: Batch) -> torch.Tensor:
         """Logits [B, L, tags]."""
-        logits: torch.Tensor = model(
-            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
-        ).logits
+        logits: torch.Tensor = _inputs.logits(model, batch)
         return logits
 
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Cross entropy of every real token's tag."""
-        import torch
-
-        return torch.nn.functional.cross_entropy(
-            output.flatten(0, 1).float(), batch["labels"].flatten(), reduction="sum"
-        )
+        summed: torch.Tensor = _inputs.cross_entropy(output, batch["labels"])
+        return summed
 
     def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
         """Entities with their texts; the score is the mean probability of the chosen tags."""
