@@ -17,7 +17,8 @@ from joymigrate.rewrite import analyse
 from joymigrate.rewrite.discover import File
 
 STEPS = 8  # files that a value is followed through on its way to a comparison
-WORD = re.compile(r"\w+")
+# Every byte that stands in no name becomes a space; a letter beyond ASCII is several bytes.
+APART = bytes(at if at > 127 or chr(at).isalnum() or at == ord("_") else 32 for at in range(256))
 
 
 def settle(
@@ -126,7 +127,7 @@ class Conditions:
             found = [
                 path
                 for path, text in self._texts.items()
-                if name in text
+                if f"def {name}" in text
                 for _ in wanted.finditer(text)
             ]
             self._owners[key] = found if len(found) == 1 else []
@@ -242,24 +243,21 @@ class Questions:
         found = [owner] if owner in self.files else []
         uses = self.use(owner, local)
         if uses is not None:
-            name = local.strip(".#()").rpartition(".")[2]
-            named = self.files_by_word.get(name, ())
+            name = local.strip(".#(){}").rpartition(".")[2]
+            named = (path for path, words in self.words.items() if name.encode() in words)
             found += [p for p in named if p != owner and uses(self.text(p))]
         return sorted(found)
 
     @cached_property
-    def files_by_word(self) -> dict[str, list[str]]:
-        """Which files hold a word: a pattern is only searched where its name stands."""
-        found: dict[str, list[str]] = defaultdict(list)
-        for path in self.files:
-            for word in set(WORD.findall(self.text(path))):
-                found[word].append(path)
-        return found
+    def words(self) -> dict[str, set[bytes]]:
+        """The words of each file: a pattern is only searched where its name stands."""
+        encoded = ((path, self.text(path).encode()) for path in self.files)
+        return {path: set(text.translate(APART).split()) for path, text in encoded}
 
     def use(self, owner: str, local: str) -> Callable[[str], bool] | None:
         """Whether another file's text could use a key; None for parameters, which only their file
         reads."""
-        name = re.escape(local.strip(".#()").rpartition(".")[2])
+        name = re.escape(local.strip(".#(){}").rpartition(".")[2])
         if not name or "@" in local or ("#" in local and not local.startswith("#")):
             return None
         if local.startswith("."):

@@ -13,14 +13,12 @@ from dataclasses import dataclass, field, replace
 from joymigrate.language import Text
 from joymigrate.model import Finding, Kept, Style, Tier
 from joymigrate.rewrite import conditions, groups, ignores, mentions, module_index, python, readers
-from joymigrate.rewrite.codemods.patterns import patterns
-from joymigrate.rewrite.context import Context, once_per_rules
+from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.helper import MARK
 from joymigrate.rewrite.module import Module, Pending, Project
-from joymigrate.rewrite.readers._migration_map import migration_map
+from joymigrate.rewrite.prefilter import prefilter
 from joymigrate.rewrite.source import Source, Unreadable, decode
-from joymigrate.rewrite.vocabulary import Vocabulary
 
 OURS = re.compile(r"[\"']schema[\"']\s*:\s*[\"']joymigrate\.")
 
@@ -122,7 +120,11 @@ def look(
     if source.text.startswith(MARK):
         return None, [], []
     project = project_of(job, file.relative)
-    if not project.entry and not prefilter(source.text, job.context):
+
+    def outside(dotted: str) -> bool:
+        return project.locate(dotted) is None
+
+    if not project.entry and not prefilter(source.text, job.context, outside):
         python.check(source)
         return None, [], []
     module = Module.parse(source, job.context, project)
@@ -137,36 +139,6 @@ def look(
         return module, python.settle(found), pending
     _, statement = job.tree.helper_home(file.relative)
     return module, python.finish(module, found, statement), []
-
-
-def prefilter(text: str, context: Context) -> bool:
-    """Whether any rule could match: a cheap test that spares most files the analysis."""
-    lower = text.lower()
-    if any(word in lower for word in Vocabulary.of(context).words):
-        return True
-    return any(word in text for word in prefilter_words(context))
-
-
-@once_per_rules
-def prefilter_words(context: Context) -> tuple[str, ...]:
-    """Words that the data-driven rules look for, beyond the platform's own."""
-    table = patterns(context)
-    words = {name.rpartition(".")[2] for name in (*table.names, *table.prefixes)}
-    words |= {name.split(".")[0] for name in (*table.imports, *context.chip.imports())}
-    words |= {
-        *table.methods,
-        *migration_map(context).tools,
-        *table.strings,
-        *(name for name, _ in table.keywords),
-    }
-    words |= {name.partition("*")[0] for name in migration_map(context).renames if name[3:4] != "*"}
-    settings = (name.split("=") for name in context.chip.attributes())
-    words |= {f"{key}=" if value in ("True", "gpu") else value for key, value in settings}
-    words |= {"torch.load", "mask]", "getattr(torch", "install_requires"}
-    if context.chip.data("fused.yaml"):
-        words |= {"rsqrt(", "silu(", "rotate_half", "softmax("}
-    words |= {word for one in context.codemods for word in one.WORDS}
-    return tuple(sorted(words))
 
 
 def unreadable(job: Job, file: File, data: bytes, error: Unreadable) -> Result:
@@ -341,15 +313,16 @@ def answer(file: File, job: Job, keys: frozenset[str]) -> dict[str, tuple[set[st
 def reexported(module: Module, path: str, key: str) -> set[str]:
     """Names under which this file hands on what it imported: `from pkg.base import D`."""
     owner, _, local = key.partition("::")
-    suffix = "()" if local.endswith("()") else ""
-    wanted = (owner, local.strip("#()"))
+    suffix = local[-2:] if local.endswith(("()", "{}")) else ""
+    wanted = (owner, local.strip("#(){}"))
     found = set()
     for name, bindings in module.names.root.names.items():
         binding = bindings[0]
         if binding.kind == "import" and binding.dotted and path != owner:
             place = module.project.locate(binding.dotted)
             if place == wanted:
-                found.add(f"{path}::{name}{suffix}" if suffix else f"{path}::#{name}")
+                called = suffix == "()"
+                found.add(f"{path}::{name}()" if called else f"{path}::#{name}{suffix}")
     return found
 
 
@@ -357,10 +330,11 @@ def entries(module: Module, local: str) -> list[str]:
     """Local keys of a name that another file uses: `f@1` by position, re-exports by import."""
     flow = module.flow
     if local.startswith("#"):
-        binding = module.names.root.names.get(local[1:], [])
+        keys = "{}" if local.endswith("{}") else ""
+        binding = module.names.root.names.get(local[1:].removesuffix("{}"), [])
         if binding and binding[0].kind == "import" and binding[0].dotted:
             foreign = module.project.locate(binding[0].dotted)
-            return [f"{foreign[0]}::#{foreign[1]}"] if foreign and foreign[1] else [local]
+            return [f"{foreign[0]}::#{foreign[1]}{keys}"] if foreign and foreign[1] else [local]
         return [local]
     head = re.split(r"[#(@]", local)[0]
     binding = module.names.root.names.get(head.split(".")[0], [])

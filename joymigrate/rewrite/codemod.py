@@ -179,7 +179,7 @@ def findings(kind: type[Codemod], module: Module) -> Iterator[Finding]:
     try:
         job, after = transform(kind, module)
         again = Module.parse(
-            replace(source, text=after, _starts=[]), module.context, module.project
+            replace(source, text=after, _starts=[], _byte_starts=[]), module.context, module.project
         )
         settled = after == source.text or not kind.wanted(again)
         stable = settled or transform(kind, again)[1] == after

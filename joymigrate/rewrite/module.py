@@ -94,9 +94,13 @@ class Module:
     def flow(self) -> Flow:
         """The value flow, built when first asked for."""
         if self._flow is None:
-            table = flow_sinks.load(self.context.origin.device)
-            self._flow = Flow(self.names, table, self.project.locate)
+            self._flow = Flow(self.names, self.sinks, self.project.locate)
         return self._flow
+
+    @property
+    def sinks(self) -> flow_sinks.Sinks:
+        """Where values of the origin arrive."""
+        return flow_sinks.load(self.context.origin.device)
 
     def rule(self, rule_id: str) -> Rule:
         """The rule of this id."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bisect
+import symtable
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -100,5 +102,13 @@ def clash(span: tuple[int, int], taken: list[tuple[int, int]]) -> bool:
 
 
 def check(source: Source) -> None:
-    """Raise `Unreadable` when a file without any site is not valid Python."""
-    parse(source)
+    """Raise `Unreadable` when a file without any site is not valid Python.
+
+    Without a tree of Python objects this takes a fifth of the time; what is refused is parsed.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            symtable.symtable(source.text, source.path, "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        parse(source)

@@ -31,6 +31,7 @@ SCOPES = (ast.Module, *FUNCTIONS, ast.Lambda, ast.ClassDef, *COMPREHENSIONS)
 # operators, which all nodes share, hold none. The grammar stands in the types' own descriptions.
 PRIMITIVES = ("identifier", "int", "string", "constant", "expr_context")
 OPERATORS = ("boolop", "operator", "unaryop", "cmpop")
+LEAVES = (ast.Name, ast.Constant)
 FIELD = re.compile(r"(\w+)([*?]*) (\w+)")  # `expr* values`, `expr?* keys`
 
 
@@ -51,7 +52,7 @@ FIELDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen: that makes each three times as dear
 class Binding:
     """One place that gives a name its meaning.
 
@@ -318,11 +319,13 @@ class Names:
         self._visit(target, parent, scope)
 
     def release(self) -> None:
-        """Take the nodes' way up again, so that the tree is freed without a search for circles."""
-        for nodes in (*self.nodes.values(), self.adopted):
-            for node in nodes:
-                if hasattr(node, "parent"):
-                    del node.parent
+        """Take the tree apart, so that it is freed without a search for circles.
+
+        Names and constants hold no other node: they go with the node above them.
+        """
+        for kind, nodes in (*self.nodes.items(), (ast.arg, self.adopted)):
+            for node in nodes if kind not in LEAVES else ():
+                vars(node).clear()
 
     # -- asking ------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import codecs
 import io
+import itertools
 import re
 import tokenize
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Rule, Tier
 
+# A character is the same bytes wherever it stands: lines can be counted one by one.
+STATELESS = ("utf-8", "ascii", "latin-1", "iso-8859-1", "cp1252", "gbk", "shift_jis", "euc_kr")
 NEWLINE = re.compile(r"\r\n|\n|\r")
 
 
@@ -39,6 +42,7 @@ class Source:
     encoding: str = "utf-8"
     mark: bytes = b""
     _starts: list[int] = field(default_factory=list)
+    _byte_starts: list[int] = field(default_factory=list)  # the same in `data`
 
     @property
     def starts(self) -> list[int]:
@@ -77,7 +81,15 @@ class Source:
         """Offset in `data` of an offset in `text`."""
         if self.text.isascii():
             return len(self.mark) + offset
-        return len(self.mark) + len(self.text[:offset].encode(self.encoding))
+        if self.encoding not in STATELESS:
+            return len(self.mark) + len(self.text[:offset].encode(self.encoding))
+        if not self._byte_starts:
+            lines = (self.text[i:j] for i, j in itertools.pairwise(self.starts))
+            lengths = (len(line.encode(self.encoding)) for line in lines)
+            self._byte_starts = list(itertools.accumulate(lengths, initial=len(self.mark)))
+        line = bisect.bisect_right(self.starts, offset) - 1
+        inside = self.text[self.starts[line] : offset]
+        return self._byte_starts[line] + len(inside.encode(self.encoding))
 
     def edit(self, start: int, end: int, text: str) -> Edit:
         """An edit of the file's bytes from offsets in `text`.

@@ -13,11 +13,12 @@ from joymigrate import chips
 from joymigrate.cli._main import run as main
 from joymigrate.errors import JoyError
 from joymigrate.model import Scan, Tier
-from joymigrate.rewrite import analyse, patches, scan
+from joymigrate.rewrite import patches, scan
 from joymigrate.rewrite.codemod import Codemod, hunks
 from joymigrate.rewrite.codemod_check import check
 from joymigrate.rewrite.codemod_loader import load
 from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.prefilter import prefilter
 from tests.ledger.trees import write_tree
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "codemods"
@@ -217,5 +218,5 @@ def test_every_scan_looks_for_the_words_of_its_own_codemods() -> None:
         kind = type("One", (Codemod,), {"RULE": "ACME1", "NAME": "n", "MESSAGE": "m"})
         kind.WORDS = (word,)
         context = Context.between(chips.target("ascend"), chips.origin(), codemods=(kind,))
-        assert analyse.prefilter(f"{word}()\n", context)
+        assert prefilter(f"{word}()\n", context)
         del context

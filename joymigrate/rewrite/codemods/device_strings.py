@@ -110,14 +110,14 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         return
     if module.context.style is Style.SHIM and text.shape != "composite":
         return
-    if (
-        text.shape == "option"
-        or module.flow.sinks.names.get(option_before(node) or "") == text.kind
-    ):
+    if text.shape == "option" or module.sinks.names.get(option_before(node) or "") == text.kind:
         yield sent(module, text, fix(module, text, text.rule))
         return
     if where_available(module, text.whole):
         yield sent(module, text, fix(module, text, "JM121" if text.rule == "JM120" else text.rule))
+        return
+    if arrives(module, text):
+        yield fix(module, text, text.rule)
         return
     targets = module.flow.literals.get(node, set())
     kinds, outside = module.flow.reach(targets)
@@ -133,6 +133,29 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield Pending(yes, doubt, frozenset(outside), text.kind)
         return
     yield doubt
+
+
+def arrives(module: Module, text: Text) -> bool:
+    """Whether a literal is itself the device of a call that is not the project's.
+
+    `torch.zeros(2, device="cuda")`, `x.to("cuda")`: most are, and need no flow of values.
+    """
+    node, parent = text.whole, getattr(text.whole, "parent", None)
+    call = getattr(parent, "parent", None) if isinstance(parent, ast.keyword) else parent
+    if not isinstance(call, ast.Call):
+        return False
+    callee = module.names.dotted(call.func)
+    if isinstance(parent, ast.keyword):
+        known = callee is not None and callee.startswith("torch.")
+        foreign = known and module.project.locate(callee or "") is None
+        return foreign and module.sinks.keyword(parent.arg or "") == text.kind
+    if callee is not None or not isinstance(call.func, ast.Attribute) or node not in call.args:
+        return False
+    if isinstance(call.func.value, ast.Name) and call.func.value.id in ("self", "cls"):
+        return False
+    at = call.args.index(node)
+    starred = any(isinstance(each, ast.Starred) for each in call.args[:at])
+    return not starred and module.sinks.methods.get(call.func.attr, {}).get(at) == text.kind
 
 
 def sent(module: Module, text: Text, fixed: Finding, *, proven: bool = True) -> Finding:
@@ -169,7 +192,7 @@ def fitting(module: Module, text: Text) -> bool:
     """Whether the parameter or attribute of an annotation is of this kind by its name."""
     owner = module.names.enclosing(text.node, (ast.arg, ast.AnnAssign))
     name = getattr(owner, "arg", None) or last_name(getattr(owner, "target", text.node))
-    return module.flow.sinks.names.get(name) == text.kind
+    return module.sinks.names.get(name) == text.kind
 
 
 def device_map(module: Module, node: ast.Dict) -> bool:

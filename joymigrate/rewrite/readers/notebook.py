@@ -31,9 +31,9 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
 
 def prefilter(text: str, context: Context) -> bool:
     """Whether any rule could match the code."""
-    from joymigrate.rewrite import analyse  # which imports the readers
+    from joymigrate.rewrite import prefilter  # whose rules import the readers
 
-    return analyse.prefilter(text, context)
+    return prefilter.prefilter(text, context)
 
 
 def virtual(source: Source, text: str) -> Source:
